@@ -40,10 +40,10 @@ from harness.agent import AgentProcess
 from harness.busybox_workloads import size, template
 from harness.cluster import Cluster
 from harness.process import wait_for
-from trimtab.node.arbiter import Spot
-from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.arbiter import KnobRef
+from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_SHARES, CPU_USAGE
-from trimtab.node.executor import Surface
+from trimtab.node.executor import KnobFiles
 
 BESIDE = ("alone", "burner", "burner and agent")
 BURSTS = ("in bursts", "in bursts, and agent")
@@ -88,12 +88,12 @@ class Bench:
         self._cluster = cluster
         flags = ["--proc", str(still.proc(folder / "proc"))] if shared else []
         self._agent = AgentProcess(cluster, folder, *flags, node=node.NAME)
-        self._surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
-        layout = Layout.detect(self._surface.hierarchy)
+        self._surface = KnobFiles(Hierarchy.detect(Path("/sys/fs/cgroup")))
+        layout = CgroupLayout.detect(self._surface.hierarchy)
         if shared:
-            self._surface.write(Spot(layout.pods, CPU_SHARES), 256 * 1024)
-        self._best_effort = layout.tier(QosClass.BEST_EFFORT)
-        self._burstable = layout.tier(QosClass.BURSTABLE)
+            self._surface.write(KnobRef(layout.pods_path, CPU_SHARES), 256 * 1024)
+        self._best_effort = layout.qos_path(QosClass.BEST_EFFORT)
+        self._burstable = layout.qos_path(QosClass.BURSTABLE)
         self.readings = Readings()
 
     def prepare(self) -> None:
@@ -197,7 +197,7 @@ class Bench:
         return self._surface.hierarchy.cgroup(path).read(CPU_USAGE) / 1e9
 
     def _allowed(self) -> float:
-        quota = self._surface.read(Spot(self._best_effort, CPU_QUOTA))
+        quota = self._surface.read(KnobRef(self._best_effort, CPU_QUOTA))
         assert isinstance(quota, int)
         return float("inf") if quota == UNLIMITED else quota / 100_000
 

@@ -30,12 +30,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.job import Run
-from trimtab.lab.report import Outcome, page, section
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.job import BacktestJob
+from trimtab.lab.report import BacktestOutcome, render_page, render_section
 from trimtab.lab.scores import Scores
 from trimtab.lab.workloads import generate
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 
 TRACES = Path(os.environ.get("TRACES", "traces"))
@@ -67,7 +67,7 @@ FLEET = "all"
 WORTH_HAVING = 0.1
 """More harm than this nobody wants: peers are compared below it."""
 
-HOURLY = Schedule()
+HOURLY = BacktestSchedule()
 
 console = Console(width=200)
 Curve = list[dict[str, float]]
@@ -97,7 +97,7 @@ def main() -> None:
     peers = {name: choices for name, choices in PEERS.items() if _installed(name)}
     runs = [("oracle", {}), *(("trimtab", choice) for choice in (*OURS, *chain(*OTHERWISE)))]
     runs += [(name, choice) for name, choices in peers.items() for choice in choices]
-    schedule = Schedule(stabilization=given.stabilization * 3600.0)
+    schedule = BacktestSchedule(stabilization=given.stabilization * 3600.0)
     results: dict[tuple[str, str], dict[str, Scores]] = {}
     for name, choice in track(runs, description="replaying", console=Console(stderr=True)):
         scores = {}
@@ -107,9 +107,11 @@ def main() -> None:
     for source in (*sets, FLEET):
         show(source, {key: scores[source] for key, scores in results.items()})
     if given.chart:
-        outcomes = [Outcome(name, settings, scores[FLEET]) for (name, settings), scores in results.items()]
+        outcomes = [
+            BacktestOutcome(name, settings, scores[FLEET]) for (name, settings), scores in results.items()
+        ]
         title = "Cost against harm, all sets"
-        given.chart.write_text(page(title, [section(title, outcomes, [("set", *sets)])]))
+        given.chart.write_text(render_page(title, [render_section(title, outcomes, [("set", *sets)])]))
 
 
 def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]:
@@ -119,7 +121,7 @@ def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]
         file = path / f"{path.name}.parquet"
         if file.exists() and (wanted is None or path.name in wanted):
             try:
-                traces.append((path.name, read(file)))
+                traces.append((path.name, read_trace(file)))
             except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
                 console.print(f"passed over: {error}")
     return traces
@@ -128,15 +130,16 @@ def found(folder: Path, wanted: Sequence[str] | None) -> list[tuple[str, Trace]]
 def generated(containers: int) -> list[tuple[str, Trace]]:
     """Fleets of one kind each, always the same."""
     return [
-        (name, generate(name, count=containers, seed=SEED, duration=TWO_WEEKS).trace()) for name in FAMILIES
+        (name, generate(name, count=containers, seed=SEED, duration=TWO_WEEKS).to_trace())
+        for name in FAMILIES
     ]
 
 
 def some(trace: Trace, most: int) -> Trace:
     """At most so many containers, drawn evenly."""
-    if trace.containers <= most:
+    if trace.container_count <= most:
         return trace
-    return trace.only(np.sort(np.random.default_rng(0).permutation(trace.containers)[:most]))
+    return trace.select_columns(np.sort(np.random.default_rng(0).permutation(trace.container_count)[:most]))
 
 
 def _installed(name: str) -> bool:
@@ -146,8 +149,12 @@ def _installed(name: str) -> bool:
     return there
 
 
-def run(trace: Trace, name: str, settings: Mapping[str, float], schedule: Schedule = HOURLY) -> Scores:
-    return Run(name, name, {key: str(value) for key, value in settings.items()}).scores(trace, schedule)
+def run(
+    trace: Trace, name: str, settings: Mapping[str, float], schedule: BacktestSchedule = HOURLY
+) -> Scores:
+    return BacktestJob(name, name, {key: str(value) for key, value in settings.items()}).compute_scores(
+        trace, schedule
+    )
 
 
 def told(settings: Mapping[str, float]) -> str:
@@ -258,12 +265,12 @@ def throughput() -> None:
         cpu=draw.lognormal(-1.0, 0.5, (steps, containers)),
         memory=draw.lognormal(19.0, 1.0, containers) * draw.lognormal(0.0, 0.01, (steps, containers)),
     )
-    run(trace.only(np.arange(2)), "trimtab", {})
+    run(trace.select_columns(np.arange(2)), "trimtab", {})
     begun = time.process_time()
     run(trace, "trimtab", {})
     spent = time.process_time() - begun
     console.print(
-        f"throughput: {trace.samples / spent / 1e6:.2f} million container-samples/s on one core (aim: 2)"
+        f"throughput: {trace.sample_count / spent / 1e6:.2f} million container-samples/s on one core (aim: 2)"
     )
 
 

@@ -11,10 +11,10 @@ import asyncio
 import statistics
 
 from harness.browser import browser, watched
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.snapshot import SnapshotBoard
-from trimtab.web.server import serving
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.snapshot import SnapshotBackend
+from trimtab.web.server import serve_dashboard
 from web.scene import scene
 
 MANY = 10_000
@@ -40,9 +40,9 @@ MEASURE = """() => {
 
 
 async def main() -> None:
-    board = SnapshotBoard(scene(MANY))
+    board = SnapshotBackend(scene(MANY))
     async with (
-        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
         browser() as found,
         watched(found, url) as opened,
     ):

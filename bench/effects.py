@@ -23,12 +23,12 @@ from rich.table import Table
 from scipy.optimize import curve_fit
 
 from trimtab.intents.actuator import actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.inputs import Knobs
-from trimtab.intents.effects.latency_model import Service
-from trimtab.intents.effects.samples import Sample
-from trimtab.intents.evaluation import error, replay
-from trimtab.intents.ido_import import Recorded, read_events
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.inputs import ModelInputs
+from trimtab.intents.effects.latency_model import LatencyModel
+from trimtab.intents.effects.samples import EffectSample
+from trimtab.intents.evaluation import median_error, replay
+from trimtab.intents.ido_import import RecordedEvent, read_events
 from trimtab.intents.planners.astar import AStar
 
 GIB = 2.0**30
@@ -39,16 +39,16 @@ NAMES = {
     "configureRDT": ("cacheClass",),
     "setPowerProfile": ("powerProfile",),
 }
-Fit = Callable[[Sequence[Sample], Sequence[Sample]], Iterable[float]]
+Fit = Callable[[Sequence[EffectSample], Sequence[EffectSample]], Iterable[float]]
 
 
-def ours(known: Sequence[Sample], asked: Sequence[Sample]) -> Iterable[float]:
-    return Service.learn(known, now=0.0).at([each.knobs for each in asked])
+def ours(known: Sequence[EffectSample], asked: Sequence[EffectSample]) -> Iterable[float]:
+    return LatencyModel.fit_samples(known, now=0.0).predict_latency([each.inputs for each in asked])
 
 
-def original(known: Sequence[Sample], asked: Sequence[Sample]) -> Iterable[float]:
+def original(known: Sequence[EffectSample], asked: Sequence[EffectSample]) -> Iterable[float]:
     """a·e^(-b·cpu) + c, by scipy's curve_fit as the original does it."""
-    cpu = np.array([each.knobs.cpu for each in known])
+    cpu = np.array([each.inputs.cpu for each in known])
     value = np.array([each.value for each in known])
     start = (value.max() - value.min(), 1.0, value.min())
 
@@ -59,25 +59,25 @@ def original(known: Sequence[Sample], asked: Sequence[Sample]) -> Iterable[float
         found, _ = curve_fit(shape, cpu, value, p0=start, bounds=(0, np.inf), maxfev=3000)
     except RuntimeError:
         return [math.nan] * len(asked)
-    return [float(shape(np.array(each.knobs.cpu), *found)) for each in asked]
+    return [float(shape(np.array(each.inputs.cpu), *found)) for each in asked]
 
 
-def left_out(samples: Sequence[Sample], fit: Fit) -> list[float]:
+def left_out(samples: Sequence[EffectSample], fit: Fit) -> list[float]:
     """How far off, as a fraction, what is said of each number of cores is when it was not seen."""
     found = []
-    for cpu in sorted({each.knobs.cpu for each in samples}):
-        known = [each for each in samples if each.knobs.cpu != cpu]
-        asked = [each for each in samples if each.knobs.cpu == cpu]
+    for cpu in sorted({each.inputs.cpu for each in samples}):
+        known = [each for each in samples if each.inputs.cpu != cpu]
+        asked = [each for each in samples if each.inputs.cpu == cpu]
         for said, each in zip(fit(known, asked), asked, strict=True):
             found.append(abs(math.log(max(said, 1e-9) / each.value)) if math.isfinite(said) else 5.0)
     return found
 
 
-def sample(*, cpu: float, value: float, load: float = math.nan, memory: float = math.inf) -> Sample:
-    return Sample(0.0, Knobs(1.0, cpu, memory, load, "", "", ()), value)
+def sample(*, cpu: float, value: float, load: float = math.nan, memory: float = math.inf) -> EffectSample:
+    return EffectSample(0.0, ModelInputs(1.0, cpu, memory, load, "", "", ()), value)
 
 
-def infadapter(folder: Path) -> dict[str, list[Sample]]:
+def infadapter(folder: Path) -> dict[str, list[EffectSample]]:
     found = defaultdict(list)
     for path in folder.glob("*.csv"):
         for row in csv.DictReader(path.open()):
@@ -90,7 +90,7 @@ def infadapter(folder: Path) -> dict[str, list[Sample]]:
     return found
 
 
-def acprof(folder: Path) -> dict[str, list[Sample]]:
+def acprof(folder: Path) -> dict[str, list[EffectSample]]:
     found = defaultdict(list)
     with gzip.open(folder / "acprof_latency.csv.gz", "rt") as rows:
         for row in csv.DictReader(rows):
@@ -106,10 +106,10 @@ def acprof(folder: Path) -> dict[str, list[Sample]]:
             found["/".join(what)].append(
                 sample(cpu=float(row["cpu_cores"]), value=latency, memory=float(row["mem_cap_gb"]) * GIB)
             )
-    return {name: each for name, each in found.items() if len({one.knobs.cpu for one in each}) >= 4}
+    return {name: each for name, each in found.items() if len({one.inputs.cpu for one in each}) >= 4}
 
 
-def told(console: Console, title: str, sets: dict[str, list[Sample]]) -> None:
+def told(console: Console, title: str, sets: dict[str, list[EffectSample]]) -> None:
     table = Table("services", "points", "ours", "ours, mean", "a·e^(-b·cpu)+c", "its mean", title=title)
     ours_off = [each for samples in sets.values() for each in left_out(samples, ours)]
     original_off = [each for samples in sets.values() for each in left_out(samples, original)]
@@ -138,21 +138,21 @@ def replayed(console: Console, folder: Path) -> None:
             events,
             planner=AStar(),
             actuators=[actuator(name) for name in names],
-            limits=Limits(max_replicas=10, max_cpu=10.0),
+            limits=PlanConstraints(max_replicas=10, max_cpu=10.0),
         )
         forecasts = [each for turn in turns for each in turn.forecasts]
         agree = sum(agrees(turn.event, [deed.actuator for deed in turn.plan.deeds]) for turn in turns)
         table.add_row(
             path.name.partition("__")[0],
             str(len(events)),
-            *(f"{error(forecasts, which):.1%}" for which in range(3)),
+            *(f"{median_error(forecasts, which):.1%}" for which in range(3)),
             str(sum(bool(turn.plan.deeds) for turn in turns)),
             f"{agree} of {len(turns)}",
         )
     console.print(table)
 
 
-def agrees(event: Recorded, ours: Sequence[str]) -> bool:
+def agrees(event: RecordedEvent, ours: Sequence[str]) -> bool:
     """Whether both do nothing, or turn the same knob."""
     theirs = {name for deed in event.plan for name in NAMES[deed["name"]]}
     return bool(theirs & set(ours)) if theirs else not ours

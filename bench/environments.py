@@ -26,12 +26,12 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.lab.environments import VECTOR, Course, Generated, Weights
+from trimtab.lab.environments import VECTOR, EnvironmentConfig, GeneratedDemand, Weights
 from trimtab.lab.environments.sizing import Sizing
 from trimtab.usage.trace import Trace
 
 HOURS, WARM_UP, WINDOW = 168, 24, 24
-DEMAND = Generated(types=("diurnal_web",))
+DEMAND = GeneratedDemand(types=("diurnal_web",))
 DAY, WEEK = 86400.0, 7 * 86400.0
 MINIMUM_CHANGE, BUMP = 0.1, 1.25
 console = Console(width=120)
@@ -146,7 +146,7 @@ class Fixed:
     """The same demand for both."""
 
     def __init__(self) -> None:
-        self.trace = DEMAND.draw(np.random.default_rng(0), containers=1, hours=WARM_UP + HOURS)
+        self.trace = DEMAND.sample(np.random.default_rng(0), containers=1, hours=WARM_UP + HOURS)
 
     def draw(self, _: np.random.Generator, *, containers: int, hours: int) -> Trace:
         assert (containers, hours) == (1, WARM_UP + HOURS)
@@ -233,11 +233,11 @@ def stepped(env: Any, many: int) -> float:
 
 def lived(many: int) -> float:
     """What `trimtab/Sizing-v0` does but for what it shows, of many containers at once."""
-    course = Course(demand=DEMAND, hours=24, warm_up=WARM_UP)
+    course = EnvironmentConfig(demand=DEMAND, hours=24, warm_up=WARM_UP)
     best = math.inf
     for _ in range(3):
-        episode = course.begin(np.random.default_rng(0), containers=many)
-        cpu, memory = (request.copy() for request in episode.fleet.requests)
+        episode = course.start_episode(np.random.default_rng(0), containers=many)
+        cpu, memory = (request.copy() for request in episode.sim.requests)
         episode.step(cpu, memory)
         begun = time.process_time()
         for _ in range(20):

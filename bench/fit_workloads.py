@@ -24,13 +24,13 @@ from matplotlib.figure import Figure
 from scipy.stats import ks_2samp, spearmanr
 
 from trimtab.lab.workloads.features import Features
-from trimtab.lab.workloads.fleet_model import KNOTS, Fleet, FleetSettings
-from trimtab.usage.files import read
+from trimtab.lab.workloads.fleet_model import QUANTILE_LEVELS, FleetGenerator, FleetSettings
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Floats
 
 FITTED = Path(__file__).parents[1] / "src" / "trimtab" / "lab" / "workloads" / "fitted"
 STEP, DAYS, SERIES, ROUNDS = 300.0, 8, 600, 12
-PLACES = np.clip(KNOTS, 0.005, 0.995)
+PLACES = np.clip(QUANTILE_LEVELS, 0.005, 0.995)
 """The least and the most of a set are one series' whim,"""
 SIZES = ("mean_cores", "mean_mib")
 """but for these: a few that are huge are what a fleet's load is made of."""
@@ -135,9 +135,9 @@ def measured(folder: Path) -> dict[str, Features]:
         if not path.exists():
             print(f"skipped: {name}: there is no {path}")
             continue
-        trace = read(path, step=900.0 if name == "alibaba_tianchi_apps" else STEP)
-        found[name] = Features.of(trace.cpu.T.copy(), trace.memory.T.copy(), step=trace.step)
-        print(f"read: {name}: {trace.containers} series of {trace.steps} steps of {trace.step:g} s")
+        trace = read_trace(path, step=900.0 if name == "alibaba_tianchi_apps" else STEP)
+        found[name] = Features.from_series(trace.cpu.T.copy(), trace.memory.T.copy(), step=trace.step)
+        print(f"read: {name}: {trace.container_count} series of {trace.steps} steps of {trace.step:g} s")
     return found
 
 
@@ -157,7 +157,10 @@ def target(recipe: Recipe, found: Mapping[str, Features]) -> Sample:
 
 
 def fit(goal: Sample, found: Mapping[str, Features]) -> dict[str, Any]:
-    aim = {name: np.quantile(values, KNOTS if name in SIZES else PLACES) for name, values in goal.items()}
+    aim = {
+        name: np.quantile(values, QUANTILE_LEVELS if name in SIZES else PLACES)
+        for name, values in goal.items()
+    }
     numbers: dict[str, Any] = {
         "mean_cores": aim["mean_cores"],
         "variability": aim["variability"],
@@ -192,7 +195,7 @@ def _correct(numbers: dict[str, Any], aim: Sample, got: Sample) -> None:
         # What bursts drown cannot be had by asking for more and more of it.
         near = np.clip(moved, aim[statistic] - NEAR, aim[statistic] + NEAR)
         numbers[setting] = _ordered(np.clip(near, 0.001, 0.99))
-    middle = len(KNOTS) // 2
+    middle = len(QUANTILE_LEVELS) // 2
     off = aim["peak_ratio"][middle] / got["peak_ratio"][middle]
     numbers["burst_size"] = float(np.clip(numbers["burst_size"] * off**0.4, 1.0, 20.0))
 
@@ -221,8 +224,8 @@ def generated(numbers: Mapping[str, Any], *, seed: int) -> Sample:
             for name, number in numbers.items()
         },
     )
-    made = Fleet(settings).generate(SERIES, seed=seed)
-    features = Features.of(made.cpu, made.memory, step=STEP)
+    made = FleetGenerator(settings).generate(SERIES, seed=seed)
+    features = Features.from_series(made.cpu, made.memory, step=STEP)
     return {field.name: _finite(getattr(features, field.name)) for field in fields(features)}
 
 

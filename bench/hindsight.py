@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from trimtab.lab.backtest import Schedule, backtest
+from trimtab.lab.backtest import BacktestSchedule, backtest
 from trimtab.sizing import strategy
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Floats, Trace
 
 TRACES = Path(os.environ.get("TRACES", "traces"))
@@ -50,7 +50,7 @@ def main() -> None:
     every, peers = [], []
     for file in track(sorted(given.traces.glob("*/*.parquet")), console=Console(stderr=True)):
         try:
-            trace = part(read(file), given.containers, given.days)
+            trace = part(read_trace(file), given.containers, given.days)
         except Exception as error:  # noqa: BLE001 - a set that is not usage is told of and passed over
             console.print(f"passed over: {error}")
             continue
@@ -68,15 +68,15 @@ def main() -> None:
 
 def part(trace: Trace, containers: int, days: float) -> Trace:
     """Some containers, drawn evenly, and the beginning of their time."""
-    columns = np.sort(np.random.default_rng(0).permutation(trace.containers)[:containers])
-    some = trace.only(columns)
+    columns = np.sort(np.random.default_rng(0).permutation(trace.container_count)[:containers])
+    some = trace.select_columns(columns)
     rows = int(days * DAY * HOUR / trace.step)
     return Trace(some.names, some.start, some.step, some.cpu[:rows], np.full_like(some.cpu[:rows], np.nan))
 
 
 def vpa(trace: Trace) -> Floats:
     """VPA's slack, time under and unserved CPU of each container."""
-    scores = backtest(trace, strategy("vpa", trace.containers), Schedule())
+    scores = backtest(trace, strategy("vpa", trace.container_count), BacktestSchedule())
     return np.array([scores.cpu_slack, scores.cpu_under, scores.cpu_deficit])
 
 

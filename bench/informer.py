@@ -40,17 +40,17 @@ from harness.bulk_objects import Population, Progress
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer
-from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import PODS
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 
 OFFICIAL_MOST = 10_000
 WRITTEN_AT_MOST = 20_000
 """More pods than these are copied in etcd: the API server would take minutes to write what it then serves alike."""
 ALL_CORES = os.sched_getaffinity(0)
 MEASURED_ON = min(ALL_CORES)
-UNLIMITED = RateLimit(per_second=1e6, burst=1_000_000)
+UNLIMITED = RateLimiter(per_second=1e6, burst=1_000_000)
 
 console = Console(stderr=True)
 
@@ -98,14 +98,14 @@ async def ours(kubeconfig: str, count: int, *, watch: bool) -> None:
         informer = Informer(
             client,
             PODS,
-            pods(),
+            pod_projection(),
             indexes={
                 "node": lambda found: found.node or None,
                 "owner": lambda found: found.owner and found.owner.uid,
             },
         )
         following = asyncio.create_task(informer.run())
-        await informer.synced()
+        await informer.wait_synced()
         assert len(informer.cache) == count, f"{len(informer.cache)} pods, not {count}"
         reading = Reading(count, cpu_seconds() - cpu, time.monotonic() - wall, before, memory_mib("VmHWM"))
         print(json.dumps(asdict(reading)), flush=True)

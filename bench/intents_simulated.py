@@ -29,20 +29,20 @@ from rich.table import Table
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
-from trimtab.intents.arbitration import Claim, arbitrate
-from trimtab.intents.capacity import Free, Room
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import complete, learn
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.arbitration import PlanRequest, arbitrate
+from trimtab.intents.capacity import Capacity, FreeResources
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import add_priors, learn_effects
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planners.astar import AStar, AStarSettings
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, asked
-from trimtab.lab.simulator.physics import NOWHERE
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, sum_requests
+from trimtab.lab.simulator.physics import UNSCHEDULED
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.lab.workloads import generate
 from trimtab.usage.trace import Trace
 
@@ -54,7 +54,7 @@ SPARE = 1.25
 """Intents prepare for so many times the present load, or for more where it rises faster."""
 
 
-def scene(services: int, seed: int, hours: float, room: float) -> Scene:
+def scene(services: int, seed: int, hours: float, room: float) -> Scenario:
     """Services that ask for about twice their mean; nodes with `room` times what they ask for."""
     crowds = services // 5
     drawn = [
@@ -81,13 +81,13 @@ def scene(services: int, seed: int, hours: float, room: float) -> Scene:
             WorkloadSpec(
                 name=f"service-{series}",
                 replicas=int(chance.integers(2, 6)),
-                containers=(ContainerSpec(series=series, resources=resources),),
-                service=Service(cpu_seconds=answers, objective=objective),
+                containers=(ContainerSpec(demand_series=series, resources=resources),),
+                service=ServiceSpec(cpu_seconds=answers, latency_objective=objective),
             )
         )
     wanted = sum((each.containers[0].resources.cpu_request or 0) * each.replicas for each in found) / 1000
     pool = NodePool(count=max(2, math.ceil(wanted * room / 16)), cpu=16.0, memory=512 * GIB, pods=250)
-    return Scene(pools=(pool,), workloads=tuple(found), demand=demand)
+    return Scenario(pools=(pool,), workloads=tuple(found), demand=demand)
 
 
 @dataclass
@@ -96,37 +96,37 @@ class Score:
     core_hours: float = 0.0
     by_priority: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def count(self, world: World, priorities: dict[str, float]) -> None:
+    def count(self, world: SimulatedWorld, priorities: dict[str, float]) -> None:
         if world.now - world.start <= SETTLING:
             return
         for workload in world.workloads.values():
             service = workload.spec.service
             assert service is not None
             # A service that answers nobody misses, too.
-            if not world.times[workload.number, P99] <= service.objective:
+            if not world.latencies[workload.number, P99] <= service.latency_objective:
                 self.minutes += STEP / 60
                 third = ("low", "middle", "high")[min(2, int(priorities[workload.spec.name] * 3))]
                 self.by_priority[third] += STEP / 60
-        booked = (world.ground.allocatable_cpu - world.ground.cpu_left).sum() / 1000
+        booked = (world.nodes.allocatable_cpu - world.nodes.cpu_left).sum() / 1000
         self.core_hours += float(booked) * STEP / 3600
 
 
-def resize(world: World, workload: SimulatedWorkload, millicores: int) -> None:
+def resize(world: SimulatedWorld, workload: SimulatedWorkload, millicores: int) -> None:
     """Give all pods this CPU where they are, as far as their nodes have room, and new ones from the start."""
     (main,) = workload.containers
     sized = replace(main, resources=replace(main.resources, cpu_request=millicores, cpu_limit=millicores))
     workload.containers = (sized,)
     for pod in workload.pods.values():
-        more = millicores - asked(pod.applied)[0]
-        if pod.node == NOWHERE or world.ground.has_room(pod.node, more, 0):
+        more = millicores - sum_requests(pod.applied)[0]
+        if pod.node == UNSCHEDULED or world.nodes.has_capacity(pod.node, more, 0):
             pod.containers = (sized,)
-            world.apply(pod)
+            world.apply_resize(pod)
 
 
 class Hpa:
     """The HPA's rule on CPU utilisation, with the size that a VPA recommends once."""
 
-    def __init__(self, world: World, target: float, floor: float) -> None:
+    def __init__(self, world: SimulatedWorld, target: float, floor: float) -> None:
         self._world, self._target, self._floor = world, target, floor
         self._wanted: dict[str, deque[int]] = defaultdict(lambda: deque(maxlen=5))
         self._seen: dict[str, list[float]] = defaultdict(list)
@@ -150,16 +150,16 @@ class Hpa:
             self._wanted[name].append(min(MOST_REPLICAS, max(1, wanted)))
             steady = max(self._wanted[name])
             if steady != workload.replicas:
-                world.scale(key, steady)
+                world.scale_workload(key, steady)
 
 
 class Intents:
-    def __init__(self, world: World, priorities: dict[str, float]) -> None:
+    def __init__(self, world: SimulatedWorld, priorities: dict[str, float]) -> None:
         self._world, self._priorities = world, priorities
         self._planner = AStar(AStarSettings(confidence=0.85))
         self._actuators = [actuator(name) for name in ("scaleOut", "scaleIn", "resizeCPU")]
-        self._history: dict[str, deque[tuple[float, State]]] = defaultdict(lambda: deque(maxlen=120))
-        self._effects: dict[str, Effects] = defaultdict(Effects)
+        self._history: dict[str, deque[tuple[float, TargetState]]] = defaultdict(lambda: deque(maxlen=120))
+        self._effects: dict[str, EffectModels] = defaultdict(EffectModels)
         self._rests: dict[str, float] = defaultdict(float)
         self._released: dict[str, float] = defaultdict(float)
         self._loads: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=6))
@@ -172,36 +172,36 @@ class Intents:
             claim = self._claim(workload)
             if claim is not None:
                 claims[claim.goal.intent] = (claim, workload)
-        ground = world.ground
-        room = Room(
+        ground = world.nodes
+        room = Capacity(
             {
-                name: Free(
+                name: FreeResources(
                     ground.cpu_left[at] / 1000, float(ground.memory_left[at]), float(ground.pods_left[at])
                 )
                 for at, name in enumerate(ground.names)
             }
         )
         rulings = arbitrate(
-            [claim for claim, _ in claims.values()], room=room, make=self._make, now=world.now
+            [claim for claim, _ in claims.values()], capacity=room, make=self._make, now=world.now
         )
         for name, (plan, waiting) in rulings.items():
             self._waiting[name] = waiting
             if plan.deeds:
                 self._perform(plan, claims[name][1])
 
-    def _claim(self, workload: SimulatedWorkload) -> Claim | None:
+    def _claim(self, workload: SimulatedWorkload) -> PlanRequest | None:
         world, name, service = self._world, workload.spec.name, workload.spec.service
         assert service is not None
         intent = f"default/{name}"
         now = world.now
-        p99 = float(world.times[workload.number, P99])
+        p99 = float(world.latencies[workload.number, P99])
         pods = list(workload.pods.values())
-        unplaced = sum(pod.node == NOWHERE for pod in pods)
+        unplaced = sum(pod.node == UNSCHEDULED for pod in pods)
         if sum(not pod.ready for pod in pods) > unplaced or len(pods) != workload.replicas:
             return None
         cores = (workload.containers[0].resources.cpu_request or 1) / 1000
         load = float(world.load[workload.number]) / service.cpu_seconds
-        state = State(
+        state = TargetState(
             objectives={"p99": None if math.isnan(p99) else p99},
             pods=tuple(
                 PodState(
@@ -213,14 +213,18 @@ class Intents:
             ),
             replicas=workload.replicas,
             unplaced=unplaced,
-            sizes=(Size(container="main", cpu_request=cores, cpu_limit=cores, memory_request=GIB / 4),),
+            sizes=(
+                ContainerSize(container="main", cpu_request=cores, cpu_limit=cores, memory_request=GIB / 4),
+            ),
             load=load,
             cpu_used=min(load * service.cpu_seconds, cores * (workload.replicas - unplaced)),
         )
         goal = Goal(
             intent=intent,
             objectives=(
-                Objective(name="p99", value=service.objective, kind=KPIType.LATENCY, measured_by="p99"),
+                Objective(
+                    name="p99", value=service.latency_objective, kind=KPIType.LATENCY, measured_by="p99"
+                ),
             ),
             priority=self._priorities[name],
         )
@@ -230,22 +234,22 @@ class Intents:
             self._history[name].append((now, state))
         minutes = round((now - world.start) / 60)
         if (minutes + workload.number) % 30 == 0 and self._history[name]:
-            self._effects[name] = learn(goal, list(self._history[name])[::2], now=now)
+            self._effects[name] = learn_effects(goal, list(self._history[name])[::2], now=now)
         if now < self._rests[name]:
             return None
-        limits = Limits(max_replicas=MOST_REPLICAS, min_cpu=0.05, max_cpu=8.0, explore=True)
+        limits = PlanConstraints(max_replicas=MOST_REPLICAS, min_cpu=0.05, max_cpu=8.0, explore=True)
         if math.isnan(p99):
-            return Claim(goal=goal, state=state, limits=limits, waiting_since=self._waiting.get(intent))
-        met = p99 <= service.objective
+            return PlanRequest(goal=goal, state=state, limits=limits, waiting_since=self._waiting.get(intent))
+        met = p99 <= service.latency_objective
         ahead = max(load * SPARE, 2 * load - loads[0])
-        effects = complete(self._effects[name], goal, state)
-        rising = effects.under(state, ahead)
-        misses = not met or (rising.objectives["p99"] or 0) > service.objective
+        effects = add_priors(self._effects[name], goal, state)
+        rising = effects.predict_under_load(state, ahead)
+        misses = not met or (rising.objectives["p99"] or 0) > service.latency_objective
         if not misses and now < self._released[name] + 600:
             return None
         if not misses:
             self._released[name] = now
-        return Claim(
+        return PlanRequest(
             goal=goal,
             state=rising,
             effects=effects,
@@ -253,7 +257,7 @@ class Intents:
             waiting_since=self._waiting.get(intent),
         )
 
-    def _make(self, claim: Claim, limits: Limits) -> Plan:
+    def _make(self, claim: PlanRequest, limits: PlanConstraints) -> Plan:
         return self._planner.plan(
             claim.state,
             claim.goal,
@@ -269,17 +273,17 @@ class Intents:
         if cores != workload.containers[0].resources.cpu_request:
             resize(self._world, workload, cores)
         if after.replicas != workload.replicas:
-            self._world.scale(workload.spec.key, after.replicas)
+            self._world.scale_workload(workload.spec.key, after.replicas)
         gives = plan.purpose in {Purpose.RELEASE, Purpose.YIELD}
         self._rests[workload.spec.name] = self._world.now + (300 if gives else 120)
 
 
-def used_by(world: World, pods: list[SimulatedPod]) -> float:
-    return float(sum(world.rows.containers.cpu[row] for pod in pods for row in pod.rows))
+def used_by(world: SimulatedWorld, pods: list[SimulatedPod]) -> float:
+    return float(sum(world.container_arrays.containers.cpu[row] for pod in pods for row in pod.rows))
 
 
-def run(made: Scene, seed: int, hours: float, regime: str) -> Score:
-    world, score = World(made, seed=seed), Score()
+def run(made: Scenario, seed: int, hours: float, regime: str) -> Score:
+    world, score = SimulatedWorld(made, seed=seed), Score()
     chance = np.random.default_rng([seed, 1])
     priorities = {each.name: float(chance.uniform(0.01, 1.0)) for each in made.workloads}
     if regime == "intents":
@@ -293,7 +297,7 @@ def run(made: Scene, seed: int, hours: float, regime: str) -> Score:
         world.step(STEP)
         score.count(world, priorities)
         act()
-        world.settle(world.now)
+        world.process_due(world.now)
     return score
 
 

@@ -26,15 +26,20 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.environments import Course, Generated
-from trimtab.lab.neural.actions import CHOICES, SEEN
-from trimtab.lab.neural.network import Network, network, outputs
-from trimtab.lab.neural.network import read as weights
-from trimtab.lab.training.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED
+from trimtab.lab.backtest import BacktestSchedule, backtest
+from trimtab.lab.environments import EnvironmentConfig, GeneratedDemand
+from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
+from trimtab.lab.neural.network import Network, build_network, predict
+from trimtab.lab.neural.network import load_weights as weights
+from trimtab.lab.training.sources import (
+    HELD_OUT_FAMILIES,
+    KNOWN_RECORDINGS,
+    RELATED_FAMILIES,
+    TRAINED_FAMILIES,
+)
 from trimtab.lab.workloads import generate
 from trimtab.sizing import strategy
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 
 TRACES = Path(os.environ.get("TRACES", "traces"))
@@ -82,15 +87,15 @@ def main() -> None:
     parser.add_argument("--containers", type=int, default=60, help="take at most so many of each set")
     parser.add_argument("--picture", type=Path, help="draw how the shipped networks got better into this PNG")
     given = parser.parse_args()
-    rewarded(HELD_OUT)
-    rewarded(TRAINED)
+    rewarded(HELD_OUT_FAMILIES)
+    rewarded(TRAINED_FAMILIES)
     runs: list[tuple[bool, dict[tuple[str, str], Summary], list[Summary]]] = []
     for name, trace in sets(given.traces, given.containers):
-        is_new = name not in KNOWN_SETS and name.removeprefix("generator ") not in RELATED
+        is_new = name not in KNOWN_RECORDINGS and name.removeprefix("generator ") not in RELATED_FAMILIES
         ours = [summary(trace, "trimtab", choice) for choice in SWEEP]
         results = {(who, told(choice)): summary(trace, who, choice) for who, choice in RUNS}
         mark = "" if is_new else " (its statistics are in what was trained on)"
-        show(f"{name}: {trace.containers} containers{mark}", results, ours)
+        show(f"{name}: {trace.container_count} containers{mark}", results, ours)
         runs.append((is_new, results, ours))
     show_all("all sets, each counting the same", runs)
     show_all("those that are new to the networks", [run for run in runs if run[0]])
@@ -110,25 +115,29 @@ def rewarded(families: Sequence[str]) -> None:
     table = Table(
         "AGENT", "REWARD", "±", box=None, title=f"reward on {', '.join(families)}", title_justify="left"
     )
-    course = Course(demand=Generated(types=families), hours=72, warm_up=24)
+    course = EnvironmentConfig(demand=GeneratedDemand(types=families), hours=72, warm_up=24)
     for name in ("unchanged", "ppo", "sac"):
-        agent = None if name == "unchanged" else network(weights(name), "agent.", inputs=SEEN, source=name)
+        agent = (
+            None
+            if name == "unchanged"
+            else build_network(weights(name), "agent.", inputs=OBSERVATION_SIZE, source=name)
+        )
         found = [reward(agent, course, seed) for seed in range(EPISODES)]
         error = np.std(found, ddof=1) / np.sqrt(len(found))
         table.add_row(name, f"{np.mean(found):.3f}", f"{error:.3f}")
     console.print(table)
 
 
-def reward(agent: Network | None, course: Course, seed: int) -> float:
+def reward(agent: Network | None, course: EnvironmentConfig, seed: int) -> float:
     """Return the mean reward of an hour in one episode of 64 containers, by what an agent thinks best."""
-    episode = course.begin(np.random.default_rng(seed), containers=64)
+    episode = course.start_episode(np.random.default_rng(seed), containers=64)
     unchanged, earned = np.full(64, np.nan), []
     for _ in range(course.hours):
         cpu = memory = unchanged
         if agent is not None:
-            seen, spans = episode.fleet.look()
-            answers = outputs(agent, np.clip(seen, -100.0, 100.0))[:, :CHOICES]
-            cpu, memory = (span.size(1 / (1 + np.exp(-answers[:, at]))) for at, span in enumerate(spans))
+            seen, spans = episode.sim.observe()
+            answers = predict(agent, np.clip(seen, -100.0, 100.0))[:, :ACTION_SIZE]
+            cpu, memory = (span.to_size(1 / (1 + np.exp(-answers[:, at]))) for at, span in enumerate(spans))
         rewards, told = episode.step(cpu, memory)
         earned.append(rewards[told["measured"]])
     return float(np.concatenate(earned).mean())
@@ -140,24 +149,24 @@ def sets(folder: Path, most: int) -> list[tuple[str, Trace]]:
     for name in SETS:
         file = folder / name / f"{name}.parquet"
         if file.exists():
-            found.append((name, some(read(file), most)))
+            found.append((name, some(read_trace(file), most)))
         else:
             console.print(f"skipped: there is no recording at {file}")
     generated = [
-        (f"generator {name}", generate(name, count=most, seed=99, duration=14 * 86400.0).trace())
-        for name in (*RELATED, *HELD_OUT)
+        (f"generator {name}", generate(name, count=most, seed=99, duration=14 * 86400.0).to_trace())
+        for name in (*RELATED_FAMILIES, *HELD_OUT_FAMILIES)
     ]
     return [*found, *generated]
 
 
 def some(trace: Trace, most: int) -> Trace:
-    if trace.containers <= most:
+    if trace.container_count <= most:
         return trace
-    return trace.only(np.sort(np.random.default_rng(0).permutation(trace.containers)[:most]))
+    return trace.select_columns(np.sort(np.random.default_rng(0).permutation(trace.container_count)[:most]))
 
 
 def summary(trace: Trace, name: str, settings: Settings) -> Summary:
-    return backtest(trace, strategy(name, trace.containers, **settings), Schedule()).summary()
+    return backtest(trace, strategy(name, trace.container_count, **settings), BacktestSchedule()).summary()
 
 
 def told(settings: Settings) -> str:

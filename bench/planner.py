@@ -22,26 +22,26 @@ from rich.table import Table
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.arbitration import Claim, arbitrate
-from trimtab.intents.capacity import Free, Room
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.user_models import given
+from trimtab.intents.arbitration import PlanRequest, arbitrate
+from trimtab.intents.capacity import Capacity, FreeResources
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planners.astar import AStar
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 GIB = 2.0**30
 GO_SECONDS = 8.0
 NAMES = ("scaleOut", "scaleIn", "rmPod", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile")
-LIMITS = Limits(max_replicas=64, max_cpu=8.0, max_memory=16 * GIB)
+LIMITS = PlanConstraints(max_replicas=64, max_cpu=8.0, max_memory=16 * GIB)
 PODS_AN_INTENT = 20
 PODS_A_NODE = 40
 
 
 def original_case() -> Callable[[], Plan]:
-    state = State(
+    state = TargetState(
         objectives={"p99": 0.04, "availability": 0.998},
         pods=(PodState(name="a", availability=0.9), PodState(name="b", availability=0.98)),
         replicas=2,
@@ -59,19 +59,19 @@ def original_case() -> Callable[[], Plan]:
         "throughputScale": [0.002143905536223758, 0.9993568283391329],
         "replicaRange": [1, 12],
     }
-    effects = Effects(given={("p99", "scaling"): given("scaling", scaling)})
+    effects = EffectModels(user_models={("p99", "scaling"): decode_user_model("scaling", scaling)})
     actuators = [actuator("scaleOut"), actuator("rmPod")]
-    planner, limits = AStar(), Limits(max_replicas=128)
+    planner, limits = AStar(), PlanConstraints(max_replicas=128)
     return lambda: planner.plan(state, wanted, actuators=actuators, effects=effects, limits=limits, now=0.0)
 
 
-def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> Claim:
+def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> PlanRequest:
     """A service with five objectives, most of which are met; about a third misses its latency."""
     cpu = chance.choice([0.25, 0.5, 1.0, 2.0])
     latency = chance.uniform(0.01, 0.2)
     replicas = len(pods)
     power = replicas * cpu * 10
-    state = State(
+    state = TargetState(
         objectives={
             "p99": latency,
             "p50": latency / 3,
@@ -81,7 +81,11 @@ def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> Clai
         },
         pods=pods,
         replicas=replicas,
-        sizes=(Size(container="app", cpu_request=cpu, cpu_limit=cpu, memory_request=GIB, memory_limit=GIB),),
+        sizes=(
+            ContainerSize(
+                container="app", cpu_request=cpu, cpu_limit=cpu, memory_request=GIB, memory_limit=GIB
+            ),
+        ),
         load=chance.uniform(10, 1000),
         cpu_used=replicas * cpu * chance.uniform(0.1, 0.9),
         memory_used=chance.uniform(0.2, 0.9) * GIB,
@@ -95,14 +99,14 @@ def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> Clai
         Objective(name="throughput", value=50.0, kind=KPIType.THROUGHPUT, less_is_better=False),
         Objective(name="power", value=power * chance.choice([1.5, 2.0, 4.0]), kind=KPIType.POWER),
     )
-    return Claim(
+    return PlanRequest(
         goal=Goal(intent=name, objectives=objectives, priority=chance.uniform(0.01, 1.0)),
         state=state,
         limits=LIMITS,
     )
 
 
-def missing(chance: random.Random, name: str) -> Claim:
+def missing(chance: random.Random, name: str) -> PlanRequest:
     """One that misses something, so that the whole search is made."""
     replicas = chance.choice([1, 2, 3, 5, 10, 20])
     pods = tuple(
@@ -115,7 +119,7 @@ def missing(chance: random.Random, name: str) -> Claim:
     return replace(claim, goal=replace(claim.goal, objectives=(first, *others)))
 
 
-def cluster(intents: int, seed: int) -> tuple[list[Claim], Room]:
+def cluster(intents: int, seed: int) -> tuple[list[PlanRequest], Capacity]:
     """Intents of twenty pods, forty pods a node: 10,000 are 200,000 pods on 5,000 nodes."""
     chance = random.Random(seed)
     nodes = max(1, intents * PODS_AN_INTENT // PODS_A_NODE)
@@ -130,9 +134,12 @@ def cluster(intents: int, seed: int) -> tuple[list[Claim], Room]:
         )
         for at in range(intents)
     ]
-    free = {f"node-{at}": Free(chance.uniform(0, 16), chance.uniform(4, 64) * GIB, 70) for at in range(nodes)}
-    quotas = {f"team-{at}": Free(cpu=chance.uniform(0, 400)) for at in range(200)}
-    return claims, Room(free, quotas)
+    free = {
+        f"node-{at}": FreeResources(chance.uniform(0, 16), chance.uniform(4, 64) * GIB, 70)
+        for at in range(nodes)
+    }
+    quotas = {f"team-{at}": FreeResources(cpu=chance.uniform(0, 400)) for at in range(200)}
+    return claims, Capacity(free, quotas)
 
 
 def whole(intents: int, actuators: list[Actuator]) -> tuple[float, dict[str, int]]:
@@ -140,7 +147,7 @@ def whole(intents: int, actuators: list[Actuator]) -> tuple[float, dict[str, int
     claims, room = cluster(intents, seed=intents)
     planner = AStar()
 
-    def make(claim: Claim, limits: Limits) -> Plan:
+    def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
         return planner.plan(
             claim.state, claim.goal, actuators=actuators, effects=claim.effects, limits=limits, now=0.0
         )
@@ -148,7 +155,7 @@ def whole(intents: int, actuators: list[Actuator]) -> tuple[float, dict[str, int
     gc.collect()
     gc.freeze()
     start = time.process_time()
-    rulings = arbitrate(claims, room=room, make=make, now=0.0)
+    rulings = arbitrate(claims, capacity=room, make=make, now=0.0)
     took = time.process_time() - start
     gc.unfreeze()
     came = {purpose.value: 0 for purpose in Purpose}
@@ -219,7 +226,7 @@ def main() -> None:
     chance = random.Random(1)
     claims = [missing(chance, f"a/{at}") for at in range(1000)]
 
-    def plan_one(claim: Claim) -> Plan:
+    def plan_one(claim: PlanRequest) -> Plan:
         return planner.plan(
             claim.state, claim.goal, actuators=actuators, effects=claim.effects, limits=claim.limits, now=0.0
         )

@@ -16,21 +16,21 @@ from rich.table import Table
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.user_models import given
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Budget, Planner, planner
+from trimtab.intents.planner import Planner, SearchBudget, planner
 from trimtab.intents.plugins.client import RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import VERSION
-from trimtab.intents.plugins.registry import Registry
-from trimtab.intents.plugins.server import PlannerService, serving
-from trimtab.intents.state import PodState, State
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.intents.plugins.server import PlannerService, serve_plugin
+from trimtab.intents.state import PodState, TargetState
 
 ORIGINAL = {"in process": 8.0, "through gRPC": 10.0}
-STATE = State(
+STATE = TargetState(
     objectives={"p99": 0.04, "availability": 0.998},
     pods=(PodState(name="pod_0", availability=0.9), PodState(name="pod_1", availability=0.98)),
     replicas=2,
@@ -49,7 +49,7 @@ SCALING = {
     "throughputRange": [0.0, 5000.0],
     "replicaRange": [1.0, 12.0],
 }
-EFFECTS = Effects(given={("p99", "scaling"): given("scaling", SCALING)})
+EFFECTS = EffectModels(user_models={("p99", "scaling"): decode_user_model("scaling", SCALING)})
 ROUNDS = 300
 
 
@@ -59,9 +59,9 @@ def planned(by: Planner) -> Plan:
         GOAL,
         actuators=[actuator("scaleOut"), actuator("rmPod")],
         effects=EFFECTS,
-        limits=Limits(),
+        limits=PlanConstraints(),
         now=0.0,
-        budget=Budget(),
+        budget=SearchBudget(),
     )
 
 
@@ -77,8 +77,8 @@ def seconds(plan: Callable[[], Plan]) -> float:
 
 
 def main() -> None:
-    own, registry = planner("astar"), Registry(patience=30.0)
-    with serving(PlannerService(own), name="far") as plugin:
+    own, registry = planner("astar"), PluginRegistry(timeout=30.0)
+    with serve_plugin(PlannerService(own), name="far") as plugin:
         registry.register(
             pb.PluginInfo(
                 type=pb.PLUGIN_TYPE_PLANNER, name="far", endpoint=plugin.endpoint, versions=[VERSION]
@@ -86,12 +86,12 @@ def main() -> None:
         )
         known = registry.get(pb.PLUGIN_TYPE_PLANNER, "far")
         assert known is not None
-        far = RemotePlanner(known, own, settings={}, patience=30.0)
+        far = RemotePlanner(known, own, settings={}, timeout=30.0)
         found = {
             "in process": seconds(lambda: planned(own)),
             "through gRPC": seconds(lambda: planned(far)),
         }
-        assert not known.trouble
+        assert not known.last_error
     registry.close()
     table = Table("", "the original, s", "ours, ms", "ratio")
     for how, took in found.items():

@@ -49,13 +49,13 @@ from harness.objects import Object
 from harness.services import Services
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit
-from trimtab.memory_trim import keep_small
-from trimtab.operator.app import Operator
-from trimtab.operator.config.model import Logs
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.leader import Term
-from trimtab.operator.logs import configure
+from trimtab.kube.rest.retry import RateLimiter
+from trimtab.memory_trim import limit_allocator_arenas
+from trimtab.operator.app import OperatorApp
+from trimtab.operator.config.model import LogSettings
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.leader import LeaderSession
+from trimtab.operator.logs import configure_logging
 
 ROOT = Path(__file__).parents[1]
 PODS_A_WORKLOAD = 5
@@ -66,7 +66,7 @@ ALL_CORES = os.sched_getaffinity(0)
 MEASURED_ON = min(ALL_CORES)
 PROFILES = os.environ.get("PROFILES", "")
 """A folder in which the operator leaves a profile of each thing that it does; the figures are then worth nothing."""
-UNLIMITED = RateLimit(per_second=1e6, burst=1_000_000)
+UNLIMITED = RateLimiter(per_second=1e6, burst=1_000_000)
 
 console = Console(stderr=True)
 
@@ -103,26 +103,26 @@ def memory_mib(field: str) -> float:
 # The operator, run as a child process: it does one thing for every line on standard input
 
 
-class Measured(Operator):
+class Measured(OperatorApp):
     """The operator, with turns that are taken when somebody says so."""
 
-    async def _serve(self, term: Term) -> Never:
-        statuses, workloads = term._statuses, term._workloads  # noqa: SLF001 - its parts are what is timed
-        await term._look_at_features()  # noqa: SLF001
+    async def _run_session(self, term: LeaderSession) -> Never:
+        statuses, workloads = term._status_writer, term._workload_queue  # noqa: SLF001 - its parts are what is timed
+        await term._detect_features()  # noqa: SLF001
         tell_reading("listed", (time.monotonic() - BEGAN, cpu_seconds() - CPU_BEGAN))
         async with asyncio.TaskGroup() as group:
             group.create_task(workloads.run())
             group.create_task(statuses.queue.run())
 
             async def turn() -> None:
-                await term._take_turn()  # noqa: SLF001
+                await term._run_ingest_cycle()  # noqa: SLF001
 
             async def looks() -> None:
-                term._look_at_all()  # noqa: SLF001
-                await workloads.idle()
+                term._enqueue_all()  # noqa: SLF001
+                await workloads.wait_idle()
                 while len(statuses.queue):  # noqa: ASYNC110 - what is delayed tells nobody when its time has come
                     await asyncio.sleep(0.05)
-                await statuses.queue.idle()
+                await statuses.queue.wait_idle()
 
             while word := await asyncio.to_thread(sys.stdin.readline):
                 await timed(word.strip(), {"turn": turn, "looks": looks}[word.strip()])
@@ -150,10 +150,10 @@ def tell_reading(name: str, took: tuple[float, float]) -> None:
 
 
 def operate(options: Namespace) -> None:
-    keep_small()  # as `trimtab operator` does, and the next
-    configure(Logs(level="warning"))
+    limit_allocator_arenas()  # as `trimtab operator` does, and the next
+    configure_logging(LogSettings(level="warning"))
     gc.freeze()
-    config = LiveConfig(
+    config = ConfigReloader(
         None,
         environment={},
         flags=[

@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing import Strategy, Targets, strategy
 
 CONTAINERS, STEPS, SECONDS = 20_000, 2_500, 600.0
 VARIETY = 37
@@ -37,7 +37,7 @@ def usage(containers: int, steps: range) -> Rows:
         yield step * SECONDS, cpu[step % VARIETY], memory[step * step % VARIETY]
 
 
-def numbers(sizes: Sizes) -> bytes:
+def numbers(sizes: Targets) -> bytes:
     bounds = (sizes.cpu, sizes.memory)
     return b"".join(part.tobytes() for bound in bounds for part in (bound.lower, bound.target, bound.upper))
 

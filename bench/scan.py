@@ -43,7 +43,7 @@ from harness.prometheus import Server
 from harness.services import Services
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 
 DAY = 86400
 AHEAD = 3 * 3600
@@ -194,7 +194,7 @@ async def ask(url: str, queries: Sequence[str]) -> int:
 
 
 async def populate(cluster: Cluster, population: Population) -> None:
-    rate = RateLimit(per_second=1e6, burst=1_000_000)
+    rate = RateLimiter(per_second=1e6, burst=1_000_000)
     async with Client(load_connection(kubeconfig=cluster.kubeconfig), rate=rate, timeout=120) as client:
         await population.multiply(client, cluster.etcd)
         await Services(population).multiply(client, cluster.etcd)

@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.metrics import moment, needed_by
-from trimtab.lab.simulator.physics import Containers, Floats, Nodes, step, throttled_share
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.metrics import collect_metrics, count_nodes_needed
+from trimtab.lab.simulator.physics import Containers, Floats, Nodes, compute_throttled_share, step
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.usage.trace import Trace
 
 STEP = 300.0
@@ -109,7 +109,7 @@ def _ten_thousand() -> tuple[float, float]:
     """Container-steps a second, of physics alone and of all that a step of a cluster is."""
     containers, nodes, cpu, memory = _crowd(10_000, 500)
     physics = _rate(lambda: step(containers, nodes, cpu=cpu, memory=memory, now=0.0, seconds=STEP), 10_000)
-    world = World(_scene(nodes=500, workloads=250, replicas=40, days=1))
+    world = SimulatedWorld(_scene(nodes=500, workloads=250, replicas=40, days=1))
     return physics, _rate(lambda: world.step(STEP), 10_000)
 
 
@@ -134,7 +134,7 @@ def _crowd(rows: int, many: int) -> tuple[Containers, Nodes, Floats, Floats]:
     containers.cpu_limit[:] = np.where(chance.random(rows) < 0.5, np.inf, 2 * containers.cpu_request)
     containers.memory_limit[:] = 2 * GIB
     containers.burst[:] = 0.3
-    nodes = Nodes.of(np.full(many, 16.0), np.full(many, 64 * GIB))
+    nodes = Nodes.from_capacity(np.full(many, 16.0), np.full(many, 64 * GIB))
     return containers, nodes, chance.gamma(2.0, 0.3, rows), chance.uniform(0.1, 1.5, rows) * GIB
 
 
@@ -190,7 +190,9 @@ def _plain_step(
             _plain_share(theirs, capacity[node])
     for each, wanted in zip(containers, cpu, strict=True):
         held_back = each.used >= each.limit and wanted > each.limit
-        each.throttled = 1.0 if held_back else throttled_share.py_func(each.used, each.limit, each.burst)
+        each.throttled = (
+            1.0 if held_back else compute_throttled_share.py_func(each.used, each.limit, each.burst)
+        )
 
 
 def _plain_share(containers: list[_Container], capacity: float) -> None:
@@ -233,7 +235,7 @@ def _vasim(python: str) -> float:
 def _large(steps: int) -> tuple[float, float, float]:
     """Seconds of so many steps, seconds to build it, and the most memory in GiB."""
     began = time.process_time()
-    world = World(_scene(nodes=5_000, workloads=5_000, replicas=40, days=7))
+    world = SimulatedWorld(_scene(nodes=5_000, workloads=5_000, replicas=40, days=7))
     built = time.process_time() - began
     assert len(world.pods) == 200_000
     assert not world.pending
@@ -241,13 +243,13 @@ def _large(steps: int) -> tuple[float, float, float]:
     for done in range(steps):
         world.step(STEP)
         if done % HOUR == 0:
-            needed = needed_by(world)
-        moment(world, needed=needed)
+            needed = count_nodes_needed(world)
+        collect_metrics(world, needed=needed)
     seconds = time.process_time() - began
     return seconds, built, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def _scene(*, nodes: int, workloads: int, replicas: int, days: int) -> Scene:
+def _scene(*, nodes: int, workloads: int, replicas: int, days: int) -> Scenario:
     """Services whose demand follows the day, each with its own size and hour; one in a hundred runs into its limit."""
     chance = np.random.default_rng(1)
     steps = days * 288
@@ -262,7 +264,7 @@ def _scene(*, nodes: int, workloads: int, replicas: int, days: int) -> Scene:
             replicas=replicas,
             containers=(
                 ContainerSpec(
-                    series=place,
+                    demand_series=place,
                     resources=Resources(
                         max(10, int(size[place] * 800)),
                         max(20, int(size[place] * 1600)),
@@ -271,13 +273,13 @@ def _scene(*, nodes: int, workloads: int, replicas: int, days: int) -> Scene:
                     ),
                 ),
             ),
-            service=Service(),
+            service=ServiceSpec(),
         )
         for place in range(workloads)
     )
     demand = Trace(tuple(map(str, range(workloads))), 4 * 86400.0, STEP, cpu, memory)
     pool = NodePool(count=nodes, cpu=16.0, memory=64 * GIB)
-    return Scene(pools=(pool,), workloads=specs, demand=demand)
+    return Scenario(pools=(pool,), workloads=specs, demand=demand)
 
 
 if __name__ == "__main__":

@@ -24,16 +24,16 @@ from rich.table import Table
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from trimtab.store import HistoryEntry, StateKey, Store
-from trimtab.store.row_mapping import row_of
+from trimtab.store import HistoryRecord, StateKey, Store
+from trimtab.store.row_mapping import to_row
 from trimtab.store.tables import history, states
 
 KEY = StateKey("bench", "trimtab", "0")
 
 
-def entries(rows: int) -> list[HistoryEntry]:
+def entries(rows: int) -> list[HistoryRecord]:
     return [
-        HistoryEntry(
+        HistoryRecord(
             timestamp=float(n // 1000),
             cluster="prod",
             namespace=f"team-{n % 50}",
@@ -50,12 +50,12 @@ def entries(rows: int) -> list[HistoryEntry]:
     ]
 
 
-def ready(entry: HistoryEntry) -> tuple[object, ...]:
-    values = row_of(entry).values()
+def ready(entry: HistoryRecord) -> tuple[object, ...]:
+    values = to_row(entry).values()
     return tuple(msgspec.json.encode(v).decode() if isinstance(v, dict) else v for v in values)
 
 
-def plainly(folder: Path, rows: list[HistoryEntry], blob: bytes) -> dict[str, float]:
+def plainly(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
     """CPU seconds for each deed by sqlite3 alone."""
     with closing(sqlite3.connect(folder / "plain.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -64,7 +64,7 @@ def plainly(folder: Path, rows: list[HistoryEntry], blob: bytes) -> dict[str, fl
             connection.execute(str(CreateTable(table).compile(dialect=sqlite.dialect())))
             for index in table.indexes:
                 connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
-        columns = list(row_of(rows[0]))
+        columns = list(to_row(rows[0]))
         insert = f"INSERT INTO {history.name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
         prepared = [ready(entry) for entry in rows]
 
@@ -97,7 +97,7 @@ async def async_seconds(deed: Awaitable[object]) -> float:
     return time.process_time() - begun
 
 
-async def by_the_store(folder: Path, rows: list[HistoryEntry], blob: bytes) -> dict[str, float]:
+async def by_the_store(folder: Path, rows: list[HistoryRecord], blob: bytes) -> dict[str, float]:
     async with Store.open(folder / "store.db") as store:
         return {
             "append": await async_seconds(store.history.append(rows)),

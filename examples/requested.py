@@ -17,8 +17,8 @@ from rich.table import Table
 
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer, Scope
-from trimtab.kube.kinds.nodes import Node, nodes
-from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.kinds.nodes import Node, node_projection
+from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODES, PODS
 
@@ -27,10 +27,10 @@ RUNNING = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
 
 async def read(client: Client) -> tuple[list[Node], list[Pod]]:
     """Fill two caches side by side and return what they hold."""
-    all_nodes = Informer(client, NODES, nodes())
-    all_pods = Informer(client, PODS, pods(), scope=RUNNING)
+    all_nodes = Informer(client, NODES, node_projection())
+    all_pods = Informer(client, PODS, pod_projection(), scope=RUNNING)
     following = [asyncio.create_task(informer.run()) for informer in (all_nodes, all_pods)]
-    await asyncio.gather(all_nodes.synced(), all_pods.synced())
+    await asyncio.gather(all_nodes.wait_synced(), all_pods.wait_synced())
     for task in following:
         task.cancel()
     return list(all_nodes.cache), list(all_pods.cache)

@@ -6,9 +6,9 @@ python examples/simulate_cluster.py
 import numpy as np
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.metrics import moment, needed_by
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.metrics import collect_metrics, count_nodes_needed
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.usage.trace import Trace
 
 # One series of demand, a day at 5-minute steps: half a core and 1 GiB for each replica.
@@ -16,17 +16,21 @@ demand = Trace(("steady",), 4 * 86400.0, 300.0, np.full((288, 1), 0.5), np.full(
 web = WorkloadSpec(
     name="web",
     replicas=20,
-    containers=(ContainerSpec(series=0, resources=Resources(cpu_request=1000, memory_request=2 << 30)),),
+    containers=(
+        ContainerSpec(demand_series=0, resources=Resources(cpu_request=1000, memory_request=2 << 30)),
+    ),
 )
-scene = Scene(pools=(NodePool(count=2, cpu=8, memory=32 * GIB),), workloads=(web,), demand=demand)
+scene = Scenario(pools=(NodePool(count=2, cpu=8, memory=32 * GIB),), workloads=(web,), demand=demand)
 
-world = World(scene, seed=1)
-for name, left in zip(world.ground.names, world.ground.cpu_left, strict=True):
+world = SimulatedWorld(scene, seed=1)
+for name, left in zip(world.nodes.names, world.nodes.cpu_left, strict=True):
     print(f"{name}: {left / 1000:.2f} cores are not asked for")
-print(f"{len(world.pods)} pods, of which {len(world.pending)} wait: they need {needed_by(world)} nodes")
+print(
+    f"{len(world.pods)} pods, of which {len(world.pending)} wait: they need {count_nodes_needed(world)} nodes"
+)
 
 world.step(300)
-now = moment(world, needed=needed_by(world))
+now = collect_metrics(world, needed=count_nodes_needed(world))
 print(
     f"after a step: {now.cpu_requested:.0f} cores asked for, {now.cpu_used:.1f} used, ${now.dollars_month:,.0f} a month"
 )

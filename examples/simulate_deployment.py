@@ -9,8 +9,8 @@ import numpy as np
 
 from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.usage.trace import Trace
 
 
@@ -21,30 +21,34 @@ async def main() -> None:
     spec = WorkloadSpec(
         name="shop",
         replicas=4,
-        containers=(ContainerSpec(series=0, resources=size),),
-        service=Service(cpu_seconds=0.02, objective=0.5),
+        containers=(ContainerSpec(demand_series=0, resources=size),),
+        service=ServiceSpec(cpu_seconds=0.02, latency_objective=0.5),
     )
-    world = World(
-        Scene(pools=(NodePool(count=4, cpu=8, memory=32 * GIB),), workloads=(spec,), demand=demand, noise=0)
+    world = SimulatedWorld(
+        Scenario(
+            pools=(NodePool(count=4, cpu=8, memory=32 * GIB),), workloads=(spec,), demand=demand, noise=0
+        )
     )
     cluster = SimulatedCluster(world)
     for replicas in (4, 2, 6):
-        found = await cluster.workload(spec.key)
+        found = await cluster.get_workload(spec.key)
         assert found is not None
         await cluster.scale(found, replicas)
         world.step(300)
         world.step(300)
-        print(f"{replicas} replicas: 99 % of requests are answered within {world.times[0, -1] * 1000:.0f} ms")
+        print(
+            f"{replicas} replicas: 99 % of requests are answered within {world.latencies[0, -1] * 1000:.0f} ms"
+        )
 
-    found = await cluster.workload(spec.key)
+    found = await cluster.get_workload(spec.key)
     assert found is not None
     await cluster.patch_template(found, {"main": Resources(1000, 2500, 1 << 30, None)}, take_ownership=False)
     for seconds in range(0, 60, 5):
-        world.settle(world.now + seconds)
-        found = await cluster.workload(spec.key)
+        world.process_due(world.now + seconds)
+        found = await cluster.get_workload(spec.key)
         assert found is not None
-        print(f"{seconds:2} s: {found.updated} of the new template, {found.ready} ready")
-        if not found.rolling:
+        print(f"{seconds:2} s: {found.updated_replicas} of the new template, {found.ready_replicas} ready")
+        if not found.is_rolling_out:
             break
 
 

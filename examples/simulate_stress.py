@@ -6,8 +6,8 @@ The same workload can be followed by a real pod on a real node: see `trimtab str
 """
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, WorkloadSpec
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, WorkloadSpec
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.lab.workloads import generate
 
 MIB = 1 << 20
@@ -15,19 +15,21 @@ MIB = 1 << 20
 # Levels that are held for ten minutes each, an hour in all, a sample a minute.
 workload = generate("step", seed=5, step=60.0, duration=3600.0, hold=600.0, regular=True)
 tight = Resources(cpu_request=300, cpu_limit=500, memory_request=256 * MIB, memory_limit=420 * MIB)
-spec = WorkloadSpec(name="stress", containers=(ContainerSpec(series=0, resources=tight),), starts_in=1.0)
-scene = Scene(
-    pools=(NodePool(count=1, cpu=2, memory=4 * GIB),), workloads=(spec,), demand=workload.trace(), noise=0
+spec = WorkloadSpec(
+    name="stress", containers=(ContainerSpec(demand_series=0, resources=tight),), startup_seconds=1.0
 )
-world = World(scene)
+scene = Scenario(
+    pools=(NodePool(count=1, cpu=2, memory=4 * GIB),), workloads=(spec,), demand=workload.to_trace(), noise=0
+)
+world = SimulatedWorld(scene)
 print("minute  wanted       used         throttled  restarts")
 for minute in range(60):
     world.step(60.0)
     if minute % 5 == 4:
         (pod,) = world.pods.values()
-        row, containers = pod.rows[0], world.rows.containers
+        row, containers = pod.rows[0], world.container_arrays.containers
         print(
-            f"{minute + 1:6}  {world.rows.cpu[row]:.2f} {world.rows.memory[row] / MIB:4.0f} MiB"
+            f"{minute + 1:6}  {world.container_arrays.cpu_demand[row]:.2f} {world.container_arrays.memory_demand[row] / MIB:4.0f} MiB"
             f"  {containers.cpu[row]:.2f} {containers.memory[row] / MIB:4.0f} MiB"
             f"  {containers.throttled[row]:9.0%}  {pod.restarts[0]:8}"
         )

@@ -11,18 +11,18 @@ import logging
 
 import structlog
 
-from trimtab.lab.simulator.cluster_generator import settled
-from trimtab.lab.simulator.comparison import policies_of
-from trimtab.lab.simulator.scenario import Scene
-from trimtab.lab.simulator.simulation import Stage
+from trimtab.lab.simulator.cluster_generator import generate_cluster_from_trace
+from trimtab.lab.simulator.comparison import load_policies
+from trimtab.lab.simulator.scenario import Scenario
+from trimtab.lab.simulator.simulation import Simulation
 from trimtab.lab.workloads import generate
 
 HOURS, KNOWN = 48, 8 * 86400.0
 
 
-async def sized_by(strategy: str, scene: Scene) -> None:
+async def sized_by(strategy: str, scene: Scenario) -> None:
     """Print what the workload asks for and uses every twelve hours."""
-    async with Stage(scene, policies=policies_of(strategy), seed=1, past=KNOWN) as stage:
+    async with Simulation(scene, policies=load_policies(strategy), seed=1, history_seconds=KNOWN) as stage:
         for hours in range(12, HOURS + 1, 12):
             await stage.run(12 * 3600)
             (pod,) = list(stage.world.pods.values())[:1]
@@ -38,7 +38,7 @@ def main() -> None:
     """A web service by day, with requests that somebody guessed; a step is a quarter of an hour."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     web = generate("diurnal_web", seed=3, step=900.0, duration=KNOWN + HOURS * 3600.0)
-    scene = settled(web.trace(), replicas=3, seed=1)
+    scene = generate_cluster_from_trace(web.to_trace(), replicas=3, seed=1)
     for strategy in ("vpa", "trimtab"):
         asyncio.run(sized_by(strategy, scene))
 

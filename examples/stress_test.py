@@ -14,23 +14,25 @@ import asyncio
 
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator import Course, Place, Recommender, stress
+from trimtab.lab.emulator import EmulationConfig, LoadProfile, StressStrategy, run_stress
 from trimtab.lab.workloads import generate
 
 
 async def main(namespace: str, strategy: str, *, hours: float, minutes: float, reach: dict[str, str]) -> None:
     day = generate("diurnal_web", seed=7, step=1800.0, duration=86400.0, rate=20.0, spread=0.0, mib=48.0)
     periods = max(1, round(hours * 2))  # of half an hour each
-    place = Place(namespace=namespace, run="a-day", period=minutes * 60 / periods, source_settings=reach)
+    place = EmulationConfig(
+        namespace=namespace, run="a-day", period=minutes * 60 / periods, source_settings=reach
+    )
     settings = {"min_samples": 4} if strategy == "percentile" else {}
     async with Client(load_connection()) as client:
-        journal = await stress(
+        journal = await run_stress(
             client,
-            {"a-day": Course.of(day)},
+            {"a-day": LoadProfile.from_workload(day)},
             place,
-            recommender=Recommender(name=strategy, settings=settings, update=7200.0),
+            under_test=StressStrategy(name=strategy, settings=settings, update=7200.0),
             periods=periods,
-            told=lambda text, _: print(text, end="\r", flush=True),
+            on_progress=lambda text, _: print(text, end="\r", flush=True),
         )
     for entry in journal.entries:
         bar = "#" * round(entry.used_cpu * 100) if entry.used_cpu > 0 else ""

@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.lab.environments import AnyOf, Course, Generated, Recorded
+from trimtab.lab.environments import EnvironmentConfig, GeneratedDemand, MixedDemand, RecordedDemand
 from trimtab.lab.training import loop, model_card, sources
 from trimtab.lab.training.base import Learner
-from trimtab.lab.training.base_agent import Stage
-from trimtab.lab.training.forecaster import ForecasterLearner, ForecasterPlan
-from trimtab.lab.training.ppo import PpoLearner, PpoPlan
-from trimtab.lab.training.sac import SacLearner, SacPlan
-from trimtab.lab.training.workers import Workers, here
-from trimtab.usage.files import read
+from trimtab.lab.training.base_agent import RolloutConfig
+from trimtab.lab.training.forecaster import ForecasterConfig, ForecasterLearner
+from trimtab.lab.training.ppo import PpoConfig, PpoLearner
+from trimtab.lab.training.sac import SacConfig, SacLearner
+from trimtab.lab.training.workers import Workers, run_locally
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 
 LONG = ("bitbrains_rnd", "crane_dsp")
@@ -60,9 +60,9 @@ BRIEF = Extent(updates=2, containers=4, steps=2)
 
 def recording(folder: Path, name: str) -> Trace:
     """A set as it was trained on. Bitbrains' active memory falls near nothing, which no container's does: left out."""
-    trace = read(folder / name / f"{name}.parquet")
-    columns = np.random.default_rng(5).permutation(trace.containers)[:MOST_CONTAINERS]
-    trace, rows = trace.only(np.sort(columns)), round(MOST_DAYS * 86400 / trace.step)
+    trace = read_trace(folder / name / f"{name}.parquet")
+    columns = np.random.default_rng(5).permutation(trace.container_count)[:MOST_CONTAINERS]
+    trace, rows = trace.select_columns(np.sort(columns)), round(MOST_DAYS * 86400 / trace.step)
     memory = trace.memory * np.nan if name == "bitbrains_rnd" else trace.memory
     return replace(trace, cpu=trace.cpu[:rows], memory=memory[:rows])
 
@@ -71,30 +71,30 @@ def learner(name: str, folder: Path, extent: Extent, workers: Workers[Any, Any])
     updates, containers, steps = extent
     if name == "forecaster":
         traces = [recording(folder, each) for each in (*SHORT, *LONG)]
-        plan = ForecasterPlan(updates=updates, steps=steps, batch=4096, examples=100_000, decay=1e-2)
-        made = sources.recordings(traces, seed=0, containers=containers)
-        return ForecasterLearner(made, seed=0, plan=plan, workers=workers)
-    drawn = [Generated(types=sources.TRAINED, step=step) for step in (300.0, 60.0)]
-    demand = AnyOf(
-        [*drawn, *(Recorded(recording(folder, each)) for each in LONG)], weights=[2.0, 1.0, 1.0, 0.5]
+        plan = ForecasterConfig(updates=updates, steps=steps, batch=4096, examples=100_000, decay=1e-2)
+        made = sources.build_training_traces(traces, seed=0, containers=containers)
+        return ForecasterLearner(made, seed=0, config=plan, workers=workers)
+    drawn = [GeneratedDemand(types=sources.TRAINED_FAMILIES, step=step) for step in (300.0, 60.0)]
+    demand = MixedDemand(
+        [*drawn, *(RecordedDemand(recording(folder, each)) for each in LONG)], weights=[2.0, 1.0, 1.0, 0.5]
     )
-    stage = Stage(course=Course(demand=demand, hours=72), containers=containers)
+    stage = RolloutConfig(course=EnvironmentConfig(demand=demand, hours=72), containers=containers)
     if name == "ppo":
-        return PpoLearner(seed=0, plan=PpoPlan(stage=stage, updates=updates), workers=workers)
-    return SacLearner(seed=0, plan=SacPlan(stage=stage, steps=steps), workers=workers)
+        return PpoLearner(seed=0, config=PpoConfig(stage=stage, updates=updates), workers=workers)
+    return SacLearner(seed=0, config=SacConfig(stage=stage, steps=steps), workers=workers)
 
 
 def data(name: str) -> list[str]:
     """What a learner learns from, in words."""
     sets = (*SHORT, *LONG) if name == "forecaster" else LONG
-    return ["generators: " + ", ".join(sources.TRAINED), *(DATA[each] for each in sets)]
+    return ["generators: " + ", ".join(sources.TRAINED_FAMILIES), *(DATA[each] for each in sets)]
 
 
 @contextmanager
 def hired(many: int) -> Iterator[Workers[Any, Any]]:
     """So many processes that make examples and live through episodes; this one alone where it is one."""
     if many == 1:
-        yield here
+        yield run_locally
         return
     with get_context("forkserver").Pool(many) as pool:
         yield lambda work, parts: pool.map(work, list(parts), chunksize=1)
@@ -119,12 +119,12 @@ def main() -> None:
             made,
             given.folder,
             updates=extent.updates,
-            told=told,
+            on_update=told,
             command=f"examples/train_weights.py TRACES --learner {given.learner}{' --brief' if given.brief else ''}",
             data=data(given.learner),
         )
-    loop.ship(made, given.folder / "weights.npz")
-    model_card.write(given.folder, given.folder / "weights.json", made, figures=figures)
+    loop.write_weights(made, given.folder / "weights.npz")
+    model_card.write_model_card(given.folder, given.folder / "weights.json", made, figures=figures)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from trimtab.aio import in_thread, side_by_side
+from trimtab.aio import run_in_thread, task_group
 from trimtab.errors import TrimtabError
 
 
@@ -22,7 +22,7 @@ async def test_the_first_that_fails_ends_those_beside_it_and_is_told_by_itself()
         raise TrimtabError("no")
 
     with pytest.raises(TrimtabError, match="no"):
-        async with side_by_side() as group:
+        async with task_group() as group:
             group.create_task(wait_for_ever())
             group.create_task(fail())
     assert ended.is_set()
@@ -36,7 +36,7 @@ async def test_who_waits_for_a_thread_is_not_gone_before_it_however_often_it_is_
         go_on.wait(10)
         return 7
 
-    waiting = asyncio.create_task(in_thread(work))
+    waiting = asyncio.create_task(run_in_thread(work))
     await asyncio.to_thread(begun.wait, 10)
     for _ in range(3):
         waiting.cancel()
@@ -45,4 +45,4 @@ async def test_who_waits_for_a_thread_is_not_gone_before_it_however_often_it_is_
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert await in_thread(work) == 7
+    assert await run_in_thread(work) == 7

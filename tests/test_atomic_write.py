@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from trimtab.atomic_write import beside, see_writable, write
+from trimtab.atomic_write import check_writable, replace_atomically, write_atomically
 from trimtab.errors import TrimtabError
 
 
 def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
-    write({tmp_path / "a/b.yaml": "one\r\n", tmp_path / "link": "two"})
+    write_atomically({tmp_path / "a/b.yaml": "one\r\n", tmp_path / "link": "two"})
     assert (tmp_path / "a/b.yaml").read_bytes() == b"one\r\n"
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "two"
@@ -21,7 +21,7 @@ def test_files_are_written_with_the_folders_that_they_need_and_a_link_stays_one(
 def test_a_failure_leaves_everything_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("old")
     with pytest.raises(TrimtabError, match=r"a\.yaml/below\.yaml: "):
-        write({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
+        write_atomically({tmp_path / "a.yaml": "new", tmp_path / "a.yaml/below.yaml": "cannot be"})
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.yaml", "old")]
 
 
@@ -31,11 +31,11 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_i
     path = tmp_path / "weights"
     path.write_text("old")
     path.chmod(0o640)
-    with pytest.raises(KeyboardInterrupt), beside(path) as place:
+    with pytest.raises(KeyboardInterrupt), replace_atomically(path) as place:
         place.write_text("ne")
         raise KeyboardInterrupt
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("weights", "old")]
-    with beside(path) as place:
+    with replace_atomically(path) as place:
         place.write_text("new")
         assert path.read_text() == "old"
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("weights", "new")]
@@ -48,15 +48,15 @@ def test_what_is_written_beside_takes_the_place_of_what_was_there_only_when_it_i
 )
 def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, path: str, says: str) -> None:
     with pytest.raises(TrimtabError, match=says):
-        see_writable(tmp_path / path)
+        check_writable(tmp_path / path)
 
 
 def test_what_is_no_file_is_written_to_and_nothing_takes_its_place(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    see_writable(pipe)
-    write({pipe: "told"})
+    check_writable(pipe)
+    write_atomically({pipe: "told"})
     assert os.read(reader, 100) == b"told"
     os.close(reader)
     assert pipe.is_fifo()

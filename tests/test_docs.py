@@ -10,7 +10,7 @@ import yaml
 from cyclopts import CycloptsError
 
 from trimtab.api import KINDS
-from trimtab.cli import build
+from trimtab.cli import build_app
 from trimtab.sizing.strategy import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def test_commands_are_understood(page: Path) -> None:
         if words and words[0].startswith("-"):
             continue
         try:
-            build(*words[:1]).parse_args(words, exit_on_error=False, print_error=False)
+            build_app(*words[:1]).parse_args(words, exit_on_error=False, print_error=False)
         except CycloptsError as error:
             pytest.fail(f"{line}: {error}")
 
@@ -51,7 +51,7 @@ def test_commands_are_understood(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_settings_are_those_of_their_strategy(page: Path) -> None:
     for strategy, setting in re.findall(r"--strategy ([\w-]+) --setting (\w+)=", page.read_text()):
-        assert setting in STRATEGIES.type_of(strategy).settings_type.model_fields
+        assert setting in STRATEGIES.load_type(strategy).settings_type.model_fields
 
 
 def _commands(page: Path) -> Iterator[str]:

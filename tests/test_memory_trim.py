@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from trimtab.memory_trim import keep_small, let_go_of_llvm
+from trimtab.memory_trim import limit_allocator_arenas, release_compiler_memory
 
 SCRIPT = """
 from pathlib import Path
@@ -66,5 +66,5 @@ def test_a_compiler_that_has_done_its_work_holds_no_pages_and_still_works() -> N
 
 def test_another_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _: object())
-    keep_small()
-    let_go_of_llvm()
+    limit_allocator_arenas()
+    release_compiler_memory()

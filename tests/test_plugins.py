@@ -20,7 +20,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(
     monkeypatch: pytest.MonkeyPatch, value: str, says: str
 ) -> None:
     broken = EntryPoint("odd", value, "trimtab.tests")
-    monkeypatch.setattr(plugins, "_installed", lambda _: {"odd": broken})
+    monkeypatch.setattr(plugins, "_find_installed", lambda _: {"odd": broken})
     family: Family[plugins.Plugin] = Family("strategy", "trimtab.tests")
     with pytest.raises(TrimtabError, match=f"strategy 'odd' cannot be loaded from {value} .*{says}"):
-        family.type_of("odd")
+        family.load_type("odd")

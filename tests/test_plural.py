@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.plural import counted, lasting
+from trimtab.plural import format_time_span, pluralize
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from trimtab.plural import counted, lasting
     ],
 )
 def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...], expected: str) -> None:
-    assert counted(number, *words) == expected
+    assert pluralize(number, *words) == expected
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ def test_only_one_is_told_in_the_singular(number: float, words: tuple[str, ...],
 def test_a_length_of_time_is_told_in_the_largest_unit_that_it_is_one_of(
     seconds: float, expected: str
 ) -> None:
-    assert lasting(seconds) == expected
+    assert format_time_span(seconds) == expected

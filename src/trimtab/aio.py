@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def side_by_side() -> AsyncIterator[asyncio.TaskGroup]:
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
     """A group of tasks; the first that fails ends the others, and is raised by itself."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -21,7 +21,7 @@ async def side_by_side() -> AsyncIterator[asyncio.TaskGroup]:
         raise failed.exceptions[0] from None
 
 
-async def in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """What a thread makes of it, which runs to its end: who is cancelled meanwhile goes only then.
 
     No thread can be stopped, and what it works on is nobody else's before: a lock that is held here would be given back.

@@ -14,26 +14,26 @@ from pathlib import Path
 from trimtab.errors import TrimtabError
 
 
-def write(files: Mapping[Path, str | bytes]) -> None:
+def write_atomically(files: Mapping[Path, str | bytes]) -> None:
     """Write them; whatever goes wrong while they are written leaves every file as it was."""
     path = Path()
     try:
         with ExitStack() as places:
             for path, content in files.items():
                 path.resolve().parent.mkdir(parents=True, exist_ok=True)
-                place = places.enter_context(beside(path))
+                place = places.enter_context(replace_atomically(path))
                 place.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise TrimtabError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def replace_atomically(path: Path) -> Iterator[Path]:
     """A file beside the one of this name, to be written to; at the end it is on the disk and takes the other's place.
 
     What goes wrong until then leaves the other as it was, and nothing beside it.
     """
-    if _is_no_file(path):
+    if _is_special_file(path):
         yield path
         return
     real = path.resolve()  # a link stays one
@@ -42,8 +42,8 @@ def beside(path: Path) -> Iterator[Path]:
     try:
         os.close(handle)
         yield place
-        sync(place)
-        place.chmod(real.stat().st_mode if real.exists() else 0o666 & ~_umask())
+        fsync_path(place)
+        place.chmod(real.stat().st_mode if real.exists() else 0o666 & ~_read_umask())
         place.replace(real)
     except BaseException:
         with suppress(OSError):
@@ -51,10 +51,10 @@ def beside(path: Path) -> Iterator[Path]:
         raise
 
 
-def see_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Complain of a file that could not be written now, before the work is done that is to go into it."""
     try:
-        if _is_no_file(path):
+        if _is_special_file(path):
             return
         folder = path.resolve().parent
         if path.is_dir():
@@ -67,7 +67,7 @@ def see_writable(path: Path) -> None:
         raise TrimtabError(f"{path}: {error.strerror}") from error
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Have what is in a file, or which names a folder has, outlive a loss of power."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -76,12 +76,12 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def _is_no_file(path: Path) -> bool:
+def _is_special_file(path: Path) -> bool:
     """A device, a pipe or a socket."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     now = os.umask(0o077)
     os.umask(now)
     return now

@@ -16,7 +16,7 @@ from pydantic import BaseModel, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 
-class Described(BaseModel):
+class DocumentedModel(BaseModel):
     """A model whose fields' doc-strings are their descriptions in its JSON schema."""
 
     @classmethod
@@ -24,24 +24,24 @@ class Described(BaseModel):
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         written = handler.resolve_ref_schema(handler(schema))
-        said = descriptions(cls)
+        said = read_field_descriptions(cls)
         for name, field in cls.model_fields.items():
             if name in said:
                 written["properties"][field.alias or name]["description"] = said[name]
         return written
 
 
-def descriptions(model: type[BaseModel]) -> dict[str, str]:
+def read_field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     """What is said of each field, by its name; a field that is inherited as it is keeps what is said of it there."""
     said: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if issubclass(kind, BaseModel) and kind is not BaseModel:
-            said |= _below_fields(kind)
+            said |= _read_class_descriptions(kind)
     return said
 
 
-def _below_fields(kind: type[BaseModel]) -> dict[str, str]:
-    written = _classes(kind.__module__).get(kind.__qualname__)
+def _read_class_descriptions(kind: type[BaseModel]) -> dict[str, str]:
+    written = _parse_classes(kind.__module__).get(kind.__qualname__)
     return {
         field.target.id: inspect.cleandoc(below.value.value)
         for field, below in pairwise(written.body if written else ())
@@ -54,7 +54,7 @@ def _below_fields(kind: type[BaseModel]) -> dict[str, str]:
 
 
 @cache
-def _classes(module: str) -> dict[str, ast.ClassDef]:
+def _parse_classes(module: str) -> dict[str, ast.ClassDef]:
     """The source of each class at the top of a module; none where a plugin came without its source."""
     try:
         source = inspect.getsource(sys.modules[module])

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import ConfigDict, ValidationError
 
-from trimtab.api import problems_of
-from trimtab.docstrings import Described
+from trimtab.api import format_problems
+from trimtab.docstrings import DocumentedModel
 from trimtab.errors import TrimtabError
 
 
-class Settings(Described):
+class Settings(DocumentedModel):
     """The settings of a plugin. Each field has a doc-string: it becomes the help of the command line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -35,7 +35,7 @@ P = TypeVar("P", bound=Plugin)
 
 
 @cache
-def _installed(group: str) -> dict[str, EntryPoint]:
+def _find_installed(group: str) -> dict[str, EntryPoint]:
     """Looking through all installed packages takes milliseconds, and none is installed while we run."""
     return {entry_point.name: entry_point for entry_point in entry_points(group=group)}
 
@@ -50,11 +50,11 @@ class Family(Generic[P]):
     """The entry point group by which they come in."""
 
     def names(self) -> tuple[str, ...]:
-        return tuple(sorted(_installed(self.group)))
+        return tuple(sorted(_find_installed(self.group)))
 
-    def type_of(self, name: str) -> type[P]:
+    def load_type(self, name: str) -> type[P]:
         """The class behind a name; a clear refusal where there is none."""
-        entry_point = _installed(self.group).get(name)
+        entry_point = _find_installed(self.group).get(name)
         if entry_point is None:
             raise TrimtabError(f"{self.noun} {name!r} is not known; there are: {', '.join(self.names())}")
         try:
@@ -69,13 +69,13 @@ class Family(Generic[P]):
             ) from error
         return found
 
-    def settings_of(self, name: str, given: Mapping[str, Any]) -> Any:
+    def parse_settings(self, name: str, given: Mapping[str, Any]) -> Any:
         """The settings of this plugin, checked; those not given have their defaults."""
-        kind = self.type_of(name).settings_type
+        kind = self.load_type(name).settings_type
         try:
             return kind(**given)
         except ValidationError as error:
-            said = "; ".join(map(str, problems_of(error)))
+            said = "; ".join(map(str, format_problems(error)))
             if not kind.model_fields.keys() >= given.keys():
                 said += f"; there are: {', '.join(kind.model_fields)}"
             raise TrimtabError(f"{self.noun} {name}: {said}") from None

@@ -1,15 +1,15 @@
 """A number before what it counts, as people write it: 1 pod, 2 pods, 1,234 series, 14 days, 30 minutes."""
 
 
-def counted(number: float, one: str, many: str = "") -> str:
+def pluralize(number: float, one: str, many: str = "") -> str:
     """`many` where it takes more than an s to make it of `one`."""
     written = f"{number:,}" if isinstance(number, int) else f"{number:g}"
     return f"{written} {one if number == 1 else many or f'{one}s'}"
 
 
-def lasting(seconds: float) -> str:
+def format_time_span(seconds: float) -> str:
     """A length of time in the largest unit that it is one of."""
     for unit, length in (("day", 86400.0), ("hour", 3600.0)):
         if seconds >= length:
-            return counted(round(seconds / length, 1), unit)
-    return counted(round(seconds / 60, 1), "minute")
+            return pluralize(round(seconds / length, 1), unit)
+    return pluralize(round(seconds / 60, 1), "minute")

@@ -5,14 +5,30 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trimtab.actuation.actions import Deed, Emit, EvictPod, PatchTemplate, ResizePod, Skip, Wait, WriteMarks
-from trimtab.actuation.change_annotations import Change, Marks, write_marks
-from trimtab.actuation.decide.context import Sightings, Situation, Wish
-from trimtab.actuation.decide.health import Evidence
-from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.actions import (
+    ChangeAction,
+    EmitEvent,
+    EvictPod,
+    PatchTemplate,
+    ResizePod,
+    Skip,
+    Wait,
+    WriteAnnotations,
+)
+from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, encode_change_annotations
+from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations
+from trimtab.actuation.decide.health import HarmSignals
+from trimtab.actuation.decide.next_actions import next_actions
 from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
-from trimtab.kube.kinds.pods import Container, ContainerState, Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.pods import (
+    Container,
+    ContainerStatus,
+    ContainerTermination,
+    Pod,
+    PodResize,
+    Resources,
+)
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
 
@@ -36,8 +52,8 @@ def pod(
     created: int = NOW - 86_400,
     ready: bool = True,
     node: str = "node-1",
-    resize: Resize | None = None,
-    exits: Mapping[str, Exit] | None = None,
+    resize: PodResize | None = None,
+    exits: Mapping[str, ContainerTermination] | None = None,
     phase: str = "Running",
     restarts_when_resized: bool = False,
     waiting: str = "",
@@ -53,7 +69,7 @@ def pod(
         version=version,
         node=node,
         phase=phase,
-        qos="Burstable",
+        qos_class="Burstable",
         ready=ready,
         deleting=False,
         priority=0,
@@ -66,15 +82,15 @@ def pod(
             Container(each, "main", resources, restarts_when_resized, restarts_when_resized)
             for each, resources in sizes.items()
         ),
-        states=tuple(
-            ContainerState(
+        container_statuses=tuple(
+            ContainerStatus(
                 name=each,
                 ready=ready,
                 restarts=0,
-                waiting=waiting,
-                applied=effective[each],
-                last_exit=(exits or {}).get(each),
-                ended=ended,
+                waiting_reason=waiting,
+                actual_resources=effective[each],
+                last_termination=(exits or {}).get(each),
+                is_terminated=ended,
             )
             for each in sizes
         ),
@@ -86,14 +102,14 @@ def workload(
     *,
     resource: Resource = DEPLOYMENTS,
     template: Sizes | None = None,
-    marks: Marks | None = None,
+    marks: ChangeAnnotations | None = None,
     annotations: Mapping[str, str] | None = None,
     replicas: int = 1,
     update: str = "RollingUpdate",
     rolling: bool = False,
     **flags: Any,
 ) -> Workload:
-    written = dict(annotations or {}) | (write_marks(marks, uid="uid-web") if marks else {})
+    written = dict(annotations or {}) | (encode_change_annotations(marks, uid="uid-web") if marks else {})
     facts: dict[str, Any] = {
         "resource": resource,
         "namespace": NAMESPACE,
@@ -109,83 +125,85 @@ def workload(
         "containers": tuple(container(name, each) for name, each in (template or {"web": SMALL}).items()),
         "selector": "app=web",
         "replicas": replicas,
-        "updated": replicas,
-        "ready": replicas,
-        "update": update,
-        "observed": True,
-        "rolling": rolling,
+        "updated_replicas": replicas,
+        "ready_replicas": replicas,
+        "update_strategy": update,
+        "is_spec_observed": True,
+        "is_rolling_out": rolling,
         "paused": False,
         "finished": False,
     }
     return Workload(**facts | flags)
 
 
-def wish(sizes: Sizes | None = None, **terms: Any) -> Wish:
+def wish(sizes: Sizes | None = None, **terms: Any) -> DesiredChange:
     """A wish for more, on a cluster that resizes in place; other keywords are of the update strategy."""
     facts = (
-        "urgent",
-        "unread",
-        "withheld",
-        "need",
-        "evidence",
-        "alone",
-        "memory_limits_stay",
-        "on_hold",
-        "effective",
+        "is_urgent",
+        "usage_error",
+        "blocked_reason",
+        "needed_memory",
+        "harm_signals",
+        "excluded_containers",
+        "memory_limits_fixed",
+        "hold_reason",
+        "computed_from",
     )
     own = {name: terms.pop(name) for name in facts if name in terms}
-    in_place = terms.pop("resizes_in_place", True)
-    return Wish(
+    in_place = terms.pop("can_resize_in_place", True)
+    return DesiredChange(
         sizes={"web": LARGE} if sizes is None else sizes,
         strategy=UpdateStrategy(**terms),
-        resizes_in_place=in_place,
+        can_resize_in_place=in_place,
         **own,
     )
 
 
 def situation(
-    wanted: Wish | None = None,
+    wanted: DesiredChange | None = None,
     *,
     pods: Sequence[Pod] | None = None,
     on: Workload | None = None,
     now: int = NOW,
-    sightings: Sightings | None = None,
-) -> Situation:
+    sightings: LocalObservations | None = None,
+) -> ChangeContext:
     pods = [pod()] if pods is None else pods
-    return Situation(
+    return ChangeContext(
         workload=on or workload(replicas=len(pods)),
         pods=pods,
-        wish=wanted or wish(),
+        desired=wanted or wish(),
         now=now,
-        sightings=sightings or Sightings(),
+        observations=sightings or LocalObservations(),
     )
 
 
-def writes(deeds: Sequence[Deed]) -> list[Deed]:
+def writes(deeds: Sequence[ChangeAction]) -> list[ChangeAction]:
     """Those that change something in the cluster."""
-    return [deed for deed in deeds if isinstance(deed, ResizePod | EvictPod | PatchTemplate | WriteMarks)]
+    return [
+        deed for deed in deeds if isinstance(deed, ResizePod | EvictPod | PatchTemplate | WriteAnnotations)
+    ]
 
 
-def begun(situation: Situation) -> Change:
+def begun(situation: ChangeContext) -> OngoingChange:
     """The change that begins here."""
-    (noted,) = [deed for deed in next_deeds(situation) if isinstance(deed, WriteMarks)]
-    assert noted.marks.change is not None
-    return noted.marks.change
+    (noted,) = [deed for deed in next_actions(situation) if isinstance(deed, WriteAnnotations)]
+    assert noted.annotations.change is not None
+    return noted.annotations.change
 
 
-def why(deeds: Sequence[Deed]) -> str:
+def why(deeds: Sequence[ChangeAction]) -> str:
     """Why nothing is done."""
     assert writes(deeds) == []
     (rest,) = [deed for deed in deeds if isinstance(deed, Wait | Skip)]
     return rest.reason
 
 
-def warnings(deeds: Sequence[Deed]) -> list[str]:
-    return [deed.message for deed in deeds if isinstance(deed, Emit) and deed.type == "Warning"]
+def warnings(deeds: Sequence[ChangeAction]) -> list[str]:
+    return [deed.message for deed in deeds if isinstance(deed, EmitEvent) and deed.type == "Warning"]
 
 
-def evidence(**known: Any) -> Evidence:
-    return Evidence(**known)
+def evidence(**known: Any) -> HarmSignals:
+    return HarmSignals(**known)
 
 
 amounts = st.integers(10, 4000)

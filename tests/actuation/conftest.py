@@ -8,26 +8,28 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.cluster import Cluster
-from trimtab.actuation.decide.context import Wish
-from trimtab.actuation.executor import Actuator, Report
-from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 from trimtab.kube.runtime.event_recorder import EventRecorder
 
 
 def hasty_client(cluster: Cluster) -> Client:
-    return Client(load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000))
+    return Client(
+        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimiter(per_second=1000, burst=1000)
+    )
 
 
-def behind(client: Client) -> LiveCluster:
+def behind(client: Client) -> KubeCluster:
     """The cluster that a client asks, as an actuator sees it."""
     events = EventRecorder(
         client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
     )
-    return LiveCluster(client, events)
+    return KubeCluster(client, events)
 
 
 @pytest.fixture
@@ -37,22 +39,27 @@ async def client(asked_cluster: Cluster) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def live(client: Client) -> LiveCluster:
+def live(client: Client) -> KubeCluster:
     return behind(client)
 
 
 class Driver:
     """Reconciles as an operator would: again and again."""
 
-    def __init__(self, live: LiveCluster) -> None:
-        self.actuator = Actuator(live, may_write=lambda: True)
+    def __init__(self, live: KubeCluster) -> None:
+        self.actuator = ChangeExecutor(live, may_write=lambda: True)
         self.ahead = 0
         """Seconds by which our clock is ahead, so that nobody has to wait for them."""
 
     async def until(
-        self, key: WorkloadKey, wish: Wish, reached: Callable[[Report], bool], *, timeout: float = 120
-    ) -> Report:
-        report: Report | None = None
+        self,
+        key: WorkloadKey,
+        wish: DesiredChange,
+        reached: Callable[[ReconcileResult], bool],
+        *,
+        timeout: float = 120,
+    ) -> ReconcileResult:
+        report: ReconcileResult | None = None
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -66,5 +73,5 @@ class Driver:
 
 
 @pytest.fixture
-def driver(live: LiveCluster) -> Driver:
+def driver(live: KubeCluster) -> Driver:
     return Driver(live)

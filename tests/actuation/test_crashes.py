@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from actuation.builders import MIB, wish
 from actuation.world import KEY, KilledError, World, lost, resources, run
 from trimtab.actuation.change_annotations import Phase
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes, is_between
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
@@ -26,7 +26,7 @@ NEW = {"web": resources(250, 128)}
 POISON = {"web": resources(250, 16)}
 STEP = 30
 LARGEST = {"web": resources(500, 256), "proxy": resources(50, 32)}
-REPLACED = {"allow_recreate": True, "resizes_in_place": False}
+REPLACED = {"allow_recreate": True, "can_resize_in_place": False}
 OR_REPLACED = {"allow_recreate": True}
 
 
@@ -49,7 +49,9 @@ WAYS = {
     "StatefulInPlaceOrRollout": Terms(OR_REPLACED, resource=STATEFUL_SETS),
     "StatefulInPlaceOrMoved": Terms(OR_REPLACED, resource=STATEFUL_SETS, template=LARGEST),
 }
-CANARY = Canary(percent=30, observation=Duration.of_seconds(4 * STEP), patience=Duration.of_seconds(8 * STEP))
+CANARY = Canary(
+    percent=30, observation=Duration.from_seconds(4 * STEP), patience=Duration.from_seconds(8 * STEP)
+)
 
 
 def _refuse(code: type[Any]) -> Any:
@@ -89,7 +91,7 @@ class Trouble:
 
 class Machine(RuleBasedStateMachine):
     world: World
-    actuator: Actuator
+    actuator: ChangeExecutor
 
     @initialize(replicas=st.integers(1, 5), poisoned=st.booleans(), way=st.sampled_from(sorted(WAYS)))
     def start(self, *, replicas: int, poisoned: bool, way: str = "InPlace") -> None:
@@ -104,7 +106,7 @@ class Machine(RuleBasedStateMachine):
         self.restart()
 
     def restart(self) -> None:
-        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
 
     def reconcile(self) -> None:
         wanted = POISON if self.poisoned else NEW
@@ -113,7 +115,11 @@ class Machine(RuleBasedStateMachine):
                 self.actuator.reconcile(
                     KEY,
                     wish(
-                        wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **self.terms.policy
+                        wanted,
+                        needed_memory={"web": 0},
+                        canary=CANARY,
+                        min_interval=Duration(0),
+                        **self.terms.policy,
                     ),
                     now=self.world.now,
                 )
@@ -285,7 +291,7 @@ def test_of_a_workload_that_fails_it_is_known_what_was_last_applied() -> None:
     report = run(machine.actuator.reconcile(KEY, wish(OLD, min_interval=Duration(0)), now=world.now))
     assert report
     assert report.state is WorkloadState.FAILED
-    assert report.marks == world.marks
+    assert report.annotations == world.marks
     assert world.marks.applied
 
 
@@ -293,14 +299,14 @@ def test_who_is_always_told_that_another_was_first_comes_back_more_and_more_slow
     """As where an admission webhook says no by that code."""
     world = World(template=OLD, replicas=2)
     world.meddle = FAULTS["conflict"]
-    actuator = Actuator(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
     waits = []
     for _ in range(4):
         report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
         assert report
-        assert report.again
+        assert report.requeue_at
         assert "409" in report.reason
-        waits.append(report.again - world.now)
+        waits.append(report.requeue_at - world.now)
     assert waits == [5, 10, 20, 40]
 
 
@@ -309,10 +315,10 @@ def test_many_pods_that_are_refused_one_by_one_are_not_taken_for_a_race_that_is_
     world.resized_before(NEW)
     world.roll()
     world.meddle = _refuse(Forbidden)
-    actuator = Actuator(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
     report = run(actuator.reconcile(KEY, wish(NEW), now=world.now))
     assert report
-    assert (report.state, report.reason, report.again) == (WorkloadState.APPLYING, "", world.now + 1)
+    assert (report.state, report.reason, report.requeue_at) == (WorkloadState.APPLYING, "", world.now + 1)
 
 
 def test_reverting_goes_on_after_a_crash() -> None:

@@ -22,13 +22,19 @@ from actuation.builders import (
     workload,
     writes,
 )
-from trimtab.actuation.actions import Deed, ResizePod, WriteMarks
-from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Way
-from trimtab.actuation.decide.health import Health
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.startup_boost import raised_cpu
+from trimtab.actuation.actions import ChangeAction, ResizePod, WriteAnnotations
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    UpdateMethod,
+)
+from trimtab.actuation.decide.health import PodHealth
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.startup_boost import raise_cpu
 from trimtab.actuation.effective_size import PodSync, effective_containers, effective_sizes
-from trimtab.actuation.resources import Sizes, joined
+from trimtab.actuation.resources import Sizes, merge_sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
 from trimtab.kube.kinds.pods import Container, Pod, Resources
@@ -42,20 +48,20 @@ GROWN = {"web": Resources(800, None, 192 * MIB, 256 * MIB)}
 BOOST = StartupBoost(factor=3, duration=Duration.parse("2m"))
 
 
-def applied(sizes: Sizes = APPLIED, template: Sizes = TEMPLATE, *, at: int = NOW - 86_400) -> Applied:
-    return Applied(id="a", at=at, sizes=dict(sizes), template=dict(template))
+def applied(sizes: Sizes = APPLIED, template: Sizes = TEMPLATE, *, at: int = NOW - 86_400) -> AppliedSizes:
+    return AppliedSizes(id="a", at=at, sizes=dict(sizes), template=dict(template))
 
 
 def resized(sizes: Sizes = APPLIED, template: Sizes = TEMPLATE, **facts: Any) -> Workload:
     """A workload that was resized in place, so that its template has its old size."""
-    return workload(template=template, marks=Marks(applied=applied(sizes, template)), **facts)
+    return workload(template=template, marks=ChangeAnnotations(applied=applied(sizes, template)), **facts)
 
 
 def pods(*sizes: Sizes, created: int = NOW - 30) -> list[Pod]:
     return [pod(f"web-{n}", sizes=each, created=created) for n, each in enumerate(sizes)]
 
 
-def change(phase: Phase, way: Way = Way.IN_PLACE, **facts: Any) -> Change:
+def change(phase: Phase, way: UpdateMethod = UpdateMethod.IN_PLACE, **facts: Any) -> OngoingChange:
     known: dict[str, Any] = {
         "id": "c",
         "started": NOW - 60,
@@ -65,12 +71,12 @@ def change(phase: Phase, way: Way = Way.IN_PLACE, **facts: Any) -> Change:
         "before": APPLIED,
         "after": GROWN,
         "template": TEMPLATE,
-        "health": Health(pods=1),
+        "health": PodHealth(pods=1),
     }
-    return Change(**known | facts)
+    return OngoingChange(**known | facts)
 
 
-def resizes(deeds: Sequence[Deed]) -> dict[str, Sizes]:
+def resizes(deeds: Sequence[ChangeAction]) -> dict[str, Sizes]:
     return {deed.pod.name: deed.sizes for deed in deeds if isinstance(deed, ResizePod)}
 
 
@@ -127,7 +133,7 @@ def test_effective_sizes_follow_the_template_of_a_container_that_was_edited_and_
     containers = tuple(Container(name, "main", size) for name, size in edited.items())
     on = msgspec.structs.replace(on, containers=containers)
     assert effective_sizes(on, pods(edited, edited)) == edited | {"web": LARGE}
-    assert resizes(next_deeds(situation(pods=pods(edited), on=on))) == {"web-0": edited | {"web": LARGE}}
+    assert resizes(next_actions(situation(pods=pods(edited), on=on))) == {"web-0": edited | {"web": LARGE}}
 
 
 def test_effective_sizes_of_pods_that_somebody_else_resized_are_what_most_of_them_have() -> None:
@@ -147,7 +153,7 @@ def test_effective_sizes_where_nobody_syncs_pods_are_what_most_of_them_have() ->
 
 
 def test_effective_sizes_leave_out_what_a_startup_boost_adds() -> None:
-    boosted = raised_cpu(APPLIED, 3)
+    boosted = raise_cpu(APPLIED, 3)
     assert effective_sizes(resized(), pods(boosted, boosted), PodSync(startup_boost=BOOST)) == APPLIED
     assert effective_sizes(resized(), pods(boosted, boosted)) == boosted
 
@@ -158,8 +164,8 @@ def test_effective_sizes_of_excluded_containers_are_their_own_and_keep_no_other_
     elsewhere = {"web": SMALL, "proxy": OTHER["web"]}
     sync = PodSync(excluded=frozenset({"proxy"}))
     assert effective_sizes(on, pods(elsewhere), sync) == elsewhere | APPLIED
-    case = situation(wish(alone=frozenset({"proxy"})), pods=pods(elsewhere), on=on)
-    assert resizes(next_deeds(case)) == {"web-0": elsewhere | APPLIED}
+    case = situation(wish(excluded_containers=frozenset({"proxy"})), pods=pods(elsewhere), on=on)
+    assert resizes(next_actions(case)) == {"web-0": elsewhere | APPLIED}
 
 
 def test_effective_sizes_of_a_cron_job_are_those_of_its_template() -> None:
@@ -187,7 +193,7 @@ def test_effective_containers_keep_an_injected_one_that_the_newest_pod_lacks() -
 def test_effective_sizes_during_a_change_are_those_that_all_pods_are_to_have(
     phase: Phase, sizes: Sizes
 ) -> None:
-    marks = Marks(change=change(phase), applied=applied())
+    marks = ChangeAnnotations(change=change(phase), applied=applied())
     for some in (pods(TEMPLATE), pods(GROWN, TEMPLATE, APPLIED), pods(GROWN, GROWN), []):
         assert effective_sizes(workload(template=TEMPLATE, marks=marks), some) == sizes
     edited = {"web": Resources(200, None, 100 * MIB, 256 * MIB)}
@@ -195,9 +201,11 @@ def test_effective_sizes_during_a_change_are_those_that_all_pods_are_to_have(
 
 
 def test_effective_sizes_during_a_rollout_are_the_new_ones_once_the_template_has_them() -> None:
-    marks = Marks(change=change(Phase.PROMOTING, Way.ROLLOUT, patches_template=True), applied=applied())
+    marks = ChangeAnnotations(
+        change=change(Phase.PROMOTING, UpdateMethod.ROLLOUT, patches_template=True), applied=applied()
+    )
     assert effective_sizes(workload(template=TEMPLATE, marks=marks), pods(TEMPLATE)) == APPLIED
-    ours = joined(TEMPLATE, GROWN)
+    ours = merge_sizes(TEMPLATE, GROWN)
     assert effective_sizes(workload(template=ours, marks=marks), pods(TEMPLATE)) == GROWN
 
 
@@ -216,14 +224,16 @@ def test_begin_never_starts_a_change_from_an_outdated_recommendation(
     computed_from: Sizes, new: list[bool]
 ) -> None:
     some = pods(*(TEMPLATE if is_new else APPLIED for is_new in new))
-    outdated = situation(wish(GROWN, effective=computed_from), pods=some, on=resized(replicas=len(some)))
-    assert not [deed for deed in next_deeds(outdated) if isinstance(deed, WriteMarks)]
+    outdated = situation(wish(GROWN, computed_from=computed_from), pods=some, on=resized(replicas=len(some)))
+    assert not [deed for deed in next_actions(outdated) if isinstance(deed, WriteAnnotations)]
 
 
 def test_begin_waits_for_a_recommendation_that_takes_the_pods_of_now_into_account() -> None:
-    outdated = next_deeds(situation(wish(GROWN, effective=TEMPLATE), pods=pods(APPLIED), on=resized()))
+    outdated = next_actions(situation(wish(GROWN, computed_from=TEMPLATE), pods=pods(APPLIED), on=resized()))
     assert "changed since its size was recommended" in why(outdated)
-    assert begun(situation(wish(GROWN, effective=APPLIED), pods=pods(APPLIED), on=resized())).after == GROWN
+    assert (
+        begun(situation(wish(GROWN, computed_from=APPLIED), pods=pods(APPLIED), on=resized())).after == GROWN
+    )
 
 
 def test_begin_gives_pods_their_size_that_restart_to_be_resized_and_may() -> None:
@@ -233,15 +243,15 @@ def test_begin_gives_pods_their_size_that_restart_to_be_resized_and_may() -> Non
     kept = wish(APPLIED, allow_recreate=True)
     found = begun(situation(kept, pods=[old], on=resized()))
     assert (found.before, found.after, found.restarts) == (TEMPLATE, APPLIED, True)
-    assert next_deeds(situation(kept, pods=[young], on=resized())) == []
+    assert next_actions(situation(kept, pods=[young], on=resized())) == []
     assert "to resize it restarts a container" in why(
-        next_deeds(situation(wish(APPLIED), pods=[old], on=resized()))
+        next_actions(situation(wish(APPLIED), pods=[old], on=resized()))
     )
 
 
 def test_next_deeds_report_a_pod_that_cannot_be_brought_to_its_size() -> None:
     falling = pod("web-0", sizes=TEMPLATE, created=NOW - 600, waiting="CrashLoopBackOff")
-    assert why(next_deeds(situation(wish(APPLIED), pods=[falling], on=resized()))) == (
+    assert why(next_actions(situation(wish(APPLIED), pods=[falling], on=resized()))) == (
         "Pod web-0 still has the size of its template: it crashes before it can be resized"
     )
 
@@ -251,10 +261,10 @@ def test_next_deeds_sync_pods_that_come_while_canaries_are_watched_or_a_change_i
     phase: Phase,
 ) -> None:
     """They kept the size of the template meanwhile: hours, where a window closed."""
-    marks = Marks(change=change(phase, canaries=("web-0",), settled=NOW - 50), applied=applied())
+    marks = ChangeAnnotations(change=change(phase, canaries=("web-0",), settled=NOW - 50), applied=applied())
     stuck = GROWN if phase is Phase.CANARY else APPLIED
     some = [*pods(stuck, APPLIED, created=NOW - 900), pod("web-new", sizes=TEMPLATE, created=NOW - 10)]
-    deeds = next_deeds(
+    deeds = next_actions(
         situation(
             wish(GROWN), pods=some, on=workload(template=TEMPLATE, marks=marks, replicas=3), now=NOW - 45
         )
@@ -265,7 +275,9 @@ def test_next_deeds_sync_pods_that_come_while_canaries_are_watched_or_a_change_i
         assert not resizes(deeds)
         waiting = [*pods(GROWN, created=NOW - 900), pod("web-new", sizes=TEMPLATE, created=NOW - 10)]
         on = workload(template=TEMPLATE, marks=marks, replicas=2)
-        assert resizes(next_deeds(situation(wish(GROWN, need={"web": 0}), pods=waiting, on=on))) == {
+        assert resizes(
+            next_actions(situation(wish(GROWN, needed_memory={"web": 0}), pods=waiting, on=on))
+        ) == {
             "web-0": APPLIED,
             "web-new": APPLIED,
         }
@@ -273,19 +285,21 @@ def test_next_deeds_sync_pods_that_come_while_canaries_are_watched_or_a_change_i
 
 def test_next_deeds_sync_pods_that_come_while_a_promotion_waits_for_its_window() -> None:
     closed = MaintenanceWindow(start="22:00", end="22:01")
-    promoting = Marks(change=change(Phase.PROMOTING), applied=applied())
+    promoting = ChangeAnnotations(change=change(Phase.PROMOTING), applied=applied())
     some = [*pods(GROWN, APPLIED, created=NOW - 900), pod("web-new", sizes=TEMPLATE, created=NOW - 10)]
     on = workload(template=TEMPLATE, marks=promoting, replicas=3)
-    deeds = next_deeds(situation(wish(GROWN, windows=(closed,)), pods=some, on=on))
+    deeds = next_actions(situation(wish(GROWN, windows=(closed,)), pods=some, on=on))
     assert resizes(deeds) == {"web-new": GROWN}
 
 
 # While it is held
 
 
-def held(some: Sequence[Pod], marks: Marks, **terms: Any) -> list[Deed]:
+def held(some: Sequence[Pod], marks: ChangeAnnotations, **terms: Any) -> list[ChangeAction]:
     on = workload(template=TEMPLATE, marks=marks, replicas=len(some))
-    return next_deeds(situation(wish(GROWN, on_hold="held by ann: the sale", **terms), pods=some, on=on))
+    return next_actions(
+        situation(wish(GROWN, hold_reason="held by ann: the sale", **terms), pods=some, on=on)
+    )
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8))
@@ -293,19 +307,19 @@ def test_next_deeds_of_a_held_workload_bring_new_pods_to_its_size_and_start_no_c
     new: list[bool],
 ) -> None:
     some = pods(*(TEMPLATE if is_new else APPLIED for is_new in new))
-    deeds = held(some, Marks(applied=applied()))
+    deeds = held(some, ChangeAnnotations(applied=applied()))
     came = {each.name for each, is_new in zip(some, new, strict=True) if is_new}
     assert resizes(deeds) == dict.fromkeys(came, APPLIED)
     if not came:
         assert why(deeds) == "held by ann: the sale"
-        assert writes(held(some, Marks(applied=applied()), urgent=True)) == []
+        assert writes(held(some, ChangeAnnotations(applied=applied()), urgent=True)) == []
 
 
 def test_next_deeds_of_a_held_workload_take_back_canaries_and_finish_what_is_promoted() -> None:
-    tried = Marks(change=change(Phase.CANARY, canaries=("web-0",)), applied=applied())
-    (noted,) = [deed for deed in held(pods(GROWN, APPLIED), tried) if isinstance(deed, WriteMarks)]
-    assert noted.marks.change
-    assert (noted.marks.change.phase, noted.marks.change.blameless) == (Phase.REVERTING, True)
-    assert noted.marks.change.reason == "held by ann: the sale"
-    meant_for_all = Marks(change=change(Phase.PROMOTING), applied=applied())
+    tried = ChangeAnnotations(change=change(Phase.CANARY, canaries=("web-0",)), applied=applied())
+    (noted,) = [deed for deed in held(pods(GROWN, APPLIED), tried) if isinstance(deed, WriteAnnotations)]
+    assert noted.annotations.change
+    assert (noted.annotations.change.phase, noted.annotations.change.blameless) == (Phase.REVERTING, True)
+    assert noted.annotations.change.reason == "held by ann: the sale"
+    meant_for_all = ChangeAnnotations(change=change(Phase.PROMOTING), applied=applied())
     assert resizes(held(pods(GROWN, APPLIED), meant_for_all)) == {"web-1": GROWN}

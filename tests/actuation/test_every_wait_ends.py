@@ -16,11 +16,11 @@ from actuation.builders import MIB, NOW, situation, wish, workload
 from actuation.builders import begun as first_change
 from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
 from actuation.world import KEY, World, run
-from trimtab.actuation.actions import Emit, PatchTemplate
-from trimtab.actuation.change_annotations import Marks, Phase
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.stalls import NEVER_FOR
-from trimtab.actuation.executor import Actuator, Report
+from trimtab.actuation.actions import EmitEvent, PatchTemplate
+from trimtab.actuation.change_annotations import ChangeAnnotations, Phase
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.stalls import NEVER_RESIZED_TIMEOUT
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow, TemplateUpdate
@@ -124,11 +124,13 @@ class Life:
         if self.terms.template != OLD:
             self.world.resized_before(OLD)
         policy: dict[str, Any] = dict(self.terms.policy) | terms
-        self.wanted = wish(wanted, need={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy)
-        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.wanted = wish(
+            wanted, needed_memory={"web": 0}, canary=CANARY, min_interval=Duration(0), **policy
+        )
+        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
         self.began: dict[str, int] = {}
         self.longest: dict[str, int] = {}
-        self.report: Report | None = None
+        self.report: ReconcileResult | None = None
 
     def step(self, seconds: int) -> None:
         self.report = run(self.actuator.reconcile(KEY, self.wanted, now=self.world.now))
@@ -176,7 +178,7 @@ def test_every_change_ends_whatever_stays_broken(
             if each.at == number:
                 TROUBLES[each.trouble](life.world)
         if number == urgent_from:
-            life.wanted = replace(life.wanted, sizes=MORE, urgent=True)
+            life.wanted = replace(life.wanted, sizes=MORE, is_urgent=True)
         if number == never_open_from:
             strategy = life.wanted.strategy.model_copy(update={"windows": NEVER})
             life.wanted = replace(life.wanted, strategy=strategy)
@@ -187,15 +189,19 @@ def test_every_change_ends_whatever_stays_broken(
 def test_a_cron_job_whose_template_is_never_written_is_not_waited_for_for_ever() -> None:
     """A server that fails each time refuses nothing, so that only time tells."""
     begins = first_change(
-        situation(wish(need={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update=""))
+        situation(wish(needed_memory={"web": 0}), pods=[], on=workload(resource=CRON_JOBS, update=""))
     )
-    on = workload(resource=CRON_JOBS, update="", marks=Marks(change=begins))
+    on = workload(resource=CRON_JOBS, update="", marks=ChangeAnnotations(change=begins))
     soon, late = (
-        next_deeds(situation(wish(need={"web": 0}), pods=[], on=on, now=NOW + NEVER_FOR + each))
+        next_actions(
+            situation(wish(needed_memory={"web": 0}), pods=[], on=on, now=NOW + NEVER_RESIZED_TIMEOUT + each)
+        )
         for each in (0, 1)
     )
     assert [type(deed) for deed in soon] == [PatchTemplate]
-    assert [deed.message for deed in late if isinstance(deed, Emit)] == ["its template could not be changed"]
+    assert [deed.message for deed in late if isinstance(deed, EmitEvent)] == [
+        "its template could not be changed"
+    ]
 
 
 # Reverts, one by one
@@ -271,7 +277,7 @@ def test_relief_goes_before_a_revert_that_stands_still() -> None:
     """The first finding: hundreds of kills a day, for the room that other pods had taken."""
     life = promoted_then("InPlace", "nodes have no room", sizes=LESS)
     life.world.needed_memory = 200 * MIB
-    life.wanted = replace(life.wanted, sizes=MORE, urgent=True)
+    life.wanted = replace(life.wanted, sizes=MORE, is_urgent=True)
     life.world.full = ""
     for live in life.world.pods_by_name.values():
         live.stubborn = "Deferred"

@@ -4,21 +4,21 @@ import pytest
 
 from actuation.builders import wish
 from actuation.world import resources
-from trimtab.actuation.hold import HOLD, Hold, read_hold
+from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 
 
 def test_who_holds_it_and_at_which_size_is_read_as_it_was_written() -> None:
     hold = Hold(who="ann", why="the sale", at=7, sizes={"web": resources(100, 64)})
-    assert read_hold([(HOLD, hold.written())]) == hold
+    assert read_hold([(HOLD_ANNOTATION, hold.encode())]) == hold
 
 
 @pytest.mark.parametrize("text", ["until the sale is over", "", "{", '{"who": 1}', '{"sizes": {"web": 3}}'])
 def test_whatever_is_written_by_hand_holds(text: str) -> None:
-    found = read_hold([(HOLD, text)])
+    found = read_hold([(HOLD_ANNOTATION, text)])
     assert found
-    assert found.by_hand
+    assert found.is_manual
     assert found.why == text
     assert not found.sizes
 
@@ -33,7 +33,7 @@ def test_a_size_of_someones_choice_waits_for_no_window_and_no_interval() -> None
         min_interval=Duration.parse("1h"),
         windows=(MaintenanceWindow(start="22:00", end="23:00"),),
     )
-    asked = Hold(who="ann", why="", sizes={"web": resources(300, 64)}).asked(usual)
+    asked = Hold(who="ann", why="", sizes={"web": resources(300, 64)}).apply_to(usual)
     assert asked.sizes == {"web": resources(300, 64)}
     assert asked.strategy.windows == ()
     assert asked.strategy.min_interval.seconds == 0

@@ -18,9 +18,9 @@ from harness.cluster import Cluster
 from harness.faultproxy import FaultProxy
 from harness.faults import Asked, Fault
 from harness.objects import pod_status
-from trimtab.actuation.decide.context import Wish
-from trimtab.actuation.executor import Actuator, Report
-from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube import errors
@@ -29,12 +29,12 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS, PODS, STATEFUL_SETS, Resource
-from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.kube.runtime.event_recorder import EventRecorder
 
 BEFORE = Resources(100, 200, 64 * MIB, 128 * MIB)
 AFTER = Resources(250, 500, 96 * MIB, 192 * MIB)
-BRIEF = Canary(observation=Duration.of_seconds(1))
+BRIEF = Canary(observation=Duration.from_seconds(1))
 
 
 def template(name: str = "web", *, side: bool = True) -> Object:
@@ -78,12 +78,12 @@ def owners(found: Object) -> dict[str, str]:
     }
 
 
-def is_applied(report: Report) -> bool:
-    return report.marks is not None and report.marks.applied is not None
+def is_applied(report: ReconcileResult) -> bool:
+    return report.annotations is not None and report.annotations.applied is not None
 
 
 async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     made = deployment(namespace)
     made["metadata"]["annotations"] = {"team": "payments"}
@@ -91,7 +91,7 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
     key = WorkloadKey("Deployment", namespace, "web")
 
     async def now() -> Any:
-        return await live.workload(key)
+        return await live.get_workload(key)
 
     async def annotate(annotations: dict[str, str]) -> None:
         while True:
@@ -114,83 +114,83 @@ async def test_marks_and_sizes_are_owned_apart_and_nothing_else_is_touched(
 
 
 async def test_a_kind_that_is_found_later_is_known_from_then_on(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     found: list[Resource] = []
     events = EventRecorder(
         client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
     )
-    later = LiveCluster(client, events, kinds=lambda: found)
+    later = KubeCluster(client, events, kinds=lambda: found)
     key = WorkloadKey("CronJob", namespace, "web")
-    assert await later.workload(key) is None
+    assert await later.get_workload(key) is None
     found.append(CRON_JOBS)
-    known = await later.workload(key)
+    known = await later.get_workload(key)
     assert known
     assert [each.name for each in known.containers] == ["web", "side"]
 
 
 async def test_marks_are_not_written_over_what_was_not_seen(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     key = WorkloadKey("CronJob", namespace, "web")
-    seen = await live.workload(key)
+    seen = await live.get_workload(key)
     assert seen
     await live.annotate(seen, {"trimtab.io/change": "first"})
     with pytest.raises(errors.Conflict):
         await live.annotate(seen, {"trimtab.io/change": "second"})
-    again = await live.workload(key)
+    again = await live.get_workload(key)
     assert again
     assert dict(again.annotations) == {"trimtab.io/change": "first"}
 
 
 async def test_a_workload_that_is_gone_is_not_made_anew(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     key = WorkloadKey("CronJob", namespace, "web")
-    seen = await live.workload(key)
+    seen = await live.get_workload(key)
     assert seen
     await client.delete(CRON_JOBS, "web", namespace=namespace)
     with pytest.raises((errors.Conflict, errors.NotFound)):
         await live.annotate(seen, {"trimtab.io/change": "late"})
     with pytest.raises((errors.Conflict, errors.NotFound)):
         await live.patch_template(seen, {"web": AFTER}, take_ownership=True)
-    assert await live.workload(key) is None
+    assert await live.get_workload(key) is None
 
 
 async def test_a_pod_is_not_resized_over_what_was_not_seen(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
-    workload = await live.workload(WorkloadKey("Deployment", namespace, "web"))
+    workload = await live.get_workload(WorkloadKey("Deployment", namespace, "web"))
     assert workload
-    while not (found := await live.pods(workload)):
+    while not (found := await live.list_pods(workload)):
         await asyncio.sleep(0.05)
     (seen,) = found
     label = {"metadata": {"labels": {"seen": "by-another"}}}
     await client.patch(PODS, seen.name, label, type=PatchType.MERGE, namespace=namespace)
     with pytest.raises(errors.Conflict):
         await live.resize(seen, {"web": AFTER})
-    (again,) = await live.pods(workload)
+    (again,) = await live.list_pods(workload)
     await live.resize(again, {"web": AFTER})
-    (resized,) = await live.pods(workload)
+    (resized,) = await live.list_pods(workload)
     assert {each.name: each.resources for each in resized.containers}["web"] == AFTER
 
 
 async def test_a_limit_is_taken_away_from_a_template(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     key = WorkloadKey("CronJob", namespace, "web")
-    seen = await live.workload(key)
+    seen = await live.get_workload(key)
     assert seen
     unlimited = Resources(150, None, 64 * MIB, 128 * MIB)
     with pytest.raises(errors.Conflict):
         await live.patch_template(seen, {"web": unlimited}, take_ownership=False)
     await live.patch_template(seen, {"web": unlimited}, take_ownership=True)
-    again = await live.workload(key)
+    again = await live.get_workload(key)
     assert again
     assert {each.name: each.resources for each in again.containers}["web"] == unlimited
     found = await client.get(CRON_JOBS, "web", namespace=namespace)
@@ -198,13 +198,13 @@ async def test_a_limit_is_taken_away_from_a_template(
 
 
 async def test_a_limit_that_another_owns_is_not_taken_away_silently(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
-    seen = await live.workload(WorkloadKey("CronJob", namespace, "web"))
+    seen = await live.get_workload(WorkloadKey("CronJob", namespace, "web"))
     assert seen
     only_the_limit = Resources(100, None, 64 * MIB, 128 * MIB)
-    with pytest.raises(errors.FieldOwned, match="takeOwnership"):
+    with pytest.raises(errors.FieldManagerConflict, match="takeOwnership"):
         await live.patch_template(seen, {"web": only_the_limit}, take_ownership=False)
 
 
@@ -231,20 +231,20 @@ async def test_a_template_of_which_another_keeps_a_part_is_left_whole_and_the_st
     }
 
 
-async def test_only_its_own_pods_are_found(client: Client, live: LiveCluster, namespace: str) -> None:
+async def test_only_its_own_pods_are_found(client: Client, live: KubeCluster, namespace: str) -> None:
     alone = {"metadata": {"name": "alone", "labels": {"app": "web"}}, "spec": template()["spec"]}
     await client.create(PODS, alone, namespace=namespace)
     made = await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
-    seen = await live.workload(WorkloadKey("Deployment", namespace, "web"))
+    seen = await live.get_workload(WorkloadKey("Deployment", namespace, "web"))
     assert seen
     assert seen.uid == made["metadata"]["uid"]
-    while not (found := await live.pods(seen)):
+    while not (found := await live.list_pods(seen)):
         await asyncio.sleep(0.05)
     assert [pod.name.startswith("web-") for pod in found] == [True]
 
 
 async def test_what_was_given_in_place_cannot_be_taken_away_again(
-    client: Client, live: LiveCluster, namespace: str
+    client: Client, live: KubeCluster, namespace: str
 ) -> None:
     """Why a limit is neither added nor removed in place: there would be no way back."""
     body = {"metadata": {"name": "alone"}, "spec": template()["spec"]}
@@ -280,14 +280,14 @@ async def test_a_field_of_a_gitops_tool_is_left_to_it_and_the_status_names_it(
 
 
 @pytest.fixture
-async def troubled(fault_proxy: FaultProxy) -> AsyncIterator[LiveCluster]:
+async def troubled(fault_proxy: FaultProxy) -> AsyncIterator[KubeCluster]:
     """The cluster through a proxy that fails, by a client that never repeats a request by itself."""
     connection = load_connection(kubeconfig=fault_proxy.kubeconfig)
-    async with Client(connection, retry=RetryRule(attempts=1)) as client:
+    async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
         events = EventRecorder(
             client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
-        yield LiveCluster(client, events)
+        yield KubeCluster(client, events)
 
 
 def _is_write(asked: Asked) -> bool:
@@ -307,42 +307,42 @@ def _is_write(asked: Asked) -> bool:
     ids=lambda fault: fault.name,
 )
 async def test_what_may_pass_by_itself_is_tried_again_later(
-    client: Client, troubled: LiveCluster, fault_proxy: FaultProxy, namespace: str, fault: Fault
+    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str, fault: Fault
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     driver = Driver(troubled)
     fault_proxy.fail_next(fault, match=_is_write)
     key = WorkloadKey("CronJob", namespace, "web")
     await driver.until(key, wish({"web": AFTER}, canary=BRIEF, take_ownership=True), is_applied)
-    found = await troubled.workload(key)
+    found = await troubled.get_workload(key)
     assert found
     assert {each.name: each.resources for each in found.containers}["web"] == AFTER
 
 
 async def test_what_is_forbidden_is_not_tried_again(
-    client: Client, troubled: LiveCluster, fault_proxy: FaultProxy, namespace: str
+    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     fault_proxy.fail_next(faults.status(403), match=_is_write)
-    actuator = Actuator(troubled, may_write=lambda: True)
+    actuator = ChangeExecutor(troubled, may_write=lambda: True)
     key = WorkloadKey("CronJob", namespace, "web")
     report = await actuator.reconcile(key, wish({"web": AFTER}), now=1)
     assert report
-    assert (report.state, report.again) == (WorkloadState.FAILED, None)
+    assert (report.state, report.requeue_at) == (WorkloadState.FAILED, None)
     assert sum(map(_is_write, fault_proxy.asked)) == 1
 
 
-async def test_a_workload_that_is_gone_is_dropped(live: LiveCluster, namespace: str) -> None:
-    actuator = Actuator(live, may_write=lambda: True)
+async def test_a_workload_that_is_gone_is_dropped(live: KubeCluster, namespace: str) -> None:
+    actuator = ChangeExecutor(live, may_write=lambda: True)
     assert await actuator.reconcile(WorkloadKey("CronJob", namespace, "gone"), wish(), now=1) is None
 
 
 async def test_who_lost_the_lead_writes_nothing_more(
-    client: Client, troubled: LiveCluster, fault_proxy: FaultProxy, namespace: str
+    client: Client, troubled: KubeCluster, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     leads = iter([True, False])
-    actuator = Actuator(troubled, may_write=lambda: next(leads))
+    actuator = ChangeExecutor(troubled, may_write=lambda: next(leads))
     key = WorkloadKey("CronJob", namespace, "web")
     report = await actuator.reconcile(key, wish({"web": AFTER}, take_ownership=True), now=1)
     assert report
@@ -396,7 +396,7 @@ async def set_back(client: Client, namespace: str) -> AsyncIterator[None]:
 
 
 async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
-    client: Client, live: LiveCluster, driver: Driver, namespace: str, set_back: None
+    client: Client, live: KubeCluster, driver: Driver, namespace: str, set_back: None
 ) -> None:
     await client.create(CRON_JOBS, cron_job(namespace), namespace=namespace)
     await client.create(DEPLOYMENTS, deployment(namespace), namespace=namespace)
@@ -418,11 +418,11 @@ async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
     taking = wish({"web": more}, canary=BRIEF, take_ownership=True)
     report = await driver.until(key, taking, lambda report: report.state is WorkloadState.REVERTED)
     assert "the template is given web: cpu 100m (limit 200m)" in report.reason
-    workload = await live.workload(WorkloadKey("Deployment", namespace, "web"))
+    workload = await live.get_workload(WorkloadKey("Deployment", namespace, "web"))
     assert workload
     with pytest.raises(errors.Invalid, match="the pod is given web: cpu 100m"):
         while True:
-            for found in await live.pods(workload):
+            for found in await live.list_pods(workload):
                 with suppress(errors.Conflict):  # the scheduler writes too
                     await live.resize(found, {"web": more})
             await asyncio.sleep(0.05)
@@ -430,7 +430,7 @@ async def test_what_is_set_back_as_it_is_written_is_not_written_again_and_again(
 
 async def _attend(client: Client, namespace: str, fares: Callable[[str], bool]) -> list[str]:
     """Say of each pod, as a kubelet would, that it runs, or falls, by the CPU that it asks for; what they ask for."""
-    pods = await client.items(PODS, namespace=namespace)
+    pods = await client.list_objects(PODS, namespace=namespace)
     asked = [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods]
     for pod, cpu in zip(pods, asked, strict=True):
         status = pod_status(pod)
@@ -454,7 +454,7 @@ async def test_a_statefulset_whose_pods_fall_gets_its_size_and_back_though_its_c
     await client.create(STATEFUL_SETS, body, namespace=namespace)
     terms = {"canary": BRIEF, "allow_recreate": True, "allow_in_place_resize": False, "take_ownership": True}
 
-    async def until(wanted: Wish, state: str, sizes: str, *, well: str) -> None:
+    async def until(wanted: DesiredChange, state: str, sizes: str, *, well: str) -> None:
         key = WorkloadKey("StatefulSet", namespace, "web")
         report, asked = None, [""]
         async with asyncio.timeout(180):
@@ -467,8 +467,8 @@ async def test_a_statefulset_whose_pods_fall_gets_its_size_and_back_though_its_c
         while await _attend(client, namespace, lambda _: True) != ["100m", "100m"]:
             await asyncio.sleep(0.1)
     await _attend(client, namespace, lambda _: False)
-    more = wish({"web": AFTER}, urgent=True, **terms)
+    more = wish({"web": AFTER}, is_urgent=True, **terms)
     await until(more, WorkloadState.APPLIED, "250m", well="250m")
     driver.ahead += 86_400
-    less = wish({"web": BEFORE}, need={"web": MIB}, **terms)
+    less = wish({"web": BEFORE}, needed_memory={"web": MIB}, **terms)
     await until(less, WorkloadState.REVERTED, "250m", well="250m")

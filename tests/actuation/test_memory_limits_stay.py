@@ -8,15 +8,15 @@ from hypothesis import given
 from actuation.builders import MIB, begun, pod, situation, some_resources, why, wish, workload
 from actuation.test_properties import QUICK
 from actuation.world import KEY, World, run
-from trimtab.actuation.change_annotations import Phase, Way
-from trimtab.actuation.decide.context import Situation
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.start import LIMITS_STAY
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.resources import Sizes, keep_memory_limit, without_more_room
+from trimtab.actuation.change_annotations import Phase, UpdateMethod
+from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.start import MEMORY_LIMITS_FIXED
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.resources import Sizes, fit_without_growth, keep_memory_limit
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import TemplateUpdate
-from trimtab.kube.kinds.pods import Exit, Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Resources
 from trimtab.sizing.qos import qos_class
 
 OLD = {"web": Resources(1000, None, 512 * MIB, 1024 * MIB)}
@@ -25,16 +25,16 @@ GUARANTEED = {"web": Resources(1000, 1000, 512 * MIB, 512 * MIB)}
 NEED = {"web": 100 * MIB}
 
 
-def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> Situation:
+def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> ChangeContext:
     restarts = terms.pop("restarts", False)
     pods = [pod(f"web-{n}", sizes=has, restarts_when_resized=restarts) for n in range(3)]
     on = workload(template=has, replicas=3)
-    return situation(wish(wanted, need=NEED, memory_limits_stay=True, **terms), pods=pods, on=on)
+    return situation(wish(wanted, needed_memory=NEED, memory_limits_fixed=True, **terms), pods=pods, on=on)
 
 
 def test_a_limit_that_cannot_be_lowered_stays_and_the_rest_is_changed() -> None:
     begins = begun(case(LESS))
-    assert begins.way is Way.IN_PLACE
+    assert begins.way is UpdateMethod.IN_PLACE
     assert begins.after == {"web": Resources(400, None, 256 * MIB, 1024 * MIB)}
 
 
@@ -45,16 +45,16 @@ def test_of_a_guaranteed_pod_memory_stays_as_a_whole_for_its_class_would_change(
 
 def test_where_only_the_limit_is_to_change_it_is_said_why_nothing_is() -> None:
     only_limit = {"web": Resources(1000, None, 512 * MIB, 600 * MIB)}
-    assert why(next_deeds(case(only_limit))) == LIMITS_STAY
+    assert why(next_actions(case(only_limit))) == MEMORY_LIMITS_FIXED
 
 
 def test_where_pods_may_be_replaced_the_limit_is_lowered_that_way() -> None:
     begins = begun(case(LESS, allow_recreate=True))
-    assert (begins.way, begins.after) == (Way.ROLLOUT, LESS)
+    assert (begins.way, begins.after) == (UpdateMethod.ROLLOUT, LESS)
     never = begun(case(LESS, allow_recreate=True, template=TemplateUpdate.NEVER))
-    assert (never.way, never.after["web"].memory_limit) == (Way.IN_PLACE, 1024 * MIB)
+    assert (never.way, never.after["web"].memory_limit) == (UpdateMethod.IN_PLACE, 1024 * MIB)
     restarted = begun(case(LESS, allow_recreate=True, restarts=True))
-    assert (restarted.way, restarted.after) == (Way.IN_PLACE, LESS), (
+    assert (restarted.way, restarted.after) == (UpdateMethod.IN_PLACE, LESS), (
         "a container that restarts for it can have less"
     )
 
@@ -66,14 +66,14 @@ def world(template: Sizes = OLD) -> World:
 
 
 def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None = None) -> None:
-    actuator = Actuator(found, may_write=lambda: True)
+    actuator = ChangeExecutor(found, may_write=lambda: True)
     for _ in range(steps):
         run(actuator.reconcile(KEY, wanted, now=found.now))
         change = found.marks.change
         found.pass_time(30)
         if change and change.phase is kill_at:
             for live in found.pods_by_name.values():
-                live.exits["web"] = Exit("Error", 1, found.now)
+                live.exits["web"] = ContainerTermination("Error", 1, found.now)
             kill_at = None
 
 
@@ -81,7 +81,7 @@ def drive(found: World, wanted: Any, *, steps: int = 60, kill_at: Phase | None =
 def test_a_change_to_less_comes_to_its_end(*, is_known: bool) -> None:
     """Also where a version says nothing of it: then the server's refusal does, and it is reverted."""
     found = world()
-    drive(found, wish(LESS, need=NEED, canary=QUICK, memory_limits_stay=is_known))
+    drive(found, wish(LESS, needed_memory=NEED, canary=QUICK, memory_limits_fixed=is_known))
     assert found.marks.change is None
     assert bool(found.marks.applied) is is_known
     given_to = Resources(400, None, 256 * MIB, 1024 * MIB) if is_known else OLD["web"]
@@ -98,8 +98,8 @@ def test_reverting_an_increase_comes_to_its_end(*, is_known: bool, before: Sizes
     doubled = Resources(
         2000, now.cpu_limit and 2000, (now.memory_request or 0) * 2, (now.memory_limit or 0) * 2
     )
-    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_stay": is_known}
-    drive(found, wish({"web": doubled}, need=NEED, **terms), kill_at=Phase.VERIFYING)
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_fixed": is_known}
+    drive(found, wish({"web": doubled}, needed_memory=NEED, **terms), kill_at=Phase.VERIFYING)
     assert found.marks.change is None
     assert found.marks.reverted
     ((_, left),) = next(iter(found.sizes))
@@ -112,11 +112,11 @@ def test_reverting_an_increase_comes_to_its_end(*, is_known: bool, before: Sizes
 def test_pods_that_come_after_such_a_revert_get_what_the_others_keep() -> None:
     found = world()
     more = {"web": Resources(1000, None, 768 * MIB, 1536 * MIB)}
-    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_stay": True}
-    drive(found, wish(more, need=NEED, **terms), kill_at=Phase.VERIFYING)
+    terms: dict[str, Any] = {"canary": QUICK, "memory_limits_fixed": True}
+    drive(found, wish(more, needed_memory=NEED, **terms), kill_at=Phase.VERIFYING)
     found.replicas += 1
     found.add_pod()
-    drive(found, wish(more, need=NEED, min_interval=Duration(0), **terms), steps=3)
+    drive(found, wish(more, needed_memory=NEED, min_interval=Duration(0), **terms), steps=3)
     assert found.sizes == {(("web", Resources(1000, None, 512 * MIB, 1536 * MIB)),)}
 
 
@@ -124,12 +124,12 @@ def test_pods_that_come_after_such_a_revert_get_what_the_others_keep() -> None:
 def test_what_can_be_had_without_room_keeps_its_class_asks_for_no_more_and_lowers_no_limit(
     now: Resources, wanted: Resources
 ) -> None:
-    for given_to in (without_more_room(now, wanted), keep_memory_limit(now, wanted)):
+    for given_to in (fit_without_growth(now, wanted), keep_memory_limit(now, wanted)):
         if now.memory_limit and wanted.memory_limit:
             assert (given_to.memory_limit or 0) >= now.memory_limit
         assert not given_to.memory_limit or (given_to.memory_request or 0) <= given_to.memory_limit
         assert not given_to.cpu_limit or (given_to.cpu_request or 0) <= given_to.cpu_limit
-    fits = without_more_room(now, wanted)
+    fits = fit_without_growth(now, wanted)
     assert (fits.cpu_request or 0) <= (now.cpu_request or 0)
     assert (fits.memory_request or 0) <= (now.memory_request or 0)
     if qos_class([now]) == qos_class([wanted]):
@@ -145,7 +145,7 @@ def test_a_pod_with_a_larger_limit_keeps_it_and_does_not_keep_others_from_their_
     found = world(LESS)
     found.pods_by_name[larger].spec = found.pods_by_name[larger].applied = dict(OLD)
     more = {"web": Resources(600, None, 300 * MIB, 600 * MIB)}
-    drive(found, wish(more, need=NEED, memory_limits_stay=True, urgent=urgent, canary=QUICK))
+    drive(found, wish(more, needed_memory=NEED, memory_limits_fixed=True, is_urgent=urgent, canary=QUICK))
     assert "Refused" not in {reason for _, reason, _ in found.events}
     assert found.marks.applied
     assert {name: live.applied for name, live in found.pods_by_name.items()} == {

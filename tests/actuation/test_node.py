@@ -17,16 +17,16 @@ from harness.busybox_workloads import grows
 from harness.cluster import Cluster
 from harness.namespaces import fresh_namespace
 from harness.process import wait_for
-from trimtab.actuation.decide.stalls import DEFERRED_FOR, FALLING_FOR
-from trimtab.actuation.executor import Report
+from trimtab.actuation.decide.stalls import CRASH_LOOP_TIMEOUT, DEFERRED_TIMEOUT
+from trimtab.actuation.executor import ReconcileResult
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
-from trimtab.api.quantity import millicores
+from trimtab.api.quantity import parse_millicores
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import FIELD_MANAGER
 
-BRIEF = Canary(percent=50, observation=Duration.of_seconds(1), patience=Duration.of_seconds(1))
+BRIEF = Canary(percent=50, observation=Duration.from_seconds(1), patience=Duration.from_seconds(1))
 BEFORE = Resources(100, 200, 32 * MIB, 64 * MIB)
 AFTER = Resources(150, 300, 48 * MIB, 96 * MIB)
 NEED = {"worker": 8 * MIB}
@@ -135,15 +135,15 @@ def _cgroup(container: str, *names: str) -> int:
     return int(found[0].read_text())
 
 
-def is_applied(report: Report) -> bool:
+def is_applied(report: ReconcileResult) -> bool:
     return (
         report.state is WorkloadState.APPLIED
-        and report.marks is not None
-        and report.marks.applied is not None
+        and report.annotations is not None
+        and report.annotations.applied is not None
     )
 
 
-def is_reverted(report: Report) -> bool:
+def is_reverted(report: ReconcileResult) -> bool:
     return report.state is WorkloadState.REVERTED
 
 
@@ -160,7 +160,7 @@ def falling(node_cluster: Cluster) -> Iterator[Deployed]:
 class Refused(NamedTuple):
     """What became of a resize that the runtime does not take."""
 
-    report: Report
+    report: ReconcileResult
     memory_limit: int
     restarts: int
 
@@ -185,11 +185,11 @@ async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refuse
     (pod,) = web.pods()
     wait_for(lambda: _memory_used(_container_id(pod)) > 12_000_000, what="the memory to be used")
     less = Resources(100, 200, 8 * MIB, 10 * MIB)
-    wanted = wish({"worker": less}, need={"worker": MIB}, canary=BRIEF)
+    wanted = wish({"worker": less}, needed_memory={"worker": MIB}, canary=BRIEF)
     async with hasty_client(cluster) as client:
         driver = Driver(behind(client))
         await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
-        driver.ahead += DEFERRED_FOR + 1
+        driver.ahead += DEFERRED_TIMEOUT + 1
         report = await driver.until(web.key, wanted, is_reverted)
     (after,) = web.pods()
     restarts = after["status"]["containerStatuses"][0]["restartCount"]
@@ -201,10 +201,12 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
     before = {_container_id(pod) for pod in web.pods()}
-    report = await driver.until(web.key, wish({"worker": AFTER}, need=NEED, canary=BRIEF), is_applied)
-    assert report.marks
-    assert report.marks.applied
-    assert report.marks.applied.sizes == {"worker": AFTER}
+    report = await driver.until(
+        web.key, wish({"worker": AFTER}, needed_memory=NEED, canary=BRIEF), is_applied
+    )
+    assert report.annotations
+    assert report.annotations.applied
+    assert report.annotations.applied.sizes == {"worker": AFTER}
     assert {_container_id(pod) for pod in web.pods()} == before
     assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in web.pods()} == {0}
     assert {_memory_limit(container) for container in before} == {96 * MIB}
@@ -214,7 +216,7 @@ async def test_pods_are_resized_in_place_without_a_restart_and_their_cgroups_sho
     wait_for(lambda: sum(map(_is_ready, web.pods())) == 3, what="a third pod")
     await driver.until(
         web.key,
-        wish({"worker": AFTER}, need=NEED, canary=BRIEF),
+        wish({"worker": AFTER}, needed_memory=NEED, canary=BRIEF),
         lambda report: is_applied(report) and web.requests() == {"150m"},
     )
     template = web.now()["spec"]["template"]["spec"]["containers"][0]["resources"]
@@ -226,11 +228,13 @@ async def test_what_no_node_could_ever_hold_is_refused_and_taken_back_in_the_ser
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
     huge = Resources(900_000, 900_000, 48 * MIB, 96 * MIB)
-    report = await driver.until(web.key, wish({"worker": huge}, need=NEED, canary=BRIEF), is_reverted)
-    assert report.marks
-    assert report.marks.reverted
-    assert "allocatable" in report.marks.reverted.why
-    assert report.marks.reverted.until > time.time()
+    report = await driver.until(
+        web.key, wish({"worker": huge}, needed_memory=NEED, canary=BRIEF), is_reverted
+    )
+    assert report.annotations
+    assert report.annotations.reverted
+    assert "allocatable" in report.annotations.reverted.why
+    assert report.annotations.reverted.until > time.time()
     assert web.requests() == {"100m"}
 
 
@@ -238,16 +242,18 @@ async def test_what_the_node_has_no_room_for_is_waited_for_and_then_taken_back(
     node_cluster: Cluster, namespace: str, driver: Driver
 ) -> None:
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=2))
-    room = millicores(node_cluster.call("GET", "/api/v1/nodes/localhost")["status"]["allocatable"]["cpu"])
+    room = parse_millicores(
+        node_cluster.call("GET", "/api/v1/nodes/localhost")["status"]["allocatable"]["cpu"]
+    )
     # One pod of this size fits, and two do not.
     large = Resources(room * 6 // 10, room, 48 * MIB, 96 * MIB)
-    wanted = wish({"worker": large}, need=NEED, canary=Canary(percent=100))
+    wanted = wish({"worker": large}, needed_memory=NEED, canary=Canary(percent=100))
     await driver.until(web.key, wanted, lambda _: "Deferred" in web.resizes())
-    driver.ahead += DEFERRED_FOR + 1
+    driver.ahead += DEFERRED_TIMEOUT + 1
     report = await driver.until(web.key, wanted, is_reverted)
-    assert report.marks
-    assert report.marks.reverted
-    assert "has no room for it" in report.marks.reverted.why
+    assert report.annotations
+    assert report.annotations.reverted
+    assert "has no room for it" in report.annotations.reverted.why
     assert web.requests() == {"100m"}
     assert web.resizes() == set()
 
@@ -258,7 +264,7 @@ async def test_memory_goes_down_in_place_to_what_is_needed(
     web = Deployed(node_cluster, namespace, "Deployment", manifest(namespace, replicas=1))
     (container,) = {_container_id(pod) for pod in web.pods()}
     less = Resources(100, 200, 16 * MIB, 24 * MIB)
-    await driver.until(web.key, wish({"worker": less}, need=NEED, canary=BRIEF), is_applied)
+    await driver.until(web.key, wish({"worker": less}, needed_memory=NEED, canary=BRIEF), is_applied)
     assert _memory_limit(container) == 24 * MIB
 
 
@@ -277,7 +283,7 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
     )
     wanted = wish(
         {"worker": AFTER},
-        need=NEED,
+        needed_memory=NEED,
         canary=BRIEF,
         allow_in_place_resize=False,
         allow_recreate=True,
@@ -298,9 +304,9 @@ async def test_a_disruption_budget_blocks_an_eviction_until_it_allows_it(
 def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refused]) -> None:
     """A limit below what is in use: the need that we were told of was wrong."""
     report, memory_limit, restarts = refused.outcome()
-    assert report.marks
-    assert report.marks.reverted
-    assert "refused it by its runtime" in report.marks.reverted.why
+    assert report.annotations
+    assert report.annotations.reverted
+    assert "refused it by its runtime" in report.annotations.reverted.why
     assert memory_limit == 64 * MIB
     assert restarts == 0
 
@@ -308,9 +314,9 @@ def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refus
 async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed, driver: Driver) -> None:
     """We look at it only while it rests: nobody catches it."""
     more = Resources(100, 200, 200 * MIB, 400 * MIB)
-    wanted = wish({"worker": more}, urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
+    wanted = wish({"worker": more}, is_urgent=True, canary=BRIEF, allow_recreate=True, take_ownership=True)
 
-    def rest(_: Report | None = None) -> bool:
+    def rest(_: ReconcileResult | None = None) -> bool:
         wait_for(lambda: any(_rests_for(pod) > 8 for pod in falling.pods()), what="a pause", timeout=120)
         return True
 
@@ -319,9 +325,9 @@ async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed
     await driver.until(
         falling.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason
     )
-    driver.ahead += FALLING_FOR
+    driver.ahead += CRASH_LOOP_TIMEOUT
     report = await driver.until(falling.key, wanted, is_applied)
-    assert report.marks
+    assert report.annotations
     (pod,) = falling.pods()
     assert pod["metadata"]["name"] != fallen["metadata"]["name"]
     assert _memory_limit(_container_id(pod)) == 400 * MIB

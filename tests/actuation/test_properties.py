@@ -24,14 +24,14 @@ from actuation.builders import (
 )
 from actuation.world import KEY, World, resources, run
 from trimtab.actuation.actions import EvictPod, PatchTemplate, Wait
-from trimtab.actuation.change_annotations import Applied, Marks, Phase, Way
-from trimtab.actuation.decide.advance import POLL
-from trimtab.actuation.decide.context import Situation, Wish
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.start import LOOK_AGAIN
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, Phase, UpdateMethod
+from trimtab.actuation.decide.advance import POLL_INTERVAL
+from trimtab.actuation.decide.context import ChangeContext, DesiredChange
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.start import RECHECK_INTERVAL
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.hold import Hold
-from trimtab.actuation.resources import safe_memory, said
+from trimtab.actuation.resources import format_sizes, limit_memory_decrease
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, TemplateUpdate, WorkloadState
 from trimtab.kube.errors import Forbidden, Invalid, NotFound, Status
@@ -39,16 +39,16 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
 
-QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
 PLENTY = {"web": 0}
 
 requests = st.builds(resources, cpu=st.integers(10, 4000), memory=st.integers(32, 4096))
 kinds = st.sampled_from([DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, REPLICA_SETS])
 
 
-def drive(world: World, wanted: Wish, *, steps: int = 40) -> None:
+def drive(world: World, wanted: DesiredChange, *, steps: int = 40) -> None:
     """Reconcile until there is nothing more to do."""
-    actuator = Actuator(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
     for _ in range(steps):
         report = run(actuator.reconcile(KEY, wanted, now=world.now))
         assert report
@@ -61,7 +61,7 @@ def drive(world: World, wanted: Wish, *, steps: int = 40) -> None:
 @given(old=requests, new=requests, replicas=st.integers(1, 4))
 def test_property_2_sufficient_data_triggers_updates(old: Resources, new: Resources, replicas: int) -> None:
     world = World(template={"web": old}, replicas=replicas)
-    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK))
+    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK))
     assert world.sizes == {(("web", new),)}
 
 
@@ -75,7 +75,7 @@ def test_property_3_updates_preserve_limits(old: Resources, cpu: int, memory: in
         old.memory_limit,
     )
     world = World(template={"web": old}, replicas=2)
-    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK))
+    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK))
     ((_, given_to),) = next(iter(world.sizes))
     assert (given_to.cpu_limit, given_to.memory_limit) == (old.cpu_limit, old.memory_limit)
 
@@ -85,7 +85,7 @@ def test_property_3_updates_preserve_limits(old: Resources, cpu: int, memory: in
 )
 @given(old=some_resources(), new=some_resources(), need=st.none() | st.integers(0, 8192 * MIB))
 def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need: int | None) -> None:
-    safe = safe_memory(old, new, need=need)
+    safe = limit_memory_decrease(old, new, need=need)
     for now, wanted, given_to in (
         (old.memory_request, new.memory_request, safe.memory_request),
         (old.memory_limit, new.memory_limit, safe.memory_limit),
@@ -110,7 +110,7 @@ def test_property_5_memory_decrease_safety(old: Resources, new: Resources, need:
 @given(old=some_resources(), need=st.integers(0, 8192 * MIB))
 def test_safe_memory_is_a_readable_amount(old: Resources, need: int) -> None:
     """It was the need to the byte: 576716801."""
-    safe = safe_memory(old, Resources(10, None, MIB, 2 * MIB), need=need)
+    safe = limit_memory_decrease(old, Resources(10, None, MIB, 2 * MIB), need=need)
     for amount in (safe.memory_request, safe.memory_limit):
         assert amount is not None
         assert amount % MIB == 0
@@ -118,8 +118,8 @@ def test_safe_memory_is_a_readable_amount(old: Resources, need: int) -> None:
 
 def test_sizes_are_said_in_amounts_that_people_read() -> None:
     odd = Resources(1500, 2000, 576716801, 500_000_000)
-    assert said({"web": odd}) == "web: cpu 1500m (limit 2), memory 550.0Mi (limit 476.8Mi)"
-    assert said({"web": Resources(None, None, 1 << 30, None), "log": Resources()}) == (
+    assert format_sizes({"web": odd}) == "web: cpu 1500m (limit 2), memory 550.0Mi (limit 476.8Mi)"
+    assert format_sizes({"web": Resources(None, None, 1 << 30, None), "log": Resources()}) == (
         "web: memory 1Gi; log: nothing asked for"
     )
 
@@ -129,24 +129,26 @@ def test_property_6_fallback_strategy_respect(
     old: Resources, new: Resources, kind: object, obstacle: str
 ) -> None:
     terms = {
-        "cluster": {"resizes_in_place": False},
+        "cluster": {"can_resize_in_place": False},
         "policy": {"allow_in_place_resize": False},
         "container": {},
     }[obstacle]
     pods = [pod(sizes={"web": old}, restarts_when_resized=obstacle == "container")]
     on = workload(resource=kind, template={"web": old})  # type: ignore[arg-type]
-    deeds = next_deeds(situation(wish({"web": new}, need=PLENTY, **terms), pods=pods, on=on))
+    deeds = next_actions(situation(wish({"web": new}, needed_memory=PLENTY, **terms), pods=pods, on=on))
     if old == new:
         assert deeds == []
     else:
         assert "allowRecreate" in why(deeds)
         assert warnings(deeds) == [why(deeds)]
-        allowed = situation(wish({"web": new}, need=PLENTY, allow_recreate=True, **terms), pods=pods, on=on)
+        allowed = situation(
+            wish({"web": new}, needed_memory=PLENTY, allow_recreate=True, **terms), pods=pods, on=on
+        )
         assert begun(allowed).after == {"web": new}
 
 
 @st.composite
-def any_situation(draw: st.DrawFn, *, withheld: str) -> Situation:
+def any_situation(draw: st.DrawFn, *, withheld: str) -> ChangeContext:
     """A workload in any state, also in the middle of a change."""
     old, new = draw(requests), draw(requests)
     replicas = draw(st.integers(1, 4))
@@ -154,29 +156,31 @@ def any_situation(draw: st.DrawFn, *, withheld: str) -> Situation:
         pod(f"web-{n}", sizes={"web": draw(st.sampled_from([old, new]))}, ready=draw(st.booleans()))
         for n in range(replicas)
     ]
-    marks = Marks()
+    marks = ChangeAnnotations()
     if draw(st.booleans()):
         start = situation(
-            wish({"web": new}, need=PLENTY),
+            wish({"web": new}, needed_memory=PLENTY),
             pods=[pod(sizes={"web": old})],
             on=workload(template={"web": old}),
         )
         if old != new:
-            marks = Marks(change=begun(start))
+            marks = ChangeAnnotations(change=begun(start))
     elif draw(st.booleans()):
-        marks = Marks(applied=Applied(id="x", at=NOW - 9999, sizes={"web": new}, template={"web": old}))
+        marks = ChangeAnnotations(
+            applied=AppliedSizes(id="x", at=NOW - 9999, sizes={"web": new}, template={"web": old})
+        )
     on = workload(template={"web": old}, marks=marks, replicas=replicas)
-    return situation(wish({"web": new}, need=PLENTY, withheld=withheld), pods=pods, on=on)
+    return situation(wish({"web": new}, needed_memory=PLENTY, blocked_reason=withheld), pods=pods, on=on)
 
 
 @given(any_situation(withheld="the policy's mode is Recommend"))
-def test_property_8_recommend_mode_prevents_modifications(case: Situation) -> None:
-    assert "Recommend" in why(next_deeds(case))
+def test_property_8_recommend_mode_prevents_modifications(case: ChangeContext) -> None:
+    assert "Recommend" in why(next_actions(case))
 
 
 @given(any_situation(withheld="a global dry-run is on"))
-def test_property_29_global_dry_run_mode(case: Situation) -> None:
-    assert "dry-run" in why(next_deeds(case))
+def test_property_29_global_dry_run_mode(case: ChangeContext) -> None:
+    assert "dry-run" in why(next_actions(case))
 
 
 @given(old=requests, new=requests, interval=st.integers(0, 7200), ago=st.integers(0, 7200))
@@ -184,13 +188,13 @@ def test_property_17_auto_mode_applies_changes(
     old: Resources, new: Resources, interval: int, ago: int
 ) -> None:
     """Periodically: a change begins as soon as the interval allows, and no sooner."""
-    applied = Applied(id="x", at=NOW - ago, sizes={"web": old}, template={"web": old})
+    applied = AppliedSizes(id="x", at=NOW - ago, sizes={"web": old}, template={"web": old})
     case = situation(
-        wish({"web": new}, need=PLENTY, min_interval=Duration.of_seconds(interval)),
+        wish({"web": new}, needed_memory=PLENTY, min_interval=Duration.from_seconds(interval)),
         pods=[pod(sizes={"web": old})],
-        on=workload(template={"web": old}, marks=Marks(applied=applied)),
+        on=workload(template={"web": old}, marks=ChangeAnnotations(applied=applied)),
     )
-    deeds = next_deeds(case)
+    deeds = next_actions(case)
     if old == new:
         assert deeds == []
     elif ago < interval:
@@ -204,11 +208,11 @@ def test_property_21_in_place_resize_preference(
     *, old: Resources, new: Resources, recreate: bool, kind: object
 ) -> None:
     case = situation(
-        wish({"web": new}, need=PLENTY, allow_recreate=recreate),
+        wish({"web": new}, needed_memory=PLENTY, allow_recreate=recreate),
         pods=[pod(sizes={"web": old})],
         on=workload(resource=kind, template={"web": old}),  # type: ignore[arg-type]
     )
-    assert old == new or begun(case).way is Way.IN_PLACE
+    assert old == new or begun(case).way is UpdateMethod.IN_PLACE
 
 
 @given(old=requests, new=requests, recreate=st.booleans(), on_delete=st.booleans())
@@ -216,16 +220,16 @@ def test_property_22_recreate_strategy_availability(
     *, old: Resources, new: Resources, recreate: bool, on_delete: bool
 ) -> None:
     case = situation(
-        wish({"web": new}, need=PLENTY, allow_recreate=recreate, resizes_in_place=False),
+        wish({"web": new}, needed_memory=PLENTY, allow_recreate=recreate, can_resize_in_place=False),
         pods=[pod(sizes={"web": old})],
         on=workload(template={"web": old}, update="OnDelete" if on_delete else "RollingUpdate"),
     )
     if old == new:
         return
     if recreate:
-        assert begun(case).way is (Way.RECREATE if on_delete else Way.ROLLOUT)
+        assert begun(case).way is (UpdateMethod.RECREATE if on_delete else UpdateMethod.ROLLOUT)
     else:
-        assert "this cluster cannot resize pods in place" in why(next_deeds(case))
+        assert "this cluster cannot resize pods in place" in why(next_actions(case))
 
 
 @given(old=requests, new=requests, on_delete=st.booleans(), replicas=st.integers(1, 4))
@@ -234,7 +238,12 @@ def test_pods_that_may_be_recreated_all_come_back_with_the_new_size(
 ) -> None:
     update = "OnDelete" if on_delete else "RollingUpdate"
     world = World(template={"web": old}, replicas=replicas, update=update)
-    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK, allow_recreate=True, resizes_in_place=False))
+    drive(
+        world,
+        wish(
+            {"web": new}, needed_memory=PLENTY, canary=QUICK, allow_recreate=True, can_resize_in_place=False
+        ),
+    )
     assert world.sizes == {(("web", new),)}
     assert world.template == {"web": new}
     assert "resize" not in world.written
@@ -245,7 +254,7 @@ def test_pods_that_may_be_recreated_all_come_back_with_the_new_size(
         {},
         optional={
             "allow_in_place_resize": st.just(False),
-            "resizes_in_place": st.just(False),
+            "can_resize_in_place": st.just(False),
             "template": st.sampled_from([TemplateUpdate.NEVER, TemplateUpdate.AS_NEEDED]),
         },
     ),
@@ -258,7 +267,7 @@ def test_property_24_skip_reason_recording(terms: dict[str, Any], matter: str) -
     )
     equal = Resources(100, 100, 64 * MIB, 64 * MIB)
     size = equal if matter == "guaranteed" else SMALL
-    deeds = next_deeds(
+    deeds = next_actions(
         situation(wish(**terms), pods=[pod(sizes={"web": size}, ready=matter != "unready")], on=on)
     )
     if not writes(deeds):
@@ -282,7 +291,7 @@ def test_property_26_failure_event_creation(code: int, replicas: int, new: Resou
             raise REFUSALS[code]
 
     world.meddle = refuse
-    drive(world, wish({"web": new}, need=PLENTY, canary=QUICK), steps=6)
+    drive(world, wish({"web": new}, needed_memory=PLENTY, canary=QUICK), steps=6)
     words = REFUSALS[code].message
     assert any(kind == "Warning" and words in message for kind, _, message in world.events)
     assert world.marks.reverted
@@ -302,10 +311,14 @@ def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at
             raise NotFound(Status(message="the server could not find the requested resource", code=404))
 
     world.meddle = unknown
-    report = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish(need=PLENTY), now=world.now))
+    report = run(
+        ChangeExecutor(world, may_write=lambda: True).reconcile(
+            KEY, wish(needed_memory=PLENTY), now=world.now
+        )
+    )
     assert len(asked) == 2, "a pod may just have gone"
     assert report
-    assert (report.state, report.again) == (WorkloadState.APPLYING, world.now + POLL)
+    assert (report.state, report.requeue_at) == (WorkloadState.APPLYING, world.now + POLL_INTERVAL)
     assert "could not find" in report.reason
 
 
@@ -321,8 +334,8 @@ def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, af
             due.append(world.now + after)
 
     world.meddle = note
-    terms: dict[str, Any] = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
-    actuator, wanted = Actuator(world, may_write=lambda: True), wish(need=PLENTY, **terms)
+    terms: dict[str, Any] = {"allow_recreate": True, "can_resize_in_place": False, "take_ownership": True}
+    actuator, wanted = ChangeExecutor(world, may_write=lambda: True), wish(needed_memory=PLENTY, **terms)
     for _ in range(40):
         run(actuator.reconcile(KEY, wanted, now=world.now))
         if due and world.now >= due[-1]:
@@ -337,9 +350,9 @@ def test_a_template_that_is_set_back_by_others_is_not_fought_for(update: str, af
 
 def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a_day() -> None:
     world = World(template={"web": SMALL}, replicas=2)
-    terms: dict[str, Any] = {"allow_recreate": True, "resizes_in_place": False, "take_ownership": True}
-    wanted = wish(need=PLENTY, canary=QUICK, min_interval=Duration.of_seconds(60), **terms)
-    actuator = Actuator(world, may_write=lambda: True)
+    terms: dict[str, Any] = {"allow_recreate": True, "can_resize_in_place": False, "take_ownership": True}
+    wanted = wish(needed_memory=PLENTY, canary=QUICK, min_interval=Duration.from_seconds(60), **terms)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
     drive(world, wanted)
     world.template = {"web": SMALL}
     world.pass_time(30)
@@ -349,26 +362,32 @@ def test_a_template_that_is_set_back_after_the_change_was_done_is_changed_once_a
         assert report
         assert (report.state, "such as a GitOps tool" in report.reason) == (WorkloadState.PENDING, True)
     assert world.written.count("patch_template") == 1
-    held = Hold(who="somebody", why="", sizes={"web": LARGE}).asked(wanted)
-    at_once = begun(situation(held, pods=run(world.pods()), on=run(world.workload(KEY)), now=world.now))
+    held = Hold(who="somebody", why="", sizes={"web": LARGE}).apply_to(wanted)
+    at_once = begun(
+        situation(held, pods=run(world.list_pods()), on=run(world.get_workload(KEY)), now=world.now)
+    )
     assert at_once.after == {"web": LARGE}
-    relief = run(actuator.reconcile(KEY, replace(wanted, urgent=True), now=world.now))
+    relief = run(actuator.reconcile(KEY, replace(wanted, is_urgent=True), now=world.now))
     assert relief
     assert relief.state is WorkloadState.APPLYING, "more memory after a kill does not wait"
     world.template = {"web": resources(150, 64)}
-    other = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wanted, now=world.now))
+    other = run(ChangeExecutor(world, may_write=lambda: True).reconcile(KEY, wanted, now=world.now))
     assert other
     assert "GitOps" not in other.reason, "that is somebody's own change"
 
 
 def test_a_template_that_is_set_back_and_replaces_nobody_keeps_no_pod_from_its_next_size() -> None:
     world = World(template={"web": SMALL}, replicas=2, update="OnDelete")
-    terms: dict[str, Any] = {"canary": QUICK, "take_ownership": True, "min_interval": Duration.of_seconds(60)}
-    drive(world, wish(need=PLENTY, **terms))
+    terms: dict[str, Any] = {
+        "canary": QUICK,
+        "take_ownership": True,
+        "min_interval": Duration.from_seconds(60),
+    }
+    drive(world, wish(needed_memory=PLENTY, **terms))
     world.template = {"web": SMALL}
     world.pass_time(3600)
     larger = resources(900, 512)
-    drive(world, wish({"web": larger}, need=PLENTY, **terms))
+    drive(world, wish({"web": larger}, needed_memory=PLENTY, **terms))
     assert world.sizes == {(("web", larger),)}
 
 
@@ -380,18 +399,18 @@ def test_pods_are_resized_without_a_template_that_is_set_back_where_they_need_no
             world.template = {"web": SMALL}
 
     world.meddle = set_back
-    drive(world, wish(need=PLENTY, canary=QUICK, take_ownership=True))
+    drive(world, wish(needed_memory=PLENTY, canary=QUICK, take_ownership=True))
     assert world.written.count("patch_template") == 1
     assert world.marks.applied
     assert world.sizes == {(("web", LARGE),)}
 
 
 def test_a_refusal_does_not_hold_for_a_day_when_the_clock_is_set_back_by_one() -> None:
-    world, wanted = World(template={"web": SMALL}, replicas=1), wish(need=PLENTY, canary=QUICK)
+    world, wanted = World(template={"web": SMALL}, replicas=1), wish(needed_memory=PLENTY, canary=QUICK)
     drive(world, wanted)
     world.replicas += 1
     world.add_pod()
-    actuator = Actuator(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
 
     def refuse(what: str) -> None:
         if what == "before resize":
@@ -416,8 +435,8 @@ def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
         raise Forbidden(Status(message='User "trimtab" cannot patch resource "deployments"', code=403))
 
     world.meddle = forbid
-    actuator = Actuator(world, may_write=lambda: True)
-    report = run(actuator.reconcile(KEY, wish({"web": new}, need=PLENTY), now=world.now))
+    actuator = ChangeExecutor(world, may_write=lambda: True)
+    report = run(actuator.reconcile(KEY, wish({"web": new}, needed_memory=PLENTY), now=world.now))
     assert report
     assert report.state is WorkloadState.FAILED
     assert "cannot patch" in report.reason
@@ -430,7 +449,7 @@ def test_property_28_rbac_respect(replicas: int, new: Resources) -> None:
 def test_property_32_api_call_efficiency(old: Resources, new: Resources, replicas: int) -> None:
     """One write a pod, a handful for the marks, and none at all when nothing changes."""
     world = World(template={"web": old}, replicas=replicas)
-    wanted = wish({"web": new}, need=PLENTY, canary=QUICK)
+    wanted = wish({"web": new}, needed_memory=PLENTY, canary=QUICK)
     drive(world, wanted)
     if old == new:
         assert world.written == []
@@ -440,8 +459,8 @@ def test_property_32_api_call_efficiency(old: Resources, new: Resources, replica
     so_far = len(world.written)
     drive(world, wanted, steps=5)
     assert len(world.written) == so_far
-    glanced = Actuator(world, may_write=lambda: False).glance(
-        run(world.workload(KEY)), run(world.pods()), wanted, now=world.now
+    glanced = ChangeExecutor(world, may_write=lambda: False).check_cached(
+        run(world.get_workload(KEY)), run(world.list_pods()), wanted, now=world.now
     )
     assert glanced
     assert glanced.state is WorkloadState.APPLIED
@@ -450,12 +469,12 @@ def test_property_32_api_call_efficiency(old: Resources, new: Resources, replica
 @given(old=some_resources(), new=some_resources())
 def test_the_qos_class_never_changes_by_accident(old: Resources, new: Resources) -> None:
     case = situation(
-        wish({"web": new}, need=PLENTY, allow_recreate=True),
+        wish({"web": new}, needed_memory=PLENTY, allow_recreate=True),
         pods=[pod(sizes={"web": old})],
         on=workload(template={"web": old}),
     )
-    for deed in writes(next_deeds(case)):
-        change = deed.marks.change  # type: ignore[union-attr]
+    for deed in writes(next_actions(case)):
+        change = deed.annotations.change  # type: ignore[union-attr]
         assert change
         assert qos_class(change.before.values()) == qos_class(change.after.values())
 
@@ -463,19 +482,21 @@ def test_the_qos_class_never_changes_by_accident(old: Resources, new: Resources)
 @given(old=requests, new=requests.filter(lambda each: each != SMALL))
 def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resources) -> None:
     case = situation(
-        wish({"web": new}, need=PLENTY),
+        wish({"web": new}, needed_memory=PLENTY),
         pods=[],
         on=workload(resource=CRON_JOBS, template={"web": old}, update=""),
     )
     if old == new:
         return
     change = begun(case)
-    assert (change.way, change.phase) == (Way.TEMPLATE, Phase.PROMOTING)
-    on = workload(resource=CRON_JOBS, template={"web": old}, marks=Marks(change=change), update="")
-    (patch,) = next_deeds(situation(case.wish, pods=[], on=on))
+    assert (change.way, change.phase) == (UpdateMethod.TEMPLATE, Phase.PROMOTING)
+    on = workload(
+        resource=CRON_JOBS, template={"web": old}, marks=ChangeAnnotations(change=change), update=""
+    )
+    (patch,) = next_actions(situation(case.desired, pods=[], on=on))
     assert patch == PatchTemplate({"web": new}, take_ownership=False)
-    never = wish({"web": new}, need=PLENTY, template=TemplateUpdate.NEVER)
-    assert "Never" in why(next_deeds(situation(never, pods=[], on=case.workload)))
+    never = wish({"web": new}, needed_memory=PLENTY, template=TemplateUpdate.NEVER)
+    assert "Never" in why(next_actions(situation(never, pods=[], on=case.workload)))
 
 
 @pytest.mark.parametrize(
@@ -483,24 +504,26 @@ def test_a_cron_job_is_sized_by_its_template_alone(old: Resources, new: Resource
 )
 def test_a_rollout_that_would_not_come_to_all_pods_is_not_begun(halted: Any, said: str) -> None:
     on = workload(resource=STATEFUL_SETS, **halted)
-    elsewhere = wish(allow_recreate=True, resizes_in_place=False)
-    assert said in why(next_deeds(situation(elsewhere, on=on)))
+    elsewhere = wish(allow_recreate=True, can_resize_in_place=False)
+    assert said in why(next_actions(situation(elsewhere, on=on)))
     always = wish(allow_recreate=True, template=TemplateUpdate.ALWAYS)
     begins = begun(situation(always, on=on))
-    assert (begins.way, begins.patches_template) == (Way.IN_PLACE, False)
+    assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, False)
 
 
 def test_no_pod_is_evicted_where_one_is_missing() -> None:
     change = begun(
-        situation(wish(allow_recreate=True, resizes_in_place=False), on=workload(update="OnDelete"))
+        situation(wish(allow_recreate=True, can_resize_in_place=False), on=workload(update="OnDelete"))
     )
-    on = workload(update="OnDelete", template={"web": LARGE}, marks=Marks(change=change), replicas=2)
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
-    both = next_deeds(situation(wanted, pods=[pod(), pod("web-1")], on=on))
+    on = workload(
+        update="OnDelete", template={"web": LARGE}, marks=ChangeAnnotations(change=change), replicas=2
+    )
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
+    both = next_actions(situation(wanted, pods=[pod(), pod("web-1")], on=on))
     assert [type(deed) for deed in both] == [EvictPod]
-    assert "yet to take effect" in why(next_deeds(situation(wanted, pods=[pod()], on=on)))
+    assert "yet to take effect" in why(next_actions(situation(wanted, pods=[pod()], on=on)))
 
 
 def test_a_look_at_what_passes_comes_soon() -> None:
-    (wait,) = next_deeds(situation(on=workload(rolling=True)))
-    assert wait == Wait(NOW + LOOK_AGAIN, "a rollout is under way")
+    (wait,) = next_actions(situation(on=workload(rolling=True)))
+    assert wait == Wait(NOW + RECHECK_INTERVAL, "a rollout is under way")

@@ -5,20 +5,29 @@ from hypothesis import strategies as st
 
 from actuation.builders import LARGE, NOW, SMALL, wish
 from actuation.world import KEY, World, run
-from trimtab.actuation.actions import Urgency
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.rate_limiter import LONGEST, MINUTE, Limit, Pace, Pacer, Place
+from trimtab.actuation.actions import Priority
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.rate_limiter import (
+    MINUTE,
+    SLOT_TIMEOUT,
+    DisruptionLimit,
+    DisruptionLimiter,
+    DisruptionLimits,
+    LimitScope,
+)
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 
-WIDE = Limit(at_once=1000, per_minute=1000)
-HERE = Place("shop", "node-1")
+WIDE = DisruptionLimit(max_concurrent=1000, max_per_minute=1000)
+HERE = LimitScope("shop", "node-1")
 
 
-def pacer(*, cluster: Limit = WIDE, namespace: Limit = WIDE, node: Limit = WIDE) -> Pacer:
-    return Pacer(Pace(cluster=cluster, namespace=namespace, node=node))
+def pacer(
+    *, cluster: DisruptionLimit = WIDE, namespace: DisruptionLimit = WIDE, node: DisruptionLimit = WIDE
+) -> DisruptionLimiter:
+    return DisruptionLimiter(DisruptionLimits(cluster=cluster, namespace=namespace, node=node))
 
 
-limits = st.builds(Limit, at_once=st.integers(1, 4), per_minute=st.integers(1, 6))
+limits = st.builds(DisruptionLimit, at_once=st.integers(1, 4), per_minute=st.integers(1, 6))
 takings = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from(["a", "b"]), st.sampled_from(["n1", "n2"]), st.booleans()),
     max_size=40,
@@ -27,7 +36,10 @@ takings = st.lists(
 
 @given(cluster=limits, namespace=limits, node=limits, asked=takings)
 def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
-    cluster: Limit, namespace: Limit, node: Limit, asked: list[tuple[int, str, str, bool]]
+    cluster: DisruptionLimit,
+    namespace: DisruptionLimit,
+    node: DisruptionLimit,
+    asked: list[tuple[int, str, str, bool]],
 ) -> None:
     pace = pacer(cluster=cluster, namespace=namespace, node=node)
     now = 0
@@ -35,11 +47,14 @@ def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
     held: list[tuple[int, str, str]] = []
     for number, (later, in_namespace, on_node, settles) in enumerate(asked):
         now += later
-        if pace.take(number, Place(in_namespace, on_node), urgency=Urgency.UP, now=now) == now:
+        if (
+            pace.acquire(number, LimitScope(in_namespace, on_node), priority=Priority.INCREASE, now=now)
+            == now
+        ):
             taken.append((now, in_namespace, on_node))
             held.append((number, in_namespace, on_node))
         if settles and held:
-            pace.give_back([held.pop(0)[0]])
+            pace.release([held.pop(0)[0]])
         for limit, scope in ((cluster, None), (namespace, 1), (node, 2)):
             groups = (
                 {"": (held, taken)}
@@ -53,60 +68,64 @@ def test_no_scope_ever_has_more_at_once_or_a_minute_than_its_limit(
                 }
             )
             for at_once, all_taken in groups.values():
-                assert len(at_once) <= limit.at_once
-                assert sum(now - each[0] < MINUTE for each in all_taken) <= limit.per_minute
+                assert len(at_once) <= limit.max_concurrent
+                assert sum(now - each[0] < MINUTE for each in all_taken) <= limit.max_per_minute
 
 
 def test_a_scale_down_does_not_take_the_slot_that_a_scale_up_waits_for() -> None:
-    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
-    assert pace.take("first", HERE, urgency=Urgency.DOWN, now=0) == 0
-    again = pace.take("up", HERE, urgency=Urgency.UP, now=0)
+    pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
+    assert pace.acquire("first", HERE, priority=Priority.DECREASE, now=0) == 0
+    again = pace.acquire("up", HERE, priority=Priority.INCREASE, now=0)
     assert again > 0
-    pace.give_back(["first"])
-    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) > again
-    assert pace.take("up", HERE, urgency=Urgency.UP, now=again) == again
-    pace.give_back(["up"])
-    assert pace.take("down", HERE, urgency=Urgency.DOWN, now=again) == again
+    pace.release(["first"])
+    assert pace.acquire("down", HERE, priority=Priority.DECREASE, now=again) > again
+    assert pace.acquire("up", HERE, priority=Priority.INCREASE, now=again) == again
+    pace.release(["up"])
+    assert pace.acquire("down", HERE, priority=Priority.DECREASE, now=again) == again
 
 
 def test_those_who_wait_come_back_one_by_one_and_keep_their_turn() -> None:
-    pace = pacer(cluster=Limit(at_once=1, per_minute=60))
-    pace.take("first", HERE, urgency=Urgency.UP, now=0)
-    turns = [pace.take(number, HERE, urgency=Urgency.UP, now=0) for number in range(1000)]
+    pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=60))
+    pace.acquire("first", HERE, priority=Priority.INCREASE, now=0)
+    turns = [pace.acquire(number, HERE, priority=Priority.INCREASE, now=0) for number in range(1000)]
     assert turns == sorted(set(turns))
     assert turns[-1] - turns[0] == 999
-    assert pace.take(500, HERE, urgency=Urgency.UP, now=0.5) == turns[500]
+    assert pace.acquire(500, HERE, priority=Priority.INCREASE, now=0.5) == turns[500]
 
 
 def test_taking_back_waits_for_nobody() -> None:
-    pace = pacer(cluster=Limit(at_once=1, per_minute=1))
-    assert pace.take("first", HERE, urgency=Urgency.UP, now=0) == 0
-    assert pace.take("back", HERE, urgency=Urgency.BACK, now=0) == 0
+    pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=1))
+    assert pace.acquire("first", HERE, priority=Priority.INCREASE, now=0) == 0
+    assert pace.acquire("back", HERE, priority=Priority.REVERT, now=0) == 0
 
 
 def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
-    pace = pacer(cluster=Limit(at_once=1, per_minute=100))
-    pace.take("lost", HERE, urgency=Urgency.UP, now=0)
-    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST - 1) > LONGEST - 1
-    assert pace.take("next", HERE, urgency=Urgency.UP, now=LONGEST) == LONGEST
+    pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
+    pace.acquire("lost", HERE, priority=Priority.INCREASE, now=0)
+    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=SLOT_TIMEOUT - 1) > SLOT_TIMEOUT - 1
+    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=SLOT_TIMEOUT) == SLOT_TIMEOUT
 
 
 def test_a_change_that_finds_no_room_does_not_begin_and_asks_nobody() -> None:
-    full = pacer(cluster=Limit(at_once=1, per_minute=99))
-    full.take("another", HERE, urgency=Urgency.UP, now=NOW)
+    full = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99))
+    full.acquire("another", HERE, priority=Priority.INCREASE, now=NOW)
     world = World(template={"web": SMALL}, replicas=2)
-    actuator = Actuator(world, may_write=lambda: True, pacer=full)
-    waiting = actuator.glance(run(world.workload(KEY)), run(world.pods()), wish(), now=NOW)
+    actuator = ChangeExecutor(world, may_write=lambda: True, limiter=full)
+    waiting = actuator.check_cached(run(world.get_workload(KEY)), run(world.list_pods()), wish(), now=NOW)
     assert waiting
-    assert (waiting.state, waiting.again) == (WorkloadState.PENDING, NOW + 1)
+    assert (waiting.state, waiting.requeue_at) == (WorkloadState.PENDING, NOW + 1)
     report = run(actuator.reconcile(KEY, wish(), now=NOW))
     assert report
-    assert (report.done, world.written, world.events) == ((), [], [])
+    assert (report.actions, world.written, world.events) == ((), [], [])
 
 
 def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
     world = World(template={"web": SMALL}, replicas=6)
-    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=2, per_minute=99)))
+    actuator = ChangeExecutor(
+        world,
+        may_write=lambda: True,
+        limiter=pacer(cluster=DisruptionLimit(max_concurrent=2, max_per_minute=99)),
+    )
     wanted = wish({"web": LARGE}, canary=Canary(percent=100))
     for _ in range(12):
         report = run(actuator.reconcile(KEY, wanted, now=world.now))
@@ -114,7 +133,7 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
         assert len(under_way) <= 2
         if under_way:
             assert report
-            assert report.again
+            assert report.requeue_at
         world.pass_time(5)
     assert world.sizes == {(("web", LARGE),)}
 
@@ -122,7 +141,11 @@ def test_pods_are_resized_no_more_at_once_than_may_be() -> None:
 def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
     """What is left of it stays, as it was, until somebody deletes it."""
     world = World(template={"web": SMALL}, replicas=2)
-    actuator = Actuator(world, may_write=lambda: True, pacer=pacer(cluster=Limit(at_once=1, per_minute=99)))
+    actuator = ChangeExecutor(
+        world,
+        may_write=lambda: True,
+        limiter=pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=99)),
+    )
     wanted = wish({"web": LARGE}, canary=Canary(percent=100))
     run(actuator.reconcile(KEY, wanted, now=world.now))
     (evicted,) = [live for live in world.pods_by_name.values() if live.spec != live.applied]
@@ -134,37 +157,41 @@ def test_a_pod_that_its_node_evicts_while_it_is_resized_keeps_no_slot() -> None:
 
 
 def test_another_pace_holds_from_now_on_and_what_is_held_stays_held() -> None:
-    one = Limit(at_once=1, per_minute=1000)
+    one = DisruptionLimit(max_concurrent=1, max_per_minute=1000)
     pace = pacer(node=one)
-    assert pace.take("first", HERE, urgency=Urgency.UP, now=NOW) == NOW
-    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW) > NOW
-    pace.adopt(Pace(cluster=WIDE, namespace=WIDE, node=Limit(at_once=2, per_minute=1000)))
-    assert pace.take("second", HERE, urgency=Urgency.UP, now=NOW + 1) == NOW + 1
-    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 1) > NOW + 1
-    pace.adopt(Pace(cluster=one, namespace=WIDE, node=WIDE))
-    pace.give_back(["first"])
-    assert pace.take("third", HERE, urgency=Urgency.UP, now=NOW + 5) > NOW + 5
+    assert pace.acquire("first", HERE, priority=Priority.INCREASE, now=NOW) == NOW
+    assert pace.acquire("second", HERE, priority=Priority.INCREASE, now=NOW) > NOW
+    pace.set_limits(
+        DisruptionLimits(
+            cluster=WIDE, namespace=WIDE, node=DisruptionLimit(max_concurrent=2, max_per_minute=1000)
+        )
+    )
+    assert pace.acquire("second", HERE, priority=Priority.INCREASE, now=NOW + 1) == NOW + 1
+    assert pace.acquire("third", HERE, priority=Priority.INCREASE, now=NOW + 1) > NOW + 1
+    pace.set_limits(DisruptionLimits(cluster=one, namespace=WIDE, node=WIDE))
+    pace.release(["first"])
+    assert pace.acquire("third", HERE, priority=Priority.INCREASE, now=NOW + 5) > NOW + 5
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_waiting_until_it_is_where_it_was() -> None:
-    one = pacer(cluster=Limit(at_once=2, per_minute=1))
-    assert one.take("a", Place("n"), urgency=Urgency.UP, now=86_400.0) == 86_400.0
-    assert one.take("b", Place("n"), urgency=Urgency.UP, now=86_400.0) > 86_400.0
-    assert one.take("b", Place("n"), urgency=Urgency.UP, now=10.0) == 10.0
+    one = pacer(cluster=DisruptionLimit(max_concurrent=2, max_per_minute=1))
+    assert one.acquire("a", LimitScope("n"), priority=Priority.INCREASE, now=86_400.0) == 86_400.0
+    assert one.acquire("b", LimitScope("n"), priority=Priority.INCREASE, now=86_400.0) > 86_400.0
+    assert one.acquire("b", LimitScope("n"), priority=Priority.INCREASE, now=10.0) == 10.0
 
 
 def test_who_began_to_look_minutes_ago_makes_nobody_elses_slots_free() -> None:
     """A look asks Prometheus and the API server, which may be slow, and goes by the time at which it began."""
-    one = pacer(cluster=Limit(at_once=1, per_minute=100))
-    assert one.take("a", Place("n"), urgency=Urgency.UP, now=1000.0) == 1000.0
-    assert one.take("b", Place("n"), urgency=Urgency.UP, now=1000.0) > 1000.0
-    assert one.take("c", Place("n"), urgency=Urgency.UP, now=800.0) > 800.0
+    one = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
+    assert one.acquire("a", LimitScope("n"), priority=Priority.INCREASE, now=1000.0) == 1000.0
+    assert one.acquire("b", LimitScope("n"), priority=Priority.INCREASE, now=1000.0) > 1000.0
+    assert one.acquire("c", LimitScope("n"), priority=Priority.INCREASE, now=800.0) > 800.0
 
 
 def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
-    pace = pacer(node=Limit(at_once=1, per_minute=1))
+    pace = pacer(node=DisruptionLimit(max_concurrent=1, max_per_minute=1))
     for hour in range(100):
-        place = Place(f"review-{hour}", f"spot-{hour}")
-        pace.take(f"pod-{hour}", place, urgency=Urgency.UP, now=hour * LONGEST)
-        pace.take(f"waits-{hour}", place, urgency=Urgency.DOWN, now=hour * LONGEST)
-    assert pace.remembered < 12
+        place = LimitScope(f"review-{hour}", f"spot-{hour}")
+        pace.acquire(f"pod-{hour}", place, priority=Priority.INCREASE, now=hour * SLOT_TIMEOUT)
+        pace.acquire(f"waits-{hour}", place, priority=Priority.DECREASE, now=hour * SLOT_TIMEOUT)
+    assert pace.entry_count < 12

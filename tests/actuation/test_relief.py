@@ -10,43 +10,53 @@ from hypothesis import strategies as st
 
 from actuation.builders import MIB, NOW, begun, evidence, pod, situation, why, wish, workload
 from actuation.world import KEY, World, run
-from trimtab.actuation.actions import Deed, EvictPod, WriteMarks
-from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Reverted, Way, write_marks
-from trimtab.actuation.decide.context import Sightings, Situation, Wish
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.revert import BLAMELESS_REST, FIRST_REST
-from trimtab.actuation.decide.stalls import DEFERRED_FOR
-from trimtab.actuation.decide.startup_boost import raised_cpu
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.actions import ChangeAction, EvictPod, WriteAnnotations
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    RevertRecord,
+    UpdateMethod,
+    encode_change_annotations,
+)
+from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.revert import MIN_COOLDOWN, NOT_AT_FAULT_COOLDOWN
+from trimtab.actuation.decide.stalls import DEFERRED_TIMEOUT
+from trimtab.actuation.decide.startup_boost import raise_cpu
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import adds_memory
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
-from trimtab.kube.kinds.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
 
 SIZE = {"web": Resources(100, None, 256 * MIB, 256 * MIB)}
 MORE = {"web": Resources(100, None, 512 * MIB, 512 * MIB)}
 LESS_CPU = {"web": Resources(50, None, 256 * MIB, 256 * MIB)}
-KILLED = {"web": Exit("OOMKilled", 137, NOW - 5)}
+KILLED = {"web": ContainerTermination("OOMKilled", 137, NOW - 5)}
 NEED = {"web": 250 * MIB}
 NIGHTS = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
-RESTS = Reverted(id="x", at=NOW - 60, why="1 of 4 pods restarted", times=9, until=NOW + 7 * 86_400)
+RESTS = RevertRecord(id="x", at=NOW - 60, why="1 of 4 pods restarted", times=9, until=NOW + 7 * 86_400)
 
 
-def urgent(**terms: Any) -> Wish:
-    return wish(terms.pop("sizes", MORE), urgent=True, need=NEED, **terms)
+def urgent(**terms: Any) -> DesiredChange:
+    return wish(terms.pop("sizes", MORE), is_urgent=True, needed_memory=NEED, **terms)
 
 
 def killed(number: int = 0, **facts: Any) -> Pod:
     return pod(f"web-{number}", sizes=facts.pop("sizes", SIZE), exits=KILLED, **facts)
 
 
-def marked(marks: Marks, pods: list[Pod], wanted: Wish, *, now: int = NOW, **facts: Any) -> Situation:
-    seen = Sightings(**facts.pop("seen", {}))
+def marked(
+    marks: ChangeAnnotations, pods: list[Pod], wanted: DesiredChange, *, now: int = NOW, **facts: Any
+) -> ChangeContext:
+    seen = LocalObservations(**facts.pop("seen", {}))
     on = workload(template=SIZE, marks=marks, replicas=len(pods), **facts)
     return situation(wanted, pods=pods, on=on, now=now, sightings=seen)
 
 
-def noted(deeds: list[Deed]) -> Marks:
-    (found,) = [deed.marks for deed in deeds if isinstance(deed, WriteMarks)]
+def noted(deeds: list[ChangeAction]) -> ChangeAnnotations:
+    (found,) = [deed.annotations for deed in deeds if isinstance(deed, WriteAnnotations)]
     return found
 
 
@@ -66,7 +76,7 @@ def noted(deeds: list[Deed]) -> Marks:
 )
 def test_relief_begins_at_once_whatever_else_would_wait(
     *,
-    reverted: Reverted | None,
+    reverted: RevertRecord | None,
     guardrail: bool | None,
     windows: Any,
     starts: bool,
@@ -79,31 +89,33 @@ def test_relief_begins_at_once_whatever_else_would_wait(
     rule = StartupBoost(factor=2)
     pods = [killed(n, ready=not unready) for n in range(9)]
     if starts:
-        pods.append(pod("new", sizes=raised_cpu(SIZE, 2.0), created=NOW - 20, ready=False))
-    done = Applied(id="a", at=NOW - 10, sizes=SIZE, template=SIZE) if applied else None
+        pods.append(pod("new", sizes=raise_cpu(SIZE, 2.0), created=NOW - 20, ready=False))
+    done = AppliedSizes(id="a", at=NOW - 10, sizes=SIZE, template=SIZE) if applied else None
     wanted = urgent(
         evidence=evidence(guardrails={"errors": guardrail}),
         windows=windows,
         startup_boost=rule,
         unread=unread,
     )
-    marks = Marks(applied=done, reverted=reverted)
+    marks = ChangeAnnotations(applied=done, reverted=reverted)
     begins = begun(marked(marks, pods, wanted, rolling=rolling, observed=observed))
-    assert (begins.after, begins.relief, begins.way) == (MORE, True, Way.IN_PLACE)
+    assert (begins.after, begins.relief, begins.way) == (MORE, True, UpdateMethod.IN_PLACE)
     assert begins.phase is Phase.PROMOTING
 
 
 def test_a_change_that_is_no_relief_waits_for_all_of_that() -> None:
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
-    marks = Marks(reverted=RESTS)
-    assert "taken back" in why(next_deeds(marked(marks, four, wish(MORE, need=NEED))))
-    broken = wish(MORE, need=NEED, evidence=evidence(guardrails={"errors": False}))
-    assert "guardrail errors" in why(next_deeds(marked(Marks(), four, broken)))
+    marks = ChangeAnnotations(reverted=RESTS)
+    assert "taken back" in why(next_actions(marked(marks, four, wish(MORE, needed_memory=NEED))))
+    broken = wish(MORE, needed_memory=NEED, harm_signals=evidence(guardrails={"errors": False}))
+    assert "guardrail errors" in why(next_actions(marked(ChangeAnnotations(), four, broken)))
 
 
 def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way() -> None:
     wanted = urgent(allow_recreate=True, resizes_in_place=False)
-    assert "a rollout is under way" in why(next_deeds(marked(Marks(), [killed()], wanted, rolling=True)))
+    assert "a rollout is under way" in why(
+        next_actions(marked(ChangeAnnotations(), [killed()], wanted, rolling=True))
+    )
 
 
 # What does not take it back
@@ -111,65 +123,75 @@ def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way()
 
 def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> None:
     broken = urgent(evidence=evidence(guardrails={"errors": False, "latency": None}))
-    begins = begun(marked(Marks(), [killed(n) for n in range(4)], broken))
+    begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], broken))
     given_more = [killed(n, sizes=MORE) for n in range(4)]
-    settled = noted(next_deeds(marked(Marks(change=begins), given_more, broken, rolling=True))).change
+    settled = noted(
+        next_actions(marked(ChangeAnnotations(change=begins), given_more, broken, rolling=True))
+    ).change
     assert settled
     assert settled.phase is Phase.VERIFYING
-    done = noted(next_deeds(marked(Marks(change=settled), given_more, broken, now=NOW + 600, rolling=True)))
+    done = noted(
+        next_actions(
+            marked(ChangeAnnotations(change=settled), given_more, broken, now=NOW + 600, rolling=True)
+        )
+    )
     assert done.applied
     assert done.applied.sizes == MORE
 
 
 @pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
 def test_a_pod_without_room_does_not_cost_the_others_their_relief(reason: str) -> None:
-    begins = begun(marked(Marks(), [killed(n) for n in range(4)], urgent()))
-    full = killed(0, sizes=MORE, applied=SIZE, resize=Resize("PodResizePending", reason, "no room"))
+    begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], urgent()))
+    full = killed(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
     pods = [full, *(killed(n, sizes=MORE) for n in range(1, 4))]
-    seen = {"unsettled": {full.uid: NOW}}
-    late = NOW + DEFERRED_FOR + 1
-    goes_on = noted(next_deeds(marked(Marks(change=begins), pods, urgent(), now=late, seen=seen))).change
+    seen = {"unsettled_since": {full.uid: NOW}}
+    late = NOW + DEFERRED_TIMEOUT + 1
+    goes_on = noted(
+        next_actions(marked(ChangeAnnotations(change=begins), pods, urgent(), now=late, seen=seen))
+    ).change
     assert goes_on
     assert goes_on.phase is Phase.VERIFYING
-    alone = noted(next_deeds(marked(Marks(change=begins), [full], urgent(), now=late, seen=seen))).change
+    alone = noted(
+        next_actions(marked(ChangeAnnotations(change=begins), [full], urgent(), now=late, seen=seen))
+    ).change
     assert alone
     assert alone.phase is Phase.REVERTING
 
 
 def test_relief_that_cannot_be_given_is_tried_again_after_minutes_and_then_more_slowly() -> None:
     """Else it would be asked for at every look; and a week, as after other reverts, is a week of kills."""
-    rests, marks, now = [], Marks(reverted=RESTS), NOW
+    rests, marks, now = [], ChangeAnnotations(reverted=RESTS), NOW
     for _ in range(6):
         begins = begun(marked(marks, [killed()], urgent(), now=now))
         failed = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="no room")
-        marks = noted(next_deeds(marked(replaced(marks, failed), [killed()], urgent(), now=now)))
+        marks = noted(next_actions(marked(replaced(marks, failed), [killed()], urgent(), now=now)))
         assert marks.reverted
         assert (marks.reverted.times, marks.reverted.until) == (RESTS.times, RESTS.until), (
             "other changes rest on"
         )
-        assert "no room" in why(next_deeds(marked(marks, [killed()], urgent(), now=now + 1)))
+        assert "no room" in why(next_actions(marked(marks, [killed()], urgent(), now=now + 1)))
         rests.append(marks.reverted.relief_until - now)
         now = marks.reverted.relief_until
-    assert rests == [BLAMELESS_REST, 600, 1200, 2400, FIRST_REST, FIRST_REST]
+    assert rests == [NOT_AT_FAULT_COOLDOWN, 600, 1200, 2400, MIN_COOLDOWN, MIN_COOLDOWN]
 
 
-def replaced(marks: Marks, change: Change) -> Marks:
-    return Marks(change=change, applied=marks.applied, reverted=marks.reverted)
+def replaced(marks: ChangeAnnotations, change: OngoingChange) -> ChangeAnnotations:
+    return ChangeAnnotations(change=change, applied=marks.applied, reverted=marks.reverted)
 
 
 # What gives way to it
 
 
-def lowered(phase: Phase = Phase.CANARY, **terms: Any) -> Change:
+def lowered(phase: Phase = Phase.CANARY, **terms: Any) -> OngoingChange:
     """A change of CPU alone, tried on one of four pods."""
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
-    begins = begun(marked(Marks(), four, wish(LESS_CPU, need=NEED, **terms)))
+    begins = begun(marked(ChangeAnnotations(), four, wish(LESS_CPU, needed_memory=NEED, **terms)))
     return msgspec.structs.replace(begins, phase=phase)
 
 
 def test_a_canary_of_something_else_gives_way_to_relief() -> None:
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    back = noted(next_deeds(marked(Marks(change=lowered()), pods, urgent()))).change
+    back = noted(next_actions(marked(ChangeAnnotations(change=lowered()), pods, urgent()))).change
     assert back
     assert (back.phase, back.blameless) == (Phase.REVERTING, True)
     assert "goes first" in back.reason
@@ -179,11 +201,11 @@ def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promo
     closed: dict[str, Any] = {"windows": NIGHTS}
     waits = lowered(Phase.PROMOTING)
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    back = noted(next_deeds(marked(Marks(change=waits), pods, urgent(**closed)))).change
+    back = noted(next_actions(marked(ChangeAnnotations(change=waits), pods, urgent(**closed)))).change
     assert back
     assert back.phase is Phase.REVERTING
     enough = urgent(sizes=LESS_CPU, **closed)
-    assert "window" in why(next_deeds(marked(Marks(change=waits), pods, enough))), (
+    assert "window" in why(next_actions(marked(ChangeAnnotations(change=waits), pods, enough))), (
         "it brings what is asked for"
     )
 
@@ -193,20 +215,22 @@ def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
     held = {"on_hold": "held by ann"}
     waits = lowered(Phase.PROMOTING)
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
-    assert "window" in why(next_deeds(marked(Marks(change=waits), pods, urgent(windows=NIGHTS, **held))))
+    assert "window" in why(
+        next_actions(marked(ChangeAnnotations(change=waits), pods, urgent(windows=NIGHTS, **held)))
+    )
     back = msgspec.structs.replace(lowered(Phase.REVERTING), since=NOW - 100)
     deferred = pod(
-        "web-3", sizes=SIZE, applied=LESS_CPU, resize=Resize("PodResizePending", "Deferred", "full")
+        "web-3", sizes=SIZE, applied=LESS_CPU, resize=PodResize("PodResizePending", "Deferred", "full")
     )
-    seen = {"unsettled": {deferred.uid: NOW - 90}, "since": NOW - 100}
-    reverting = marked(Marks(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
-    assert "has yet to be as it was" in why(next_deeds(reverting))
+    seen = {"unsettled_since": {deferred.uid: NOW - 90}, "observed_since": NOW - 100}
+    reverting = marked(ChangeAnnotations(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
+    assert "has yet to be as it was" in why(next_actions(reverting))
 
 
 def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:
     """It takes minutes, and to turn round in the middle of a rollout would take longer."""
     pods = [killed(n, sizes=LESS_CPU) for n in range(4)]
-    deeds = next_deeds(marked(Marks(change=lowered(Phase.PROMOTING)), pods, urgent()))
+    deeds = next_actions(marked(ChangeAnnotations(change=lowered(Phase.PROMOTING)), pods, urgent()))
     assert not any(isinstance(deed, EvictPod) for deed in deeds)
     change = noted(deeds).change
     assert change
@@ -215,12 +239,12 @@ def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:
 
 def test_relief_comes_within_minutes_after_a_revert_with_a_week_of_rest() -> None:
     world = World(template=SIZE, replicas=4)
-    actuator = Actuator(world, may_write=lambda: True)
-    world.annotations = write_marks(Marks(reverted=RESTS), uid="uid-web")
+    actuator = ChangeExecutor(world, may_write=lambda: True)
+    world.annotations = encode_change_annotations(ChangeAnnotations(reverted=RESTS), uid="uid-web")
     world.needed_memory = 300 * MIB
     for _ in range(10):
         world.pass_time(30)
-        run(actuator.reconcile(KEY, replace(urgent(), need={"web": 300 * MIB}), now=world.now))
+        run(actuator.reconcile(KEY, replace(urgent(), needed_memory={"web": 300 * MIB}), now=world.now))
     assert world.sizes == {(("web", MORE["web"]),)}
 
 

@@ -13,12 +13,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from actuation.builders import MIB, NOW, pod, workload
-from trimtab.actuation.change_annotations import Applied, Foreign, Marks, Phase, read_marks, write_marks
-from trimtab.actuation.pod_options import OptionsMark
-from trimtab.actuation.resources import Sizes, is_between, joined, needs_room
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    Phase,
+    UnreadableAnnotations,
+    decode_change_annotations,
+    encode_change_annotations,
+)
+from trimtab.actuation.pod_options import OptionsAnnotation
+from trimtab.actuation.resources import Sizes, increases_requests, is_between, merge_sizes
 from trimtab.kube.errors import Conflict, Invalid, NotFound, Status, Unreachable
-from trimtab.kube.kinds.heap_flags import HeapHint
-from trimtab.kube.kinds.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.heap_flags import HeapFlags
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 from trimtab.kube.runtime.event_correlator import EventType
@@ -48,7 +55,7 @@ class LivePod:
     spec: Sizes
     applied: Sizes
     created: int
-    exits: dict[str, Exit] = field(default_factory=dict)
+    exits: dict[str, ContainerTermination] = field(default_factory=dict)
     version: int = 1
     phase: str = "Running"
     stubborn: str = ""
@@ -83,7 +90,7 @@ class World:
         """Whether kubelets resize any pod at all."""
         self.roomy: Sizes | None = None
         """The one size for which new pods find a node, where not for every."""
-        self.heaps: tuple[HeapHint, ...] = ()
+        self.heaps: tuple[HeapFlags, ...] = ()
         self.pods_by_name: dict[str, LivePod] = {}
         self.full: str = ""
         """Why no node gives any pod more than it has: Deferred, Infeasible."""
@@ -108,14 +115,14 @@ class World:
             self.add_pod(age=86_400)
 
     @property
-    def marks(self) -> Marks:
-        marks = read_marks(self.annotations, uid="uid-web")
-        assert not isinstance(marks, Foreign)
+    def marks(self) -> ChangeAnnotations:
+        marks = decode_change_annotations(self.annotations, uid="uid-web")
+        assert not isinstance(marks, UnreadableAnnotations)
         return marks
 
     # The port
 
-    async def workload(self, key: WorkloadKey) -> Workload:
+    async def get_workload(self, key: WorkloadKey) -> Workload:
         return workload(
             resource=self._resource,
             template=self.template,
@@ -125,10 +132,10 @@ class World:
             rolling=self.rolling,
             paused=self.paused,
             version=self.version,
-            heaps=self.heaps,
+            heap_flags=self.heaps,
         )
 
-    async def pods(self, workload: Workload | None = None) -> Sequence[Pod]:
+    async def list_pods(self, workload: Workload | None = None) -> Sequence[Pod]:
         return [self._seen(each) for each in self.pods_by_name.values()]
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
@@ -138,7 +145,7 @@ class World:
                 raise NotFound(Status(message="pod not found", code=404))
             if pod.version != live.version:
                 raise Conflict(Status(message="the object has been modified", code=409))
-            wanted = joined(live.spec, sizes)
+            wanted = merge_sizes(live.spec, sizes)
             if self.keeps_memory_limits and any(
                 (new.memory_limit or 0) < (live.spec[name].memory_limit or 0) for name, new in wanted.items()
             ):
@@ -161,10 +168,10 @@ class World:
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         with self._write("patch_template"):
             self._check_written_down(sizes)
-            self.template = joined(self.template, sizes)
+            self.template = merge_sizes(self.template, sizes)
             self.version += 1
 
-    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
         raise AssertionError("sizing never chooses options")
 
     async def scale(self, workload: Workload, replicas: int) -> None:
@@ -213,8 +220,8 @@ class World:
         for live in self.pods_by_name.values():
             live.spec = live.applied = dict(sizes)
         made = dict(self.template)
-        applied = Applied(id="before", at=self.now - 3600, sizes=dict(sizes), template=made)
-        self.annotations = write_marks(Marks(applied=applied), uid="uid-web")
+        applied = AppliedSizes(id="before", at=self.now - 3600, sizes=dict(sizes), template=made)
+        self.annotations = encode_change_annotations(ChangeAnnotations(applied=applied), uid="uid-web")
 
     def roll(self) -> None:
         """Somebody deploys a new version: every pod is replaced at once."""
@@ -232,7 +239,7 @@ class World:
             live.homeless = live.homeless and self.roomy not in (None, live.spec)
             if not self.resizable and live.spec != live.applied:
                 live.stubborn = live.stubborn or "Infeasible"
-            has_room = self.resizable and not needs_room(live.applied, live.spec)
+            has_room = self.resizable and not increases_requests(live.applied, live.spec)
             if not (live.stubborn or self.full) or live.homeless or has_room:
                 live.applied = dict(live.spec)
             killed = [
@@ -240,7 +247,9 @@ class World:
                 for name, resources in live.applied.items()
                 if (resources.memory_limit or self.needed_memory) < self.needed_memory
             ]
-            live.exits |= dict.fromkeys(killed, Exit("OOMKilled", 137, self.now + self.clock_ahead))
+            live.exits |= dict.fromkeys(
+                killed, ContainerTermination("OOMKilled", 137, self.now + self.clock_ahead)
+            )
             live.crashes = self.crash_loops and bool(killed)
 
     @property
@@ -263,7 +272,7 @@ class World:
         resize = None
         if live.spec != live.applied:
             why = live.stubborn or self.full
-            resize = Resize("PodResizePending", why, "the node says so") if why else None
+            resize = PodResize("PodResizePending", why, "the node says so") if why else None
         seen = pod(
             live.name,
             sizes=live.spec,
@@ -287,7 +296,7 @@ class World:
         if change := marks.change:
             befores = [change.before, *change.odd.values()]
             known += [change.after, change.template, *befores]
-            known += [joined(change.template, change.after)]
+            known += [merge_sizes(change.template, change.after)]
             is_back = change.phase is Phase.REVERTING
             is_known = is_back and any(is_between(sizes, before, change.after) for before in befores)
         assert is_known or dict(sizes) in known, f"{sizes} is given to a pod, and written down nowhere"

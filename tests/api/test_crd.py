@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.cluster import Cluster
 from harness.process import wait_for
 from trimtab.api import KINDS, Intent, InvalidObjectError, Kind, KPIProfile, NodeMetric, NodeQoSPolicy
-from trimtab.api.crd import crd, crd_yaml
+from trimtab.api.crd import build_crd, render_crd
 from trimtab.api.optimizationpolicy import OptimizationPolicy
 
 from .conftest import ROOT, Kinds, RefusedError
@@ -39,15 +39,15 @@ def nodes(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, A
 
 
 def schema_of(kind: type[Kind]) -> dict[str, Any]:
-    schema: dict[str, Any] = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema: dict[str, Any] = build_crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_file_in_the_repository_is_what_the_models_say(kind: type[Kind]) -> None:
     kept = ROOT / "deploy" / "crds" / f"{kind.names.plural}.yaml"
-    assert kept.read_text() == crd_yaml(kind), "the models have changed: run `make crds`"
-    assert yaml.safe_load(kept.read_text()) == crd(kind)
+    assert kept.read_text() == render_crd(kind), "the models have changed: run `make crds`"
+    assert yaml.safe_load(kept.read_text()) == build_crd(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,7 +82,7 @@ def test_our_kinds_are_found_together_and_by_short_name(kinds: Kinds, cluster: C
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_server_fills_in_what_the_model_fills_in(kinds: Kinds, kind: type[Kind]) -> None:
     kept = kinds.create(kind, LEAST[kind])
-    ours = kind.read({} if LEAST[kind] is None else {"spec": LEAST[kind]}).manifest()
+    ours = kind.read({} if LEAST[kind] is None else {"spec": LEAST[kind]}).to_manifest()
     assert kept.get("spec") == ours.get("spec")
 
 
@@ -133,7 +133,7 @@ def test_a_status_is_kept_apart_from_the_spec_and_shown(
     created = cluster.call("POST", policies, {**body, "status": status})
     assert "status" not in created
     kept = cluster.call("PUT", f"{policies}/it/status", {**created, "status": status})
-    assert OptimizationPolicy.read(kept).manifest()["status"] == status
+    assert OptimizationPolicy.read(kept).to_manifest()["status"] == status
     shown = cluster.kubectl("get", "op", "-n", namespace, "--no-headers").split()
     assert shown[:6] == ["it", "Recommend", "100", "3", "2", "True"]
 
@@ -440,6 +440,6 @@ good_specs = maybe(**{part: good(part) for part in PARTS}).filter(is_good)
 def test_a_good_policy_is_kept_with_what_we_would_fill_in(kinds: Kinds, spec: dict[str, Any]) -> None:
     ours, _ = our_verdict(spec)
     assert ours is not None
-    written = ours.manifest()["spec"]
+    written = ours.to_manifest()["spec"]
     again = kinds.create(OptimizationPolicy, written)
     assert again["spec"] == written

@@ -74,7 +74,7 @@ def test_any_span_is_written_as_go_writes_it(go_quantity: GoQuantity, spans: lis
 
 def test_seconds_come_and_go() -> None:
     assert Duration.parse("1h30m").seconds == 5400
-    assert str(Duration.of_seconds(0.25)) == "250ms"
+    assert str(Duration.from_seconds(0.25)) == "250ms"
     assert Duration.parse("59s") < Duration.parse("1m")
 
 

@@ -79,4 +79,4 @@ def test_a_report_reads_back_as_it_was_written() -> None:
         "podsMetric": [{"namespace": "shop", "name": "web-1", "podUsage": usage}],
         "prodReclaimableMetric": {"resource": usage},
     }
-    assert NodeMetric.read({"status": report}).manifest()["status"] == report
+    assert NodeMetric.read({"status": report}).to_manifest()["status"] == report

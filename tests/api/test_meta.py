@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.cluster import Cluster
 from trimtab.api import LabelSelector
-from trimtab.api.meta import Operator, Requirement
+from trimtab.api.meta import LabelSelectorOperator, LabelSelectorRequirement
 
 KEYS = ["app", "tier", "example.com/team"]
 VALUES = ["", "web", "db", "a.b_c-d"]
@@ -23,15 +23,15 @@ POPULATION = [
 ]
 
 comparisons = st.builds(
-    Requirement,
+    LabelSelectorRequirement,
     key=st.sampled_from(KEYS),
-    operator=st.sampled_from([Operator.IN, Operator.NOT_IN]),
+    operator=st.sampled_from([LabelSelectorOperator.IN, LabelSelectorOperator.NOT_IN]),
     values=st.lists(st.sampled_from(VALUES), min_size=1, max_size=3).map(tuple),
 )
 existences = st.builds(
-    Requirement,
+    LabelSelectorRequirement,
     key=st.sampled_from(KEYS),
-    operator=st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST]),
+    operator=st.sampled_from([LabelSelectorOperator.EXISTS, LabelSelectorOperator.DOES_NOT_EXIST]),
 )
 selectors = st.builds(
     LabelSelector,
@@ -43,10 +43,10 @@ selectors = st.builds(
 def query(selector: LabelSelector) -> str:
     """The selector as the API server takes it in a URL."""
     said = {
-        Operator.IN: "{key} in ({values})",
-        Operator.NOT_IN: "{key} notin ({values})",
-        Operator.EXISTS: "{key}",
-        Operator.DOES_NOT_EXIST: "!{key}",
+        LabelSelectorOperator.IN: "{key} in ({values})",
+        LabelSelectorOperator.NOT_IN: "{key} notin ({values})",
+        LabelSelectorOperator.EXISTS: "{key}",
+        LabelSelectorOperator.DOES_NOT_EXIST: "!{key}",
     }
     demands = [f"{key}={value}" for key, value in selector.match_labels.items()]
     for requirement in selector.match_expressions:

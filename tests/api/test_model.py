@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from trimtab.api import InvalidObjectError, OptimizationPolicy, Quantity
-from trimtab.api.optimizationpolicy import OptimizationPolicySpec, Selector, UpdateStrategy
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicySelector, UpdateStrategy
 
 
 def test_a_manifest_is_spelt_as_kubernetes_spells() -> None:
@@ -14,7 +14,7 @@ def test_a_manifest_is_spelt_as_kubernetes_spells() -> None:
 
 
 def test_what_was_left_out_stays_out() -> None:
-    written = OptimizationPolicy.read({"metadata": {"name": "it"}, "spec": {}}).manifest()
+    written = OptimizationPolicy.read({"metadata": {"name": "it"}, "spec": {}}).to_manifest()
     assert written["metadata"] == {"name": "it"}
     assert "selector" not in written["spec"]
     assert "limitPolicy" not in written["spec"]
@@ -22,9 +22,9 @@ def test_what_was_left_out_stays_out() -> None:
 
 
 def test_an_empty_selector_is_not_the_same_as_none() -> None:
-    everything = Selector.model_validate({"namespaceSelector": {}})
+    everything = PolicySelector.model_validate({"namespaceSelector": {}})
     assert everything.model_dump() == {"namespaceSelector": {}}
-    assert everything != Selector()
+    assert everything != PolicySelector()
 
 
 def test_null_means_left_out() -> None:
@@ -41,10 +41,10 @@ def test_quantities_and_durations_are_written_canonically() -> None:
     policy = OptimizationPolicy.read(
         {"spec": {"reconciliationInterval": "90s", "resourceBounds": {"memory": {"max": "1.5Gi"}}}}
     )
-    written = policy.manifest()["spec"]
+    written = policy.to_manifest()["spec"]
     assert written["reconciliationInterval"] == "1m30s"
     assert written["resourceBounds"]["memory"]["max"] == "1536Mi"
-    assert policy.spec.resource_bounds.memory.max == Quantity.of_bytes(1536 * 2**20)
+    assert policy.spec.resource_bounds.memory.max == Quantity.from_bytes(1536 * 2**20)
 
 
 def test_every_problem_is_told_at_once_with_where_it_came_from() -> None:

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api import InvalidObjectError, LabelSelector, OptimizationPolicy, Quantity
-from trimtab.api.optimizationpolicy import LimitMode, Mode, Namespaces, Selector, WorkloadTypes
+from trimtab.api.optimizationpolicy import (
+    LimitMode,
+    NamespaceFilter,
+    PolicyMode,
+    PolicySelector,
+    WorkloadTypeFilter,
+)
 
 SEED: dict[str, Any] = {
     "apiVersion": "trimtab.io/v1alpha1",
@@ -63,7 +69,7 @@ def spec(**fields: Any) -> Any:
 
 
 def test_the_seed_reads_and_writes_back_unchanged() -> None:
-    written = OptimizationPolicy.read(SEED).manifest()
+    written = OptimizationPolicy.read(SEED).to_manifest()
     assert written["status"] == SEED["status"]
     assert written["spec"]["selector"] == SEED["spec"]["selector"]
     assert written["spec"]["resourceBounds"]["cpu"] == {"min": "100m", "max": "4"}
@@ -72,34 +78,34 @@ def test_the_seed_reads_and_writes_back_unchanged() -> None:
 
 def test_an_empty_policy_is_careful() -> None:
     careful = spec()
-    assert careful.mode is Mode.RECOMMEND
+    assert careful.mode is PolicyMode.RECOMMEND
     assert careful.weight == 100
     assert careful.update_strategy.allow_recreate is False
-    assert careful.limit_rule("memory").mode is LimitMode.KEEP
+    assert careful.effective_limit_rule("memory").mode is LimitMode.KEEP
 
 
 @given(allow=st.frozensets(names), deny=st.frozensets(names), namespace=names)
 def test_deny_wins_over_allow(allow: frozenset[str], deny: frozenset[str], namespace: str) -> None:
-    admitted = Namespaces(allow=tuple(allow), deny=tuple(deny)).admits(namespace)
+    admitted = NamespaceFilter(allow=tuple(allow), deny=tuple(deny)).matches(namespace)
     assert admitted == (namespace not in deny and (not allow or namespace in allow))
 
 
 @given(include=st.frozensets(kinds), kind=kinds)
 def test_types_are_included_or_excluded(include: frozenset[str], kind: str) -> None:
-    assert WorkloadTypes(include=tuple(include)).admits(kind) == (not include or kind in include)
-    assert WorkloadTypes(exclude=tuple(include)).admits(kind) == (kind not in include)
+    assert WorkloadTypeFilter(include=tuple(include)).matches(kind) == (not include or kind in include)
+    assert WorkloadTypeFilter(exclude=tuple(include)).matches(kind) == (kind not in include)
 
 
 @given(flags=st.tuples(*[st.booleans()] * 4))
 def test_every_part_of_a_selector_must_agree(flags: tuple[bool, bool, bool, bool]) -> None:
     by_namespace, by_type, by_namespace_label, by_label = flags
-    selector = Selector(
-        namespaces=Namespaces(allow=("shop",)),
-        workload_types=WorkloadTypes(exclude=("Job",)),
+    selector = PolicySelector(
+        namespaces=NamespaceFilter(allow=("shop",)),
+        workload_types=WorkloadTypeFilter(exclude=("Job",)),
         namespace_selector=LabelSelector(match_labels={"env": "prod"}),
         workload_selector=LabelSelector(match_labels={"size": "me"}),
     )
-    selected = selector.selects(
+    selected = selector.matches(
         kind="Deployment" if by_type else "Job",
         namespace="shop" if by_namespace else "bank",
         labels={"size": "me"} if by_label else {},
@@ -109,11 +115,14 @@ def test_every_part_of_a_selector_must_agree(flags: tuple[bool, bool, bool, bool
 
 
 def test_an_empty_selector_selects_everything() -> None:
-    assert Selector().selects(kind="Job", namespace="any", labels={}, namespace_labels={})
+    assert PolicySelector().matches(kind="Job", namespace="any", labels={}, namespace_labels={})
 
 
 def test_limits_keep_their_ratio_once_they_may_change() -> None:
-    assert spec(updateStrategy={"updateRequestsOnly": False}).limit_rule("cpu").mode is LimitMode.KEEP_RATIO
+    assert (
+        spec(updateStrategy={"updateRequestsOnly": False}).effective_limit_rule("cpu").mode
+        is LimitMode.KEEP_RATIO
+    )
 
 
 def test_limits_follow_their_policy_for_each_resource_apart() -> None:
@@ -121,12 +130,12 @@ def test_limits_follow_their_policy_for_each_resource_apart() -> None:
         updateStrategy={"updateRequestsOnly": False},
         limitPolicy={"cpu": {"mode": "Remove"}, "memory": {"mode": "Headroom", "headroom": "256Mi"}},
     )
-    assert policy.limit_rule("cpu").mode is LimitMode.REMOVE
-    assert policy.limit_rule("memory").headroom == Quantity.parse("256Mi")
+    assert policy.effective_limit_rule("cpu").mode is LimitMode.REMOVE
+    assert policy.effective_limit_rule("memory").headroom == Quantity.parse("256Mi")
 
 
 def test_a_limit_policy_must_say_keep_while_only_requests_may_change() -> None:
     keep, ratio = {"mode": "Keep"}, {"mode": "KeepRatio"}
-    assert spec(limitPolicy={"cpu": keep, "memory": keep}).limit_rule("cpu").mode is LimitMode.KEEP
+    assert spec(limitPolicy={"cpu": keep, "memory": keep}).effective_limit_rule("cpu").mode is LimitMode.KEEP
     with pytest.raises(InvalidObjectError, match=r"^spec.limitPolicy: limits stay as they are"):
         spec(limitPolicy={"cpu": keep, "memory": ratio})

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.quantity import GoQuantity
 from trimtab.api.errors import QuantityError
-from trimtab.api.quantity import Format, Quantity, memory_bytes, millicores
+from trimtab.api.quantity import Quantity, QuantityFormat, parse_memory_bytes, parse_millicores
 
 INT64 = 2**63 - 1
 DIGITS = "0123456789"
@@ -57,12 +57,14 @@ def agreed(go: GoQuantity, texts: list[str]) -> None:
         if ours is None:
             continue
         assert ours == Quantity.parse(said["decimal"]), text
-        if ours.format is not Format.DECIMAL_SI or abs(ours.amount) < 10**21:  # past that Go drops the suffix
+        if (
+            ours.format is not QuantityFormat.DECIMAL_SI or abs(ours.amount) < 10**21
+        ):  # past that Go drops the suffix
             assert str(ours) == said["canonical"], text
         if 0 <= ours.amount <= INT64:
-            assert ours.bytes == memory_bytes(text) == said["value"], text
+            assert ours.bytes == parse_memory_bytes(text) == said["value"], text
         if 0 <= ours.amount * 1000 <= INT64:
-            assert ours.millicores == millicores(text) == said["milli"], text
+            assert ours.millicores == parse_millicores(text) == said["milli"], text
 
 
 def test_what_people_and_mischief_write_reads_as_in_go(go_quantity: GoQuantity) -> None:
@@ -92,35 +94,35 @@ def test_order_is_the_order_of_the_amounts(one: Quantity, other: Quantity) -> No
 
 @given(counts=st.lists(st.integers(0, INT64), min_size=10, max_size=60))
 def test_bytes_are_written_so_that_go_reads_them(go_quantity: GoQuantity, counts: list[int]) -> None:
-    said = go_quantity.ask([f"quantity {Quantity.of_bytes(count)}" for count in counts])
+    said = go_quantity.ask([f"quantity {Quantity.from_bytes(count)}" for count in counts])
     assert [answer["value"] for answer in said] == counts
 
 
 @given(millis=st.integers(0, INT64))
 def test_millicores_survive_being_written_and_read(millis: int) -> None:
-    quantity = Quantity.of_millicores(millis)
-    assert quantity.millicores == millicores(str(quantity)) == millis
+    quantity = Quantity.from_millicores(millis)
+    assert quantity.millicores == parse_millicores(str(quantity)) == millis
 
 
 def test_sizes_are_written_as_people_write_them() -> None:
-    assert str(Quantity.of_millicores(1500)) == "1500m"
-    assert str(Quantity.of_millicores(2000)) == "2"
-    assert str(Quantity.of_bytes(512 * 2**20)) == "512Mi"
-    assert str(Quantity.of_bytes(1536 * 2**20)) == "1536Mi"
+    assert str(Quantity.from_millicores(1500)) == "1500m"
+    assert str(Quantity.from_millicores(2000)) == "2"
+    assert str(Quantity.from_bytes(512 * 2**20)) == "512Mi"
+    assert str(Quantity.from_bytes(1536 * 2**20)) == "1536Mi"
     assert Quantity.parse("250m").cores == 0.25
 
 
 def test_the_same_amount_is_equal_however_written() -> None:
     assert {Quantity.parse("1"), Quantity.parse("1000m"), Quantity.parse("1e0")} == {
-        Quantity.of_millicores(1000)
+        Quantity.from_millicores(1000)
     }
     assert Quantity.parse("1") != 1
 
 
 def test_a_whole_number_past_an_int64_stays_at_its_end() -> None:
-    assert memory_bytes("1e999999999") == INT64
+    assert parse_memory_bytes("1e999999999") == INT64
     assert Quantity.parse("-1e30").bytes == -INT64
-    assert millicores("1E") == INT64
+    assert parse_millicores("1E") == INT64
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from harness.cluster import Cluster
 from harness.helm import CHART, Helm, Refused, inventory
 from harness.process import wait_for
 from trimtab import __version__
-from trimtab.kube.rest.rbac import RIGHTS, Process
-from trimtab.operator.config.loader import configuration
+from trimtab.kube.rest.rbac import RBAC_RULES, Component
+from trimtab.operator.config.loader import load_configuration
 
 DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
 
@@ -77,7 +77,7 @@ def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
     ],
 )
 def test_the_rights_are_exactly_those_that_the_code_asks_for(
-    helm: Helm, process: Process, values: tuple[str, ...]
+    helm: Helm, process: Component, values: tuple[str, ...]
 ) -> None:
     (role,) = [
         each
@@ -93,8 +93,8 @@ def test_the_rights_are_exactly_those_that_the_code_asks_for(
     }
     asked = {
         (right.group, right.resource, verb)
-        for right in RIGHTS[process]
-        if not right.home
+        for right in RBAC_RULES[process]
+        if not right.own_namespace
         for verb in right.verbs
     }
     assert granted == asked
@@ -175,7 +175,7 @@ def test_values_reach_the_operator(helm: Helm) -> None:
     assert container["resources"]["limits"]["memory"] == "1Gi"
     assert {"name": "TRIMTAB_DRY_RUN"} in container["env"]
     config = one(found, "ConfigMap")["data"]["config.yaml"]
-    read = configuration(text=config, origin="config.yaml", environment={})
+    read = load_configuration(text=config, origin="config.yaml", environment={})
     assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
 
 

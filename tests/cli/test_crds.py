@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trimtab.api import KINDS, crd
+from trimtab.api import KINDS, build_crd
 from trimtab.cli import run
 
 ROOT = Path(__file__).parents[2]
@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 
 def test_all_kinds_are_printed_as_one_stream(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds"]) == 0
-    assert list(yaml.safe_load_all(capsys.readouterr().out)) == [crd(kind) for kind in KINDS]
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == [build_crd(kind) for kind in KINDS]
 
 
 def test_all_kinds_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["crds", "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["items"] == [crd(kind) for kind in KINDS]
+    assert json.loads(capsys.readouterr().out)["items"] == [build_crd(kind) for kind in KINDS]
 
 
 def test_a_table_names_each_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from harness.namespaces import make_namespace
 from harness.process import wait_for
 from harness.scripted import Scripted, steady
 from trimtab.cli import run
-from trimtab.scan.source_selection import Found
+from trimtab.scan.source_selection import SelectedSource
 from trimtab.usage.usage import PodContainer
 
 GROUP = "owned.example"
@@ -98,8 +98,8 @@ def usage(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     names = [PodContainer(namespace, pod, "main") for pod in pods(cluster, namespace)]
 
     @asynccontextmanager
-    async def open_source(_client: object, **_: object) -> AsyncIterator[Found]:
-        yield Found(Scripted(steady(0.1, 1e8), *names), "scripted", has_past=True)
+    async def open_source(_client: object, **_: object) -> AsyncIterator[SelectedSource]:
+        yield SelectedSource(Scripted(steady(0.1, 1e8), *names), "scripted", has_history=True)
 
     monkeypatch.setattr(trimtab.cli._common.scan_options, "open_source", open_source)
 

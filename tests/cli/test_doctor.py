@@ -12,11 +12,16 @@ import yaml
 from harness.cluster import Cluster
 from harness.process import free_port
 from trimtab.cli import run
-from trimtab.cli._common.doctor_checks import Finding
+from trimtab.cli._common.doctor_checks import CheckResult
 from trimtab.cli._common.webhook_check import check_webhook
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.operator.webhook.registration import NAME, PATHS, configuration, for_policies
+from trimtab.operator.webhook.registration import (
+    CONFIGURATION_NAME,
+    PATHS,
+    build_configuration,
+    build_policy_webhook,
+)
 
 Examine = Callable[..., tuple[int, dict[str, dict[str, str]]]]
 
@@ -173,13 +178,13 @@ def register(cluster: Cluster) -> Iterator[Callable[..., None]]:
     def register(place: dict[str, Any], failure_policy: str = "Fail") -> None:
         for resource, path in PATHS.items():
             reached = {"url": place["url"] + path} if "url" in place else {"service": place | {"path": path}}
-            webhook = for_policies(client=reached, failurePolicy=failure_policy)
-            cluster.call("POST", f"{at}/{resource.plural}", configuration(resource, webhook))
+            webhook = build_policy_webhook(client=reached, failurePolicy=failure_policy)
+            cluster.call("POST", f"{at}/{resource.plural}", build_configuration(resource, webhook))
 
     yield register
     for resource in PATHS:
-        if cluster.has(f"{at}/{resource.plural}/{NAME}"):
-            cluster.call("DELETE", f"{at}/{resource.plural}/{NAME}")
+        if cluster.has(f"{at}/{resource.plural}/{CONFIGURATION_NAME}"):
+            cluster.call("DELETE", f"{at}/{resource.plural}/{CONFIGURATION_NAME}")
 
 
 def test_doctor_finds_no_webhook_where_none_is_registered(examine: Examine) -> None:
@@ -228,7 +233,7 @@ def test_doctor_warns_of_a_webhook_that_lets_policies_in_unchecked(
 
 
 def test_doctor_does_not_look_at_webhooks_without_the_rights(cluster: Cluster, tmp_path: Any) -> None:
-    async def look() -> Finding:
+    async def look() -> CheckResult:
         kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
         async with Client(load_connection(kubeconfig=kubeconfig)) as client:
             return await check_webhook(client)

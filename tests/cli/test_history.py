@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from trimtab.cli import run
-from trimtab.store import HistoryEntry, Store
-from trimtab.store.history import History
+from trimtab.store import HistoryRecord, Store
+from trimtab.store.history import HistoryRepository
 
 HOUR = 3600.0
 BEFORE = {"app": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
 AFTER = {"app": {"requests": {"cpu": "250m", "memory": "600Mi"}}}
 
 
-def entry(name: str, what: str, *, ago: float, **more: Any) -> HistoryEntry:
+def entry(name: str, what: str, *, ago: float, **more: Any) -> HistoryRecord:
     facts: dict[str, Any] = {"kind": "Deployment", "who": "policy shop/all", "why": "", "cluster": "c"}
-    return HistoryEntry(timestamp=time.time() - ago, namespace="shop", name=name, what=what, **facts | more)
+    return HistoryRecord(timestamp=time.time() - ago, namespace="shop", name=name, what=what, **facts | more)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "trimtab.db"
 
 
-def keep(path: Path, *told: HistoryEntry) -> None:
+def keep(path: Path, *told: HistoryRecord) -> None:
     async def fill() -> None:
         async with Store.open(path) as opened:
             await opened.history.append(told)
@@ -112,15 +112,15 @@ def test_clusters_that_share_a_store_are_told_apart(store: Path, capsys: pytest.
 def test_no_more_is_read_than_is_shown(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["trimtab.cli.history"], "PAGE", 1)
+    monkeypatch.setattr(sys.modules["trimtab.cli.history"], "PAGE_SIZE", 1)
     pages: list[Sequence[str]] = []
-    find = History.find
+    find = HistoryRepository.find
 
-    async def counting(self: History, **wanted: Any) -> list[HistoryEntry]:
+    async def counting(self: HistoryRepository, **wanted: Any) -> list[HistoryRecord]:
         pages.append(wanted["what"])
         return await find(self, **wanted)
 
-    monkeypatch.setattr(History, "find", counting)
+    monkeypatch.setattr(HistoryRepository, "find", counting)
     keep(store, *(entry("web", "applied", ago=number) for number in range(1, 20)))
     assert "older ones" in asked(capsys, "--top", "2", "--store", str(store))
     assert sum("applied" in words for words in pages) == 3

@@ -12,12 +12,12 @@ import yaml
 from harness.cluster import Cluster
 from harness.records import folded
 from trimtab.cli import run
-from trimtab.cli.import_ import _show
-from trimtab.kube.kinds.vpas import vpas
+from trimtab.cli.import_ import _print_table
+from trimtab.kube.kinds.vpas import vpa_projection
 from trimtab.recommender.cohort import StrategyCohort
 from trimtab.recommender.cohort_manager import state_key
-from trimtab.scan.vpa_import import SIZING, Inherited
-from trimtab.sizing.strategies.vpa import Vpa, VpaSettings
+from trimtab.scan.vpa_import import STRATEGY_SPEC, ImportedPolicy
+from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 from trimtab.store import Store
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -51,7 +51,7 @@ def autoscaler(name: str, *, mode: str | None = None, **policy: Any) -> Object:
 
 
 def checkpoint() -> Object:
-    sizer = Vpa(1, VpaSettings())
+    sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 30):
         sizer.observe(NOW - 3 * 86400 + minute * 60, np.array([0.25]), np.array([3e8]))
     return export_checkpoint(sizer, 0, now=NOW, vpa_name="web", container_name="app")
@@ -126,11 +126,11 @@ async def test_what_vpa_learned_is_where_the_operator_looks_for_it(
     assert f"{store}: what VPA learned of 1 container" in err
     uid = cluster.call("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     async with Store.open(store) as opened:
-        kept = await opened.states.load(state_key(uid, SIZING, 0))
+        kept = await opened.states.load(state_key(uid, STRATEGY_SPEC, 0))
     assert kept
-    cohort = StrategyCohort(SIZING, until=0.0)
+    cohort = StrategyCohort(STRATEGY_SPEC, until=0.0)
     cohort.restore(kept.data)
-    proposed = cohort.proposed(WorkloadContainer(scene, "Deployment", "web", "app"), now=NOW)
+    proposed = cohort.get_proposal(WorkloadContainer(scene, "Deployment", "web", "app"), now=NOW)
     assert proposed.cpu.target == pytest.approx(1.15 * 250, rel=0.2)
     assert await asyncio.to_thread(imported, cluster, *options) == 2
     assert "already knows what strategy vpa learned" in capsys.readouterr().err
@@ -149,8 +149,8 @@ def test_a_narrow_table_cuts_no_name_off(
     monkeypatch.setenv("COLUMNS", "80")
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "checkout-service-of-the-shop"}
     metadata = {"name": "checkout-service", "namespace": "payments-production"}
-    found = folded(vpas(), {"metadata": metadata, "spec": {"targetRef": target}})
-    _show([Inherited(found, None, ("it leaves much alone; " * 5,))])
+    found = folded(vpa_projection(), {"metadata": metadata, "spec": {"targetRef": target}})
+    _print_table([ImportedPolicy(found, None, ("it leaves much alone; " * 5,))])
     told = capsys.readouterr().out
     assert "…" not in told
     assert "payments-production" in told

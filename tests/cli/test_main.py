@@ -11,10 +11,10 @@ import pytest
 
 from scan.scans import survey
 from trimtab import __version__
-from trimtab.cli import COMMANDS, run, spelling
-from trimtab.cli._common.scan_options import Looking, pairs
+from trimtab.cli import COMMANDS, module_name, run
+from trimtab.cli._common.scan_options import ScanOptions, parse_key_values
 from trimtab.errors import TrimtabError
-from trimtab.scan.model import Survey
+from trimtab.scan.model import ScanResult
 
 TRIMTAB = [sys.executable, "-m", "trimtab"]
 
@@ -39,7 +39,7 @@ def test_a_command_explains_itself_with_an_example(name: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
-    command = getattr(importlib.import_module(f"trimtab.cli.{spelling(name)}"), spelling(name))
+    command = getattr(importlib.import_module(f"trimtab.cli.{module_name(name)}"), module_name(name))
     assert command.__doc__.splitlines()[0] == COMMANDS[name]
 
 
@@ -98,13 +98,13 @@ def test_what_is_heavy_is_imported_only_by_who_needs_it(arguments: list[str], he
 
 def test_a_setting_that_is_a_map_is_given_entry_by_entry() -> None:
     given = ["tenant=a=b", "labels.cluster=prod", "labels.zone=eu.1"]
-    assert pairs("--source-setting", given) == {
+    assert parse_key_values("--source-setting", given) == {
         "tenant": "a=b",
         "labels": {"cluster": "prod", "zone": "eu.1"},
     }
     for wrong in ("tenant", "=a", ".a=b"):
         with pytest.raises(TrimtabError, match="write it as name=value"):
-            pairs("--source-setting", [wrong])
+            parse_key_values("--source-setting", [wrong])
 
 
 def test_an_interrupt_ends_quietly_with_130() -> None:
@@ -146,10 +146,10 @@ def test_scan_fails_a_build_although_its_reader_has_seen_enough(
     """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
     one = survey()
 
-    async def look(_self: Looking, **_: object) -> Survey:
+    async def look(_self: ScanOptions, **_: object) -> ScanResult:
         return replace(one, workloads=one.workloads * many)
 
-    monkeypatch.setattr(Looking, "survey", look)
+    monkeypatch.setattr(ScanOptions, "scan", look)
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as output:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from scan.patches.changes import change, container
 from trimtab.cli import run
-from trimtab.cli.patch import _edited, _helm, _manifests, _patches
-from trimtab.scan.patches.helm_values import parse_path
+from trimtab.cli.patch import _edit_helm, _edit_manifests, _write_edits, _write_patches
+from trimtab.scan.patches.helm_values import parse_helm_path
 
 MANIFEST = (
     "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    spec:\n"
@@ -30,7 +30,7 @@ FLUX = (
 @pytest.mark.parametrize("name", ["kustomization.yaml", "kustomization.yml", "Kustomization"])
 def test_patch_adds_entries_to_a_kustomization_of_any_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("resources: [web.yaml]\n")
-    assert _patches([change()], "kustomize", tmp_path) == 0
+    assert _write_patches([change()], "kustomize", tmp_path) == 0
     assert "path: shop.deployment.web.yaml" in (tmp_path / name).read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "shop.deployment.web.yaml"])
 
@@ -40,10 +40,10 @@ def test_patch_writes_nothing_into_a_folder_the_second_time(
     tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changes = [change("web", container("web"), container("log")), change("api")]
-    assert _patches(changes, form, tmp_path) == 0  # type: ignore[arg-type]
+    assert _write_patches(changes, form, tmp_path) == 0  # type: ignore[arg-type]
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     capsys.readouterr()
-    assert _patches(changes, form, tmp_path) == 0  # type: ignore[arg-type]
+    assert _write_patches(changes, form, tmp_path) == 0  # type: ignore[arg-type]
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert capsys.readouterr().out == ""
 
@@ -52,7 +52,7 @@ def test_patch_keeps_a_file_of_the_folder_that_is_no_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "shop.deployment.web.yaml").write_bytes(b"\xff\xfe")
-    assert _patches([change(), change("api")], "strategic", tmp_path) == 1
+    assert _write_patches([change(), change("api")], "strategic", tmp_path) == 1
     assert (tmp_path / "shop.deployment.web.yaml").read_bytes() == b"\xff\xfe"
     assert (tmp_path / "shop.deployment.api.yaml").exists()
     assert "shop.deployment.web.yaml is not its patch" in capsys.readouterr().err
@@ -101,7 +101,7 @@ def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "latin.yaml").write_bytes("containers: web # für\n".encode("latin-1"))
-    assert _manifests([tmp_path], [change()], write=True) == 1
+    assert _edit_manifests([tmp_path], [change()], write=True) == 1
     out, err = capsys.readouterr()
     assert out == f"{tmp_path / 'web.yaml'}\n"
     assert "cpu: 100m" in (tmp_path / "web.yaml").read_text()
@@ -122,10 +122,10 @@ def test_patch_edits_the_helm_release_of_the_namespace_in_a_folder(
         (tmp_path / f"{namespace}.yaml").write_text(FLUX % (namespace, namespace))
     (tmp_path / "values.yaml").write_text(RELEASE.partition("values:\n")[2])
     changes = [change(namespace="network")]
-    assert _helm([tmp_path], changes, [], None, write=True) == 0
+    assert _edit_helm([tmp_path], changes, [], None, write=True) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'apps/network/helmrelease.yaml'}\n"
     assert (tmp_path / "apps/default/helmrelease.yaml").read_text() == RELEASE
-    assert _helm([tmp_path], changes, [], None, write=True) == 0
+    assert _edit_helm([tmp_path], changes, [], None, write=True) == 0
     assert capsys.readouterr().out == ""
 
 
@@ -135,7 +135,7 @@ def test_patch_reads_a_file_once_however_it_is_spelled(
     (tmp_path / "web.yaml").write_text(MANIFEST)
     (tmp_path / "link.yaml").symlink_to("web.yaml")
     given = [tmp_path / "web.yaml", tmp_path / ".." / tmp_path.name / "web.yaml", tmp_path, tmp_path / "."]
-    assert _manifests(given, [change()], write=True) == 0
+    assert _edit_manifests(given, [change()], write=True) == 0
     assert capsys.readouterr() == (f"{tmp_path / 'web.yaml'}\n", "")
 
 
@@ -148,10 +148,10 @@ def test_patch_learns_namespaces_from_the_whole_repository(
     (tmp_path / "default.yaml").write_text(FLUX % ("default", "default"))
     (folder / "helmrelease.yaml").write_text(RELEASE)
     given = [folder / "helmrelease.yaml"]
-    assert _helm(given, [change(namespace="network")], [], None, write=True) == 0
+    assert _edit_helm(given, [change(namespace="network")], [], None, write=True) == 0
     assert (folder / "helmrelease.yaml").read_text() == RELEASE
     assert "no file has the values of its release" in capsys.readouterr().err
-    assert _helm(given, [change(namespace="default")], [], None, write=True) == 0
+    assert _edit_helm(given, [change(namespace="default")], [], None, write=True) == 0
     assert (folder / "helmrelease.yaml").read_text() != RELEASE
 
 
@@ -161,12 +161,12 @@ def test_patch_exits_with_one_for_values_of_nobody_in_particular(
     values = tmp_path / "values.yaml"
     values.write_text("resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}\n")
     before = values.read_text()
-    assert _helm([values], [change()], [], None, write=True) == 1
+    assert _edit_helm([values], [change()], [], None, write=True) == 1
     assert values.read_text() == before
     assert "say where it is: --helm-path web/web=resources" in capsys.readouterr().err
-    assert _helm([values], [change()], [parse_path("web/web=resources")], None, write=True) == 0
+    assert _edit_helm([values], [change()], [parse_helm_path("web/web=resources")], None, write=True) == 0
     assert "cpu: 100m" in (edited := values.read_text())
-    assert _helm([values], [change()], [parse_path("web/web=resources")], None, write=True) == 0
+    assert _edit_helm([values], [change()], [parse_helm_path("web/web=resources")], None, write=True) == 0
     assert values.read_text() == edited
 
 
@@ -197,18 +197,18 @@ def test_patch_edits_no_file_that_also_makes_a_workload_that_was_not_selected(
         own = "patches: [{path: web.yaml}]\n" if patches else "commonLabels: {a: b}\n"
         (root / name / "kustomization.yaml").write_text(f"namespace: {name}\nresources: [../base]\n{own}")
     changes = [change(namespace=name) for name in sorted(selected)]
-    _manifests([root], changes, write=True)
+    _edit_manifests([root], changes, write=True)
     edited = {place for place in manifests if (root / place / "web.yaml").read_text() != MANIFEST}
     assert not edited & {name for name, patches in overlays.items() if patches and name not in selected}
     if "base" in edited:
         assert overlays.keys() <= selected
     before = {path: path.read_bytes() for path in root.rglob("*.yaml")}
-    _manifests([root], changes, write=True)
+    _edit_manifests([root], changes, write=True)
     assert {path: path.read_bytes() for path in root.rglob("*.yaml")} == before
 
 
 def test_an_edit_can_be_applied_whatever_the_terminal_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", errors="replace"))
-    _edited({Path("a"): "cpu: 1 # für alle\n"}, {Path("a"): "cpu: 2 # für alle\n"}, write=False)
+    _write_edits({Path("a"): "cpu: 1 # für alle\n"}, {Path("a"): "cpu: 2 # für alle\n"}, write=False)
     assert "-cpu: 1 # für alle\n+cpu: 2 # für alle\n" in shown.getvalue().decode()

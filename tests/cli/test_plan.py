@@ -19,7 +19,7 @@ from trimtab.kube.errors import NotFound, Status
 from trimtab.kube.rest.client import Client
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents import preview as planning
-from trimtab.operator.intents.preview import preview
+from trimtab.operator.intents.preview import preview_intent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MANIFEST, STATE = EXAMPLES / "plan" / "intent.yaml", EXAMPLES / "plan" / "state.json"
@@ -143,7 +143,7 @@ async def test_of_intents_that_cannot_be_read_none_is_said_to_be_missing(
     fault_proxy.fail_next(refused, count=40, match=lambda asked: "/intents" in asked.path)
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
         with pytest.raises(TrimtabError, match="shop/web: Intents cannot be read: "):
-            await preview(client, OperatorConfig(), ("shop", "web"), now=time.time())
+            await preview_intent(client, OperatorConfig(), ("shop", "web"), now=time.time())
 
 
 async def test_plan_names_what_cannot_be_read_of_a_cluster(
@@ -151,7 +151,7 @@ async def test_plan_names_what_cannot_be_read_of_a_cluster(
 ) -> None:
     """As where a user may not list HorizontalPodAutoscalers: the wait for them ended in a traceback."""
     cluster.learn()
-    monkeypatch.setattr(planning, "PATIENCE", 3.0)
+    monkeypatch.setattr(planning, "SYNC_TIMEOUT", 3.0)
     body = {
         "apiVersion": "trimtab.io/v1alpha1",
         "kind": "Intent",
@@ -163,7 +163,7 @@ async def test_plan_names_what_cannot_be_read_of_a_cluster(
     fault_proxy.fail_next(refused, count=40, match=lambda asked: "horizontalpodautoscalers" in asked.path)
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
         with pytest.raises(TrimtabError, match="could not be read within 3 s: horizontalpodautoscalers"):
-            await preview(client, OperatorConfig(), (namespace, "web"), now=time.time())
+            await preview_intent(client, OperatorConfig(), (namespace, "web"), now=time.time())
 
 
 async def test_plan_of_a_missing_intent_asks_for_nothing_else(
@@ -173,7 +173,7 @@ async def test_plan_of_a_missing_intent_asks_for_nothing_else(
     cluster.learn()
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
         with pytest.raises(TrimtabError, match="shop/nobody: there is no such Intent; `kubectl get intents"):
-            await preview(client, OperatorConfig(), ("shop", "nobody"), now=time.time())
+            await preview_intent(client, OperatorConfig(), ("shop", "nobody"), now=time.time())
     assert [asked.path.rpartition("/")[2] for asked in fault_proxy.asked] == ["nobody"]
 
 
@@ -188,4 +188,4 @@ async def test_plan_tells_a_missing_kind_from_a_missing_intent(reason: str, line
 
     server: Any = Server()
     with pytest.raises(TrimtabError, match=line):
-        await preview(server, OperatorConfig(), ("shop", "web"), now=time.time())
+        await preview_intent(server, OperatorConfig(), ("shop", "web"), now=time.time())

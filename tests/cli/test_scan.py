@@ -179,7 +179,7 @@ def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     async def uid(client: Client) -> str:
         return client.connection.context
 
-    monkeypatch.setattr(clusters, "cluster_uid", uid)
+    monkeypatch.setattr(clusters, "get_cluster_uid", uid)
 
 
 def with_contexts(town: Town, path: Path, *names: str, **changed: Any) -> str:

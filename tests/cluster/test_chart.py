@@ -19,7 +19,7 @@ from harness.e2e_env import eventually
 from harness.helm import Helm, Refused
 from harness.node import NAME
 from harness.trimtab_image import TAG, trimtab_image
-from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 
 NAMESPACE = "trimtab-chart"
@@ -111,10 +111,10 @@ def _capabilities(cluster: Cluster) -> set[int]:
     path = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=agent"
     [pod] = cluster.call("GET", path)["items"]
     hierarchy = Hierarchy.detect(Path("/sys/fs/cgroup"))
-    layout = Layout.detect(hierarchy)
+    layout = CgroupLayout.detect(hierarchy)
     [container] = pod["status"]["containerStatuses"]
-    cgroup = layout.container(
-        layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE), container["containerID"]
+    cgroup = layout.container_path(
+        layout.pod_path(pod["metadata"]["uid"], QosClass.BURSTABLE), container["containerID"]
     )
     pid = (hierarchy.folder(cgroup, "cpu") / "cgroup.procs").read_text().split()[0]
     status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -169,7 +169,7 @@ def test_the_agent_runs_from_its_image_reports_squeezes_and_lets_go(node_cluster
     eventually(lambda: {name for name in up if pages().get(name) == "1.0"} == up, what="all to be measured")
 
     hierarchy = Hierarchy.detect(Path("/sys/fs/cgroup"))
-    tier = hierarchy.cgroup(Layout.detect(hierarchy).tier(QosClass.BEST_EFFORT))
+    tier = hierarchy.cgroup(CgroupLayout.detect(hierarchy).qos_path(QosClass.BEST_EFFORT))
     assert tier.read(CPU_QUOTA) == UNLIMITED
     _apply(node_cluster, SQUEEZE)
     whole = 100_000 * (os.cpu_count() or 1)

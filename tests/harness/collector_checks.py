@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry
 
 from harness.kubepods import Kubepods
 from harness.node_views import node_view, pod_view
-from trimtab.node.arbiter import Spot
-from trimtab.node.cgroups import Cgroup, Version
+from trimtab.node.arbiter import KnobRef
+from trimtab.node.cgroups import Cgroup, CgroupVersion
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPU_STAT, CPU_USAGE, MEMORY_STAT, THREADS
-from trimtab.node.collectors import Advisor, standard
+from trimtab.node.collectors import CollectorManager, build_collectors
 from trimtab.node.collectors.rundelay import RunDelayCollector
-from trimtab.node.executor import Surface
+from trimtab.node.executor import KnobFiles
 from trimtab.node.model import (
     NODE,
     SYSTEM,
@@ -23,7 +23,7 @@ from trimtab.node.model import (
     pod_subject,
     tier_subject,
 )
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PROC = Path("/proc")
 MIB = 1 << 20
@@ -33,8 +33,8 @@ HOLDER = (
 """Who writes to a pipe that nobody reads keeps what he wants to write; to a shell's variable it takes a slow machine a minute."""
 
 
-def advisor_of(kubepods: Kubepods, series: Series) -> Advisor:
-    return Advisor(standard(kubepods.hierarchy, PROC), series, registry=CollectorRegistry())
+def advisor_of(kubepods: Kubepods, series: SeriesStore) -> CollectorManager:
+    return CollectorManager(build_collectors(kubepods.hierarchy, PROC), series, registry=CollectorRegistry())
 
 
 def threads_below_a_container_are_seen(kubepods: Kubepods) -> None:
@@ -43,17 +43,17 @@ def threads_below_a_container_are_seen(kubepods: Kubepods) -> None:
     inner = f"{container}/container"
     kubepods.create(inner)
     process = kubepods.run(inner)
-    pod, series = pod_view(cgroup, [container]), Series()
+    pod, series = pod_view(cgroup, [container]), SeriesStore()
     collector = RunDelayCollector(kubepods.hierarchy, PROC)
     for now in (100.0, 110.0):
         series.now = now
         collector.collect(node_view(kubepods, pod), series)
     collector.close()
     assert series.latest(container_subject(pod.uid, "c0"), Metric.RUN_DELAY) is not None
-    surface = Surface(kubepods.hierarchy)
+    surface = KnobFiles(kubepods.hierarchy)
     assert list(kubepods.hierarchy.threads(container)) == [process.pid]
-    assert str(surface.read(Spot(container, THREADS))) == f"({process.pid},)"
-    assert surface.read(Spot(f"{container}/gone", THREADS)) is None
+    assert str(surface.read(KnobRef(container, THREADS))) == f"({process.pid},)"
+    assert surface.read(KnobRef(f"{container}/gone", THREADS)) is None
 
 
 def cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
@@ -63,7 +63,7 @@ def cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
     _limit(container, 20_000)
     kubepods.run(path)
     pod = pod_view(cgroup, [path], tier=Tier.BE)
-    view, series = node_view(kubepods, pod), Series()
+    view, series = node_view(kubepods, pod), SeriesStore()
     advisor = advisor_of(kubepods, series)
 
     counted, times = [], []
@@ -94,10 +94,10 @@ def memory_is_what_the_kernel_counted(kubepods: Kubepods, file: Path) -> None:
     cgroup, [path] = kubepods.pod()
     container = kubepods.hierarchy.cgroup(path)
     kubepods.run(path, ["/bin/busybox", "sh", "-c", HOLDER, str(file)])
-    total = "total_" if kubepods.hierarchy.version is Version.V1 else ""
+    total = "total_" if kubepods.hierarchy.version is CgroupVersion.V1 else ""
     names = (f"{total}shmem", "rss" if total else "anon")
     until(lambda: all(container.read(MEMORY_STAT)[name] >= 8 * MIB for name in names))
-    pod, series = pod_view(cgroup, [path]), Series()
+    pod, series = pod_view(cgroup, [path]), SeriesStore()
     advisor = advisor_of(kubepods, series)
     advisor.collect(node_view(kubepods, pod), time.time())
     subject = container_subject(pod.uid, "c0")
@@ -119,7 +119,7 @@ def a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
     goes, others = kubepods.pod(containers=2)
     kubepods.run(others[0])
     first, second = pod_view(stays, [its]), pod_view(goes, others)
-    view, series = node_view(kubepods, first, second), Series()
+    view, series = node_view(kubepods, first, second), SeriesStore()
     before = _descriptors()
     advisor = advisor_of(kubepods, series)
     advisor.collect(view, 100.0)

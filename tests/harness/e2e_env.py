@@ -21,7 +21,7 @@ from harness.operator import OperatorProcess
 from harness.process import free_port, wait_for
 from harness.prometheus import Prometheus, Server
 from trimtab.api.quantity import Quantity
-from trimtab.kube.rest.rbac import HOME
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
 
 Manifest = dict[str, Any]
 
@@ -154,7 +154,7 @@ class Estate:
         """The operator that holds the lease, if it lives."""
         with suppress(OSError):
             lease = self.cluster.call(
-                "GET", f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases/trimtab-operator"
+                "GET", f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/leases/trimtab-operator"
             )
             holder = lease["spec"].get("holderIdentity")
             for operator in self.operators:
@@ -173,7 +173,7 @@ class Estate:
 def operator_kubeconfig(cluster: Cluster, folder: Path) -> Path:
     """By which one is the operator, with its rights and no others."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig))
     return path
@@ -182,7 +182,7 @@ def operator_kubeconfig(cluster: Cluster, folder: Path) -> Path:
 def install(cluster: Cluster, namespace: str) -> None:
     """Our kinds and the operator's account, and a namespace in which pods can be made."""
     kubectl = cluster.kubectl
-    kubectl("delete", "--ignore-not-found", "namespace", HOME)  # another test's, on its way out
+    kubectl("delete", "--ignore-not-found", "namespace", SYSTEM_NAMESPACE)  # another test's, on its way out
     cluster.learn()
     for part in ("namespace.yaml", "account.yaml"):
         kubectl("apply", "--server-side", "-f", str(DEPLOY / "operator" / part))
@@ -193,7 +193,7 @@ def uninstall(cluster: Cluster, namespace: str) -> None:
     """The account too, though not the kinds: Helm, of which another test may have need, takes over nobody's."""
     account = str(DEPLOY / "operator" / "account.yaml")
     cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", account)
-    for name in (namespace, HOME):
+    for name in (namespace, SYSTEM_NAMESPACE):
         cluster.call("DELETE", f"/api/v1/namespaces/{name}")
 
 

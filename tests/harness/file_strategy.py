@@ -8,7 +8,7 @@ import numpy as np
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 
 class ToldSettings(Settings):
@@ -28,16 +28,16 @@ class Told(Strategy[ToldSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         told = json.loads(Path(self.settings.file).read_text())
 
-        def of(resource: str) -> Bounds:
+        def of(resource: str) -> TargetRange:
             amount = np.full(self.containers, told.get(resource, np.nan))
-            return Bounds(target=amount, lower=amount, upper=amount)
+            return TargetRange(target=amount, lower=amount, upper=amount)
 
-        return Sizes(cpu=of("cpu"), memory=of("memory"))
+        return Targets(cpu=of("cpu"), memory=of("memory"))
 
     def arrays(self) -> dict[str, Array]:
         return {}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None: ...
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None: ...

@@ -9,26 +9,26 @@ from pathlib import Path
 import pytest
 
 from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.informer import Informer, Patience, Scope
-from trimtab.kube.cache.projection import Record
-from trimtab.kube.kinds.metadata import Metadata, metadata
+from trimtab.kube.cache.informer import Informer, Scope, WatchTimeouts
+from trimtab.kube.cache.projection import CachedObject
+from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import CONFIG_MAPS
-from trimtab.kube.rest.retry import Backoff, RateLimit
+from trimtab.kube.rest.retry import Backoff, RateLimiter
 
-HASTY = Patience(silence=2.0, backoff=Backoff(first=0.05, ceiling=0.2))
+HASTY = WatchTimeouts(idle_timeout=2.0, backoff=Backoff(first=0.05, ceiling=0.2))
 
 
 @dataclass
 class Witness:
     """A handler that checks, as it is told, that nothing is missed and nothing goes back in time."""
 
-    known: dict[str, Record] = field(default_factory=dict)
+    known: dict[str, CachedObject] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     deletions: int = 0
 
-    def __call__(self, old: Record | None, new: Record | None, /) -> None:
+    def __call__(self, old: CachedObject | None, new: CachedObject | None, /) -> None:
         record = new or old
         assert record is not None
         if self.known.get(record.name) is not old:
@@ -45,18 +45,18 @@ class Witness:
 
 @asynccontextmanager
 async def watching(
-    kubeconfig: Path, namespace: str, *, patience: Patience = HASTY, timeout: float = 30.0
+    kubeconfig: Path, namespace: str, *, patience: WatchTimeouts = HASTY, timeout: float = 30.0
 ) -> AsyncIterator[tuple[Informer[Metadata], Witness]]:
     connection = load_connection(kubeconfig=kubeconfig)
-    async with Client(connection, rate=RateLimit(1000, 1000), timeout=timeout) as client:
+    async with Client(connection, rate=RateLimiter(1000, 1000), timeout=timeout) as client:
         informer = Informer(
             client,
             CONFIG_MAPS,
-            metadata(),
+            metadata_projection(),
             scope=Scope(
                 namespace=namespace, labels="!kubernetes.io/hidden", fields="metadata.name!=kube-root-ca.crt"
             ),
-            patience=patience,
+            timeouts=patience,
         )
         witness = Witness()
         informer.cache.on_change(witness)

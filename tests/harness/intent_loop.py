@@ -16,26 +16,26 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from actuation.world import KEY, LivePod, World, run
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.intents.kpi.client import Vector
-from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.kinds.custom import Intent, KPIProfile, ProfileKey
-from trimtab.kube.kinds.hpas import Hpa
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord, ProfileKey
+from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.controller import IntentLoop
-from trimtab.operator.intents.effect_learner import Lessons
-from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.executor import Performer
-from trimtab.operator.intents.intent_index import Roll, _acts, _rank
-from trimtab.operator.intents.observer import Observer
-from trimtab.operator.intents.planning import Planning
+from trimtab.operator.intents.controller import IntentController
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.endpoints import KpiEndpoints
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.intent_index import IntentIndex, _is_active, _precedence
+from trimtab.operator.intents.observer import IntentObserver
+from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSize
-from trimtab.operator.intents.status_writer import Telling
+from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
 
@@ -65,10 +65,12 @@ class ScalableWorld(World):
     def _seen(self, live: LivePod) -> Pod:
         """Return the pod with a restart for each container that ever ended."""
         seen = super()._seen(live)
-        states = tuple(replace(each, restarts=1) if each.last_exit else each for each in seen.states)
-        return replace(seen, states=states)
+        states = tuple(
+            replace(each, restarts=1) if each.last_termination else each for each in seen.container_statuses
+        )
+        return replace(seen, container_statuses=states)
 
-    async def scale(self, workload: Workload, replicas: int) -> None:
+    async def scale_workload(self, workload: Workload, replicas: int) -> None:
         self.written.append(f"scale {replicas}")
         self.replicas = replicas
         while len(self.pods_by_name) < replicas:
@@ -83,30 +85,30 @@ class WorldCatalog:
     """The cluster's caches, read from the world."""
 
     world: World
-    hpas: list[Hpa] = field(default_factory=list)
+    hpas: list[HorizontalPodAutoscaler] = field(default_factory=list)
     nodes: Sequence[Any] = ()
     quotas: Sequence[Any] = ()
 
-    def workloads(self) -> Iterable[Workload]:
-        return [run(self.world.workload(KEY))]
+    def list_workloads(self) -> Iterable[Workload]:
+        return [run(self.world.get_workload(KEY))]
 
     def get(self, key: WorkloadKey) -> Workload | None:
-        return run(self.world.workload(KEY)) if key == KEY else None
+        return run(self.world.get_workload(KEY)) if key == KEY else None
 
-    def pods_of(self, workload: Workload) -> Sequence[Pod]:
-        return run(self.world.pods(workload)) if workload.key == KEY else ()
+    def list_pods(self, workload: Workload) -> Sequence[Pod]:
+        return run(self.world.list_pods(workload)) if workload.key == KEY else ()
 
     @property
     def pods(self) -> Sequence[Pod]:
-        return run(self.world.pods())
+        return run(self.world.list_pods())
 
-    def hpas_of(self, workload: Workload) -> list[Hpa]:
+    def list_hpas(self, workload: Workload) -> list[HorizontalPodAutoscaler]:
         return self.hpas
 
-    def applied_by(self, key: WorkloadKey) -> str:
+    def active_vpa(self, key: WorkloadKey) -> str:
         return ""
 
-    def unread(self, resource: object) -> str:
+    def unsynced_reason(self, resource: object) -> str:
         return ""
 
 
@@ -114,15 +116,17 @@ class WorldCatalog:
 class ListedIntents:
     """Intents and profiles by name, as the cache of the operator has them."""
 
-    intents: list[Intent]
-    profiles: list[KPIProfile]
+    intents: list[IntentRecord]
+    profiles: list[KPIProfileRecord]
 
-    def owner(self, target: WorkloadKey) -> Intent | None:
+    def controlling_intent(self, target: WorkloadKey) -> IntentRecord | None:
         return min(
-            (each for each in self.intents if _acts(each) and each.target == target), key=_rank, default=None
+            (each for each in self.intents if _is_active(each) and each.target == target),
+            key=_precedence,
+            default=None,
         )
 
-    def profile(self, key: ProfileKey) -> KPIProfile | None:
+    def get_profile(self, key: ProfileKey) -> KPIProfileRecord | None:
         return next((each for each in self.profiles if each.key == key), None)
 
 
@@ -132,7 +136,9 @@ class FixedSafeSizes:
 
     answer: SafeSize = field(default_factory=lambda: SafeSize(0.0, ""))
 
-    async def of(self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float) -> SafeSize:
+    async def get_safe_size(
+        self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float
+    ) -> SafeSize:
         return self.answer
 
 
@@ -158,7 +164,7 @@ class EventSink:
 class Bed:
     """The loop and everything that a test looks at."""
 
-    loop: IntentLoop
+    loop: IntentController
     world: ScalableWorld
     catalog: WorldCatalog
     listed: ListedIntents
@@ -169,7 +175,7 @@ class Bed:
 
     async def turns(self, count: int, *, seconds: int = 15) -> None:
         for _ in range(count):
-            await self.loop.turn(float(self.world.now))
+            await self.loop.run_once(float(self.world.now))
             self.world.pass_time(seconds)
 
     def status(self, name: str = "web") -> dict[str, Any]:
@@ -203,20 +209,22 @@ def intent(
     uid: str = "",
     created: int = 0,
     **spec: Any,
-) -> Intent:
+) -> IntentRecord:
     made = IntentSpec.model_validate({"targetRef": {"name": target}, "objectives": list(objectives), **spec})
-    return Intent(namespace, name, uid or f"uid-{name}", 1, 1, created, made, "", b"{}")
+    return IntentRecord(namespace, name, uid or f"uid-{name}", 1, 1, created, made, "", b"{}")
 
 
-def profile(name: str, *, namespace: str = "shop", **spec: Any) -> KPIProfile:
-    return KPIProfile(namespace, name, f"uid-{name}", 1, 1, 0, KPIProfileSpec.model_validate(spec), "", b"{}")
+def profile(name: str, *, namespace: str = "shop", **spec: Any) -> KPIProfileRecord:
+    return KPIProfileRecord(
+        namespace, name, f"uid-{name}", 1, 1, 0, KPIProfileSpec.model_validate(spec), "", b"{}"
+    )
 
 
 @asynccontextmanager
 async def bed(
     world: ScalableWorld,
-    intents: list[Intent],
-    profiles: list[KPIProfile],
+    intents: list[IntentRecord],
+    profiles: list[KPIProfileRecord],
     answers: Mapping[str, Value],
     *,
     folder: Path,
@@ -227,29 +235,31 @@ async def bed(
     config = OperatorConfig.model_validate({"intents": settings or {}, **more})
     catalog, listed = WorldCatalog(world), ListedIntents(intents, profiles)
     api, events, metrics, safe_sizes = StatusSink(), EventSink(), Metrics(), FixedSafeSizes()
-    the_catalog, the_roll = cast("Catalog", catalog), cast("Roll", listed)
+    the_catalog, the_roll = cast("ClusterState", catalog), cast("IntentIndex", listed)
     async with (
         Store.open(folder / "store.db") as store,
-        Endpoints(cast("Any", FakePromql(answers)), stale=60, patience=10) as endpoints,
+        KpiEndpoints(cast("Any", FakePromql(answers)), max_age=60, timeout=10) as endpoints,
     ):
-        lessons = Lessons(store, cluster="prod", settings=lambda: config.intents)
-        loop = IntentLoop(
-            catalog=the_catalog,
-            roll=the_roll,
-            observer=Observer(the_catalog, the_roll, endpoints, settings=lambda: config.intents),
-            planning=Planning(Registry(), settings=lambda: config.intents, metrics=metrics),
-            safe_sizes=safe_sizes,
-            performer=Performer(
-                world,
-                Actuator(world, may_write=lambda: True),
-                may_write=lambda: True,
-                resizes_in_place=lambda: True,
-                watched=lambda: config.intents.cool_down.seconds / 2,
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: config.intents)
+        loop = IntentController(
+            cluster_state=the_catalog,
+            intent_index=the_roll,
+            observer=IntentObserver(the_catalog, the_roll, endpoints, settings=lambda: config.intents),
+            planning_service=PlanningService(
+                PluginRegistry(), settings=lambda: config.intents, metrics=metrics
             ),
-            lessons=lessons,
-            telling=Telling(cast("Any", api), events, may_write=lambda: True),
+            safe_sizes=safe_sizes,
+            executor=PlanExecutor(
+                world,
+                ChangeExecutor(world, may_write=lambda: True),
+                may_write=lambda: True,
+                can_resize_in_place=lambda: True,
+                observation_period=lambda: config.intents.cool_down.seconds / 2,
+            ),
+            effect_learner=lessons,
+            status_writer=IntentStatusWriter(cast("Any", api), events, may_write=lambda: True),
             config=lambda: config,
-            resizes_in_place=lambda: True,
+            can_resize_in_place=lambda: True,
             metrics=metrics,
         )
         yield Bed(loop, world, catalog, listed, api, events, metrics, safe_sizes)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from harness import UnavailableError
 from trimtab.errors import TrimtabError
-from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass, Version
+from trimtab.node.cgroups import CgroupDriver, CgroupLayout, CgroupVersion, Hierarchy, QosClass
 
 ROOT = Path("/sys/fs/cgroup")
-CONTROLLERS = {Version.V1: ("cpu", "cpuacct", "cpuset", "memory", "blkio"), Version.V2: ("",)}
+CONTROLLERS = {CgroupVersion.V1: ("cpu", "cpuacct", "cpuset", "memory", "blkio"), CgroupVersion.V2: ("",)}
 BURN = ("/bin/busybox", "sh", "-c", "while :; do :; done")
 
 
@@ -28,23 +28,23 @@ class Kubepods:
     """The cgroup of all pods; `make` one before use, and it is gone after the block."""
 
     hierarchy: Hierarchy
-    layout: Layout
+    layout: CgroupLayout
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @classmethod
     @contextmanager
-    def make(cls, *, driver: Driver = Driver.CGROUPFS) -> "Iterator[Kubepods]":
+    def make(cls, *, driver: CgroupDriver = CgroupDriver.CGROUPFS) -> "Iterator[Kubepods]":
         if os.geteuid() != 0:
             raise UnavailableError("cgroups of our own need root")
         try:
             hierarchy = Hierarchy.detect(ROOT)
         except TrimtabError as error:
             raise UnavailableError(str(error)) from None
-        parent = f"trimtab-{uuid.uuid4().hex[:8]}" + (".slice" if driver is Driver.SYSTEMD else "")
-        made = cls(hierarchy, Layout(driver, parent))
+        parent = f"trimtab-{uuid.uuid4().hex[:8]}" + (".slice" if driver is CgroupDriver.SYSTEMD else "")
+        made = cls(hierarchy, CgroupLayout(driver, parent))
         try:
             for qos in QosClass:
-                made.create(made.layout.tier(qos))
+                made.create(made.layout.qos_path(qos))
             yield made
         finally:
             made._clear()
@@ -53,9 +53,11 @@ class Kubepods:
         self, qos: QosClass = QosClass.BURSTABLE, *, uid: str | None = None, containers: int = 1
     ) -> tuple[str, list[str]]:
         """A new pod: its cgroup, and those of its containers."""
-        pod = self.layout.pod(uid or str(uuid.uuid4()), qos)
+        pod = self.layout.pod_path(uid or str(uuid.uuid4()), qos)
         self.create(pod)
-        made = [self.layout.container(pod, f"containerd://{uuid.uuid4().hex * 2}") for _ in range(containers)]
+        made = [
+            self.layout.container_path(pod, f"containerd://{uuid.uuid4().hex * 2}") for _ in range(containers)
+        ]
         for container in made:
             self.create(container)
         return pod, made
@@ -68,7 +70,7 @@ class Kubepods:
     def _create(self, path: str, controller: str) -> None:
         here = self.hierarchy.folder("", controller)
         for word in path.split("/"):
-            if self.hierarchy.version is Version.V2:
+            if self.hierarchy.version is CgroupVersion.V2:
                 # A parent's controllers are those that it hands on to its children.
                 (here / "cgroup.subtree_control").write_text("+cpu +cpuset +memory +io +pids")
             elif controller == "cpuset":

@@ -15,8 +15,8 @@ import yaml
 from harness.informer_probe import eventually
 from harness.objects import pod_status
 from harness.scripted import Script, Scripted, steady
-from trimtab.kube.cache.informer import Patience
-from trimtab.kube.cache.informer_set import Following
+from trimtab.kube.cache.informer import WatchTimeouts
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -24,19 +24,19 @@ from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.rest.retry import Backoff
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.operator.cluster_state import Catalog
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.leader import Means, Term
+from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.leader import Dependencies, LeaderSession
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender.recommender import DEFAULT
-from trimtab.recommender.source_ingester import Pace
+from trimtab.recommender.recommender import DEFAULT_SOURCE
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 from trimtab.usage.usage import PodContainer
 
-BRISK = Patience(backoff=Backoff(first=0.05, ceiling=0.2))
+BRISK = WatchTimeouts(backoff=Backoff(first=0.05, ceiling=0.2))
 STEP = 1.0
-PACE = Pace(step=STEP, past_step=60.0, past=1200.0)
+PACE = IngestSchedule(step=STEP, backfill_step=60.0, backfill_period=1200.0)
 EASY = {
     "strategy": {"name": "percentile", "settings": {"min_samples": 1}},
     "metricsConfig": {"minimumHistory": "1m"},
@@ -89,24 +89,24 @@ class Office:
         (self.folder / "config.yaml").write_text(yaml.safe_dump(self.settings))
 
     @asynccontextmanager
-    async def leading(self) -> AsyncIterator[Term]:
+    async def leading(self) -> AsyncIterator[LeaderSession]:
         """A term from its begin to its end; what was learned is in the store."""
         self.configure()
-        config = LiveConfig(self.folder / "config.yaml", environment={})
-        terms: list[Term] = []
+        config = ConfigReloader(self.folder / "config.yaml", environment={})
+        terms: list[LeaderSession] = []
 
         def look_again(key: WorkloadKey) -> None:
             for term in terms:
-                term.look_again(key)
+                term.enqueue(key)
 
         def policy_changed(old: Policy | None, new: Policy | None, /) -> None:
             for term in terms:
                 if found := new or old:
                     term.policy_changed(found, old)
 
-        following = Following(self.client, look_every=0.5, patience=BRISK)
-        catalog = Catalog(following, home="trimtab-system", look_again=look_again)
-        roll = Roll(following) if self.intents else None
+        following = InformerSet(self.client, discovery_interval=0.5, timeouts=BRISK)
+        catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=look_again)
+        roll = IntentIndex(following) if self.intents else None
         catalog.policies.on_change(policy_changed)
         events = EventRecorder(
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
@@ -116,19 +116,19 @@ class Office:
                 asyncio.create_task(each) for each in (catalog.run(), events.run(), config.run(interval=0.2))
             ]
             try:
-                await catalog.ready(timeout=60)
-                means = Means(
+                await catalog.wait_synced(timeout=60)
+                means = Dependencies(
                     client=self.client,
-                    catalog=catalog,
+                    cluster_state=catalog,
                     events=events,
-                    sources={DEFAULT: self.source} | self.others,
+                    sources={DEFAULT_SOURCE: self.source} | self.others,
                     store=store,
                     config=config,
                     metrics=self.metrics,
-                    pace=PACE,
-                    roll=roll,
+                    schedule=PACE,
+                    intent_index=roll,
                 )
-                term = Term(means, may_write=self.leads)
+                term = LeaderSession(means, may_write=self.leads)
                 terms.append(term)
                 running = asyncio.create_task(term.run())
                 tasks.insert(0, running)
@@ -175,7 +175,7 @@ class Office:
         async def report() -> Never:
             seen: dict[str, Any] = {}
             while True:
-                for pod in await self.client.items(PODS, namespace=self.namespace):
+                for pod in await self.client.list_objects(PODS, namespace=self.namespace):
                     name, wants = pod["metadata"]["name"], pod["spec"]["containers"]
                     if seen.get(name) != wants:
                         status = pod_status(pod)

@@ -34,6 +34,6 @@ def node_view(kubepods: Kubepods, *pods: PodView) -> NodeView:
         cpus=tuple(Cpu(n, n, 0, 0) for n in range(2)),
         memory=1 << 30,
         pods=pods,
-        pods_cgroup=layout.pods,
-        best_effort_cgroup=layout.tier(QosClass.BEST_EFFORT),
+        pods_cgroup=layout.pods_path,
+        best_effort_cgroup=layout.qos_path(QosClass.BEST_EFFORT),
     )

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.cgroups.values import cpus as cpus_in
+from trimtab.node.cgroups.values import parse_cpus as cpus_in
 
 UNLIMITED_BYTES = "9223372036854771712"
 

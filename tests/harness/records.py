@@ -5,22 +5,22 @@ from typing import Any
 
 import msgspec
 
-from trimtab.kube.cache.projection import R, Shape
-from trimtab.kube.kinds.policies import Policy, policies
-from trimtab.kube.kinds.workloads import Workload, workloads
+from trimtab.kube.cache.projection import Projection, R
+from trimtab.kube.kinds.policies import Policy, policy_projection
+from trimtab.kube.kinds.workloads import Workload, workload_projection
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS, Resource
 
-_POLICIES = policies()
+_POLICIES = policy_projection()
 
 
-def folded(shape: Shape[R], manifest: dict[str, Any]) -> R:
+def folded(shape: Projection[R], manifest: dict[str, Any]) -> R:
     """What an informer of this shape would keep of an object."""
-    return shape.fold(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire))
+    return shape.project(msgspec.json.decode(msgspec.json.encode(manifest), type=shape.wire_type))
 
 
 @cache
-def _workloads(resource: Resource) -> Shape[Workload]:
-    return workloads(resource)
+def _workloads(resource: Resource) -> Projection[Workload]:
+    return workload_projection(resource)
 
 
 def workload(

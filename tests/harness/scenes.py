@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scene, Service, WorkloadSpec
+from trimtab.lab.simulator.scenario import ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
 from trimtab.usage.trace import Trace
 
 GIB = 1 << 30
@@ -28,16 +28,16 @@ def sized(
 
 
 def workload(
-    name: str, resources: Resources, *, series: int = 0, replicas: int = 1, service: Service | None = None
+    name: str, resources: Resources, *, series: int = 0, replicas: int = 1, service: ServiceSpec | None = None
 ) -> WorkloadSpec:
     return WorkloadSpec(
         name=name,
         replicas=replicas,
-        containers=(ContainerSpec(series=series, resources=resources),),
+        containers=(ContainerSpec(demand_series=series, resources=resources),),
         service=service,
     )
 
 
-def scene(workloads: Sequence[WorkloadSpec], demand: Trace, *, nodes: int = 2, cpu: float = 4.0) -> Scene:
+def scene(workloads: Sequence[WorkloadSpec], demand: Trace, *, nodes: int = 2, cpu: float = 4.0) -> Scenario:
     pool = NodePool(count=nodes, cpu=cpu, memory=16.0 * GIB)
-    return Scene(pools=(pool,), workloads=tuple(workloads), demand=demand, noise=0.0)
+    return Scenario(pools=(pool,), workloads=tuple(workloads), demand=demand, noise=0.0)

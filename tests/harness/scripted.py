@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from trimtab.plugins import Settings
-from trimtab.usage.errors import SourceAway
-from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.errors import SourceUnavailable
+from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
 Script = Callable[[PodContainer, float], tuple[float, float]]
@@ -28,33 +28,34 @@ class Scripted(Source[Settings]):
 
     def __init__(self, script: Script, *pods: PodContainer, history: bool = True) -> None:
         super().__init__(Settings())
-        self.capabilities = Capabilities(history=history, whole_steps=True)
+        self.capabilities = Capabilities(history=history, atomic_steps=True)
         self.script = script
         self.pods = list(pods)
-        self.asked: list[Ask] = []
+        self.asked: list[UsageQuery] = []
         self.failure: Exception | None = None
         self.found: Capabilities | None = None
         """What it finds out of itself at the start."""
 
     def go_away(self) -> None:
-        self.failure = SourceAway("scripted: no answer; is it running?")
+        self.failure = SourceUnavailable("scripted: no answer; is it running?")
 
     def come_back(self) -> None:
         self.failure = None
 
-    async def check(self) -> Health:
+    async def check(self) -> SourceHealth:
         self.capabilities = self.found or self.capabilities
-        return Health(ok=True, detail="scripted")
+        return SourceHealth(ok=True, detail="scripted")
 
-    async def cost(self, ask: Ask) -> Cost:
-        return Cost(queries=1, series=2, samples=ask.steps, bytes=ask.steps)
+    async def estimate_cost(self, query: UsageQuery) -> Cost:
+        return Cost(queries=1, series=2, samples=query.steps, bytes=query.steps)
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
-        self.asked.append(ask)
+    async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
+        self.asked.append(query)
         if self.failure:
             raise self.failure
         told = [
-            [self.script(pod, ask.start + row * ask.step) for pod in self.pods] for row in range(ask.steps)
+            [self.script(pod, query.start + row * query.step) for pod in self.pods]
+            for row in range(query.steps)
         ]
-        grid = np.array(told, dtype=float).reshape(ask.steps, len(self.pods), 2)
-        return Usage(tuple(self.pods), ask.start, ask.step, grid[:, :, 0].copy(), grid[:, :, 1].copy())
+        grid = np.array(told, dtype=float).reshape(query.steps, len(self.pods), 2)
+        return Usage(tuple(self.pods), query.start, query.step, grid[:, :, 0].copy(), grid[:, :, 1].copy())

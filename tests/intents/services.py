@@ -4,13 +4,13 @@ from msgspec.structs import replace
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Budget
+from trimtab.intents.planner import SearchBudget
 from trimtab.intents.planners.astar import AStar
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 GIB = 2.0**30
 ALL = ("scaleOut", "scaleIn", "rmPod", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile")
@@ -49,9 +49,9 @@ def service(
     load: float | None = 100.0,
     pods: tuple[float, ...] | None = None,
     **objectives: float | None,
-) -> State:
+) -> TargetState:
     """`used` is the share of their CPU that the pods use; `pods` how available each is."""
-    return State(
+    return TargetState(
         objectives={"p99": p99, **objectives},
         pods=tuple(
             PodState(name=f"shop-{at}", node=f"node-{at}", availability=each)
@@ -59,14 +59,14 @@ def service(
         ),
         replicas=replicas,
         sizes=(
-            Size(
+            ContainerSize(
                 container="app",
                 cpu_request=cpu,
                 cpu_limit=cpu,
                 memory_request=memory,
                 memory_limit=memory,
             ),
-            Size(container="proxy", cpu_request=0.1, memory_request=GIB / 8),
+            ContainerSize(container="proxy", cpu_request=0.1, memory_request=GIB / 8),
         ),
         load=load,
         cpu_used=None if used is None else used * cpu * replicas,
@@ -79,27 +79,27 @@ def actuators(*names: str) -> list[Actuator]:
 
 
 def planned(
-    state: State,
+    state: TargetState,
     wanted: Goal,
     *,
     by: tuple[str, ...] = ALL,
-    effects: Effects | None = None,
-    limits: Limits | None = None,
+    effects: EffectModels | None = None,
+    limits: PlanConstraints | None = None,
     now: float = 0.0,
-    budget: Budget | None = None,
+    budget: SearchBudget | None = None,
     planner: AStar | None = None,
 ) -> Plan:
     return (planner or AStar()).plan(
         state,
         wanted,
         actuators=actuators(*by),
-        effects=effects or Effects(),
-        limits=limits or Limits(),
+        effects=effects or EffectModels(),
+        limits=limits or PlanConstraints(),
         now=now,
         budget=budget,
     )
 
 
-def done(plan: Plan, state: State) -> State:
+def done(plan: Plan, state: TargetState) -> TargetState:
     """The state that a plan leads to, as if it had been measured."""
     return replace(plan.deeds[-1].after, spread={}) if plan.deeds else state

@@ -6,25 +6,32 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intents.services import GIB, actuators, goal, latency, service
-from trimtab.intents.arbitration import RUNG, Claim, Ruling, arbitrate, give_way, in_order
-from trimtab.intents.capacity import Free, Room, taken
-from trimtab.intents.constraints import Limits
+from trimtab.intents.arbitration import (
+    YIELD_DIVISOR,
+    PlanDecision,
+    PlanRequest,
+    arbitrate,
+    select_preempted,
+    sort_by_priority,
+)
+from trimtab.intents.capacity import Capacity, FreeResources, additional_requests
+from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planners.astar import AStar
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, TargetState
 
 ACTUATORS = actuators("scaleOut", "scaleIn", "resizeCPU")
 PLANNER = AStar()
 
 
-def make(claim: Claim, limits: Limits) -> Plan:
+def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
     return PLANNER.plan(
         claim.state, claim.goal, actuators=ACTUATORS, effects=claim.effects, limits=limits, now=0.0
     )
 
 
-def keep(claim: Claim, _: Limits) -> Plan:
+def keep(claim: PlanRequest, _: PlanConstraints) -> Plan:
     return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP)
 
 
@@ -37,25 +44,25 @@ def claim(
     wanted: float = 0.1,
     waiting_since: float | None = None,
     replicas: int = 1,
-) -> Claim:
+) -> PlanRequest:
     state = service(p99=p99, replicas=replicas, used=0.7)
     pods = tuple(PodState(name=f"{name}-{at}", node=node) for at in range(replicas))
-    return Claim(
+    return PlanRequest(
         goal=goal(latency(wanted), priority=priority, intent=f"shop/{name}"),
         state=replace(state, pods=pods),
         waiting_since=waiting_since,
     )
 
 
-def grown(ruling: Ruling, claim: Claim) -> float:
+def grown(ruling: PlanDecision, claim: PlanRequest) -> float:
     plan = ruling.plan
-    return taken(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
+    return additional_requests(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
 
 
 def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left() -> None:
     low, high = claim("a", priority=0.1, p99=0.15), claim("b", priority=0.9, p99=0.15)
-    room = Room({"node": Free(0.6, 8 * GIB, 10)})
-    rulings = arbitrate([low, high], room=room, make=make, now=0.0)
+    room = Capacity({"node": FreeResources(0.6, 8 * GIB, 10)})
+    rulings = arbitrate([low, high], capacity=room, make=make, now=0.0)
     assert rulings["shop/b"].plan.purpose is Purpose.REACH
     assert grown(rulings["shop/b"], high) > 0
     assert rulings["shop/b"].waiting_since is None
@@ -65,29 +72,33 @@ def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left()
 
 def test_of_two_in_one_quota_the_one_with_the_higher_priority_gets_what_is_left() -> None:
     low, high = claim("a", priority=0.1, node="one"), claim("b", priority=0.9, node="two")
-    nodes = {name: Free(100.0, 100 * GIB, 100) for name in ("one", "two")}
-    rulings = arbitrate([low, high], room=Room(nodes, {"shop": Free(cpu=1.2)}), make=make, now=0.0)
+    nodes = {name: FreeResources(100.0, 100 * GIB, 100) for name in ("one", "two")}
+    rulings = arbitrate(
+        [low, high], capacity=Capacity(nodes, {"shop": FreeResources(cpu=1.2)}), make=make, now=0.0
+    )
     assert grown(rulings["shop/b"], high) > 0
     assert grown(rulings["shop/a"], low) <= 1.2 - grown(rulings["shop/b"], high) + 1e-9
 
 
 def test_both_get_what_they_need_where_there_is_room_for_both() -> None:
-    room = Room({"node": Free(64.0, 64 * GIB, 100)})
-    rulings = arbitrate([claim("a", priority=0.1), claim("b", priority=0.9)], room=room, make=make, now=0.0)
+    room = Capacity({"node": FreeResources(64.0, 64 * GIB, 100)})
+    rulings = arbitrate(
+        [claim("a", priority=0.1), claim("b", priority=0.9)], capacity=room, make=make, now=0.0
+    )
     assert all(ruling.plan.purpose is Purpose.REACH for ruling in rulings.values())
 
 
 def test_one_who_has_waited_long_enough_goes_first() -> None:
     old, new = claim("a", priority=0.01, waiting_since=0.0), claim("b", priority=1.0)
-    assert [each.goal.intent for each in in_order([old, new], now=3500.0)] == ["shop/b", "shop/a"]
-    assert [each.goal.intent for each in in_order([old, new], now=3600.0)] == ["shop/a", "shop/b"]
+    assert [each.goal.intent for each in sort_by_priority([old, new], now=3500.0)] == ["shop/b", "shop/a"]
+    assert [each.goal.intent for each in sort_by_priority([old, new], now=3600.0)] == ["shop/a", "shop/b"]
 
 
 def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() -> None:
     rich = claim("a", priority=0.05, p99=0.07, wanted=0.1, replicas=10)
     poor = claim("b", priority=0.9, p99=0.5)
-    room = Room({"node": Free(0.0, 8 * GIB, 10)})
-    rulings = arbitrate([rich, poor], room=room, make=make, now=0.0)
+    room = Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
+    rulings = arbitrate([rich, poor], capacity=room, make=make, now=0.0)
     assert rulings["shop/b"].waiting_since == 0.0
     assert rulings["shop/a"].plan.purpose is Purpose.YIELD
     assert grown(rulings["shop/a"], rich) < 0
@@ -98,29 +109,31 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     dark = claim("b", priority=0.9, replicas=1)
     pending = (PodState(name="b-0", state="Pending"),)
     dark = replace(dark, state=replace(dark.state, objectives={"p99": None}, pods=pending, unplaced=1))
-    rulings = arbitrate([rich, dark], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=5.0)
+    rulings = arbitrate(
+        [rich, dark], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=5.0
+    )
     assert not rulings["shop/b"].plan.deeds, "nothing is done on what is not known"
     assert rulings["shop/b"].waiting_since == 5.0
     assert grown(rulings["shop/a"], rich) < 0
 
 
 def test_a_node_that_is_closed_to_pods_is_neither_room_for_them_nor_worth_giving_way_on() -> None:
-    nodes = {"full": Free(0.0, 8 * GIB, 10), "tainted": Free(64.0, 64 * GIB, 100)}
+    nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(64.0, 64 * GIB, 100)}
     poor = claim("b", priority=0.9, p99=0.5, node="full")
     kept_off = replace(poor, state=replace(poor.state, closed=frozenset({"tainted", "gone"})))
     for each, slots in ((poor, True), (kept_off, False)):
-        assert bool(Room(nodes).narrowed(Limits(), each.state, "shop").more_pods) is slots
+        assert bool(Capacity(nodes).constrain(PlanConstraints(), each.state, "shop").more_pods) is slots
         more = replace(each.state, replicas=2)
-        assert Room(nodes).fits(each.state, more, "shop") is slots
+        assert Capacity(nodes).fits(each.state, more, "shop") is slots
 
     rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="tainted")
     pending = (PodState(name="b-0", state="Pending"),)
-    busy = {"full": Free(0.0, 8 * GIB, 10), "tainted": Free(0.0, 8 * GIB, 10)}
+    busy = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(0.0, 8 * GIB, 10)}
     for each, gives in ((poor, True), (kept_off, False)):
         waits = replace(each, state=replace(each.state, pods=pending, unplaced=1))
-        rulings = arbitrate([rich, waits], room=Room(busy), make=keep, now=5.0)
+        rulings = arbitrate([rich, waits], capacity=Capacity(busy), make=keep, now=5.0)
         assert rulings["shop/b"].waiting_since == 5.0
-        assert bool(give_way([rich, waits], rulings, room=Room(busy))) is gives
+        assert bool(select_preempted([rich, waits], rulings, capacity=Capacity(busy))) is gives
 
 
 def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
@@ -129,12 +142,12 @@ def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
     elsewhere = replace(rich, goal=replace(rich.goal, intent="bank/a"))
     poor = claim("b", priority=0.9, p99=0.5, node="roomy")
     poor = replace(poor, state=replace(poor.state, replicas=3, unplaced=2))
-    nodes = {"full": Free(0.0, 8 * GIB, 10), "roomy": Free(64.0, 64 * GIB, 100)}
+    nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "roomy": FreeResources(64.0, 64 * GIB, 100)}
     for giver, gives in ((elsewhere, False), (rich, True)):
-        room = Room(nodes, {"shop": Free(cpu=0.0)})
-        rulings = arbitrate([giver, poor], room=room, make=keep, now=5.0)
+        room = Capacity(nodes, {"shop": FreeResources(cpu=0.0)})
+        rulings = arbitrate([giver, poor], capacity=room, make=keep, now=5.0)
         assert rulings["shop/b"].waiting_since == 5.0
-        ways = give_way([giver, poor], rulings, room=room)
+        ways = select_preempted([giver, poor], rulings, capacity=room)
         assert bool(ways) is gives
 
 
@@ -146,8 +159,10 @@ def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> No
     rich, poor = claim("a", priority=0.05, replicas=10), claim("b", priority=0.9)
     rich = replace(rich, goal=replace(rich.goal, objectives=objectives))
     keep = Plan(intent="", purpose=Purpose.KEEP)
-    rulings = {"shop/a": Ruling(keep, None), "shop/b": Ruling(keep, 0.0)}
-    (giving,) = give_way([rich, poor], rulings, room=Room({"node": Free(0.0, 8 * GIB, 10)}))
+    rulings = {"shop/a": PlanDecision(keep, None), "shop/b": PlanDecision(keep, 0.0)}
+    (giving,) = select_preempted(
+        [rich, poor], rulings, capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
+    )
     loosened = {each.name: each.value for each in giving.goal.objectives}
     assert loosened == pytest.approx({"p99": 0.12, "score": -8.0, "rate": 40.0})
 
@@ -160,9 +175,9 @@ def test_give_way_asks_for_no_cores_where_memory_is_missing(memory: float, *, gi
     size = replace(poor.state.sizes[0], memory_request=1.0 * GIB)
     pending = (PodState(name="b-0", state="Pending"),)
     poor = replace(poor, state=replace(poor.state, sizes=(size,), pods=pending, unplaced=1))
-    room = Room({"node": Free(0.0, memory, 10)})
-    rulings = arbitrate([rich, poor], room=room, make=keep, now=5.0)
-    assert bool(give_way([rich, poor], rulings, room=room)) is gives
+    room = Capacity({"node": FreeResources(0.0, memory, 10)})
+    rulings = arbitrate([rich, poor], capacity=room, make=keep, now=5.0)
+    assert bool(select_preempted([rich, poor], rulings, capacity=room)) is gives
 
 
 def test_nobody_gives_way_in_vain() -> None:
@@ -170,7 +185,9 @@ def test_nobody_gives_way_in_vain() -> None:
     poor = claim("b", priority=0.9, p99=0.5)
     huge = tuple(replace(each, cpu_request=40.0, cpu_limit=40.0) for each in poor.state.sizes)
     poor = replace(poor, state=replace(poor.state, sizes=huge))
-    rulings = arbitrate([rich, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    rulings = arbitrate(
+        [rich, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
+    )
     assert rulings["shop/b"].waiting_since == 0.0
     assert rulings["shop/a"].plan.purpose is not Purpose.YIELD
 
@@ -179,10 +196,12 @@ def test_nobody_gives_way_in_vain() -> None:
 def test_many_give_way_only_where_they_matter_less_together(priority: float, giving: int) -> None:
     many = [claim(name, priority=priority, p99=0.07, wanted=0.1, replicas=10) for name in ("a", "b", "c")]
     poor = claim("d", priority=0.9, p99=0.5)
-    factor = 2.2 * 10 / RUNG  # more than two of them are thought to give
+    factor = 2.2 * 10 / YIELD_DIVISOR  # more than two of them are thought to give
     large = tuple(replace(each, cpu_request=factor * (each.cpu_request or 0)) for each in poor.state.sizes)
     poor = replace(poor, state=replace(poor.state, sizes=large))
-    rulings = arbitrate([*many, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    rulings = arbitrate(
+        [*many, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
+    )
     assert rulings["shop/d"].waiting_since == 0.0
     assert sum(rulings[each.goal.intent].plan.purpose is Purpose.YIELD for each in many) == giving
 
@@ -190,7 +209,9 @@ def test_many_give_way_only_where_they_matter_less_together(priority: float, giv
 def test_nobody_gives_way_to_an_equal() -> None:
     rich = claim("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)
-    rulings = arbitrate([rich, poor], room=Room({"node": Free(0.0, 8 * GIB, 10)}), make=make, now=0.0)
+    rulings = arbitrate(
+        [rich, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
+    )
     assert not rulings["shop/a"].plan.deeds
 
 
@@ -213,8 +234,10 @@ def test_all_plans_together_take_no_more_than_there_is(
         claim(f"i{at}", priority=priority, node=node, p99=p99, replicas=replicas)
         for at, (priority, node, p99, replicas) in enumerate(wanted)
     ]
-    nodes = {"one": Free(one, 16 * GIB, 4), "two": Free(two, 16 * GIB, 4)}
-    rulings = arbitrate(claims, room=Room(nodes, {"shop": Free(cpu=quota)}), make=make, now=0.0)
+    nodes = {"one": FreeResources(one, 16 * GIB, 4), "two": FreeResources(two, 16 * GIB, 4)}
+    rulings = arbitrate(
+        claims, capacity=Capacity(nodes, {"shop": FreeResources(cpu=quota)}), make=make, now=0.0
+    )
     all_taken = [max(0.0, grown(rulings[each.goal.intent], each)) for each in claims]
     assert sum(all_taken) <= quota + 1e-6
     assert sum(all_taken) <= one + two + 1e-6
@@ -223,7 +246,7 @@ def test_all_plans_together_take_no_more_than_there_is(
         for each in claims:
             plan = rulings[each.goal.intent].plan
             if plan.deeds and each.state.pods[0].node == node:
-                growth = plan.deeds[-1].after.requested()[0] - each.state.requested()[0]
+                growth = plan.deeds[-1].after.requests_per_pod()[0] - each.state.requests_per_pod()[0]
                 in_place += max(0.0, growth) * len(each.state.pods)
         assert in_place <= free + 1e-6
 
@@ -239,14 +262,14 @@ def test_nobody_starves_though_the_important_always_want_more(priorities: list[f
     end = now + bound
     while now <= end:
         claims = [
-            Claim(
+            PlanRequest(
                 goal=goal(latency(0.1), priority=priority, intent=f"shop/i{at}"),
-                state=State(objectives={"p99": 0.2}),
+                state=TargetState(objectives={"p99": 0.2}),
                 waiting_since=waiting[f"shop/i{at}"],
             )
             for at, priority in enumerate(priorities)
         ]
-        first, *others = in_order(claims, now=now, patience=patience)
+        first, *others = sort_by_priority(claims, now=now, aging_period=patience)
         served[first.goal.intent] = now
         waiting[first.goal.intent] = None
         for each in others:

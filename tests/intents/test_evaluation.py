@@ -8,8 +8,8 @@ import pytest
 
 from intents.services import GIB, actuators
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.fit import recalled
-from trimtab.intents.evaluation import error, replay
+from trimtab.intents.effects.fit import decode_effects
+from trimtab.intents.evaluation import median_error, replay
 from trimtab.intents.ido_import import read_effects, read_events
 from trimtab.intents.plan import Purpose
 from trimtab.intents.planners.astar import AStar
@@ -67,8 +67,8 @@ def test_units_and_the_unknown_are_read_as_they_were_meant(recording: Path) -> N
     assert first.state.objectives == {"default/p99latency": None, "default/throughput": None}
     assert second.state.cpu == 0.5
     assert second.state.memory == GIB
-    assert second.state.size is not None
-    assert second.state.size.container == "1"
+    assert second.state.main_size is not None
+    assert second.state.main_size.container == "1"
     assert second.state.load == 10.0
     assert second.goal.objectives[0].less_is_better
     assert not second.goal.objectives[1].less_is_better
@@ -81,7 +81,7 @@ def test_nothing_is_planned_on_the_unknown_and_what_is_learned_tells_the_next_ev
     assert turns[0].plan.purpose is Purpose.KEEP
     assert turns[-1].plan.purpose is Purpose.REACH
     late = [each for turn in turns[10:] for each in turn.forecasts]
-    learned, guessed, unchanged = (error(late, which) for which in range(3))
+    learned, guessed, unchanged = (median_error(late, which) for which in range(3))
     assert learned < 0.15
     assert learned < guessed
     assert learned < unchanged
@@ -101,9 +101,9 @@ def test_effects_of_the_original_are_given_ones(tmp_path: Path) -> None:
     kept = read_effects(path)
     assert kept[0].timestamp > kept[1].timestamp
     goal = read_events(_single(tmp_path))[0].goal
-    effects, troubles = recalled(goal, kept)
+    effects, troubles = decode_effects(goal, kept)
     assert not troubles
-    assert list(effects.given) == [("default/p99latency", "vertical_scaling")]
+    assert list(effects.user_models) == [("default/p99latency", "vertical_scaling")]
 
 
 def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import uvloop
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 
 Loops = dict[str, Callable[[], asyncio.AbstractEventLoop]]
 
@@ -24,6 +24,6 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Loops:
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     async with Client(
-        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
+        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimiter(per_second=1000, burst=1000)
     ) as client:
         yield client

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from trimtab.kube import errors
-from trimtab.kube.errors import error_from_response, field_messages
+from trimtab.kube.errors import error_from_response, format_field_errors
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_what_the_server_said_is_carried_along() -> None:
     )
     error = error_from_response(422, body, request="POST /api/v1/pods")
     assert str(error) == 'POST /api/v1/pods: Pod "web" is invalid'
-    assert field_messages(error) == ["spec.containers[0].image: Required value"]
+    assert format_field_errors(error) == ["spec.containers[0].image: Required value"]
 
 
 def test_a_name_that_is_taken_is_told_from_a_lost_race() -> None:
@@ -60,7 +60,7 @@ def test_a_field_that_another_owns_is_told_from_a_lost_race() -> None:
         {"reason": "FieldManagerConflict", "message": 'conflict with "gitops"', "field": ".spec.replicas"}
     ]
     body = msgspec.json.encode({"message": "no", "reason": "Conflict", "details": {"causes": causes}})
-    assert type(error_from_response(409, body, request="")) is errors.FieldOwned
+    assert type(error_from_response(409, body, request="")) is errors.FieldManagerConflict
 
 
 def test_an_eviction_that_a_budget_forbids_is_not_a_busy_server() -> None:
@@ -80,8 +80,8 @@ def test_an_answer_that_is_not_from_kubernetes_is_quoted_in_one_line() -> None:
 def test_an_answer_in_another_encoding_is_quoted_too() -> None:
     body = '{"message": "Zugriff für niemanden"}'.encode("latin-1")
     assert str(error_from_response(403, body, request="")) == '{"message": "Zugriff f\ufffdr niemanden"}'
-    with pytest.raises(errors.Garbled, match="GET /x: what answers is no API server"):
-        errors.understood(body, msgspec.json.decode, request="GET /x")
+    with pytest.raises(errors.KubeResponseError, match="GET /x: what answers is no API server"):
+        errors.decode_response(body, msgspec.json.decode, request="GET /x")
 
 
 @pytest.mark.parametrize("wish", ["soon", "inf", "nan", "1e999"])

@@ -12,9 +12,9 @@ from harness.informer_probe import eventually, watching
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer as informing
 from trimtab.kube.errors import Gone
-from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.list_pages import PageDecoder, records
+from trimtab.kube.rest.list_pages import PageDecoder, list_records
 from trimtab.kube.rest.resources import CONFIG_MAPS
 
 NAMES = [f"m{number:03}" for number in range(9)]
@@ -40,9 +40,9 @@ async def test_pages_go_on_with_what_is_there_when_the_snapshot_is_forgotten(
     client: Client, cluster: Cluster, namespace: str
 ) -> None:
     await fill(client, namespace)
-    decoder = PageDecoder(CONFIG_MAPS, metadata())
-    patient = client.pages(CONFIG_MAPS, namespace=namespace, fields=OURS, limit=3)
-    strict = client.pages(CONFIG_MAPS, namespace=namespace, fields=OURS, limit=3, consistent=True)
+    decoder = PageDecoder(CONFIG_MAPS, metadata_projection())
+    patient = client.list_pages(CONFIG_MAPS, namespace=namespace, fields=OURS, limit=3)
+    strict = client.list_pages(CONFIG_MAPS, namespace=namespace, fields=OURS, limit=3, consistent=True)
     found = [record.name for record in decoder.decode(await anext(patient))[0]]
     await anext(strict)
     await client.delete(CONFIG_MAPS, "m000", namespace=namespace)
@@ -65,13 +65,18 @@ async def test_records_come_once_each_when_the_server_cannot_give_the_rest_of_an
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as far:
         found = [
             each.name
-            async for each in records(far, CONFIG_MAPS, metadata(), namespace=namespace, fields=OURS)
+            async for each in list_records(
+                far, CONFIG_MAPS, metadata_projection(), namespace=namespace, fields=OURS
+            )
         ]
         assert len(found) == len(wanted)
         assert set(found) == wanted
         fault_proxy.fail_next(faults.status(410), match=is_continued, count=99)
         with pytest.raises(Gone):
-            _ = [each async for each in records(far, CONFIG_MAPS, metadata(), namespace=namespace)]
+            _ = [
+                each
+                async for each in list_records(far, CONFIG_MAPS, metadata_projection(), namespace=namespace)
+            ]
 
 
 async def test_informer_lists_in_one_piece_after_its_pages_expired(
@@ -83,9 +88,9 @@ async def test_informer_lists_in_one_piece_after_its_pages_expired(
     fault_proxy.fail_next(faults.status(400), count=99, match=is_streamed_list)
     fault_proxy.fail_next(faults.status(410), count=100_000, match=is_continued)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         assert {record.name for record in informer.cache} == wanted
         await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
         await eventually(lambda: len(informer.cache) == len(wanted) - 1, what="the watch goes on")
         assert witness.faults == []
-        assert informer.trouble is None
+        assert informer.last_error is None

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.job import Run, told
+from trimtab.lab.backtest import BacktestSchedule, backtest
+from trimtab.lab.job import BacktestJob, select_schedule_settings
 from trimtab.lab.oracle import Oracle
-from trimtab.lab.sample_data import sample
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR
-from trimtab.sizing import Bounds, Settings, Sizes, Strategy, strategy
+from trimtab.sizing import Settings, Strategy, TargetRange, Targets, strategy
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
 
-GIVEN = Schedule(update=120.0, warm_up=0.0)
+GIVEN = BacktestSchedule(update=120.0, warm_up=0.0)
 
 
 class Says(Strategy[Settings]):
@@ -43,15 +43,15 @@ class Says(Strategy[Settings]):
         ]
         self.memory[containers] = memory * 2
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         self.asked.append(t)
         cpu, memory = self.cpu.copy(), self.memory.copy()
-        return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
+        return Targets(cpu=TargetRange(cpu, cpu, cpu), memory=TargetRange(memory, memory, memory))
 
     def arrays(self) -> dict[str, Array]:
         return {}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None: ...
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None: ...
 
 
 def trace(cpu: list[float], memory: list[float] | None = None) -> Trace:
@@ -65,7 +65,7 @@ def trace(cpu: list[float], memory: list[float] | None = None) -> Trace:
     )
 
 
-def summary(trace: Trace, sizer: Strategy[Any], schedule: Schedule = GIVEN) -> dict[str, float]:
+def summary(trace: Trace, sizer: Strategy[Any], schedule: BacktestSchedule = GIVEN) -> dict[str, float]:
     return backtest(trace, sizer, schedule).summary()
 
 
@@ -95,14 +95,14 @@ def test_an_update_sees_only_what_was_before_it() -> None:
 
 def test_nothing_is_counted_while_a_strategy_warms_up() -> None:
     sizer = Says(1.0, np.nan)
-    scores = backtest(trace([9.0] * 4 + [1.0] * 12), sizer, Schedule(update=120.0, warm_up=240.0))
+    scores = backtest(trace([9.0] * 4 + [1.0] * 12), sizer, BacktestSchedule(update=120.0, warm_up=240.0))
     assert sizer.asked[0] == 240.0
     assert scores.summary()["cpu_under"] == 0.0
 
 
 def test_a_short_history_warms_up_for_a_quarter_of_it() -> None:
     sizer = Says(1.0, np.nan)
-    backtest(trace([1.0] * 16), sizer, Schedule(update=120.0, warm_up=86400.0))
+    backtest(trace([1.0] * 16), sizer, BacktestSchedule(update=120.0, warm_up=86400.0))
     assert sizer.asked[0] == 240.0
 
 
@@ -131,7 +131,7 @@ def test_each_time_that_memory_does_not_suffice_is_an_oom() -> None:
 
 def test_changes_over_five_percent_are_counted() -> None:
     class Grows(Says):
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu *= 1.04 if t < 240 else 1.10
             return super().recommend(t)
 
@@ -141,7 +141,7 @@ def test_changes_over_five_percent_are_counted() -> None:
 
 def test_a_day_is_a_day_however_sparse_the_samples() -> None:
     class Grows(Says):
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu *= 1.10
             return super().recommend(t)
 
@@ -151,24 +151,24 @@ def test_a_day_is_a_day_however_sparse_the_samples() -> None:
 
 def test_a_change_below_the_minimum_is_not_carried_out() -> None:
     class Grows(Says):
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu *= 1.06
             return super().recommend(t)
 
     still = backtest(
-        trace([1.0] * 4), Grows(1.0, np.nan), Schedule(update=120.0, warm_up=0, minimum_change=0.1)
+        trace([1.0] * 4), Grows(1.0, np.nan), BacktestSchedule(update=120.0, warm_up=0, minimum_change=0.1)
     )
     assert still.summary()["changes_day"] == 0
 
 
 def test_a_size_is_made_smaller_only_to_the_highest_of_late() -> None:
     class Follows(Says):
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)
             return super().recommend(t)
 
     use = trace([1.0] * 12)
-    kept = Schedule(update=120.0, warm_up=0, stabilization=240.0)
+    kept = BacktestSchedule(update=120.0, warm_up=0, stabilization=240.0)
     slack = backtest(use, Follows(1.0, np.nan), kept).summary()["cpu_slack"]
     assert slack == pytest.approx(1 - 6 / (1 + 3 + 3 + 3 + 2 + 2))
 
@@ -177,23 +177,23 @@ def test_without_stabilization_each_size_is_the_one_that_was_proposed_also_where
     None
 ):
     class Shrinks(Says):
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu[:] = 8.0 - t / 120.0
             return super().recommend(t)
 
-    slack = backtest(trace([1.0] * 12), Shrinks(1.0, np.nan), Schedule(update=150.0, warm_up=0))
+    slack = backtest(trace([1.0] * 12), Shrinks(1.0, np.nan), BacktestSchedule(update=150.0, warm_up=0))
     assert slack.summary()["cpu_slack"] == pytest.approx(1 - 6 / (8 + 7 + 6 + 5 + 4 + 3))
 
 
 def test_a_strategy_that_sizes_for_the_day_is_not_held_to_its_highest() -> None:
     class Follows(Says):
-        keeps_cpu = True
+        covers_stabilization = True
 
-        def recommend(self, t: float) -> Sizes:
+        def recommend(self, t: float) -> Targets:
             self.cpu[:] = {0.0: 1.0, 120.0: 3.0}.get(t, 2.0)
             return super().recommend(t)
 
-    kept = Schedule(update=120.0, warm_up=0, stabilization=240.0)
+    kept = BacktestSchedule(update=120.0, warm_up=0, stabilization=240.0)
     slack = backtest(trace([1.0] * 12), Follows(1.0, np.nan), kept).summary()["cpu_slack"]
     assert slack == pytest.approx(1 - 6 / (1 + 3 + 2 + 2 + 2 + 2))
 
@@ -202,26 +202,26 @@ def test_a_strategy_that_sizes_for_the_day_is_not_held_to_its_highest() -> None:
 def test_a_strategy_is_told_what_the_schedule_is_unless_its_settings_say_otherwise(
     settings: dict[str, str], kept: float
 ) -> None:
-    fleet, schedule = sample(4), Schedule(update=1800.0, stabilization=7200.0)
-    found = Run("made up", "trimtab", settings).scores(fleet, schedule).summary()
+    fleet, schedule = generate_sample_trace(4), BacktestSchedule(update=1800.0, stabilization=7200.0)
+    found = BacktestJob("made up", "trimtab", settings).compute_scores(fleet, schedule).summary()
     sizer = strategy("trimtab", 4, update=1800.0, stabilization=kept)
     assert found == backtest(fleet, sizer, schedule).summary()
-    assert "update" not in told("vpa", schedule)
+    assert "update" not in select_schedule_settings("vpa", schedule)
 
 
 def test_the_oracle_has_no_harm_and_less_slack_than_anyone_without_harm() -> None:
-    fleet = sample(8)
-    oracle = summary(fleet, Oracle(fleet, update=3600.0), Schedule())
+    fleet = generate_sample_trace(8)
+    oracle = summary(fleet, Oracle(fleet, update=3600.0), BacktestSchedule())
     assert oracle["cpu_under"] == oracle["ooms_day"] == 0.0
     most = np.nanmax(fleet.cpu, axis=0)
     sizer = Says(1.0, 1e12, containers=8)
     sizer.cpu[:] = most
-    assert oracle["cpu_slack"] < summary(fleet, sizer, Schedule())["cpu_slack"]
+    assert oracle["cpu_slack"] < summary(fleet, sizer, BacktestSchedule())["cpu_slack"]
 
 
 def test_a_back_test_is_the_same_every_time() -> None:
-    fleet = sample(12)
-    one, two = (summary(fleet, strategy("trimtab", 12), Schedule()) for _ in range(2))
+    fleet = generate_sample_trace(12)
+    one, two = (summary(fleet, strategy("trimtab", 12), BacktestSchedule()) for _ in range(2))
     assert one == two
 
 

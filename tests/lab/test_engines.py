@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.environments import Course
-from trimtab.lab.job import ORACLE, Engine, Run
-from trimtab.lab.local_engine import on_cores
-from trimtab.lab.ray_engine import OnRay
-from trimtab.lab.sample_data import sample
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.environments import EnvironmentConfig
+from trimtab.lab.job import ORACLE, BacktestJob, Engine
+from trimtab.lab.local_engine import run_on_cores
+from trimtab.lab.ray_engine import RayEngine
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import Scores
-from trimtab.lab.training.rollouts import Rollout, Shard, live
-from trimtab.lab.training.workers import Workers, on_ray
-from trimtab.lab.training.workers import here as in_this_process
+from trimtab.lab.training.rollouts import Rollout, RolloutShard, run_shard
+from trimtab.lab.training.workers import Workers, connect_ray_workers
+from trimtab.lab.training.workers import run_locally as in_this_process
 
-TRACES = {"one": sample(12), "two": sample(8, seed=2)}
+TRACES = {"one": generate_sample_trace(12), "two": generate_sample_trace(8, seed=2)}
 RUNS = [
-    Run(source, *choice)
+    BacktestJob(source, *choice)
     for source in TRACES
     for choice in (("trimtab", {"cpu_risk": "0.01"}), ("trimtab", {}), ("vpa", {}), (ORACLE, {}))
 ]
-SCHEDULE = Schedule(update=6 * 3600.0)
+SCHEDULE = BacktestSchedule(update=6 * 3600.0)
 
 
-def made(engine: Engine, runs: Sequence[Run] = RUNS) -> tuple[list[Scores], Counter[int]]:
+def made(engine: Engine, runs: Sequence[BacktestJob] = RUNS) -> tuple[list[Scores], Counter[int]]:
     steps: Counter[int] = Counter()
     results = dict(engine(TRACES, runs, SCHEDULE, advance=lambda run, more: steps.update({run: more})))
     return [results[number] for number in range(len(runs))], steps
@@ -47,23 +47,23 @@ def assert_same(ours: Sequence[Scores], theirs: Sequence[Scores]) -> None:
 
 @pytest.fixture(scope="module")
 def here() -> list[Scores]:
-    scores, steps = made(on_cores)
-    assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
+    scores, steps = made(run_on_cores)
+    assert steps == {number: TRACES[run.recording].steps for number, run in enumerate(RUNS)}
     return scores
 
 
 def test_several_processes_give_what_one_gives(here: list[Scores], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    scores, steps = made(partial(on_cores, little=0))
+    scores, steps = made(partial(run_on_cores, small_work=0))
     assert_same(scores, here)
-    assert steps == {number: TRACES[run.source].steps for number, run in enumerate(RUNS)}
+    assert steps == {number: TRACES[run.recording].steps for number, run in enumerate(RUNS)}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
 def test_a_ray_that_is_not_there_is_not_waited_for(address: str) -> None:
     pytest.importorskip("ray")
     with pytest.raises(TrimtabError, match=f"--ray-address {address}: cannot connect: Connection refused"):
-        made(OnRay(address))
+        made(RayEngine(address))
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,14 +71,14 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         TrimtabError, match=r"--engine ray: Ray is not installed: pip install 'trimtab\[ray\]'"
     ):
-        made(OnRay())
+        made(RayEngine())
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers[Any, Any]]:
     """A Ray of this machine, which is a dozen processes: one for all."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'trimtab[ray]'")
-    with on_ray("local", cpus=2) as found:
+    with connect_ray_workers("local", cpus=2) as found:
         yield found
 
 
@@ -86,11 +86,17 @@ def workers() -> Iterator[Workers[Any, Any]]:
 @pytest.mark.filterwarnings("default")  # Ray's own
 def test_shards_on_ray_are_lived_through_as_here(workers: Workers[Any, Any]) -> None:
     shards = [
-        Shard(agent=None, spread=np.ones(2), containers=2, seed=(seed,), course=Course(hours=2, warm_up=2))
+        RolloutShard(
+            agent=None,
+            spread=np.ones(2),
+            containers=2,
+            seed=(seed,),
+            config=EnvironmentConfig(hours=2, warm_up=2),
+        )
         for seed in range(2)
     ]
-    away = Rollout.joined(workers(live, shards))
-    for one, other in zip(Rollout.joined(in_this_process(live, shards)), away, strict=True):
+    away = Rollout.concatenate(workers(run_shard, shards))
+    for one, other in zip(Rollout.concatenate(in_this_process(run_shard, shards)), away, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -99,6 +105,6 @@ def test_shards_on_ray_are_lived_through_as_here(workers: Workers[Any, Any]) -> 
 @pytest.mark.usefixtures("workers")
 def test_ray_gives_what_this_machine_gives(here: list[Scores]) -> None:
     few = [number for number, run in enumerate(RUNS) if run.strategy != "vpa"]
-    scores, steps = made(OnRay(), [RUNS[number] for number in few])
+    scores, steps = made(RayEngine(), [RUNS[number] for number in few])
     assert_same(scores, [here[number] for number in few])
-    assert steps.total() == sum(TRACES[RUNS[number].source].steps for number in few)
+    assert steps.total() == sum(TRACES[RUNS[number].recording].steps for number in few)

@@ -4,20 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.report import Outcome, page, partial, section
-from trimtab.lab.sample_data import sample
+from trimtab.lab.backtest import BacktestSchedule, backtest
+from trimtab.lab.report import BacktestOutcome, describe_partial_coverage, render_page, render_section
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.sizing import strategy
 
 
 def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothing() -> None:
-    fleet = sample(8)
+    fleet = generate_sample_trace(8)
     outcomes = [
-        Outcome("vpa", "", backtest(fleet, strategy("vpa", 8), Schedule())),
-        Outcome("vpa", "margin=<0>", backtest(fleet, strategy("vpa", 8, margin=0), Schedule())),
+        BacktestOutcome("vpa", "", backtest(fleet, strategy("vpa", 8), BacktestSchedule())),
+        BacktestOutcome(
+            "vpa", "margin=<0>", backtest(fleet, strategy("vpa", 8, margin=0), BacktestSchedule())
+        ),
     ]
     rows = [("STRATEGY", "SLACK"), ("vpa", "1")]
-    text = page("A & B", [section("A & B", outcomes, rows)])
+    text = render_page("A & B", [render_section("A & B", outcomes, rows)])
     assert "A &amp; B" in text
     assert "vpa margin=&lt;0&gt;: slack" in text
     assert text.count("<svg") == 2
@@ -28,22 +30,22 @@ def test_the_page_shows_each_strategy_and_the_worst_containers_and_fetches_nothi
 
 
 def test_who_sized_fewer_containers_than_others_is_told_of() -> None:
-    fleet = sample(4)
-    all_of_them = backtest(fleet, strategy("vpa", 4), Schedule())
+    fleet = generate_sample_trace(4)
+    all_of_them = backtest(fleet, strategy("vpa", 4), BacktestSchedule())
     young = replace(fleet, cpu=fleet.cpu[:100], memory=fleet.memory[:100])
     young.cpu[:, 1:] = np.nan
     young.memory[:, 1:] = np.nan
-    few = backtest(young, strategy("vpa", 4), Schedule())
-    outcomes = [Outcome("vpa", "", all_of_them), Outcome("<krr>", "", few)]
-    assert partial(outcomes) == ["<krr> sized 1 of 4 containers: its scores are of these"]
-    assert "<p>&lt;krr&gt; sized 1 of 4 containers" in section("Few", outcomes, [("STRATEGY",)])
-    assert partial(outcomes[:1]) == []
+    few = backtest(young, strategy("vpa", 4), BacktestSchedule())
+    outcomes = [BacktestOutcome("vpa", "", all_of_them), BacktestOutcome("<krr>", "", few)]
+    assert describe_partial_coverage(outcomes) == ["<krr> sized 1 of 4 containers: its scores are of these"]
+    assert "<p>&lt;krr&gt; sized 1 of 4 containers" in render_section("Few", outcomes, [("STRATEGY",)])
+    assert describe_partial_coverage(outcomes[:1]) == []
 
 
 def test_what_was_not_recorded_has_no_score_on_the_page() -> None:
-    fleet = sample(4)
+    fleet = generate_sample_trace(4)
     bare = replace(fleet, memory=np.full_like(fleet.memory, np.nan))
-    outcomes = [Outcome("vpa", "", backtest(bare, strategy("vpa", 4), Schedule()))]
-    text = section("CPU", outcomes, [("STRATEGY",)])
+    outcomes = [BacktestOutcome("vpa", "", backtest(bare, strategy("vpa", 4), BacktestSchedule()))]
+    text = render_section("CPU", outcomes, [("STRATEGY",)])
     assert "nan" not in text
     assert "<td>-</td>" in text

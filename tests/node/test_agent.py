@@ -19,12 +19,12 @@ from harness.agent import AgentProcess, pod_on
 from harness.busybox_workloads import grows, plods
 from harness.cluster import Cluster
 from harness.kubepods import Kubepods
-from trimtab.kube.rest.rbac import RIGHTS
-from trimtab.node.arbiter import Spot
+from trimtab.kube.rest.rbac import RBAC_RULES
+from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 from trimtab.node.config import AgentSettings
-from trimtab.node.restore_journal import Journal, this_boot
+from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METRICS = "/apis/trimtab.io/v1alpha1/nodemetrics"
@@ -96,7 +96,7 @@ def test_the_manifest_grants_exactly_the_rights_that_the_code_asks_for() -> None
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
-    asked = {(right.group, right.resource, verb) for right in RIGHTS["agent"] for verb in right.verbs}
+    asked = {(right.group, right.resource, verb) for right in RBAC_RULES["agent"] for verb in right.verbs}
     assert granted == asked
 
 
@@ -142,7 +142,7 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     assert status(cluster)["nodeMetric"]["bestEffortUsage"]["cpu"] != "0"
     assert (agent.counted('trimtab_agent_collector_up{collector="cpu"}')) == 1
 
-    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     before = tier.read(CPU_QUOTA)
     suppress = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
@@ -218,12 +218,12 @@ def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
 def test_an_agent_that_may_only_read_writes_nothing_and_tells_what_the_last_one_left(
     cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
-    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     suppress = {"enable": True, "minPercent": 10, "thresholdPercent": 10, "policy": "cfsQuota"}
     cluster.call("POST", POLICY, _ours("NodeQoSPolicy", "squeeze", {"cpuSuppress": suppress}))
     try:
         parent, journal = kubepods.layout.parent, tmp_path / "state" / "journal"
-        Journal(journal, boot=this_boot()).keep({Spot(tier.path, CPU_QUOTA): 50_000})
+        RestoreJournal(journal, boot=read_boot_id()).record_originals({KnobRef(tier.path, CPU_QUOTA): 50_000})
         before = journal.read_text()
         agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node=node)
         agent.wait_until(lambda: (agent.counted("trimtab_agent_rounds_total") or 0) >= 4)

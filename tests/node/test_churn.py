@@ -7,20 +7,20 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from trimtab.api.nodeqospolicy import (
-    CPUBurst,
     CPUBurstPolicy,
-    CPUSuppress,
+    CPUBurstSpec,
     CPUSuppressPolicy,
-    MemoryEvict,
+    CPUSuppressSpec,
+    MemoryEvictSpec,
     NodeQoSPolicySpec,
 )
 from trimtab.kube.kinds.pods import Resources
-from trimtab.node.cgroups import Hierarchy, QosClass, Version
-from trimtab.node.executor import Executor, Surface
-from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Spread, Tier
-from trimtab.node.qos.controller import Enforcer, installed
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.restore_journal import Journal
+from trimtab.node.cgroups import CgroupVersion, Hierarchy, QosClass
+from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Tier, WindowStats
+from trimtab.node.qos.controller import QosController, load_strategies
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.strategies import Eviction
 
 FILES = {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n", "cpu.cfs_burst_us": "0\n"}
@@ -28,11 +28,11 @@ SIZE = Resources(cpu_request=100, cpu_limit=200, memory_request=1 << 24, memory_
 POLICIES: tuple[NodeQoSPolicySpec | None, ...] = (
     None,
     NodeQoSPolicySpec(
-        cpu_suppress=CPUSuppress(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA),
-        cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO, cfs_quota_burst_period_seconds=60),
-        memory_evict=MemoryEvict(enable=True),
+        cpu_suppress=CPUSuppressSpec(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA),
+        cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO, cfs_quota_burst_period_seconds=60),
+        memory_evict=MemoryEvictSpec(enable=True),
     ),
-    NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CPU_BURST_ONLY)),
+    NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CPU_BURST_ONLY)),
 )
 
 
@@ -49,7 +49,7 @@ class Guesses:
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
         return self.latest(subject, metric)
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         return None
 
 
@@ -83,15 +83,15 @@ async def test_a_day_of_churn_leaves_nothing(tmp_path: Path) -> None:
     (root / "cpu").mkdir(parents=True)
     for path in ("kubepods", "kubepods/besteffort", "kubepods/burstable"):
         _cgroup(root, path)
-    journal = Journal(tmp_path / "journal", boot="b")
-    executor = Executor(Surface(Hierarchy(root, Version.V1), tmp_path, tmp_path), journal)
+    journal = RestoreJournal(tmp_path / "journal", boot="b")
+    executor = Executor(KnobFiles(Hierarchy(root, CgroupVersion.V1), tmp_path, tmp_path), journal)
     leaving: set[str] = set()
 
     async def evict(eviction: Eviction) -> None:
         leaving.add(eviction.pod.uid)
 
     enforcer, windows = (
-        Enforcer(executor, installed(), evict=evict, tally=Tally(CollectorRegistry())),
+        QosController(executor, load_strategies(), evict=evict, metrics=QosMetrics(CollectorRegistry())),
         Guesses(rng),
     )
     pods: list[PodView] = []
@@ -108,17 +108,17 @@ async def test_a_day_of_churn_leaves_nothing(tmp_path: Path) -> None:
         view = NodeView(
             name="n", cpus=tuple(Cpu(n, n, 0, 0) for n in range(4)), memory=1 << 30, pods=tuple(pods)
         )
-        await enforcer.round(view, windows, policy, now=minute * 60.0)
-        await enforcer.settled()
+        await enforcer.run_round(view, windows, policy, now=minute * 60.0)
+        await enforcer.wait_evictions()
         alive = {"kubepods", "kubepods/besteffort", "kubepods/burstable"}
         alive |= {path for pod in pods for path in (pod.cgroup, f"{pod.cgroup}/c")}
         assert {spot.path for spot in journal.originals} <= alive
-        assert len(executor._seen) <= len(FILES) * len(alive)
+        assert len(executor._last_seen) <= len(FILES) * len(alive)
     assert leaving
     assert (tmp_path / "journal").stat().st_size < 100_000
-    await enforcer.round(NodeView(name="n", cpus=(), memory=1), windows, None, now=1e6)
+    await enforcer.run_round(NodeView(name="n", cpus=(), memory=1), windows, None, now=1e6)
     assert not journal.originals
-    assert not executor._seen
+    assert not executor._last_seen
     for pod in pods:
         folder = root / "cpu" / pod.cgroup / "c"
         assert {name: (folder / name).read_text() for name in FILES} == FILES

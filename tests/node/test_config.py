@@ -6,8 +6,8 @@ import pytest
 
 from harness.kubepods import Kubepods
 from trimtab.errors import TrimtabError
-from trimtab.node.agent import Agent
-from trimtab.node.config import AgentSettings, kubelet_url
+from trimtab.node.agent import NodeAgent
+from trimtab.node.config import AgentSettings, parse_kubelet_url
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from trimtab.node.config import AgentSettings, kubelet_url
     ],
 )
 def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> None:
-    assert kubelet_url(given) == url
+    assert parse_kubelet_url(given) == url
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> N
 )
 def test_what_is_no_url_of_a_kubelet_is_refused_in_a_line(given: str) -> None:
     with pytest.raises(TrimtabError, match="is no URL of a kubelet; write it like"):
-        kubelet_url(given)
+        parse_kubelet_url(given)
 
 
 def test_two_agents_do_not_share_what_is_to_be_restored(kubepods: Kubepods, tmp_path: Path) -> None:
     settings = AgentSettings(node="n", cgroup_parent=kubepods.layout.parent, state=tmp_path)
-    Agent(settings, None)
+    NodeAgent(settings, None)
     with pytest.raises(TrimtabError, match="another agent works with it"):
-        Agent(settings, None)
+        NodeAgent(settings, None)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
-from trimtab.node.collectors import Advisor, standard
-from trimtab.node.informer import States
+from trimtab.node.cgroups import CgroupDriver, CgroupLayout, Hierarchy, QosClass
+from trimtab.node.collectors import CollectorManager, build_collectors
+from trimtab.node.informer import NodeInformer
 from trimtab.node.prediction import Predictor
-from trimtab.node.series import Series, Snapshot
+from trimtab.node.series import SeriesSnapshot, SeriesStore
 
-LAYOUT = Layout(Driver.CGROUPFS)
+LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 STEP = 30
 HOUR = 3600 // STEP
 CPU_STAT = "usage_usec {usec}\nuser_usec 0\nsystem_usec 0\nnr_periods 10\nnr_throttled 1\nthrottled_usec 5\n"
@@ -33,11 +33,11 @@ class Town:
         self.pods: list[Path] = []
         (root / "cgroup.controllers").touch()
         for qos in QosClass:
-            self._fill(root / LAYOUT.tier(qos), 0)
+            self._fill(root / LAYOUT.qos_path(qos), 0)
 
     def come(self) -> None:
         uid = f"{self._rng.getrandbits(32):08x}-0000-1111-2222-333344445555"
-        pod = self.root / LAYOUT.pod(uid, self._rng.choice(list(QosClass)))
+        pod = self.root / LAYOUT.pod_path(uid, self._rng.choice(list(QosClass)))
         self._fill(pod, 1)
         for _ in range(self._rng.randint(1, 3)):
             self._fill(pod / f"{self._rng.getrandbits(256):064x}", 1)
@@ -63,10 +63,12 @@ def test_after_a_day_of_churn_no_descriptor_series_or_memory_is_left_of_it(tmp_p
     rng = random.Random(9)
     town = Town(tmp_path, rng)
     hierarchy = Hierarchy.detect(tmp_path)
-    states = States("node", hierarchy=hierarchy)
-    series, predictor = Series(now=1e6), Predictor()
-    advisor = Advisor(standard(hierarchy, Path("/proc")), series, registry=CollectorRegistry())
-    snapshot = Snapshot(tmp_path / "series")
+    states = NodeInformer("node", hierarchy=hierarchy)
+    series, predictor = SeriesStore(now=1e6), Predictor()
+    advisor = CollectorManager(
+        build_collectors(hierarchy, Path("/proc")), series, registry=CollectorRegistry()
+    )
+    snapshot = SeriesSnapshot(tmp_path / "series")
     now, sizes, held, most = 1e6, [], [], 0
 
     def rounds(count: int, churn: float) -> None:

@@ -8,12 +8,12 @@ import pytest
 from harness.ip_families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
-from trimtab.node.http import checked, serving
+from trimtab.node.http import build_health_page, serve_http
 
 PAGES = {
     "/metrics": lambda: (200, b"up 1\n"),
-    "/readyz": checked({"rounds": lambda: "", "states": lambda: "the kubelet is away"}),
-    "/healthz": checked({"rounds": lambda: ""}),
+    "/readyz": build_health_page({"rounds": lambda: "", "states": lambda: "the kubelet is away"}),
+    "/healthz": build_health_page({"rounds": lambda: ""}),
 }
 
 
@@ -43,7 +43,7 @@ async def ask(port: int, request: bytes, *, host: str = "127.0.0.1") -> bytes:
     ids=["metrics", "query", "alive", "not-ready", "unknown", "method"],
 )
 async def test_a_page_is_answered_with_its_status(request_line: bytes, status: bytes, body: bytes) -> None:
-    async with serving("127.0.0.1:0", PAGES) as port:
+    async with serve_http("127.0.0.1:0", PAGES) as port:
         answer = await ask(port, request_line + b"\r\nHost: a\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
     assert answer.endswith(b"\r\n\r\n" + body)
@@ -51,22 +51,22 @@ async def test_a_page_is_answered_with_its_status(request_line: bytes, status: b
 
 @pytest.mark.parametrize("request_line", [b"nonsense\r\n\r\n", b"GET / x HTTP/1.1\r\n\r\n", b"x" * 20_000])
 async def test_whoever_talks_nonsense_is_hung_up_on_and_the_next_is_served(request_line: bytes) -> None:
-    async with serving("127.0.0.1:0", PAGES) as port:
+    async with serve_http("127.0.0.1:0", PAGES) as port:
         with suppress(ConnectionResetError):  # hung up on before all was said
             assert await ask(port, request_line) == b""
         assert b"up 1" in await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
 
 
 async def test_an_address_that_is_taken_is_refused_in_one_line() -> None:
-    async with serving("127.0.0.1:0", PAGES) as port:
+    async with serve_http("127.0.0.1:0", PAGES) as port:
         with pytest.raises(TrimtabError, match="name another"):
-            async with serving(f"127.0.0.1:{port}", PAGES):
+            async with serve_http(f"127.0.0.1:{port}", PAGES):
                 raise AssertionError("unreachable")
 
 
 @AT_EITHER_HOST
 async def test_an_address_without_a_host_is_every_address_of_either_kind(host: str) -> None:
     """A cluster of IPv6 alone probes its pods by that."""
-    async with serving(f":{free_port()}", PAGES) as port:
+    async with serve_http(f":{free_port()}", PAGES) as port:
         answer = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n", host=host)
     assert answer.endswith(b"up 1\n")

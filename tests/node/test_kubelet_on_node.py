@@ -14,18 +14,18 @@ from harness.node import NAME
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Forbidden
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.rbac import HOME
-from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
+from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.collectors import Advisor, standard
-from trimtab.node.informer import States
+from trimtab.node.collectors import CollectorManager, build_collectors
+from trimtab.node.informer import NodeInformer
 from trimtab.node.model import Metric, Tier, container_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 
 def as_agent(cluster: Cluster, folder: Path) -> Path:
     """A kubeconfig of the kubelet, with a token of the agent's account."""
-    tokens = f"/api/v1/namespaces/{HOME}/serviceaccounts/trimtab-agent/token"
+    tokens = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/serviceaccounts/trimtab-agent/token"
     token = cluster.call("POST", tokens, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
     assert cluster.node is not None
     kubelet = {
@@ -53,13 +53,15 @@ async def test_the_kubelet_tells_the_agent_its_pods_and_lets_it_do_nothing_else(
     pod["metadata"] |= {"name": "seen", "labels": {"trimtab.io/qos": "BE"}}
     node_cluster.call("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
     node_cluster.kubectl("wait", "--for=condition=Ready", "pod/seen", "-n", namespace, "--timeout=120s")
-    states = States(NAME, hierarchy=Hierarchy.detect(Path("/sys/fs/cgroup")))
-    series = Series(now=time.time())
-    advisor = Advisor(standard(states.hierarchy, Path("/proc")), series, registry=CollectorRegistry())
+    states = NodeInformer(NAME, hierarchy=Hierarchy.detect(Path("/sys/fs/cgroup")))
+    series = SeriesStore(now=time.time())
+    advisor = CollectorManager(
+        build_collectors(states.hierarchy, Path("/proc")), series, registry=CollectorRegistry()
+    )
     with account(node_cluster, "agent"):
         connection = load_connection(kubeconfig=str(as_agent(node_cluster, tmp_path)))
-        async with Client(connection, retry=RetryRule(attempts=1)) as kubelet:
-            states.told_by_kubelet(await kubelet.request("GET", "/pods", read=bytes), time.time())
+        async with Client(connection, retry=RetryPolicy(attempts=1)) as kubelet:
+            states.update_from_kubelet(await kubelet.request("GET", "/pods", read=bytes), time.time())
             for path in ("/stats/summary", "/configz", "/logs/"):
                 with pytest.raises(Forbidden):
                     await kubelet.request("GET", path, read=bytes)

@@ -89,7 +89,7 @@ def test_with_its_mounts_and_no_more_it_measures_squeezes_and_lets_go(
         f'trimtab_agent_collector_up{{collector="{name}"}}' for name in ("node", "cpu", "memory", "run_delay")
     ]
     agent.wait_until(lambda: all(agent.counted(name) == 1 for name in measured), timeout=120)
-    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     policy(cpuSuppress=SQUEEZE)
     agent.wait_until(lambda: tier.read(CPU_QUOTA) != UNLIMITED, timeout=120)
     assert (agent.state / "journal").exists()
@@ -107,7 +107,7 @@ def test_where_cgroups_and_proc_are_read_only_what_is_not_written_is_counted(
     ]
     agent.wait_until(lambda: all(agent.counted(name) for name in refused), timeout=120)
     assert "Read-only file system" in agent.log.read_text()
-    tier = kubepods.hierarchy.cgroup(kubepods.layout.tier(QosClass.BEST_EFFORT))
+    tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     assert tier.read(CPU_QUOTA) == UNLIMITED
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, IO_READ_BPS
-from trimtab.node.restore_journal import Journal
+from trimtab.node.restore_journal import RestoreJournal
 
-ORIGINALS: dict[Spot, Value | None] = {
-    Spot("kubepods/besteffort", CPU_QUOTA): -1,
-    Spot("kubepods/besteffort", CPUSET_CPUS): frozenset({0, 1, 5}),
-    Spot("kubepods/besteffort", IO_READ_BPS): {"8:0": 100},
-    Spot("BE", CACHE_SHARES): None,
+ORIGINALS: dict[KnobRef, Value | None] = {
+    KnobRef("kubepods/besteffort", CPU_QUOTA): -1,
+    KnobRef("kubepods/besteffort", CPUSET_CPUS): frozenset({0, 1, 5}),
+    KnobRef("kubepods/besteffort", IO_READ_BPS): {"8:0": 100},
+    KnobRef("BE", CACHE_SHARES): None,
 }
 
 
@@ -24,68 +24,68 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_kept_is_there_after_a_restart(path: Path) -> None:
-    Journal(path, boot="b").keep(ORIGINALS)
-    assert Journal(path, boot="b").originals == ORIGINALS
+    RestoreJournal(path, boot="b").record_originals(ORIGINALS)
+    assert RestoreJournal(path, boot="b").originals == ORIGINALS
 
 
 def test_only_the_first_value_is_the_original(path: Path) -> None:
-    journal, spot = Journal(path, boot="b"), Spot("pod", CPU_QUOTA)
-    journal.keep({spot: 1000})
-    journal.keep({spot: 2000})
-    assert Journal(path, boot="b").originals == {spot: 1000}
+    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
+    journal.record_originals({spot: 1000})
+    journal.record_originals({spot: 2000})
+    assert RestoreJournal(path, boot="b").originals == {spot: 1000}
 
 
 def test_what_somebody_else_has_set_since_is_the_original_then(path: Path) -> None:
-    journal, spot = Journal(path, boot="b"), Spot("pod", CPU_QUOTA)
-    journal.keep({spot: 1000})
-    journal.revise(spot, 3000)
-    assert Journal(path, boot="b").originals == {spot: 3000}
+    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
+    journal.record_originals({spot: 1000})
+    journal.update_original(spot, 3000)
+    assert RestoreJournal(path, boot="b").originals == {spot: 3000}
 
 
 def test_what_was_dropped_is_gone(path: Path) -> None:
-    journal = Journal(path, boot="b")
-    journal.keep(ORIGINALS)
+    journal = RestoreJournal(path, boot="b")
+    journal.record_originals(ORIGINALS)
     journal.drop(ORIGINALS)
-    assert not Journal(path, boot="b").originals
+    assert not RestoreJournal(path, boot="b").originals
 
 
 def test_another_boot_has_nothing_to_restore(path: Path) -> None:
-    Journal(path, boot="b").keep(ORIGINALS)
-    assert not Journal(path, boot="c").originals
+    RestoreJournal(path, boot="b").record_originals(ORIGINALS)
+    assert not RestoreJournal(path, boot="c").originals
 
 
 def test_the_last_two_values_that_were_written_are_known_in_the_next_life(path: Path) -> None:
-    journal, spot = Journal(path, boot="b"), Spot("pod", CPUSET_CPUS)
-    journal.wrote(spot, frozenset({9}))  # of which no original is kept
-    journal.keep({spot: frozenset({0, 1})})
+    journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPUSET_CPUS)
+    journal.record_write(spot, frozenset({9}))  # of which no original is kept
+    journal.record_originals({spot: frozenset({0, 1})})
     for number in range(1000):
-        journal.wrote(spot, frozenset({number}))
-    journal.wrote(spot, frozenset({0, 1}))  # which is known
+        journal.record_write(spot, frozenset({number}))
+    journal.record_write(spot, frozenset({0, 1}))  # which is known
     assert path.stat().st_size < 50_000
-    assert Journal(path, boot="b").written == {spot: (frozenset({998}), frozenset({999}))}
+    assert RestoreJournal(path, boot="b").written == {spot: (frozenset({998}), frozenset({999}))}
     journal.drop([spot])
-    assert not Journal(path, boot="b").written
+    assert not RestoreJournal(path, boot="b").written
 
 
 def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
-    journal = Journal(path, boot="b")
-    journal.keep(ORIGINALS)
+    journal = RestoreJournal(path, boot="b")
+    journal.record_originals(ORIGINALS)
     for number in range(1000):
-        journal.keep({Spot(f"pod{number}", CPU_QUOTA): 1000})
-        journal.drop([Spot(f"pod{number}", CPU_QUOTA)])
+        journal.record_originals({KnobRef(f"pod{number}", CPU_QUOTA): 1000})
+        journal.drop([KnobRef(f"pod{number}", CPU_QUOTA)])
     assert path.stat().st_size < 50_000
-    assert Journal(path, boot="b").originals == ORIGINALS
+    assert RestoreJournal(path, boot="b").originals == ORIGINALS
 
 
 def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Path) -> None:
-    journal = Journal(path, boot="b")
-    journal.keep({Spot("pod1", CPU_QUOTA): 1000})
+    journal = RestoreJournal(path, boot="b")
+    journal.record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     with path.open("a") as file:
         file.write('\n["pod2", "cpu.qu')
-    journal.keep({Spot("pod3", CPU_QUOTA): 3000})
-    assert Journal(path, boot="b").originals == {
-        Spot("pod1", CPU_QUOTA): 1000,
-        Spot("pod3", CPU_QUOTA): 3000,
+    journal.record_originals({KnobRef("pod3", CPU_QUOTA): 3000})
+    assert RestoreJournal(path, boot="b").originals == {
+        KnobRef("pod1", CPU_QUOTA): 1000,
+        KnobRef("pod3", CPU_QUOTA): 3000,
     }
 
 
@@ -93,56 +93,59 @@ def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Pa
 def test_an_agent_begins_though_the_disk_is_full_and_notes_what_it_does_once_it_is_not(
     path: Path, boot: str
 ) -> None:
-    Journal(path, boot="b").keep({Spot("pod1", CPU_QUOTA): 1000})
+    RestoreJournal(path, boot="b").record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     full = path.with_suffix(".part")
     full.mkdir()
-    journal, spot = Journal(path, boot=boot), Spot("pod2", CPU_QUOTA)
+    journal, spot = RestoreJournal(path, boot=boot), KnobRef("pod2", CPU_QUOTA)
     before = dict(journal.originals)
     with pytest.raises(OSError):
-        journal.keep({spot: 2000})
+        journal.record_originals({spot: 2000})
     full.rmdir()
-    journal.keep({spot: 2000})
-    assert Journal(path, boot=boot).originals == {**before, spot: 2000}
+    journal.record_originals({spot: 2000})
+    assert RestoreJournal(path, boot=boot).originals == {**before, spot: 2000}
 
 
 def test_what_there_was_no_room_for_is_noted_with_what_comes_next(path: Path) -> None:
-    journal, pods = Journal(path, boot="b"), [Spot(f"pod{number}", CPU_QUOTA) for number in range(4)]
-    journal.keep(dict.fromkeys(pods[:3], 1000))
-    journal.wrote(pods[0], 500)
+    journal, pods = (
+        RestoreJournal(path, boot="b"),
+        [KnobRef(f"pod{number}", CPU_QUOTA) for number in range(4)],
+    )
+    journal.record_originals(dict.fromkeys(pods[:3], 1000))
+    journal.record_write(pods[0], 500)
     path.unlink()
     path.mkdir()  # as little to be written to as a file on a full disk
-    journal.wrote(pods[0], 400)
-    journal.revise(pods[1], 3000)
+    journal.record_write(pods[0], 400)
+    journal.update_original(pods[1], 3000)
     journal.drop([pods[2]])
     with pytest.raises(OSError):
-        journal.keep({pods[3]: 1000})
+        journal.record_originals({pods[3]: 1000})
     path.rmdir()
-    journal.wrote(pods[1], 600)
-    again = Journal(path, boot="b")
+    journal.record_write(pods[1], 600)
+    again = RestoreJournal(path, boot="b")
     assert again.originals == {pods[0]: 1000, pods[1]: 3000}
     assert again.written == {pods[0]: (500, 400), pods[1]: (600,)}
 
 
 def test_that_there_is_no_room_is_told_once_also_where_there_was_none_at_the_start(path: Path) -> None:
-    first, second = pods = Spot("pod1", CPU_QUOTA), Spot("pod2", CPU_QUOTA)
-    Journal(path, boot="b").keep(dict.fromkeys(pods, 1000))
+    first, second = pods = KnobRef("pod1", CPU_QUOTA), KnobRef("pod2", CPU_QUOTA)
+    RestoreJournal(path, boot="b").record_originals(dict.fromkeys(pods, 1000))
     full = path.with_suffix(".part")
     full.mkdir()
-    journal = Journal(path, boot="b")
+    journal = RestoreJournal(path, boot="b")
     with capture_logs() as logs:
-        journal.wrote(first, 500)
+        journal.record_write(first, 500)
         journal.drop([second])
     assert [line["event"] for line in logs] == ["journal.not_written"]
 
 
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:
-    journal = Journal(path, boot="b")
-    journal.keep({Spot("pod1", CPU_QUOTA): 1000})
+    journal = RestoreJournal(path, boot="b")
+    journal.record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     whole = path.stat().st_size
-    journal.keep({Spot("pod2", CPU_QUOTA): 2000})
+    journal.record_originals({KnobRef("pod2", CPU_QUOTA): 2000})
     text = path.read_bytes()
     for end in range(whole, len(text)):
         path.write_bytes(text[:end])
-        left = Journal(path, boot="b").originals
-        assert left[Spot("pod1", CPU_QUOTA)] == 1000
-        assert left.get(Spot("pod2", CPU_QUOTA)) in (None, 2000)
+        left = RestoreJournal(path, boot="b").originals
+        assert left[KnobRef("pod1", CPU_QUOTA)] == 1000
+        assert left.get(KnobRef("pod2", CPU_QUOTA)) in (None, 2000)

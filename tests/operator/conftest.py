@@ -8,7 +8,7 @@ import pytest
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +22,6 @@ def kinds(cluster: Cluster) -> None:
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[Client]:
     async with Client(
-        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimit(per_second=1000, burst=1000)
+        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimiter(per_second=1000, burst=1000)
     ) as client:
         yield client

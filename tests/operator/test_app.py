@@ -14,42 +14,47 @@ from structlog.testing import capture_logs
 from harness.cluster import Cluster
 from harness.informer_probe import eventually
 from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.informer_set import ABSENT
+from trimtab.kube.cache.informer_set import NOT_SERVED
 from trimtab.operator import app
-from trimtab.operator.app import Operator, lacking, tell_of_lacks, unlisted
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.app import (
+    OperatorApp,
+    find_missing_prerequisites,
+    report_missing_prerequisites,
+    sync_problem,
+)
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.config.reloader import ConfigReloader
 
-GONE = {"optimizationpolicies.trimtab.io": ABSENT}
+GONE = {"optimizationpolicies.trimtab.io": NOT_SERVED}
 
 
 def test_a_cluster_that_was_not_made_ready_is_told_of_with_the_fix() -> None:
-    found = dict(lacking(GONE, {"default"}, OperatorConfig()))
+    found = dict(find_missing_prerequisites(GONE, {"default"}, OperatorConfig()))
     assert found["optimizationpolicies.trimtab.io"].startswith("trimtab crds | kubectl apply")
     assert found["namespace trimtab-system"].startswith("kubectl create namespace trimtab-system")
 
 
 @pytest.mark.parametrize("troubles", [{}, dict.fromkeys(GONE, "503: storage is (re)initializing")])
 def test_one_that_was_is_not(troubles: dict[str, str]) -> None:
-    assert not list(lacking(troubles, {"default", "trimtab-system"}, OperatorConfig()))
+    assert not list(find_missing_prerequisites(troubles, {"default", "trimtab-system"}, OperatorConfig()))
 
 
 def test_without_an_election_no_namespace_is_needed() -> None:
     alone = OperatorConfig.model_validate({"leaderElection": {"enabled": False}})
-    assert not list(lacking({}, {"default"}, alone))
+    assert not list(find_missing_prerequisites({}, {"default"}, alone))
 
 
 def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
     troubles = {"limitranges": "limitranges is forbidden; grant list and watch of it"}
     waiting = SimpleNamespace(is_ready=False, troubles=lambda: GONE | troubles)
     told = "its objects are being listed; limitranges: limitranges is forbidden; grant list and watch of it"
-    assert unlisted(cast("Catalog", waiting)) == told
-    assert not unlisted(cast("Catalog", SimpleNamespace(is_ready=True)))
+    assert sync_problem(cast("ClusterState", waiting)) == told
+    assert not sync_problem(cast("ClusterState", SimpleNamespace(is_ready=True)))
 
 
 async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "LOOK_FOR_LACKS", 0.01)
+    monkeypatch.setattr(app, "PREREQUISITE_CHECK_INTERVAL", 0.01)
     looks: list[int] = []
     troubles: dict[str, str] = {}
 
@@ -58,9 +63,9 @@ async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch
         return troubles
 
     namespaces = [SimpleNamespace(name="trimtab-system")]
-    catalog = cast("Catalog", SimpleNamespace(namespaces=namespaces, troubles=looked))
+    catalog = cast("ClusterState", SimpleNamespace(namespaces=namespaces, troubles=looked))
     with capture_logs() as logs:
-        telling = asyncio.create_task(tell_of_lacks(catalog, OperatorConfig))
+        telling = asyncio.create_task(report_missing_prerequisites(catalog, OperatorConfig))
         await eventually(lambda: len(looks) > 1, what="a look while all is there")
         assert logs == []
         troubles.update(GONE)
@@ -81,13 +86,13 @@ async def test_operator_without_an_election_is_reported_as_leading(
         "address=127.0.0.1:0",
         f"store.url={tmp_path / 'trimtab.db'}",
     ]
-    config = LiveConfig(None, environment={}, flags=flags)
+    config = ConfigReloader(None, environment={}, flags=flags)
     lease = {"lease": f"{namespace}/{config.current.leader_election.name}"}
 
     def leading() -> float | None:
         return REGISTRY.get_sample_value("trimtab_lease_leading", lease)
 
-    running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+    running = asyncio.create_task(OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config).run())
     await eventually(lambda: leading() == 1, what="it leads")
     running.cancel()
     await asyncio.wait([running])
@@ -107,13 +112,15 @@ async def test_operator_counts_a_refused_configuration_where_it_serves_its_metri
         "store": {"url": str(tmp_path / "trimtab.db")},
     }
     file.write_text(yaml.safe_dump(settings))
-    config = LiveConfig(file, environment={})
+    config = ConfigReloader(file, environment={})
     with capture_logs() as logs:
-        running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+        running = asyncio.create_task(
+            OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config).run()
+        )
         await eventually(lambda: any("port" in line for line in logs), what="it serves its metrics")
     port = next(line["port"] for line in logs if "port" in line)
     file.write_text("")
-    config.look()
+    config.reload()
     with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
         assert b'trimtab_config_reloads_total{result="refused"} 1.0' in answer.read()
     running.cancel()

@@ -12,20 +12,20 @@ import pytest
 from actuation.builders import MIB, wish
 from actuation.world import KEY, World, lost, resources
 from harness.records import policy
-from trimtab.actuation.decide.context import Wish
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
 from trimtab.kube.rest.client import Client
-from trimtab.operator.audit import LiveJournal
+from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import Mandates
-from trimtab.recommender.workload import Assessment
+from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.recommender.workload import WorkloadRecommendation
 from trimtab.sizing.recommendation import Factor, Recommendation
-from trimtab.store import HistoryEntry, Store, UnavailableError
+from trimtab.store import HistoryRecord, Store, UnavailableError
 
-QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
 NOBODY = cast("Client", None)
 """Who is asked for nothing, as nothing is annotated."""
 
@@ -43,26 +43,26 @@ class Told:
         self.world = world
         self.store = store
         self.metrics = Metrics()
-        self.mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Auto"))
-        self.journal = LiveJournal(
-            NOBODY, world, store, name="c", metrics=self.metrics, may_annotate=lambda: False
+        self.mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Auto"))
+        self.journal = AuditRecorder(
+            NOBODY, world, store, cluster_name="c", metrics=self.metrics, may_annotate=lambda: False
         )
 
-    async def drive(self, wanted: Wish) -> None:
+    async def drive(self, wanted: DesiredChange) -> None:
         """As a loop would whose cache is behind from the beginning."""
-        actuator = Actuator(self.world, may_write=lambda: True)
-        cached = await self.world.workload(KEY)
+        actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        cached = await self.world.get_workload(KEY)
         for _ in range(40):
             report = await actuator.reconcile(KEY, wanted, now=self.world.now)
             assert report
-            await self.journal.reported(cached, report, mandate=self.mandate, now=self.world.now)
-            await self.journal.catch_up()  # as the task beside the loop does
+            await self.journal.record_result(cached, report, policy=self.mandate, now=self.world.now)
+            await self.journal.flush()  # as the task beside the loop does
             if report.state in {WorkloadState.APPLIED, WorkloadState.REVERTED}:
                 return
             self.world.pass_time(30)
 
-    async def history(self) -> list[HistoryEntry]:
-        await self.journal.catch_up()
+    async def history(self) -> list[HistoryRecord]:
+        await self.journal.flush()
         return sorted(await self.store.history.find(), key=lambda entry: (entry.timestamp, entry.what))
 
 
@@ -85,7 +85,7 @@ async def test_a_change_that_is_taken_back_is_told_with_the_reason_and_counted(s
     world = World(template={"web": resources(100, 64)}, replicas=2)
     world.needed_memory = 100 * MIB
     told = Told(world, store)
-    await told.drive(wish({"web": resources(100, 40)}, canary=QUICK, need={"web": 0}))
+    await told.drive(wish({"web": resources(100, 40)}, canary=QUICK, needed_memory={"web": 0}))
     begun, back = await told.history()
     assert (begun.what, back.what) == ("applying", "reverted")
     assert (back.before, back.after) == (begun.after, begun.before)
@@ -112,12 +112,12 @@ async def test_a_change_is_told_though_an_answer_is_lost(store: Store, loses: in
 async def test_of_a_change_whose_marks_somebody_took_away_no_end_is_told(store: Store) -> None:
     world = World(template={"web": resources(100, 64)}, replicas=2)
     told = Told(world, store)
-    actuator = Actuator(world, may_write=lambda: True)
+    actuator = ChangeExecutor(world, may_write=lambda: True)
     for sizes in (resources(200, 96), resources(100, 64)):
         report = await actuator.reconcile(KEY, wish({"web": sizes}, canary=QUICK), now=world.now)
         assert report
-        await told.journal.reported(
-            await world.workload(KEY), report, mandate=told.mandate, now=float(world.now)
+        await told.journal.record_result(
+            await world.get_workload(KEY), report, policy=told.mandate, now=float(world.now)
         )
         world.annotations.clear()
     assert "reverted" not in [entry.what for entry in await told.history()]
@@ -128,7 +128,7 @@ async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_
 ) -> None:
     append = store.history.append
 
-    async def away_for_the_first(entries: Sequence[HistoryEntry]) -> None:
+    async def away_for_the_first(entries: Sequence[HistoryRecord]) -> None:
         if entries[-1].what == "applying":
             raise UnavailableError("store.url: it is away; see the server")
         await append(entries)
@@ -142,16 +142,16 @@ async def test_what_was_done_while_the_store_was_away_is_in_its_history_when_it_
 async def test_what_was_done_last_before_a_store_went_away_does_not_wait_for_more_to_be_done(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(_: Sequence[HistoryEntry]) -> None:
+    async def away(_: Sequence[HistoryRecord]) -> None:
         raise UnavailableError("store.url: it is away; see the server")
 
     told = Told(World(template={"web": resources(100, 64)}, replicas=2), store)
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(store.history, "append", away)
         await told.drive(wish({"web": resources(200, 96)}, canary=QUICK))
-        await told.journal.catch_up()
+        await told.journal.flush()
     assert await store.history.find() == []
-    await told.journal.catch_up()
+    await told.journal.flush()
     assert [entry.what for entry in await told.history()] == ["applying", "applied"]
 
 
@@ -162,19 +162,21 @@ async def test_journal_never_waits_for_a_store_that_is_frozen(
     thawed = asyncio.Event()
     append = store.history.append
 
-    async def frozen(entries: Sequence[HistoryEntry]) -> None:
+    async def frozen(entries: Sequence[HistoryRecord]) -> None:
         await thawed.wait()
         await append(entries)
 
     monkeypatch.setattr(store.history, "append", frozen)
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     writing = asyncio.create_task(told.journal.run())
-    found = await told.world.workload(KEY)
+    found = await told.world.get_workload(KEY)
     async with asyncio.timeout(60):
         for number in range(1, 41):
             recommended = (Recommendation("web", resources(number, 40), ()),)
-            assessment = Assessment(recommended, {}, urgent=False)
-            await told.journal.recommended(found, assessment, changed=True, mandate=told.mandate, now=1.0)
+            assessment = WorkloadRecommendation(recommended, {}, is_urgent=False)
+            await told.journal.record_recommendation(
+                found, assessment, changed=True, policy=told.mandate, now=1.0
+            )
             await asyncio.sleep(0)
         assert await store.history.find() == []
         thawed.set()
@@ -185,13 +187,15 @@ async def test_journal_never_waits_for_a_store_that_is_frozen(
 async def test_journal_keeps_the_newest_entries_while_a_store_is_away(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimtab.operator.audit.MOST_WAITING", 3)
+    monkeypatch.setattr("trimtab.operator.audit.MAX_PENDING", 3)
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
-    found = await told.world.workload(KEY)
+    found = await told.world.get_workload(KEY)
     for number in range(1, 6):
-        assessment = Assessment((Recommendation("web", resources(number, 40), ()),), {}, urgent=False)
-        await told.journal.recommended(
-            found, assessment, changed=True, mandate=told.mandate, now=float(number)
+        assessment = WorkloadRecommendation(
+            (Recommendation("web", resources(number, 40), ()),), {}, is_urgent=False
+        )
+        await told.journal.record_recommendation(
+            found, assessment, changed=True, policy=told.mandate, now=float(number)
         )
     assert [entry.timestamp for entry in await told.history()] == [3.0, 4.0, 5.0]
 
@@ -200,10 +204,14 @@ async def test_a_recommendation_that_did_not_change_is_no_news(store: Store) -> 
     told = Told(World(template={"web": resources(100, 64)}, replicas=1), store)
     why = (Factor("usage", "90 samples", "scripted"),)
     recommended = (Recommendation("web", resources(50, 40), why),)
-    assessment = Assessment(recommended, {}, urgent=False, effective={"web": resources(70, 48)})
-    found = await told.world.workload(KEY)
+    assessment = WorkloadRecommendation(
+        recommended, {}, is_urgent=False, effective={"web": resources(70, 48)}
+    )
+    found = await told.world.get_workload(KEY)
     for changed in (True, False, False):
-        await told.journal.recommended(found, assessment, changed=changed, mandate=told.mandate, now=1.0)
+        await told.journal.record_recommendation(
+            found, assessment, changed=changed, policy=told.mandate, now=1.0
+        )
     (entry,) = await told.history()
     assert (entry.what, entry.container, entry.after) == (
         "recommended",

@@ -13,7 +13,7 @@ from harness.cluster import Cluster
 from harness.informer_probe import HASTY, eventually
 from harness.objects import pod, rollout_kind
 from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.informer_set import Following
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
@@ -30,8 +30,8 @@ from trimtab.kube.rest.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
-from trimtab.kube.rest.retry import RateLimit
-from trimtab.operator.cluster_state import Catalog
+from trimtab.kube.rest.retry import RateLimiter
+from trimtab.operator.cluster_state import ClusterState
 
 HOME = "trimtab-system"
 CRDS = Resource(
@@ -45,7 +45,7 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole
 class Watcher:
     """A catalog that runs, and what it told."""
 
-    catalog: Catalog
+    catalog: ClusterState
     told: set[WorkloadKey] = field(default_factory=set)
 
     async def hears_of(self, *keys: WorkloadKey) -> None:
@@ -56,10 +56,12 @@ class Watcher:
 @asynccontextmanager
 async def watching(client: Client, *, timeout: float = 60.0) -> AsyncIterator[Watcher]:
     told: set[WorkloadKey] = set()
-    catalog = Catalog(Following(client, look_every=0.2, patience=HASTY), home=HOME, look_again=told.add)
+    catalog = ClusterState(
+        InformerSet(client, discovery_interval=0.2, timeouts=HASTY), operator_namespace=HOME, enqueue=told.add
+    )
     running = asyncio.create_task(catalog.run())
     try:
-        await catalog.ready(timeout=timeout)
+        await catalog.wait_synced(timeout=timeout)
         yield Watcher(catalog, told)
     finally:
         running.cancel()
@@ -98,7 +100,7 @@ async def test_pods_are_found_by_the_workload_at_the_top_of_their_owners(
 
     def has_pods() -> bool:
         found = catalog.get(web)
-        return found is not None and len(catalog.pods_of(found)) == 2
+        return found is not None and len(catalog.list_pods(found)) == 2
 
     await eventually(has_pods, what="both pods are the deployment's")
     await watcher.hears_of(web)
@@ -124,18 +126,18 @@ async def test_pods_are_found_by_the_workload_at_the_top_of_their_owners(
 
     def each_has_a_pod() -> bool:
         found = [catalog.get(key) for key in keys]
-        return all(one is not None and len(catalog.pods_of(one)) == 1 for one in found)
+        return all(one is not None and len(catalog.list_pods(one)) == 1 for one in found)
 
     await eventually(each_has_a_pod, what="a pod each")
     await watcher.hears_of(*keys)
-    tops = [found.key for found in catalog.workloads(namespace)]
+    tops = [found.key for found in catalog.list_workloads(namespace)]
     assert names(tops) == {("Deployment", "web"), ("ReplicaSet", "bare"), ("CronJob", "nightly")}
     await eventually(lambda: len(catalog.pods.in_namespace(namespace)) == 5, what="all pods")
-    owners = {one.name: catalog.workload_of(one) for one in catalog.pods.in_namespace(namespace)}
+    owners = {one.name: catalog.find_workload(one) for one in catalog.pods.in_namespace(namespace)}
     assert owners.pop("alone") is None
     assert names([one.key for one in owners.values() if one]) == names(tops)
-    resolved = catalog.owners()
-    assert all(one and resolved.of(namespace, name) == one.key for name, one in owners.items())
+    resolved = catalog.build_owner_index()
+    assert all(one and resolved.find_workload(namespace, name) == one.key for name, one in owners.items())
     every, own = (
         REGISTRY.get_sample_value("trimtab_informer_records", {"resource": name}) or 0
         for name in ("replicasets.apps", "replicasets.apps on their own")
@@ -161,10 +163,10 @@ async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
     await watcher.hears_of(web)  # perhaps of what the controllers wrote
     found = catalog.get(web)
     assert found is not None
-    await eventually(lambda: bool(list(catalog.hpas_of(found))), what="the autoscaler")
-    (scaler,) = catalog.hpas_of(found)
+    await eventually(lambda: bool(list(catalog.list_hpas(found))), what="the autoscaler")
+    (scaler,) = catalog.list_hpas(found)
     assert (scaler.min_replicas, scaler.max_replicas) == (1, 9)
-    assert [(one.resource, one.target) for one in scaler.utilisations] == [("cpu", 70)]
+    assert [(one.resource, one.target) for one in scaler.utilization_targets] == [("cpu", 70)]
 
     limits = [{"type": "Container", "min": {"cpu": "50m"}, "max": {"memory": "1Gi"}}]
     await client.create(
@@ -173,7 +175,7 @@ async def test_what_has_a_say_in_a_workload_makes_it_be_looked_at_again(
     await watcher.hears_of(web, other)
     await eventually(lambda: bool(list(catalog.limit_ranges.in_namespace(namespace))), what="the range")
     (limit_range,) = catalog.limit_ranges.in_namespace(namespace)
-    assert (limit_range.limits[0].least.cpu, limit_range.limits[0].most.memory) == (50, 1 << 30)
+    assert (limit_range.limits[0].min.cpu, limit_range.limits[0].max.memory) == (50, 1 << 30)
 
     hard = {"requests.cpu": "4", "limits.memory": "8Gi"}
     await client.create(
@@ -233,14 +235,16 @@ async def test_a_policy_makes_those_be_looked_at_again_that_it_selects_or_did(
     found, unselected = (watcher.catalog.get(key) for key in (web, other))
     assert found is not None
     assert unselected is not None
-    (winner,) = watcher.catalog.selection.of(found)
+    (winner,) = watcher.catalog.policy_matcher.match(found)
     assert (winner.namespace, winner.name) == (namespace, "some")
-    assert watcher.catalog.selection.of(unselected) == ()
+    assert watcher.catalog.policy_matcher.match(unselected) == ()
 
     watcher.told.clear()
     narrowed = {"spec": {"selector": {"workloadSelector": {"matchLabels": {"app": "other"}}}}}
     await client.patch(OPTIMIZATION_POLICIES, "some", narrowed, type=PatchType.MERGE, namespace=namespace)
-    await eventually(lambda: watcher.catalog.selection.of(found) == (), what="it selects this one no more")
+    await eventually(
+        lambda: watcher.catalog.policy_matcher.match(found) == (), what="it selects this one no more"
+    )
     await watcher.hears_of(web, other)
 
 
@@ -272,10 +276,11 @@ async def test_a_kind_that_scales_is_found_when_installed_and_forgotten_when_rem
     assert found is not None
     assert found.replicas == 2
     assert found.containers[0].resources.cpu_request == 1000
-    assert rollouts in watcher.catalog.kinds()
+    assert rollouts in watcher.catalog.workload_kinds()
     await client.delete(CRDS, f"rollouts.{group}")
     await eventually(
-        lambda: watcher.catalog.troubles().get(str(rollouts)) == "the server does not have it", what="gone"
+        lambda: watcher.catalog.errors_by_resource().get(str(rollouts)) == "the server does not have it",
+        what="gone",
     )
     assert watcher.catalog.get(web) is None
     assert web in watcher.told
@@ -311,7 +316,7 @@ async def restricted(
     config.write_text(base)
     cluster.kubectl("config", "--kubeconfig", str(config), "set-credentials", "reader", f"--token={token}")
     cluster.kubectl("config", "--kubeconfig", str(config), "set-context", "--current", "--user=reader")
-    async with Client(load_connection(kubeconfig=config), rate=RateLimit(1000, 1000)) as reader:
+    async with Client(load_connection(kubeconfig=config), rate=RateLimiter(1000, 1000)) as reader:
         yield reader
 
 
@@ -322,7 +327,7 @@ async def test_what_is_not_granted_is_a_trouble_with_its_reason_and_comes_when_g
         restricted(cluster, client, namespace, without="optimizationpolicies") as reader,
         watching(reader) as watcher,
     ):
-        troubles = watcher.catalog.troubles()
+        troubles = watcher.catalog.errors_by_resource()
         assert "forbidden" in troubles["optimizationpolicies.trimtab.io"]
         assert "pods" not in troubles
         role = f"reader-{namespace}"
@@ -335,7 +340,8 @@ async def test_what_is_not_granted_is_a_trouble_with_its_reason_and_comes_when_g
             ROLES, role, [{"op": "add", "path": "/rules/-", "value": rule}], type=PatchType.JSON
         )
         await eventually(
-            lambda: "optimizationpolicies.trimtab.io" not in watcher.catalog.troubles(), what="granted"
+            lambda: "optimizationpolicies.trimtab.io" not in watcher.catalog.errors_by_resource(),
+            what="granted",
         )
 
 

@@ -14,12 +14,12 @@ from trimtab import __version__
 from trimtab.cli import run
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.rbac import HOME, RIGHTS
-from trimtab.operator.config.loader import configuration
+from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE
+from trimtab.operator.config.loader import load_configuration
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.types import host_and_port
+from trimtab.operator.config.types import split_address
 from trimtab.operator.webhook import registration
-from trimtab.operator.webhook.lifecycle import Gate
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -49,16 +49,16 @@ def granted(role: dict[str, Any]) -> Granted:
 def asked(*, home: bool) -> Granted:
     return {
         (right.group, right.resource, verb, right.names)
-        for right in RIGHTS["operator"]
+        for right in RBAC_RULES["operator"]
         for verb in right.verbs
-        if right.home is home
+        if right.own_namespace is home
     }
 
 
 def as_operator(cluster: Cluster, folder: Path) -> Path:
     """A kubeconfig by which one is the operator."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
     (folder / "operator").write_text(yaml.safe_dump(kubeconfig))
     return folder / "operator"
 
@@ -77,16 +77,22 @@ def deployed(cluster: Cluster) -> Iterator[None]:
 def test_the_roles_grant_exactly_what_the_code_asks_for() -> None:
     assert granted(of_kind("account.yaml", "ClusterRole")) == asked(home=False)
     assert granted(of_kind("account.yaml", "Role")) == asked(home=True)
-    dashboard = {(each.group, each.resource, verb, ()) for each in RIGHTS["dashboard"] for verb in each.verbs}
+    dashboard = {
+        (each.group, each.resource, verb, ()) for each in RBAC_RULES["dashboard"] for verb in each.verbs
+    }
     assert granted(of_kind("dashboard.yaml", "ClusterRole")) == dashboard
     assert "*" not in {word for rule in granted(of_kind("account.yaml", "ClusterRole")) for word in rule[:3]}
 
 
 def test_everything_is_in_the_namespace_that_the_code_takes_for_home() -> None:
-    assert of_kind("namespace.yaml", "Namespace")["metadata"]["name"] == HOME == OperatorConfig().namespace
+    assert (
+        of_kind("namespace.yaml", "Namespace")["metadata"]["name"]
+        == SYSTEM_NAMESPACE
+        == OperatorConfig().namespace
+    )
     for path in (DEPLOY / "operator").glob("*.yaml"):
         for document in documents(path.name):
-            assert document["metadata"].get("namespace", HOME) == HOME
+            assert document["metadata"].get("namespace", SYSTEM_NAMESPACE) == SYSTEM_NAMESPACE
 
 
 def test_the_kustomization_names_every_file_but_what_is_off_by_default() -> None:
@@ -107,20 +113,22 @@ def test_the_image_is_of_this_version() -> None:
 def test_the_webhooks_are_what_the_operator_applies() -> None:
     service = OperatorConfig().webhook.service
     for resource, path in registration.PATHS.items():
-        reached = registration.by_service(path, service=service, namespace=HOME)
-        applied = registration.configuration(resource, registration.for_policies(client=reached))
+        reached = registration.build_service_reference(path, service=service, namespace=SYSTEM_NAMESPACE)
+        applied = registration.build_configuration(
+            resource, registration.build_policy_webhook(client=reached)
+        )
         assert of_kind("webhooks.yaml", resource.kind) == applied
 
 
 def test_ports_and_paths_are_those_of_the_configuration() -> None:
-    config = configuration(
+    config = load_configuration(
         text=of_kind("config.yaml", "ConfigMap")["data"]["config.yaml"], origin="config.yaml", environment={}
     )
     (container,) = of_kind("deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {
-        "metrics": host_and_port(config.address)[1],
-        "webhook": host_and_port(config.webhook.address)[1],
+        "metrics": split_address(config.address)[1],
+        "webhook": split_address(config.webhook.address)[1],
     }
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert str(Path(config.store.url).parent) in mounts
@@ -171,12 +179,14 @@ async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing
     try:
         async with Client(load_connection(kubeconfig=as_operator(cluster, tmp_path))) as client:
             config = OperatorConfig.model_validate({"webhook": {"pods": True}})
-            gate = Gate(client, config, now=lambda: datetime.now(UTC))
-            await gate.look()
-            assert gate.trouble() == ""
+            gate = WebhookLifecycle(client, config, now=lambda: datetime.now(UTC))
+            await gate.reconcile()
+            assert gate.readiness_error() == ""
         cluster.kubectl("apply", "--server-side", "-f", webhooks)
         for resource in (registration.VALIDATING, registration.MUTATING):
-            kept = yaml.safe_load(cluster.kubectl("get", resource.plural, registration.NAME, "-o", "yaml"))
+            kept = yaml.safe_load(
+                cluster.kubectl("get", resource.plural, registration.CONFIGURATION_NAME, "-o", "yaml")
+            )
             for_policies, *for_pods = kept["webhooks"]
             assert for_policies["failurePolicy"] == config.webhook.failure_policy
             assert [each["failurePolicy"] for each in for_pods] == ["Ignore"] * (

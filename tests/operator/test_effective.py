@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 
 from actuation.builders import MIB, NOW
 from actuation.world import KEY, World, run
-from trimtab.actuation.change_annotations import Applied, Marks, write_marks
-from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
+from trimtab.actuation.decide.context import DesiredChange
 from trimtab.actuation.effective_size import PodSync
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.hold import HOLD, Hold, read_hold
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.policy.resolver import Mandates
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.workload import Assessment, assess
-from trimtab.sizing.constraints import Surroundings
+from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 
 SPEC = OptimizationPolicySpec.model_validate(
     {
@@ -32,7 +32,7 @@ SPEC = OptimizationPolicySpec.model_validate(
         "updateStrategy": {"updateRequestsOnly": False, "minInterval": "1h", "canary": {"observation": "5m"}},
     }
 )
-RULES = Rules.of(SPEC)
+RULES = PolicyRules.from_spec(SPEC)
 MOST_STEPS = 400
 
 
@@ -43,41 +43,43 @@ class Sized:
         self.world = World(template={"web": template}, replicas=replicas)
         self.proposal = Proposal(
             strategy="trimtab",
-            cpu=Ask(cpu, cpu * 0.8, cpu * 1.2),
-            memory=Ask(memory, memory * 0.8, memory * 1.2),
+            cpu=ResourceTarget(cpu, cpu * 0.8, cpu * 1.2),
+            memory=ResourceTarget(memory, memory * 0.8, memory * 1.2),
         )
-        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
 
-    def learned(self, _: str) -> Learned:
+    def learned(self, _: str) -> ContainerEstimate:
         now, proposal = self.world.now, self.proposal
-        return Learned(
+        return ContainerEstimate(
             proposal,
             Evidence(
                 samples=20_000,
-                first=now - 14 * 86_400,
-                ran=14 * 86_400.0,
-                last=now,
+                first_sample_at=now - 14 * 86_400,
+                run_seconds=14 * 86_400.0,
+                last_sample_at=now,
                 cpu_peak=int(proposal.cpu.target * 0.9),
                 memory_peak=int(proposal.memory.target * 0.8),
-                throttled=0.0,
+                throttled_share=0.0,
             ),
         )
 
-    def assessed(self) -> Assessment:
-        return assess(
-            run(self.world.workload(KEY)),
-            run(self.world.pods()),
+    def assessed(self) -> WorkloadRecommendation:
+        return recommend_workload(
+            run(self.world.get_workload(KEY)),
+            run(self.world.list_pods()),
             rules=RULES,
-            learned=self.learned,
-            around=Surroundings(),
+            estimate=self.learned,
+            constraints=Constraints(),
             source="test",
             now=self.world.now,
         )
 
-    def wish(self) -> Wish:
-        return self.assessed().wish(SPEC.update_strategy, resizes_in_place=True, withheld="")
+    def wish(self) -> DesiredChange:
+        return self.assessed().to_desired_change(
+            SPEC.update_strategy, can_resize_in_place=True, blocked_reason=""
+        )
 
-    def reconcile(self, wish: Wish | None = None) -> None:
+    def reconcile(self, wish: DesiredChange | None = None) -> None:
         run(self.actuator.reconcile(KEY, wish or self.wish(), now=self.world.now))
 
     def changes(self) -> list[str]:
@@ -145,7 +147,9 @@ def test_sizing_starts_no_change_for_anything_that_happens_to_pods(
         recommended = sized.assessed()
         assert (recommended.sizes, recommended.effective) == (has, has), happens
         HAPPENINGS[meanwhile](sized.world)
-        sized.reconcile(recommended.wish(SPEC.update_strategy, resizes_in_place=True, withheld=""))
+        sized.reconcile(
+            recommended.to_desired_change(SPEC.update_strategy, can_resize_in_place=True, blocked_reason="")
+        )
         sized.reconcile()
         sized.world.pass_time(15)
     for _ in range(12):  # not all pods are resized at once
@@ -167,8 +171,8 @@ def test_sizing_of_a_pod_that_was_just_replaced_keeps_the_applied_size(
 ) -> None:
     """A service that used 1.9 cores was given 300m, a step away from the 100m of its template."""
     sized = Sized(template, cpu=cpu, memory=230.0 * MIB, replicas=1)
-    done = Applied(id="a", at=NOW - 86_400, sizes={"web": applied}, template={"web": template})
-    sized.world.annotations = write_marks(Marks(applied=done), uid="uid-web")
+    done = AppliedSizes(id="a", at=NOW - 86_400, sizes={"web": applied}, template={"web": template})
+    sized.world.annotations = encode_change_annotations(ChangeAnnotations(applied=done), uid="uid-web")
     assert sized.assessed().sizes == {"web": applied}
     sized.reconcile()
     sized.world.pass_time(15)
@@ -205,30 +209,30 @@ def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_tha
 def test_mandate_syncs_pods_where_anybody_resizes_them(
     *, mode: str, facts: dict[str, object], enabled: bool
 ) -> None:
-    mandates = Mandates(OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}}))
+    mandates = EffectivePolicies(OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}}))
     world = World(template={"web": TEMPLATE}, replicas=1)
-    workload = run(world.workload(KEY))
-    mandate = mandates.of(workload, (), namespace=())
+    workload = run(world.get_workload(KEY))
+    mandate = mandates.resolve(workload, (), namespace=())
     assert mandate
-    found = mandate.pod_sync(workload, run(world.pods()), mandates.config, **facts)  # type: ignore[arg-type]
+    found = mandate.pod_sync(workload, run(world.list_pods()), mandates.config, **facts)  # type: ignore[arg-type]
     assert found == PodSync(enabled=enabled)
 
 
 def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change() -> None:
     """They kept the size of their template for as long as it was held, and got no relief."""
-    mandates = Mandates(OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}}))
+    mandates = EffectivePolicies(OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}}))
     sized = Sized(LITTLE, cpu=3900.0, memory=400.0 * MIB, replicas=4)
     world = sized.world
     world.resized_before({"web": GIVEN})
-    world.annotations |= {HOLD: "until the sale is over"}
+    world.annotations |= {HOLD_ANNOTATION: "until the sale is over"}
     world.add_pod()
     world.replace_pod("web-0")
-    workload = run(world.workload(KEY))
-    mandate, hold = mandates.of(workload, (), namespace=()), read_hold(workload.annotations)
+    workload = run(world.get_workload(KEY))
+    mandate, hold = mandates.resolve(workload, (), namespace=()), read_hold(workload.annotations)
     assert mandate
-    assert mandate.withheld(workload, mandates.config, hold=hold) == ""
-    wish = sized.assessed().wish(
-        SPEC.update_strategy, resizes_in_place=True, withheld="", on_hold=str(hold or "")
+    assert mandate.blocked_reason(workload, mandates.config, hold=hold) == ""
+    wish = sized.assessed().to_desired_change(
+        SPEC.update_strategy, can_resize_in_place=True, blocked_reason="", hold_reason=str(hold or "")
     )
     assert wish.sizes != {"web": GIVEN}
     report = run(sized.actuator.reconcile(KEY, wish, now=world.now))

@@ -12,8 +12,8 @@ from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.health import Health
-from trimtab.operator.http_server import listening
+from trimtab.operator.health import HealthChecks
+from trimtab.operator.http_server import serve_application
 from trimtab.operator.metrics import Metrics
 
 Get = Callable[[str], Awaitable[tuple[int, str]]]
@@ -24,8 +24,8 @@ async def _nothing(_: str) -> None:
 
 
 @pytest.fixture
-def health() -> Health:
-    return Health()
+def health() -> HealthChecks:
+    return HealthChecks()
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-async def get(health: Health, metrics: Metrics) -> AsyncIterator[Get]:
+async def get(health: HealthChecks, metrics: Metrics) -> AsyncIterator[Get]:
     async with (
-        listening(health.application(metrics), "127.0.0.1:0") as port,
+        serve_application(health.build_application(metrics), "127.0.0.1:0") as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
     ):
 
@@ -52,17 +52,17 @@ async def test_what_has_nothing_to_complain_of_is_well(get: Get) -> None:
     assert await get("/readyz") == (200, "ok\n")
 
 
-async def test_what_is_not_ready_says_why_and_lives(get: Get, health: Health) -> None:
-    health.alive["loop"] = lambda: ""
-    health.ready |= {"webhook": lambda: "", "informer pods": lambda: "has not listed yet"}
+async def test_what_is_not_ready_says_why_and_lives(get: Get, health: HealthChecks) -> None:
+    health.liveness["loop"] = lambda: ""
+    health.readiness |= {"webhook": lambda: "", "informer pods": lambda: "has not listed yet"}
     assert await get("/healthz") == (200, "[+] loop\nok\n")
     status, text = await get("/readyz")
     assert status == 503
     assert text.splitlines() == ["[+] loop", "[+] webhook", "[-] informer pods: has not listed yet", "not ok"]
 
 
-async def test_what_is_not_alive_is_not_ready_either(get: Get, health: Health) -> None:
-    health.alive["reconcile"] = lambda: "stuck for 600 s"
+async def test_what_is_not_alive_is_not_ready_either(get: Get, health: HealthChecks) -> None:
+    health.liveness["reconcile"] = lambda: "stuck for 600 s"
     assert (await get("/healthz"))[0] == 503
     assert (await get("/readyz"))[0] == 503
 
@@ -78,17 +78,17 @@ async def test_prometheus_reads_our_metrics_and_those_of_the_room_below(get: Get
     assert {"queue": queue.name} in [sample.labels for sample in families["trimtab_queue_depth"].samples]
 
 
-async def test_an_address_that_is_taken_is_one_clear_line(health: Health, metrics: Metrics) -> None:
-    async with listening(health.application(metrics), "127.0.0.1:0") as port:
+async def test_an_address_that_is_taken_is_one_clear_line(health: HealthChecks, metrics: Metrics) -> None:
+    async with serve_application(health.build_application(metrics), "127.0.0.1:0") as port:
         with pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: cannot be listened on") as refused:
-            async with listening(health.application(metrics), f"127.0.0.1:{port}"):
+            async with serve_application(health.build_application(metrics), f"127.0.0.1:{port}"):
                 pass
     assert "\n" not in str(refused.value)
 
 
 @AT_EITHER_HOST
 async def test_by_default_it_is_at_every_address_of_either_kind(
-    host: str, health: Health, metrics: Metrics
+    host: str, health: HealthChecks, metrics: Metrics
 ) -> None:
     """A cluster of IPv6 alone probes its pods, and calls their webhooks, by that."""
     defaults = OperatorConfig()
@@ -96,7 +96,7 @@ async def test_by_default_it_is_at_every_address_of_either_kind(
     port = free_port()
     url = URL.build(scheme="http", host=host, port=port, path="/healthz")
     async with (
-        listening(health.application(metrics), f":{port}"),
+        serve_application(health.build_application(metrics), f":{port}"),
         aiohttp.ClientSession() as session,
         session.get(url) as answer,
     ):

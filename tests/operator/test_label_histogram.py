@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from trimtab.operator.label_histogram import Distribution
+from trimtab.operator.label_histogram import LabelHistogram
 
 BOUNDS = (0.1, 0.5, 1.0, 2.5)
 
@@ -16,7 +16,7 @@ amounts = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((*BOUNDS, 0.
 @given(amounts)
 def test_a_scrape_finds_what_it_would_of_the_client_s_own(observed: list[tuple[str, float]]) -> None:
     own, theirs = CollectorRegistry(), CollectorRegistry()
-    ours = Distribution("trimtab_share", "A share", ("policy",), bounds=BOUNDS)
+    ours = LabelHistogram("trimtab_share", "A share", ("policy",), bounds=BOUNDS)
     own.register(ours)
     model = Histogram("trimtab_share", "A share", ("policy",), buckets=BOUNDS, registry=theirs)
     for policy, amount in observed:
@@ -27,7 +27,7 @@ def test_a_scrape_finds_what_it_would_of_the_client_s_own(observed: list[tuple[s
 
 
 def test_a_block_is_timed() -> None:
-    ours = Distribution("trimtab_seconds", "Seconds", ("policy",), bounds=BOUNDS)
+    ours = LabelHistogram("trimtab_seconds", "Seconds", ("policy",), bounds=BOUNDS)
     with ours.labels("p").time():
         pass
     (family,) = ours.collect()

@@ -30,12 +30,12 @@ from trimtab.kube.rest.resources import (
     OPTIMIZATION_POLICIES,
     PODS,
 )
-from trimtab.kube.rest.retry import RateLimit, RetryRule
-from trimtab.operator.audit import RECOMMENDATION
-from trimtab.operator.policy.status_writer import GATHER
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
+from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
+from trimtab.operator.policy.status_writer import WRITE_DELAY
 from trimtab.store import Store
-from trimtab.usage.errors import SourceAway
-from trimtab.usage.source import Ask
+from trimtab.usage.errors import SourceUnavailable
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
 
 
@@ -44,8 +44,8 @@ async def proxied(fault_proxy: FaultProxy) -> AsyncIterator[Client]:
     """A client that every fault reaches."""
     async with Client(
         load_connection(kubeconfig=fault_proxy.kubeconfig),
-        rate=RateLimit(per_second=1000, burst=1000),
-        retry=RetryRule(attempts=1),
+        rate=RateLimiter(per_second=1000, burst=1000),
+        retry=RetryPolicy(attempts=1),
     ) as client:
         yield client
 
@@ -84,7 +84,7 @@ def writes(proxy: FaultProxy) -> list[Asked]:
 
 
 async def events(work: Office, kind: str) -> list[tuple[str, str]]:
-    found = await work.client.items(EVENTS, namespace=work.namespace)
+    found = await work.client.list_objects(EVENTS, namespace=work.namespace)
     return [(each["type"], each["reason"]) for each in found if each["regarding"]["kind"] == kind]
 
 
@@ -104,7 +104,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
         (container,) = web["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["requests"]["cpu"] == "1"
-        told = json.loads(web["metadata"]["annotations"][RECOMMENDATION])
+        told = json.loads(web["metadata"]["annotations"][RECOMMENDATION_ANNOTATION])
         assert told["web"]["requests"]["cpu"] == "240m"
         assert told["web"].pop("nextStep")["requests"]["cpu"] == "500m"
         name = f"{work.namespace}/p"
@@ -117,7 +117,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         )
         so_far = len(writes(fault_proxy))
         for _ in range(2):
-            term.look_again(work.web)
+            term.enqueue(work.web)
             await work.turns(2)
         assert writes(fault_proxy)[so_far:] == [], "nothing has changed"
         async with asyncio.timeout(30):
@@ -125,7 +125,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
                 await asyncio.sleep(0.1)
         (note,) = [
             each["note"]
-            for each in await work.client.items(EVENTS, namespace=work.namespace)
+            for each in await work.client.list_objects(EVENTS, namespace=work.namespace)
             if each["reason"] == "Recommended"
         ]
         assert re.fullmatch(r"web: cpu 240m, .*; next step: web: cpu 500m, .*", note)
@@ -144,7 +144,7 @@ async def test_a_leader_that_has_yet_to_read_usage_takes_nothing_out_of_a_status
         await work.until(is_recommended, what="web is recommended a size")
     read, reading, go_on = work.source.read, asyncio.Event(), asyncio.Event()
 
-    async def slowly(ask: Ask, **more: Any) -> Usage:
+    async def slowly(ask: UsageQuery, **more: Any) -> Usage:
         reading.set()
         await go_on.wait()
         return await read(ask, **more)
@@ -154,7 +154,7 @@ async def test_a_leader_that_has_yet_to_read_usage_takes_nothing_out_of_a_status
         await reading.wait()
         await work.write_policy(mode="Recommend", reconciliationInterval="10m")
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(2 * GATHER):
+            async with asyncio.timeout(2 * WRITE_DELAY):
                 await work.until(lambda status: not entry(status), what="web is not in it")
         go_on.set()
         await work.until(lambda status: status["observedGeneration"] == 2, what="it is looked at")
@@ -199,7 +199,7 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
                 await asyncio.sleep(0.1)
         errors = work.sample("reconciliation_errors_total", policy="", error_type="SourceAway")
         assert errors
-        work.source.failure = SourceAway("scripted: 401; mend the token")
+        work.source.failure = SourceUnavailable("scripted: 401; mend the token")
         await work.until(
             lambda status: "mend the token" in condition(status, "MetricsAvailable")["message"],
             what="another trouble is told in the place of the first",
@@ -235,12 +235,12 @@ async def test_a_status_that_could_not_be_written_is_written_later(
         assert fault_proxy.injected[str(code)] >= 2
 
         async def annotations() -> dict[str, str]:
-            term.look_again(work.web)
+            term.enqueue(work.web)
             found = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
             return dict(found["metadata"].get("annotations") or {})
 
         async with asyncio.timeout(30):
-            while RECOMMENDATION not in await annotations():
+            while RECOMMENDATION_ANNOTATION not in await annotations():
                 await asyncio.sleep(0.2)
 
 
@@ -262,7 +262,7 @@ async def test_before_the_cluster_has_said_what_it_can_do_nothing_begins(
     work: Office, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken for one that cannot resize pods in place, it would have them replaced where that is allowed."""
-    monkeypatch.setattr("trimtab.operator.leader.ASK_AGAIN", 0.05)
+    monkeypatch.setattr("trimtab.operator.leader.FEATURE_RETRY_INTERVAL", 0.05)
     away = Fault(kind=Kind.STATUS, status=503)
     fault_proxy.fail_next(away, count=3, match=lambda asked: asked.path == "/api/v1")
     await work.write_policy(mode="Recommend")
@@ -310,7 +310,7 @@ async def test_disabled_keeps_what_was_known_and_touches_nothing(
         await work.turns()
     async with work.leading() as term:
         so_far = len(writes(fault_proxy))
-        term.look_again(work.web)
+        term.enqueue(work.web)
         await work.turns(4)
         status = await work.until(
             lambda status: entry(status).get("status") == "Skipped", what="after a restart it is skipped"
@@ -355,7 +355,7 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
             what="the first change is made",
         )
         assert status["counts"]["updated"] == 1
-        (pod,) = await work.client.items(PODS, namespace=work.namespace)
+        (pod,) = await work.client.list_objects(PODS, namespace=work.namespace)
         assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] != "1"
         name = f"{work.namespace}/p"
         assert (work.sample("applications_total", policy=name, method="InPlace") or 0) >= 1
@@ -382,7 +382,7 @@ async def test_a_job_that_dies_of_its_memory_and_is_never_started_again_is_learn
 
     async with work.kubelet("nightly"), work.leading():
         await work.until(lambda status: memory(status).bytes > 0, what="nightly is recommended a size")
-        (pod,) = await work.client.items(PODS, namespace=work.namespace)
+        (pod,) = await work.client.list_objects(PODS, namespace=work.namespace)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         killed = {"reason": "OOMKilled", "exitCode": 137, "startedAt": now, "finishedAt": now}
         (told,) = pod["status"]["containerStatuses"]
@@ -431,7 +431,7 @@ async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> 
     async with work.kubelet("api"), work.leading() as term:
 
         def is_under_way() -> bool:
-            found = term.desk.catalog.get(api)
+            found = term.state.cluster_state.get(api)
             return found is not None and "trimtab.io/change" in dict(found.annotations)
 
         await eventually(is_under_way, what="a change is under way")
@@ -447,7 +447,7 @@ async def test_who_leads_no_more_writes_nothing(work: Office, fault_proxy: Fault
     work.leads = lambda: False
     async with work.leading() as term:
         await work.turns()
-        term.look_again(work.web)
+        term.enqueue(work.web)
         await work.turns(4)
     assert writes(fault_proxy)[so_far:] == []
 
@@ -546,10 +546,10 @@ async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Offi
             return dict(found["metadata"].get("annotations") or {})
 
         async with asyncio.timeout(30):
-            while RECOMMENDATION not in await annotations():
+            while RECOMMENDATION_ANNOTATION not in await annotations():
                 await asyncio.sleep(0.1)
         made = work.sample("recommendations_total", policy="default")
-        term.look_again(work.web)
+        term.enqueue(work.web)
         await work.turns()
         assert work.sample("recommendations_total", policy="default") == made
 

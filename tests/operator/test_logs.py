@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from trimtab.operator.config.model import LogFormat, Logs
-from trimtab.operator.logs import about, configure
+from trimtab.operator.config.model import LogFormat, LogSettings
+from trimtab.operator.logs import bind_workload, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,9 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_every_line_written_about_a_workload_names_it() -> None:
     stream = io.StringIO()
-    configure(Logs(), stream=stream)
+    configure_logging(LogSettings(), stream=stream)
     log = structlog.get_logger("any.room")
-    with about(kind="Deployment", namespace="shop", name="web", policy="shop/default"):
+    with bind_workload(kind="Deployment", namespace="shop", name="web", policy="shop/default"):
         log.info("resized", cpu="250m")
     log.info("idle")
     inside, outside = lines(stream)
@@ -51,7 +51,7 @@ def test_no_line_shows_what_variables_held_when_something_failed(form: LogFormat
         raise ValueError(f"a token of {len(token)} letters is refused")
 
     stream = io.StringIO()
-    configure(Logs(format=form), stream=stream)
+    configure_logging(LogSettings(format=form), stream=stream)
     try:
         ask("xyz" * 5)
     except ValueError:
@@ -62,8 +62,8 @@ def test_no_line_shows_what_variables_held_when_something_failed(form: LogFormat
 
 def test_what_libraries_say_comes_out_in_the_same_form() -> None:
     stream = io.StringIO()
-    configure(Logs(), stream=stream)
-    with about(kind="Deployment", namespace="shop", name="web"):
+    configure_logging(LogSettings(), stream=stream)
+    with bind_workload(kind="Deployment", namespace="shop", name="web"):
         logging.getLogger("aiohttp.server").error("Error handling %s", "request")
     (line,) = lines(stream)
     assert (line["event"], line["level"], line["logger"]) == (
@@ -76,7 +76,7 @@ def test_what_libraries_say_comes_out_in_the_same_form() -> None:
 
 def test_an_exception_is_one_line_of_json_with_its_traceback() -> None:
     stream = io.StringIO()
-    configure(Logs(), stream=stream)
+    configure_logging(LogSettings(), stream=stream)
     try:
         int("no such size")
     except ValueError:
@@ -87,18 +87,18 @@ def test_an_exception_is_one_line_of_json_with_its_traceback() -> None:
 
 def test_the_level_can_be_changed_under_way() -> None:
     stream = io.StringIO()
-    configure(Logs(level="error"), stream=stream)
+    configure_logging(LogSettings(level="error"), stream=stream)
     log = structlog.get_logger()
     log.info("quiet")
-    configure(Logs(level="debug"), stream=stream)
+    configure_logging(LogSettings(level="debug"), stream=stream)
     log.debug("loud")
     assert [line["event"] for line in lines(stream)] == ["loud"]
 
 
 def test_for_people_it_is_a_line_of_text() -> None:
     stream = io.StringIO()
-    configure(Logs(format=LogFormat.CONSOLE), stream=stream)
-    with about(kind="Deployment", namespace="shop", name="web"):
+    configure_logging(LogSettings(format=LogFormat.CONSOLE), stream=stream)
+    with bind_workload(kind="Deployment", namespace="shop", name="web"):
         structlog.get_logger().warning("skipped", reason="HPA")
     assert "skipped" in stream.getvalue()
     assert "workload='Deployment shop/web'" in stream.getvalue()

@@ -13,17 +13,17 @@ import yaml
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from harness import UnavailableError, packages
-from trimtab.node.qos.metrics import Tally
+from trimtab.cli.docsgen import render_operator
+from trimtab.node.qos.metrics import QosMetrics
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.reference import metrics_table
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "trimtab.json"
 ALERTS = ROOT / "deploy" / "prometheus" / "alerts.yaml"
 
-# The rooms below that count for themselves.
-for room in ("events", "informer", "lease", "queue"):
-    importlib.import_module(f"trimtab.kube.{room}")
+# These modules register metrics of their own when they are imported.
+for module in ("cache.informer", "runtime.event_recorder", "runtime.leader_election", "runtime.workqueue"):
+    importlib.import_module(f"trimtab.kube.{module}")
 
 SEED = {
     "trimtab_workloads_monitored": ("namespace", "policy"),
@@ -54,23 +54,23 @@ def queries() -> list[str]:
 
 
 def test_the_list_of_the_seed_is_there_with_its_labels() -> None:
-    found = dict(re.findall(r"\| `(trimtab_\w+)` \| \w+ \| ([^|]*) \|", metrics_table()))
+    found = dict(re.findall(r"\| `(trimtab_\w+)` \| \w+ \| ([^|]*) \|", render_operator()))
     labels = {name: tuple(re.findall(r"`(\w+)`", told)) for name, told in found.items()}
     assert SEED.items() <= labels.items()
 
 
 def test_a_policy_or_a_namespace_that_is_gone_stands_in_no_scrape_for_ever() -> None:
     metrics = Metrics()
-    metrics.there_are("policy", {"shop/web", "review-7/web"})
-    metrics.there_are("namespace", {"shop", "review-7"})
+    metrics.remove_stale_labels("policy", {"shop/web", "review-7/web"})
+    metrics.remove_stale_labels("namespace", {"shop", "review-7"})
     for policy in ("shop/web", "review-7/web", "default", ""):
         metrics.reconciliation_errors.labels(policy, "Unreachable").inc()
         metrics.usage_ratio.labels(policy, "cpu").observe(0.5)
     for namespace in ("shop", "review-7"):
         metrics.intent_plans.labels(namespace, "repair").inc()
-    metrics.there_are("policy", {"shop/web"})
-    metrics.there_are("namespace", {"shop"})
-    told = metrics.exposition().decode()
+    metrics.remove_stale_labels("policy", {"shop/web"})
+    metrics.remove_stale_labels("namespace", {"shop"})
+    told = metrics.render().decode()
     assert "review-7" not in told
     for kept in ('policy="shop/web"', 'policy="default"', 'policy=""', 'namespace="shop"'):
         assert kept in told
@@ -92,7 +92,7 @@ def test_every_query_of_the_dashboard_is_promql_on_metrics_that_exist(query: str
 
 def test_every_alert_is_about_metrics_that_exist() -> None:
     registry = CollectorRegistry()
-    Tally(registry)
+    QosMetrics(registry)
     known = exposed() | {f"{family.name}_total" for family in registry.collect()}
     # An agent's own are in its file: to start one takes a node.
     known |= set(re.findall(r'"(trimtab_agent_\w+)"', (ROOT / "src/trimtab/node/agent.py").read_text()))
@@ -123,7 +123,7 @@ def test_prometheus_own_checker_finds_nothing_to_say() -> None:
     metrics.usage_ratio.labels("shop/default", "cpu").observe(0.8)
     metrics.applications.labels("shop/default", "InPlace").inc()
     checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=metrics.exposition(), capture_output=True, check=False
+        ["promtool", "check", "metrics"], input=metrics.render(), capture_output=True, check=False
     )
     complaints = [line for line in checked.stderr.decode().splitlines() if line.startswith("trimtab_")]
     assert complaints == []

@@ -20,13 +20,13 @@ from harness.faultproxy import FaultProxy
 from harness.faults import Asked, status
 from harness.informer_probe import eventually
 from harness.objects import node, pod, pod_status
-from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Conflict
-from trimtab.kube.kinds.pods import Resources, pods
+from trimtab.kube.kinds.pods import Resources, pod_projection
 from trimtab.kube.kinds.workloads import BUILT_IN, WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
-from trimtab.kube.rest.rbac import HOME, RIGHTS
+from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE
 from trimtab.kube.rest.resources import (
     DEPLOYMENTS,
     INTENTS,
@@ -40,12 +40,12 @@ from trimtab.kube.rest.resources import (
     VPAS,
 )
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.operator.app import Operator
+from trimtab.operator.app import OperatorApp
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.webhook.lifecycle import Gate
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.usage.errors import UsageError
-from trimtab.usage.source import Ask, source
+from trimtab.usage.source import UsageQuery, source
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -78,7 +78,9 @@ class Use(NamedTuple):
 
 
 def granted() -> set[Use]:
-    return {Use(right.group, right.resource, verb) for right in RIGHTS["operator"] for verb in right.verbs}
+    return {
+        Use(right.group, right.resource, verb) for right in RBAC_RULES["operator"] for verb in right.verbs
+    }
 
 
 def used(asked: Asked, code: int) -> set[Use]:
@@ -115,7 +117,7 @@ def deployed(cluster: Cluster, kinds: None, vpa_kinds: None) -> Iterator[None]:
 def as_operator(fault_proxy: FaultProxy) -> Path:
     """A kubeconfig by which one is the operator, seen by the proxy."""
     kubeconfig: dict[str, Any] = yaml.safe_load(fault_proxy.kubeconfig.read_text())
-    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{HOME}:trimtab-operator"
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
     fault_proxy.kubeconfig.write_text(yaml.safe_dump(kubeconfig))
     return fault_proxy.kubeconfig
 
@@ -158,14 +160,19 @@ async def scene(cluster: Cluster, client: Client, deployed: None, namespace: str
     await client.delete(NODES, machine["metadata"]["name"])
     await client.delete(NODE_QOS_POLICIES, namespace)
     cluster.kubectl(
-        "delete", "secret", OperatorConfig().webhook.secret, "--namespace", HOME, "--ignore-not-found"
+        "delete",
+        "secret",
+        OperatorConfig().webhook.secret,
+        "--namespace",
+        SYSTEM_NAMESPACE,
+        "--ignore-not-found",
     )
 
 
 @asynccontextmanager
 async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
     """The operator as it runs in a cluster, on a server for usage that it has to find."""
-    config = LiveConfig(
+    config = ConfigReloader(
         None,
         environment={},
         flags=[
@@ -175,7 +182,9 @@ async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
             "leaderElection.retry=500ms",
         ],
     )
-    running = asyncio.create_task(Operator(load_connection(kubeconfig=kubeconfig), config, in_pod=True).run())
+    running = asyncio.create_task(
+        OperatorApp(load_connection(kubeconfig=kubeconfig), config, in_pod=True).run()
+    )
     try:
         yield
     finally:
@@ -185,23 +194,23 @@ async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
 
 async def apply_everything(client: Client, admin: Client, namespace: str) -> None:
     """What actuation does to workloads of each kind, and to a pod."""
-    live = LiveCluster(client, EventRecorder(client, component="test", instance="test", now=_now))
+    live = KubeCluster(client, EventRecorder(client, component="test", instance="test", now=_now))
     for resource in BUILT_IN:
-        found = await live.workload(WorkloadKey(resource.kind, namespace, "web"))
+        found = await live.get_workload(WorkloadKey(resource.kind, namespace, "web"))
         assert found is not None
         await live.annotate(found, {"trimtab.io/seen": "yes"})
         if resource in {DEPLOYMENTS, STATEFUL_SETS, REPLICA_SETS}:
             await scale(live, found.key)
-    wire = pods()
-    there = wire.fold(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire))
+    wire = pod_projection()
+    there = wire.project(await admin.get(PODS, "web-0", namespace=namespace, into=wire.wire_type))
     await live.resize(there, {"web": Resources(300, None, 512 << 20, 512 << 20)})
     await live.evict(there)
 
 
-async def scale(live: LiveCluster, key: WorkloadKey) -> None:
+async def scale(live: KubeCluster, key: WorkloadKey) -> None:
     """To none; its controller may write to it at the same time."""
     while True:
-        found = await live.workload(key)
+        found = await live.get_workload(key)
         assert found is not None
         with suppress(Conflict):
             return await live.scale(found, 0)
@@ -211,14 +220,14 @@ async def renew_the_certificate(client: Client) -> None:
     """What the webhook does long before its certificate ends."""
     config = OperatorConfig()
     later = _now() + timedelta(seconds=config.webhook.certificate_lasts.seconds)
-    await Gate(client, config, now=lambda: later).look()
+    await WebhookLifecycle(client, config, now=lambda: later).reconcile()
 
 
 async def ask_for_usage(client: Client) -> None:
     """What another source of usage than the one that was found would ask."""
     async with source("metrics-server", client=client) as present:
         with suppress(UsageError):  # there is none here, as the server says of its own accord
-            await present.read(Ask.last(60, now=_now().timestamp(), step=60))
+            await present.read(UsageQuery.last(60, now=_now().timestamp(), step=60))
 
 
 def _now() -> datetime:

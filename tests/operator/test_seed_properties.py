@@ -24,37 +24,45 @@ from actuation.builders import some_resources
 from actuation.world import KEY, World, run
 from harness.records import policy, workload
 from harness.scripted import Scripted, steady
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
-from trimtab.api.fields import time_text
+from trimtab.api.fields import format_time
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.kube.rest.capabilities import resizes_in_place
+from trimtab.kube.rest.capabilities import supports_in_place_resize
 from trimtab.kube.rest.client import Client
-from trimtab.operator.config.loader import ConfigurationError, configuration
+from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import Tally
-from trimtab.operator.policy.matching import Standing
-from trimtab.operator.policy.resolver import Mandates
-from trimtab.operator.policy.status import Document, Outcome, Skipped, Weather, news, same, status_of
-from trimtab.recommender.cohort import EvidenceCohort, Learned, Sizing
-from trimtab.recommender.cohort_manager import Want
-from trimtab.recommender.source_ingester import Pace, School
-from trimtab.recommender.workload import Assessment, assess
-from trimtab.sizing.constraints import Surroundings
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.matching import OverlapStats
+from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.operator.policy.status import (
+    Document,
+    SkipReason,
+    StatusContext,
+    WorkloadOutcome,
+    build_policy_status,
+    find_new_problems,
+    have_same_targets,
+)
+from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategySpec
+from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import Store
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.source import SOURCES
-from trimtab.usage.source import Ask as Question
+from trimtab.usage.source import UsageQuery as Question
 from trimtab.usage.usage import PodContainer
 
 T = TypeVar("T")
@@ -62,8 +70,8 @@ T = TypeVar("T")
 NOW = 1_800_000_000.0
 MIB = 1 << 20
 DAY = 86400.0
-EASY = Sizing.of("percentile", {"min_samples": 1})
-FEW_STEPS = Pace(past=1200.0)
+EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
+FEW_STEPS = IngestSchedule(backfill_period=1200.0)
 
 examples = settings(max_examples=100)
 
@@ -79,13 +87,13 @@ recommendations = st.lists(
 )
 times = st.floats(NOW, NOW + DAY)
 outcomes = st.builds(
-    Outcome,
+    WorkloadOutcome,
     state=st.sampled_from(WorkloadState),
     reason=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20),
     recommendations=recommendations,
     recommended_at=times,
     applied_at=st.none() | times,
-    skipped=st.sampled_from(Skipped),
+    skipped=st.sampled_from(SkipReason),
 )
 keys = st.sampled_from(
     [WorkloadKey(*each) for each in itertools.product(["Deployment", "CronJob"], ["a", "b"], ["x", "y", "z"])]
@@ -112,14 +120,18 @@ class Nowhere:
 
 
 def status(
-    found: dict[WorkloadKey, Outcome], *, before: Document | None = None, trouble: str = "", **spec: Any
+    found: dict[WorkloadKey, WorkloadOutcome],
+    *,
+    before: Document | None = None,
+    trouble: str = "",
+    **spec: Any,
 ) -> Document:
-    return status_of(
+    return build_policy_status(
         policy("p", **spec),
         found,
-        standing=Standing(),
+        overlap=OverlapStats(),
         problem="",
-        weather=Weather(now=NOW, source="scripted", usage_trouble=trouble),
+        context=StatusContext(now=NOW, source="scripted", usage_error=trouble),
         before=before or {},
     )
 
@@ -143,17 +155,19 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
     """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
     pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
     source = Scripted(steady(0.2, 3e8), *pods)
-    learning = School(source, cast("Store", Nowhere()), cluster="c", pace=FEW_STEPS, metrics=Metrics())
+    learning = SourceIngester(
+        source, cast("Store", Nowhere()), cluster="c", schedule=FEW_STEPS, metrics=Metrics()
+    )
     wanted = {
-        WorkloadContainer("shop", "Deployment", name, each): Want(EASY, NOW - DAY)
+        WorkloadContainer("shop", "Deployment", name, each): TrackedContainer(EASY, NOW - DAY)
         for name, containers in estate.items()
         for each in containers
     }
-    owners = Owners([deployment(name, containers) for name, containers in estate.items()])
-    asyncio.run(learning.advance(NOW, wanted=wanted, owners=lambda: owners, running=set(wanted)))
+    owners = PodOwnerIndex([deployment(name, containers) for name, containers in estate.items()])
+    asyncio.run(learning.ingest(NOW, tracked=wanted, owners=lambda: owners, running=set(wanted)))
     assert all(ask.namespaces == ("shop",) for ask in source.asked)
     for name in wanted:
-        found = learning.learned(name, EASY, now=NOW, runs_on=True)
+        found = learning.estimate(name, EASY, now=NOW, is_long_running=True)
         assert found
         assert found.evidence.samples > 0
         assert math.isfinite(found.proposal.cpu.target)
@@ -164,7 +178,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
 @given(st.lists(st.floats(1, 4000), min_size=1, max_size=6))
 def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> None:
     """After every cycle the status has what was recommended in it, and the time when that last changed."""
-    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Recommend"))
+    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Recommend"))
     has = {"requests": {"cpu": "1", "memory": "1Gi"}}
     found = workload(containers=({"name": "web", "resources": has},))
     said: Document = {}
@@ -173,29 +187,39 @@ def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> N
     for cycle, cpu in enumerate(asked):
         now = NOW + cycle * 300
         assessment = _assessed(found, mandate.rules, cpu, now)
-        if not same(before, assessment.recommendations):
+        if not have_same_targets(before, assessment.recommendations):
             before, changed_at = assessment.recommendations, now
-        outcome = Outcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=now)
+        outcome = WorkloadOutcome(
+            WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=now
+        )
         said = status({found.key: outcome}, before=said, mode="Recommend")
         ((entry,),) = [each["recommendations"] for each in said["workloads"]]
         assert Quantity.parse(entry["cpu"]).millicores == before[0].target.cpu_request
         step = entry.get("nextStep", entry)
         assert Quantity.parse(step["cpu"]).millicores == before[0].resources.cpu_request
-        assert said["workloads"][0]["lastRecommendation"] == time_text(changed_at)
+        assert said["workloads"][0]["lastRecommendation"] == format_time(changed_at)
 
 
-def _assessed(found: Workload, rules: Rules, cpu: float, now: float) -> Assessment:
+def _assessed(found: Workload, rules: PolicyRules, cpu: float, now: float) -> WorkloadRecommendation:
     seen = Evidence(
         samples=9000,
-        ran=14 * DAY,
-        first=now - 14 * DAY,
-        last=now,
+        run_seconds=14 * DAY,
+        first_sample_at=now - 14 * DAY,
+        last_sample_at=now,
         cpu_peak=10,
         memory_peak=50 * MIB,
     )
-    known = Learned(Proposal(cpu=Ask(cpu), memory=Ask(300.0 * MIB), strategy="test"), seen)
-    return assess(
-        found, (), rules=rules, learned=lambda _: known, around=Surroundings(), source="scripted", now=now
+    known = ContainerEstimate(
+        Proposal(cpu=ResourceTarget(cpu), memory=ResourceTarget(300.0 * MIB), strategy="test"), seen
+    )
+    return recommend_workload(
+        found,
+        (),
+        rules=rules,
+        estimate=lambda _: known,
+        constraints=Constraints(),
+        source="scripted",
+        now=now,
     )
 
 
@@ -215,10 +239,10 @@ def test_property_11_metrics_collection_per_container(
     wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
     cohort.include(wanted)
     usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
-    owners = Owners([deployment("web", containers)])
-    cohort.take_in(cohort.form(usage, owners), running=set(wanted), until=NOW + 180)
+    owners = PodOwnerIndex([deployment("web", containers)])
+    cohort.observe_usage(cohort.aggregate(usage, owners), running=set(wanted), until=NOW + 180)
     for place, name in enumerate(wanted, start=1):
-        evidence = cohort.evidence(name, now=NOW + 120, runs_on=True)
+        evidence = cohort.get_evidence(name, now=NOW + 120, is_long_running=True)
         assert evidence.samples == 3
         assert evidence.coverage == 1
         assert evidence.cpu_peak == pytest.approx(cpu * place * 1000, abs=1.01)
@@ -270,22 +294,22 @@ def test_property_18_recommend_mode_stores_only(
     old: Resources, new: Resources, replicas: int, looks: int
 ) -> None:
     """However often it is looked at: the size stands in the status, and nothing is written to the workload."""
-    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Recommend"))
+    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Recommend"))
     world = World(template={"web": old}, replicas=replicas)
-    found = run(world.workload(KEY))
-    assessment = Assessment((Recommendation("web", new, ()),), {}, urgent=False)
-    wish = assessment.wish(
+    found = run(world.get_workload(KEY))
+    assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=False)
+    wish = assessment.to_desired_change(
         mandate.spec.update_strategy,
-        resizes_in_place=True,
-        withheld=mandate.withheld(found, OperatorConfig()),
+        can_resize_in_place=True,
+        blocked_reason=mandate.blocked_reason(found, OperatorConfig()),
     )
     for _ in range(looks):
-        report = run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+        report = run(ChangeExecutor(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
         assert report
         assert report.state is WorkloadState.RECOMMENDED
         world.pass_time(600)
     assert (world.written, world.annotations) == ([], {})
-    outcome = Outcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=NOW)
+    outcome = WorkloadOutcome(WorkloadState.RECOMMENDED, "", assessment.recommendations, recommended_at=NOW)
     ((entry,),) = [each["recommendations"] for each in status({found.key: outcome})["workloads"]]
     assert {"cpu", "memory"} <= entry.keys()
 
@@ -293,18 +317,20 @@ def test_property_18_recommend_mode_stores_only(
 @examples
 @given(many_outcomes, some_resources(), some_resources())
 def test_property_19_disabled_mode_stops_processing(
-    before: dict[WorkloadKey, Outcome], old: Resources, new: Resources
+    before: dict[WorkloadKey, WorkloadOutcome], old: Resources, new: Resources
 ) -> None:
     """Nothing is touched, and the status tells what it told, also after a restart."""
-    mandate = Mandates(OperatorConfig()).of_policy(policy("p", mode="Disabled"))
+    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Disabled"))
     world = World(template={"web": old}, replicas=1)
-    assessment = Assessment((Recommendation("web", new, ()),), {}, urgent=True)
-    withheld = mandate.withheld(run(world.workload(KEY)), OperatorConfig())
-    wish = assessment.wish(mandate.spec.update_strategy, resizes_in_place=True, withheld=withheld)
-    run(Actuator(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
+    assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=True)
+    withheld = mandate.blocked_reason(run(world.get_workload(KEY)), OperatorConfig())
+    wish = assessment.to_desired_change(
+        mandate.spec.update_strategy, can_resize_in_place=True, blocked_reason=withheld
+    )
+    run(ChangeExecutor(world, may_write=lambda: True).reconcile(KEY, wish, now=world.now))
     assert world.written == []
     history = status(before)
-    stopped = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
+    stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)
     said = status(dict.fromkeys(before, stopped), before=history, mode="Disabled")
 
     def told(found: Document) -> dict[tuple[str, ...], Any]:
@@ -333,36 +359,36 @@ class Discovery:
 @given(st.lists(st.sampled_from(["pods", "pods/status", "pods/resize", "nodes", "pods/resizes", "resize"])))
 def test_property_20_feature_gate_detection(names: list[str]) -> None:
     """The feature is on exactly when the server serves it, whatever its version says."""
-    assert run(resizes_in_place(cast("Client", Discovery(names)))) == ("pods/resize" in names)
+    assert run(supports_in_place_resize(cast("Client", Discovery(names)))) == ("pods/resize" in names)
 
 
 @examples
 @given(many_outcomes)
-def test_property_23_status_timestamp_tracking(found: dict[WorkloadKey, Outcome]) -> None:
+def test_property_23_status_timestamp_tracking(found: dict[WorkloadKey, WorkloadOutcome]) -> None:
     said = {
         WorkloadKey(each["kind"], each["namespace"], each["name"]): each
         for each in status(found)["workloads"]
     }
     for key, outcome in found.items():
         assert outcome.recommended_at
-        assert said[key]["lastRecommendation"] == time_text(outcome.recommended_at)
-        applied = time_text(outcome.applied_at) if outcome.applied_at is not None else None
+        assert said[key]["lastRecommendation"] == format_time(outcome.recommended_at)
+        applied = format_time(outcome.applied_at) if outcome.applied_at is not None else None
         assert said[key].get("lastApplied") == applied
 
 
 @examples
 @given(many_outcomes, st.floats(0, 100), st.sampled_from(["Conflict", "Failed"]))
 def test_property_25_prometheus_metrics_exposure(
-    found: dict[WorkloadKey, Outcome], seconds: float, error: str
+    found: dict[WorkloadKey, WorkloadOutcome], seconds: float, error: str
 ) -> None:
     """What is counted can be read as Prometheus reads it."""
     metrics = Metrics()
-    Tally(metrics).count("p", found.items())
+    WorkloadGauges(metrics).update("p", found.items())
     metrics.reconciliation_duration.labels("p").observe(seconds)
     metrics.reconciliation_errors.labels("p", error).inc()
     samples = {
         (sample.name, *sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for family in text_string_to_metric_families(metrics.render().decode())
         for sample in family.samples
         if sample.labels.get("policy") == "p"
     }
@@ -387,7 +413,7 @@ def test_property_26_failure_event_creation(steps: list[tuple[bool, bool]]) -> N
     for wrong, away in steps:
         spec = {"mode": "Perhaps"} if wrong else {}
         now = status({}, before=said, trouble="no answer; is it running?" if away else "", **spec)
-        told = {each["reason"]: each["message"] for each in news(said, now)}
+        told = {each["reason"]: each["message"] for each in find_new_problems(said, now)}
         assert ("PolicyInvalid" in told) == (wrong and not before[0])
         assert ("UsageUnknown" in told) == (away and not before[1])
         assert all(told.values())
@@ -402,32 +428,34 @@ def test_property_30_metrics_provider_configurability(providers: list[str]) -> N
     def settings_for(provider: str) -> dict[str, Any]:
         if provider not in SOURCES.names():
             return {}
-        fields = SOURCES.type_of(provider).settings_type.model_fields
+        fields = SOURCES.load_type(provider).settings_type.model_fields
         return {"url": "http://127.0.0.1:9090"} if "url" in fields else {}
 
     for provider in providers:
         text = yaml.safe_dump({"metricsSource": {"provider": provider, "settings": settings_for(provider)}})
         if provider in SOURCES.names():
-            assert configuration(text=text, environment={}).metrics_source.provider == provider
+            assert load_configuration(text=text, environment={}).metrics_source.provider == provider
         else:
             with pytest.raises(
                 ConfigurationError, match=r"metricsSource.*(provider|is not known; there are)"
             ):
-                configuration(text=text, environment={})
+                load_configuration(text=text, environment={})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "config.yaml"
         file.write_text("dryRun: true")
-        live = LiveConfig(file, environment={})
+        live = ConfigReloader(file, environment={})
         chosen = {"provider": providers[0], "settings": settings_for(providers[0])}
         file.write_text(yaml.safe_dump({"metricsSource": chosen, "dryRun": False}))
-        live.look()
+        live.reload()
         assert live.current.dry_run == (providers[0] not in SOURCES.names())
         assert bool(live.problem) == live.current.dry_run
 
 
 @examples
 @given(many_outcomes, st.sampled_from(["Auto", "Recommend", "Disabled"]), st.integers(1, 1000))
-def test_property_31_upgrade_preservation(found: dict[WorkloadKey, Outcome], mode: str, weight: int) -> None:
+def test_property_31_upgrade_preservation(
+    found: dict[WorkloadKey, WorkloadOutcome], mode: str, weight: int
+) -> None:
     """A policy and its status are read and given back as they are, and a new leader changes nothing in them."""
     assume(mode != "Disabled" or not found)
     manifest = {
@@ -436,7 +464,7 @@ def test_property_31_upgrade_preservation(found: dict[WorkloadKey, Outcome], mod
         "metadata": {"name": "p", "namespace": "shop"},
         "spec": {"mode": mode, "weight": weight},
     }
-    again = OptimizationPolicy.read(OptimizationPolicy.read(manifest).manifest())
+    again = OptimizationPolicy.read(OptimizationPolicy.read(manifest).to_manifest())
     assert again == OptimizationPolicy.read(manifest)
     said = status(found, mode=mode)
     read = OptimizationPolicyStatus.model_validate(said)
@@ -445,13 +473,13 @@ def test_property_31_upgrade_preservation(found: dict[WorkloadKey, Outcome], mod
     assert status(later, before=said, mode=mode) == said
 
 
-def _made_anew(outcome: Outcome) -> Outcome:
+def _made_anew(outcome: WorkloadOutcome) -> WorkloadOutcome:
     """As a new leader sees it: the same, but it cannot know since when."""
-    return Outcome(
+    return WorkloadOutcome(
         outcome.state,
         outcome.reason,
         outcome.recommendations,
         NOW + 2 * DAY,
         outcome.applied_at,
-        Skipped.CANNOT_APPLY,
+        SkipReason.CANNOT_APPLY,
     )

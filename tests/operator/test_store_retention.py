@@ -5,24 +5,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from trimtab.operator.store_retention import Tidying
-from trimtab.store import HistoryEntry, Store
+from trimtab.operator.store_retention import RetentionTask
+from trimtab.store import HistoryRecord, Store
 
 DAY = 86400.0
 
 
-def told(day: int) -> HistoryEntry:
+def told(day: int) -> HistoryRecord:
     where: dict[str, Any] = {"cluster": "c", "namespace": "shop", "kind": "Deployment", "name": "web"}
-    return HistoryEntry(timestamp=day * DAY, what="applied", who="policy shop/web", why="", **where)
+    return HistoryRecord(timestamp=day * DAY, what="applied", who="policy shop/web", why="", **where)
 
 
 async def test_what_is_too_old_is_forgotten_and_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        tidying = Tidying(store, now=lambda: 365 * DAY)
+        tidying = RetentionTask(store, now=lambda: 365 * DAY)
         await store.history.append([told(1), told(364)])
         with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
             meddler.execute("ALTER TABLE trimtab_events RENAME TO away")
-            await tidying.tidy()
+            await tidying.prune()
             meddler.execute("ALTER TABLE away RENAME TO trimtab_events")
-        await tidying.tidy()
+        await tidying.prune()
         assert [each.timestamp for each in await store.history.find()] == [364 * DAY]

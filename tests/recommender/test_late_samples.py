@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender.cohort import Sizing
-from trimtab.recommender.cohort_manager import Want
-from trimtab.recommender.source_ingester import UNSAMPLED, Pace, School
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.source_ingester import UNSAMPLED_AFTER, IngestSchedule, SourceIngester
 from trimtab.sizing.evidence import Evidence
 from trimtab.store import Store
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
-from trimtab.usage.source import Ask, Capabilities, Progress
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
+from trimtab.usage.source import Capabilities, Progress, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
 NOW = 1_800_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-PACE = Pace(past=HOUR, lateness=10 * MINUTE)
-EASY = Sizing.of("percentile", {"min_samples": 1})
+PACE = IngestSchedule(backfill_period=HOUR, max_lateness=10 * MINUTE)
+EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
 OLD = NOW - 30 * DAY
 
 Delay = Callable[[str, float], float]
@@ -52,7 +52,7 @@ class Late(Scripted):
         self.delay = delay
         self.now = NOW
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+    async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
         found = await super().read(ask, progress=progress)
         hidden = np.array([[t + self.delay(name, t) > self.now for name in self.names] for t in found.times])
         cpu, memory = (np.where(hidden, np.nan, grid) for grid in (found.cpu, found.memory))
@@ -66,27 +66,29 @@ class Bed:
         self.store = store
         self.metrics = Metrics()
         self.source = Late(script or steady(0.2, 3e8), *names, delay=delay)
-        self.wanted = {container(name): Want(EASY, OLD) for name in names}
+        self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
         self.pods = {pod(name): OLD for name in names}
-        self.owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
+        self.owners = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in names])
         self.restart()
 
     def restart(self) -> None:
-        self.school = School(self.source, self.store, cluster="c", pace=PACE, metrics=self.metrics)
+        self.school = SourceIngester(
+            self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
+        )
 
     async def advance(self, now: float) -> None:
         self.source.now = now
-        await self.school.advance(
+        await self.school.ingest(
             now,
-            wanted=self.wanted,
+            tracked=self.wanted,
             owners=lambda: self.owners,
             running=set(self.wanted),
             pods=self.pods,
         )
-        assert self.school.trouble == ""
+        assert self.school.last_error == ""
 
     def evidence(self, name: str) -> Evidence:
-        found = self.school.learned(container(name), EASY, now=self.source.now, runs_on=True)
+        found = self.school.estimate(container(name), EASY, now=self.source.now, is_long_running=True)
         assert found
         return found.evidence
 
@@ -105,7 +107,7 @@ async def test_school_learns_from_a_source_that_is_always_some_minutes_behind(st
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
     evidence = bed.evidence("web")
-    assert bed.source.now - evidence.last <= 150 + MINUTE
+    assert bed.source.now - evidence.last_sample_at <= 150 + MINUTE
     assert evidence.coverage == 1.0
     assert bed.gauge("usage_lateness_seconds") == pytest.approx(150, abs=MINUTE)
     assert bed.gauge("containers_without_samples") == 0
@@ -140,9 +142,9 @@ async def test_school_has_a_peak_at_once_though_another_container_is_waited_for(
         await bed.advance(NOW + minute * MINUTE + 6)
     evidence = bed.evidence("web")
     assert evidence.memory_peak == 2_000_000_000
-    assert evidence.last == NOW + 7 * MINUTE
-    assert bed.evidence("late").last == NOW
-    used = bed.school.used(container("web"), EASY)
+    assert evidence.last_sample_at == NOW + 7 * MINUTE
+    assert bed.evidence("late").last_sample_at == NOW
+    used = bed.school.latest_usage(container("web"), EASY)
     assert used
     assert used.memory == 2e9
 
@@ -153,9 +155,9 @@ async def test_school_waits_for_no_sample_longer_than_the_bound(store: Store) ->
     learned = []
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
-        learned.append(bed.school._cohorts.of(container("web"), EASY).until)  # type: ignore[union-attr]
+        learned.append(bed.school._cohorts.find(container("web"), EASY).until)  # type: ignore[union-attr]
     assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
-    assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.lateness + MINUTE
+    assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.max_lateness + MINUTE
 
 
 async def test_school_reports_containers_that_run_without_samples(store: Store) -> None:
@@ -165,10 +167,10 @@ async def test_school_reports_containers_that_run_without_samples(store: Store) 
         await bed.advance(NOW + minute * MINUTE + 6)
     assert [*bed.school.unsampled] == [pod("silent")], "the new one may still get some"
     assert bed.gauge("containers_without_samples") == 1
-    await bed.advance(NOW + UNSAMPLED + MINUTE)
+    await bed.advance(NOW + UNSAMPLED_AFTER + MINUTE)
     assert set(bed.school.unsampled) == {pod("silent"), pod("new")}
     bed.source.delay = lambda *_: 0.0
-    await bed.advance(NOW + UNSAMPLED + 2 * MINUTE)
+    await bed.advance(NOW + UNSAMPLED_AFTER + 2 * MINUTE)
     assert [*bed.school.unsampled] == []
     assert bed.gauge("containers_without_samples") == 0
 
@@ -186,7 +188,7 @@ async def test_school_learns_from_every_sample_of_a_step_that_came_in_parts(stor
     class Partly(Scripted):
         now = NOW
 
-        async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
             found = await super().read(ask, progress=progress)
             partly = found.times[:, None] > self.now - 20
             return replace(found, memory=np.where(partly, 1e8, found.memory))
@@ -197,9 +199,9 @@ async def test_school_learns_from_every_sample_of_a_step_that_came_in_parts(stor
     bed.restart()
     for minute in range(12):
         await bed.advance(NOW + minute * MINUTE + 6)
-    cohort = bed.school.cohort_of(container("web"), EASY)
+    cohort = bed.school.find_cohort(container("web"), EASY)
     assert cohort
-    lowest = cohort.proposed(container("web"), now=bed.source.now).memory.lower
+    lowest = cohort.get_proposal(container("web"), now=bed.source.now).memory.lower
     assert lowest == pytest.approx(3e8 * 1.2, rel=0.02), "no half step was learned from"
 
 
@@ -232,18 +234,24 @@ def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> d
                 await bed.advance(NOW + minute * MINUTE + 6)
             found: dict[str, tuple[object, ...]] = {}
             for name in names:
-                learned = bed.school.learned(container(name), EASY, now=bed.source.now, runs_on=True)
+                learned = bed.school.estimate(container(name), EASY, now=bed.source.now, is_long_running=True)
                 assert learned
                 proposal, evidence = learned.proposal, learned.evidence
                 targets = (proposal.cpu.target, proposal.memory.target)
-                found[name] = (*targets, evidence.samples, evidence.ran, evidence.coverage, evidence.last)
+                found[name] = (
+                    *targets,
+                    evidence.samples,
+                    evidence.run_seconds,
+                    evidence.coverage,
+                    evidence.last_sample_at,
+                )
             return found
 
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(learn(folder))
 
 
-late = st.one_of(st.just(0.0), st.floats(0.0, PACE.lateness - 2 * MINUTE))
+late = st.one_of(st.just(0.0), st.floats(0.0, PACE.max_lateness - 2 * MINUTE))
 
 
 @settings(max_examples=25)

@@ -5,16 +5,22 @@ import numpy as np
 import pytest
 
 from actuation.builders import NOW, pod, workload
-from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Way
-from trimtab.actuation.decide.health import Health
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    UpdateMethod,
+)
+from trimtab.actuation.decide.health import PodHealth
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
-from trimtab.kube.kinds.pods import Container, Exit, Pod, Resources
-from trimtab.recommender.cohort import EvidenceCohort, Learned, Sizing, StrategyCohort
-from trimtab.recommender.oom_kills import Kill, kills_of, memory_sizes
-from trimtab.recommender.workload import sizing_of
-from trimtab.sizing.constraints import Surroundings
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.recommend import recommend
+from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources
+from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategyCohort, StrategySpec
+from trimtab.recommender.oom_kills import OomKill, find_oom_kills, memory_sizes
+from trimtab.recommender.workload import strategy_spec_from_policy
+from trimtab.sizing.constraints import Constraints
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.recommend import recommend_container
 from trimtab.sizing.recommendation import MIB
 from trimtab.usage.pod_ownership import WorkloadContainer
 from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
@@ -27,7 +33,7 @@ STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopi
 
 
 def of_image(image: str, name: str = "web-0", *, created: int = NOW - 100, killed: bool = False) -> Pod:
-    exits = {"web": Exit("OOMKilled", 137, NOW - 5)} if killed else {}
+    exits = {"web": ContainerTermination("OOMKilled", 137, NOW - 5)} if killed else {}
     made = pod(name, sizes={"web": CUT}, exits=exits, created=created)
     containers = tuple(msgspec.structs.replace(each, image=image) for each in made.containers)
     return msgspec.structs.replace(made, containers=containers)
@@ -35,7 +41,7 @@ def of_image(image: str, name: str = "web-0", *, created: int = NOW - 100, kille
 
 def test_kills_tell_their_image_and_sizes_that_of_the_newest_pod() -> None:
     old, new = of_image("web:1", killed=True), of_image("web:2", "web-1", created=NOW - 10)
-    (kill,) = kills_of(NAME, [old, new])
+    (kill,) = find_oom_kills(NAME, [old, new])
     (now,) = memory_sizes(workload(template={"web": FULL}), [old, new], [NAME])
     (before,) = memory_sizes(workload(template={"web": FULL}), [old], [NAME])
     assert kill.image == before.image != now.image
@@ -47,35 +53,35 @@ def test_memory_sizes_are_those_of_most_pods_and_the_largest_of_before() -> None
     (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME])
     assert (size.memory, size.before) == (250 * MIB, GIB)
     larger = {"web": Resources(100, None, 2 * GIB, None)}
-    applied = Applied(id="x", at=NOW, sizes={"web": CUT}, template={}, before=larger, until=NOW)
-    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME], Marks(applied=applied))
+    applied = AppliedSizes(id="x", at=NOW, sizes={"web": CUT}, template={}, before=larger, until=NOW)
+    (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME], ChangeAnnotations(applied=applied))
     assert size.before == 2 * GIB
     (resting,) = memory_sizes(found, [], [NAME])
     assert resting.memory == GIB, "of a CronJob between two runs the template tells"
 
 
-def decrease(started: int) -> Marks:
-    return Marks(
-        change=Change(
+def decrease(started: int) -> ChangeAnnotations:
+    return ChangeAnnotations(
+        change=OngoingChange(
             id="x",
             started=started,
-            way=Way.IN_PLACE,
+            way=UpdateMethod.IN_PLACE,
             phase=Phase.PROMOTING,
             since=started,
             before={"web": FULL},
             after={"web": CUT},
             template={"web": FULL},
-            health=Health(pods=1),
+            health=PodHealth(pods=1),
         )
     )
 
 
 def test_a_kill_from_before_a_decrease_under_way_counts_with_the_size_of_before() -> None:
     """Its pod has been made smaller since: what killed it was more."""
-    dead = pod(sizes={"web": CUT}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
-    (kill,) = kills_of(NAME, [dead], decrease(NOW - 3))
+    dead = pod(sizes={"web": CUT}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
+    (kill,) = find_oom_kills(NAME, [dead], decrease(NOW - 3))
     assert kill.limit == GIB
-    (kill,) = kills_of(NAME, [dead], decrease(NOW - 9))
+    (kill,) = find_oom_kills(NAME, [dead], decrease(NOW - 9))
     assert kill.limit == 250 * MIB, "it may have had either"
 
 
@@ -84,20 +90,20 @@ def test_a_kill_in_the_second_in_which_a_raise_takes_effect_counts_with_the_size
     settled: int, limit: int
 ) -> None:
     """Else a raise would follow that nobody needs, and be counted for a leak."""
-    raised = pod(sizes={"web": FULL}, exits={"web": Exit("OOMKilled", 137, NOW)})
-    change = Change(
+    raised = pod(sizes={"web": FULL}, exits={"web": ContainerTermination("OOMKilled", 137, NOW)})
+    change = OngoingChange(
         id="x",
         started=NOW - 9,
-        way=Way.IN_PLACE,
+        way=UpdateMethod.IN_PLACE,
         phase=Phase.VERIFYING,
         since=NOW - 9,
         settled=NOW + settled,
         before={"web": CUT},
         after={"web": FULL},
         template={"web": CUT},
-        health=Health(pods=1),
+        health=PodHealth(pods=1),
     )
-    (kill,) = kills_of(NAME, [raised], Marks(change=change))
+    (kill,) = find_oom_kills(NAME, [raised], ChangeAnnotations(change=change))
     assert kill.limit == limit
 
 
@@ -123,40 +129,42 @@ def usage(
 class Known:
     """What a strategy learned of a container, and the evidence about it."""
 
-    def __init__(self, sizing: Sizing) -> None:
+    def __init__(self, sizing: StrategySpec) -> None:
         self.strategy, self.evidence = StrategyCohort(sizing, until=0.0), EvidenceCohort(until=0.0)
         for cohort in (self.strategy, self.evidence):
             cohort.include([NAME])
 
-    def take_in(self, usage: WorkloadUsage, *, running: list[WorkloadContainer] | None, until: float) -> None:
-        self.strategy.take_in(usage, running=running, until=until)
-        self.evidence.take_in(usage, running=running, until=until)
+    def observe_usage(
+        self, usage: WorkloadUsage, *, running: list[WorkloadContainer] | None, until: float
+    ) -> None:
+        self.strategy.observe_usage(usage, running=running, until=until)
+        self.evidence.observe_usage(usage, running=running, until=until)
 
-    def take_in_kills(self, kills: list[Kill]) -> set[Kill]:
-        new = self.evidence.take_in_kills(kills)
-        self.strategy.take_in_kills(new)
+    def take_in_kills(self, kills: list[OomKill]) -> set[OomKill]:
+        new = self.evidence.observe_ooms(kills)
+        self.strategy.observe_ooms(new)
         return new
 
-    def learned(self, now: float) -> Learned:
-        evidence = self.evidence.evidence(NAME, now=now, runs_on=True)
-        return Learned(self.strategy.proposed(NAME, now=now), evidence)
+    def learned(self, now: float) -> ContainerEstimate:
+        evidence = self.evidence.get_evidence(NAME, now=now, is_long_running=True)
+        return ContainerEstimate(self.strategy.get_proposal(NAME, now=now), evidence)
 
 
-def cohort_of(strategy: str) -> tuple[Known, Rules]:
+def cohort_of(strategy: str) -> tuple[Known, PolicyRules]:
     spec = OptimizationPolicySpec.model_validate(
         {"mode": "Auto", "strategy": {"name": strategy}, "updateStrategy": {"updateRequestsOnly": False}}
     )
-    return Known(sizing_of(spec)), Rules.of(spec)
+    return Known(strategy_spec_from_policy(spec)), PolicyRules.from_spec(spec)
 
 
-def sized(cohort: Known, rules: Rules, has: Resources, now: float) -> Resources:
+def sized(cohort: Known, rules: PolicyRules, has: Resources, now: float) -> Resources:
     learned = cohort.learned(now)
-    return recommend(
+    return recommend_container(
         Container("web", "main", has),
         proposal=learned.proposal,
         evidence=learned.evidence,
         rules=rules,
-        around=Surroundings(qos="Burstable"),
+        constraints=Constraints(qos_class="Burstable"),
         now=now,
     ).resources
 
@@ -168,16 +176,16 @@ def test_every_strategy_keeps_a_killed_container_above_its_limit_for_the_learnin
     """After a kill at 1Gi a day ago `percentile` proposed 360Mi and `peak` 343Mi."""
     cohort, rules = cohort_of(strategy)
     begin, quiet = float(NOW) // HOUR * HOUR, np.full(288, 300.0 * MIB)
-    cohort.take_in(usage(begin - 2 * DAY, quiet, step=300.0), running=[NAME], until=begin)
-    cohort.take_in(usage(begin - DAY, quiet, step=300.0), running=[NAME], until=begin)
-    kill = Kill(NAME, begin - 60, float(GIB), float(GIB))
+    cohort.observe_usage(usage(begin - 2 * DAY, quiet, step=300.0), running=[NAME], until=begin)
+    cohort.observe_usage(usage(begin - DAY, quiet, step=300.0), running=[NAME], until=begin)
+    kill = OomKill(NAME, begin - 60, float(GIB), float(GIB))
     assert cohort.take_in_kills([kill]) == {kill}
     has = FULL
     for day in range(11):
         has = sized(cohort, rules, has, begin + day * DAY)
         if day < 8:
             assert 1228 * MIB < (has.memory_limit or 0) <= 1300 * MIB
-        cohort.take_in(usage(begin + day * DAY, quiet, step=300.0), running=[NAME], until=begin)
+        cohort.observe_usage(usage(begin + day * DAY, quiet, step=300.0), running=[NAME], until=begin)
     if strategy in {"percentile", "peak"}:
         assert (has.memory_limit or 0) < GIB, "it is over after that"
 
@@ -187,16 +195,16 @@ def test_a_kill_of_the_past_counts_at_the_limit_once_that_is_told() -> None:
     begin, quiet = float(NOW) // HOUR * HOUR, np.full(1440, 297.0 * MIB)
     for day in (2, 1):
         ooms = (WorkloadOom(begin - DAY + 300, 0, 297.0 * MIB),) if day == 1 else ()
-        cohort.take_in(usage(begin - day * DAY, quiet, ooms), running=None, until=begin)
+        cohort.observe_usage(usage(begin - day * DAY, quiet, ooms), running=None, until=begin)
     found = workload(template={"web": FULL})
-    cohort.evidence.take_in_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
+    cohort.evidence.observe_sizes(memory_sizes(found, [pod(sizes={"web": FULL})], [NAME]), now=begin)
     assert sized(cohort, rules, FULL, begin).memory_limit == 1229 * MIB
 
 
 def test_a_kill_without_a_limit_counts_with_what_was_used_or_requested() -> None:
-    cohort = Known(Sizing.of("percentile", {}))
-    cohort.take_in(usage(NOW - 600.0, np.full(10, 500.0 * MIB)), running=[NAME], until=NOW)
-    cohort.take_in_kills([Kill(NAME, NOW - 60.0, 0.0, 200.0 * MIB)])
+    cohort = Known(StrategySpec.from_settings("percentile", {}))
+    cohort.observe_usage(usage(NOW - 600.0, np.full(10, 500.0 * MIB)), running=[NAME], until=NOW)
+    cohort.take_in_kills([OomKill(NAME, NOW - 60.0, 0.0, 200.0 * MIB)])
     (kills,) = cohort.learned(NOW).evidence.kills
     assert kills.memory == 500 * MIB
 
@@ -211,5 +219,5 @@ def test_a_nightly_job_is_not_cut_just_before_it_runs(strategy: str) -> None:
         of_day = minutes % DAY / HOUR
         memory = np.where((of_day >= 3.1) & (of_day < 3.6), 900.0, 200.0) * MIB
         assert memory.max() <= (has.memory_limit or 0)
-        cohort.take_in(usage(minutes[0], memory), running=[NAME], until=minutes[-1])
+        cohort.observe_usage(usage(minutes[0], memory), running=[NAME], until=minutes[-1])
         has = sized(cohort, rules, has, minutes[0] + HOUR)

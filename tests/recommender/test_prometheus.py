@@ -12,20 +12,20 @@ from harness import UnavailableError
 from harness.prometheus import Recorded, Written
 from harness.records import workload
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender.cohort import Sizing
-from trimtab.recommender.cohort_manager import Want
-from trimtab.recommender.source_ingester import Pace, School
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.store import Store
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.usage import PodContainer
-from trimtab.web.backends.current_usage import by_pod
+from trimtab.web.backends.current_usage import sum_by_pod
 from usage.recording import CPU, MEMORY, MIB, SCRAPE, T0, Recording, named
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-EASY = Sizing.of("percentile", {"min_samples": 1})
+EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
 WEB = WorkloadContainer("shop", "Deployment", "web", "app")
-OWNERS = Owners([workload("web", containers=({"name": "app"},))])
+OWNERS = PodOwnerIndex([workload("web", containers=({"name": "app"},))])
 UNMANAGED = named("etl-0", namespace="batch")
 
 
@@ -65,16 +65,16 @@ async def test_school_learns_what_there_is_from_a_prometheus_younger_than_the_hi
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        school = School(source, store, cluster="c", pace=Pace(), metrics=Metrics())
-        wanted = {WEB: Want(EASY, now - 30 * DAY)}
-        await school.advance(now, wanted=wanted, owners=lambda: OWNERS, running={WEB})
-        assert school.trouble == ""
-        found = school.learned(WEB, EASY, now=now, runs_on=True)
+        school = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
+        wanted = {WEB: TrackedContainer(EASY, now - 30 * DAY)}
+        await school.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
+        assert school.last_error == ""
+        found = school.estimate(WEB, EASY, now=now, is_long_running=True)
     assert found
     evidence = found.evidence
-    assert evidence.first == pytest.approx(now - 6 * HOUR, abs=300)
-    assert evidence.last == pytest.approx(now, abs=300)
-    assert evidence.ran == pytest.approx(4 * HOUR, rel=0.1)
+    assert evidence.first_sample_at == pytest.approx(now - 6 * HOUR, abs=300)
+    assert evidence.last_sample_at == pytest.approx(now, abs=300)
+    assert evidence.run_seconds == pytest.approx(4 * HOUR, rel=0.1)
     assert evidence.memory_peak == 100 * MIB
 
 
@@ -82,12 +82,12 @@ async def test_school_reads_the_present_of_all_namespaces_from_prometheus(
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        school = School(source, store, cluster="c", pace=Pace(), metrics=Metrics())
-        found = by_pod(await school.read_present(now))
+        school = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
+        found = sum_by_pod(await school.read_present(now))
     assert found["batch", "etl-0"].cpu == pytest.approx(2.0, rel=0.01)
     assert found["batch", "etl-0"].memory == 300 * MIB
     assert found["shop", "web-7c9f8d6b5-x2x2x"].cpu == pytest.approx(0.5, rel=0.01)
-    assert {used.at for used in found.values()} == {now}
+    assert {used.sampled_at for used in found.values()} == {now}
 
 
 LATE: dict[str, Callable[[float], float]] = {
@@ -115,7 +115,7 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
     start, minutes = now - 3 * HOUR, 80
     pods = {name: named(f"{name}-7c9f8d6b5-x2x2x") for name in LATE}
     containers = {name: WorkloadContainer("shop", "Deployment", name, "app") for name in LATE}
-    owners = Owners([workload(name, containers=({"name": "app"},)) for name in LATE])
+    owners = PodOwnerIndex([workload(name, containers=({"name": "app"},)) for name in LATE])
     running = {PodContainer("shop", pod["pod"], "app"): start - DAY for pod in pods.values()}
 
     def memory(name: str, at: float) -> float:
@@ -132,11 +132,11 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
     ]
     samples.sort(key=lambda sample: sample[0])
     settings = PrometheusSettings(url=server.url)
-    pace = Pace(past=30 * MINUTE, save_every=300.0)
+    pace = IngestSchedule(backfill_period=30 * MINUTE, save_interval=300.0)
     done = 0
     with server:
         async with Prometheus(settings) as source:
-            school = School(source, store, cluster="c", pace=pace, metrics=Metrics())
+            school = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
             for minute in range(10, minutes):
                 at = start + minute * MINUTE + 6
                 known = next(
@@ -145,16 +145,18 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
                 server.write((labels, taken, value) for _, labels, taken, value in samples[done:known])
                 done = known
                 if minute == 42:
-                    school = School(source, store, cluster="c", pace=pace, metrics=Metrics())
-                await school.advance(
+                    school = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
+                await school.ingest(
                     at,
-                    wanted={each: Want(EASY, start - DAY) for each in containers.values()},
+                    tracked={each: TrackedContainer(EASY, start - DAY) for each in containers.values()},
                     owners=lambda: owners,
                     running=set(containers.values()),
                     pods=running,
                 )
-                assert school.trouble == ""
-    found = {name: school.learned(each, EASY, now=at, runs_on=True) for name, each in containers.items()}
+                assert school.last_error == ""
+    found = {
+        name: school.estimate(each, EASY, now=at, is_long_running=True) for name, each in containers.items()
+    }
     evidence = {name: each.evidence for name, each in found.items() if each}
     assert {each.samples for each in evidence.values()} == {evidence["prompt"].samples}
     assert evidence["prompt"].samples >= minutes - 10

@@ -9,24 +9,24 @@ import pytest
 from actuation.builders import SMALL, pod
 from harness.records import workload
 from harness.scripted import Scripted, steady
-from trimtab.kube.kinds.pods import Exit, Pod
-from trimtab.operator.cluster_state import containers_per_pod
+from trimtab.kube.kinds.pods import ContainerTermination, Pod
+from trimtab.operator.cluster_state import count_containers_per_pod
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender.cohort import Sizing
-from trimtab.recommender.cohort_manager import Want, state_key
-from trimtab.recommender.oom_kills import Kill
-from trimtab.recommender.recommender import DEFAULT, Learning
-from trimtab.recommender.source_ingester import Pace
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.recommender.cohort_manager import TrackedContainer, state_key
+from trimtab.recommender.oom_kills import OomKill
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
 
 NOW = 1_800_000_000.0
-USUAL = Sizing.of("percentile", {"min_samples": 1})
+USUAL = StrategySpec.from_settings("percentile", {"min_samples": 1})
 THANOS = USUAL._replace(source="thanos")
 WEB, API = (WorkloadContainer("shop", "Deployment", name, "web") for name in ("web", "api"))
 PODS = [PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web") for name in ("web", "api")]
-OWNERS = Owners([workload(name, containers=({"name": "web"},)) for name in ("web", "api")])
+OWNERS = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in ("web", "api")])
 
 
 class Sources:
@@ -35,20 +35,20 @@ class Sources:
     def __init__(self, store: Store) -> None:
         self.own, self.thanos = Scripted(steady(0.2, 3e8), *PODS), Scripted(steady(0.8, 3e8), *PODS)
         self.metrics = Metrics()
-        self.learning = Learning(
-            {DEFAULT: self.own, "thanos": self.thanos},
+        self.learning = Recommender(
+            {DEFAULT_SOURCE: self.own, "thanos": self.thanos},
             store,
             cluster="c",
-            pace=Pace(past=3600.0),
+            schedule=IngestSchedule(backfill_period=3600.0),
             metrics=self.metrics,
         )
 
     async def advance(self, now: float) -> set[WorkloadContainer]:
-        wanted = {WEB: Want(USUAL, 0.0), API: Want(THANOS, 0.0)}
-        return await self.learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running=set(wanted))
+        wanted = {WEB: TrackedContainer(USUAL, 0.0), API: TrackedContainer(THANOS, 0.0)}
+        return await self.learning.ingest(now, tracked=wanted, owners=lambda: OWNERS, running=set(wanted))
 
-    def cpu(self, name: WorkloadContainer, sizing: Sizing) -> float | None:
-        found = self.learning.learned(name, sizing, now=NOW, runs_on=True)
+    def cpu(self, name: WorkloadContainer, sizing: StrategySpec) -> float | None:
+        found = self.learning.estimate(name, sizing, now=NOW, is_long_running=True)
         return found.proposal.cpu.target if found else None
 
 
@@ -60,7 +60,10 @@ async def test_each_container_is_learned_of_from_its_own_source(tmp_path: Path) 
         assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
         assert both.cpu(WEB, THANOS) is None
         assert both.cpu(API, USUAL) is None
-        assert (both.learning.of(USUAL).name, both.learning.of(THANOS).name) == ("scripted", "thanos")
+        assert (both.learning.ingester_for(USUAL).name, both.learning.ingester_for(THANOS).name) == (
+            "scripted",
+            "thanos",
+        )
 
 
 async def test_a_source_that_is_away_keeps_nobody_from_the_others(tmp_path: Path) -> None:
@@ -69,10 +72,10 @@ async def test_a_source_that_is_away_keeps_nobody_from_the_others(tmp_path: Path
         both.thanos.go_away()
         await both.advance(NOW)
         assert both.cpu(WEB, USUAL) == pytest.approx(240, rel=0.1)
-        assert both.learning.troubles == {"thanos": "scripted: no answer; is it running?"}
+        assert both.learning.errors_by_source == {"thanos": "scripted: no answer; is it running?"}
         both.thanos.come_back()
         await both.advance(NOW + 60)
-        assert both.learning.troubles == {}
+        assert both.learning.errors_by_source == {}
         assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
 
 
@@ -94,9 +97,9 @@ async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         await both.advance(NOW)
-        kill = Kill(API, NOW - 5, 2e8, 2e8)
-        assert both.learning.note_kills([kill]) == {kill}
-        assert both.learning.note_kills([kill]) == set()
+        kill = OomKill(API, NOW - 5, 2e8, 2e8)
+        assert both.learning.observe_ooms([kill]) == {kill}
+        assert both.learning.observe_ooms([kill]) == set()
 
 
 async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path:
     web, ahead = workload("web", containers=({"name": "web"},)), NOW + 365 * 86_400
 
     def killed(name: str, at: float) -> Pod:
-        return pod(name, sizes={"web": SMALL}, exits={"web": Exit("OOMKilled", 137, int(at))})
+        return pod(name, sizes={"web": SMALL}, exits={"web": ContainerTermination("OOMKilled", 137, int(at))})
 
     async with Store.open(tmp_path / "trimtab.db") as store:
         learning = Sources(store)
@@ -112,16 +115,16 @@ async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path:
         usual = learning.cpu(WEB, USUAL)
 
         def note(now: float, *pods: Pod) -> list[float]:
-            return sorted(kill.at for kill in learning.learning.note_memory(web, pods, [WEB], now=now))
+            return sorted(kill.at for kill in learning.learning.observe_memory(web, pods, [WEB], now=now))
 
         assert note(NOW, killed("web-0", ahead)) == [], "when it was is not known: it may be of long ago"
         assert note(NOW + 10, killed("web-0", ahead + 5)) == [NOW + 10]
         both = killed("web-0", ahead + 5), killed("web-1", NOW + 15)
         assert note(NOW + 20, *both) == [NOW + 15], "each counts once"
         assert note(ahead + 60, *both) == [], "also when that time has come"
-        seen = learning.learning.learned(WEB, USUAL, now=NOW + 30, runs_on=True)
+        seen = learning.learning.estimate(WEB, USUAL, now=NOW + 30, is_long_running=True)
         assert seen
-        assert seen.evidence.last_kill == NOW + 15
+        assert seen.evidence.last_kill_at == NOW + 15
         assert learning.cpu(WEB, USUAL) == usual
 
 
@@ -130,14 +133,20 @@ async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
     tmp_path: Path, containers: int, cpu: int, memory: int
 ) -> None:
     """As VPA's recommender does: 25m and 250Mi are of a pod, not of each small sidecar."""
-    vpa = Sizing.of("vpa", {})
+    vpa = StrategySpec.from_settings("vpa", {})
     async with Store.open(tmp_path / "trimtab.db") as store:
         source = Scripted(steady(0.001, 1e6), *PODS)
-        learning = Learning({DEFAULT: source}, store, cluster="c", pace=Pace(past=86400.0), metrics=Metrics())
+        learning = Recommender(
+            {DEFAULT_SOURCE: source},
+            store,
+            cluster="c",
+            schedule=IngestSchedule(backfill_period=86400.0),
+            metrics=Metrics(),
+        )
         for now in (NOW, NOW + 60):  # also once more rows than the first were made
-            wanted = {WEB: Want(vpa, 0.0, containers)}
-            await learning.advance(now, wanted=wanted, owners=lambda: OWNERS, running={WEB})
-            found = learning.learned(WEB, vpa, now=now, runs_on=True)
+            wanted = {WEB: TrackedContainer(vpa, 0.0, containers)}
+            await learning.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
+            found = learning.estimate(WEB, vpa, now=now, is_long_running=True)
             assert found
             assert (found.proposal.cpu.target, found.proposal.memory.target) == (cpu, memory)
 
@@ -145,8 +154,8 @@ async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
 def test_census_counts_the_containers_of_a_pod_with_those_that_were_injected() -> None:
     made = workload("web", containers=({"name": "web"}, {"name": "log"}))
     injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
-    assert containers_per_pod([], made) == 2
-    assert containers_per_pod([injected], made) == 4
+    assert count_containers_per_pod([], made) == 2
+    assert count_containers_per_pod([injected], made) == 4
 
 
 async def test_learning_reports_how_late_each_source_is_until_it_no_longer_leads(tmp_path: Path) -> None:

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actuation.world import KEY, World, run
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.workload import assess
-from trimtab.sizing.constraints import Surroundings
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.workload import recommend_workload
+from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.proposal import proposal
-from trimtab.sizing.strategy import Bounds, Sizes
-from trimtab.sizing.tracking.proposal_history import Proposed, ProposedSettings
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import build_proposal
+from trimtab.sizing.strategy import TargetRange, Targets
+from trimtab.sizing.tracking.proposal_history import ProposalHistory, ProposalHistorySettings
 
 HOUR, DAY = 3600, 86400
 MIB = 2**20
@@ -38,8 +38,8 @@ class NoisyLoad:
     def __init__(self, update: dict[str, object], *, spread: float, seed: int) -> None:
         self.spec = OptimizationPolicySpec.model_validate({"mode": "Auto", "updateStrategy": update})
         self.world = World(template={"web": Resources(1000, None, 256 * MIB, None)}, replicas=2)
-        self.actuator = Actuator(self.world, may_write=lambda: True)
-        self.proposed = Proposed(1, ProposedSettings())
+        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
+        self.proposed = ProposalHistory(1, ProposalHistorySettings())
         self.spread, self.noise = spread, random.Random(seed)
         self.first = self.world.now
         self.starts: list[int] = []
@@ -69,27 +69,38 @@ class NoisyLoad:
         cores = 0.3 * (1 + (self.spread - 1) * wave / 2) * self.noise.uniform(0.8, 1.25)
         self.wanted.append(cores * 1000)
         memory = np.array([200.0 * MIB])
-        bounds = Bounds(np.array([cores]), np.array([cores]), np.array([cores]))
-        self.sizes = Sizes(cpu=bounds, memory=Bounds(memory, memory, memory))
-        self.proposed.note(self.world.now, self.sizes)
+        bounds = TargetRange(np.array([cores]), np.array([cores]), np.array([cores]))
+        self.sizes = Targets(cpu=bounds, memory=TargetRange(memory, memory, memory))
+        self.proposed.record(self.world.now, self.sizes)
 
     def _reconcile(self) -> None:
         now = float(self.world.now)
         # As the strategy `trimtab` does: it sizes CPU for the time that sizes are kept, and is not held to the highest.
-        known = proposal(self.sizes, 0, strategy="test", lately=self.proposed.lately(now, 0), keeps_cpu=True)
-        evidence = Evidence(
-            samples=5000, first=now - 30 * DAY, last=now, ran=30.0 * DAY, cpu_peak=400, memory_peak=100 * MIB
+        known = build_proposal(
+            self.sizes,
+            0,
+            strategy="test",
+            recent=self.proposed.recent_targets(now, 0),
+            covers_stabilization=True,
         )
-        found = assess(
-            run(self.world.workload(KEY)),
-            run(self.world.pods()),
-            rules=Rules.of(self.spec),
-            learned={"web": Learned(known, evidence)}.get,
-            around=Surroundings(),
+        evidence = Evidence(
+            samples=5000,
+            first_sample_at=now - 30 * DAY,
+            last_sample_at=now,
+            run_seconds=30.0 * DAY,
+            cpu_peak=400,
+            memory_peak=100 * MIB,
+        )
+        found = recommend_workload(
+            run(self.world.get_workload(KEY)),
+            run(self.world.list_pods()),
+            rules=PolicyRules.from_spec(self.spec),
+            estimate={"web": ContainerEstimate(known, evidence)}.get,
+            constraints=Constraints(),
             source="test",
             now=now,
         )
-        wish = found.wish(self.spec.update_strategy, resizes_in_place=True, withheld="")
+        wish = found.to_desired_change(self.spec.update_strategy, can_resize_in_place=True, blocked_reason="")
         run(self.actuator.reconcile(KEY, wish, now=self.world.now))
 
 

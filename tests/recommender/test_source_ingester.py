@@ -22,26 +22,26 @@ from structlog.testing import capture_logs
 
 from harness.records import workload
 from harness.scripted import Script, Scripted, steady
-from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender import cohort_manager
-from trimtab.recommender.cohort import Sizing, StrategyCohort
-from trimtab.recommender.cohort_manager import MOST_COHORTS, Want, state_key
-from trimtab.recommender.oom_kills import Kill, MemorySize
-from trimtab.recommender.source_ingester import Pace, School
+from trimtab.recommender.cohort import StrategyCohort, StrategySpec
+from trimtab.recommender.cohort_manager import MAX_STRATEGY_COHORTS, TrackedContainer, state_key
+from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.strategies.percentile import Percentile
+from trimtab.sizing.strategies.percentile import PercentileStrategy
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.store import StateKey, Store, StoreError
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
-from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
+from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import PodContainer
 
 NOW = 1_800_000_000.0
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-PACE = Pace(past=2 * HOUR, part=HOUR, keep=DAY, save_every=600.0)
-EASY = Sizing.of("percentile", {"min_samples": 1})
+PACE = IngestSchedule(backfill_period=2 * HOUR, backfill_read_period=HOUR, retention=DAY, save_interval=600.0)
+EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
 OLD, NEW = NOW - 30 * DAY, NOW - MINUTE
 
 
@@ -53,25 +53,25 @@ def pod(name: str) -> PodContainer:
     return PodContainer("shop", f"{name}-7c9f8d6b5-x2x2x", "web")
 
 
-def nobody(_: Sizing, error: Exception) -> None:
+def nobody(_: StrategySpec, error: Exception) -> None:
     """Fails here."""
     raise error
 
 
-class Published(Sampled[SampledSettings]):
+class Published(PollingSource[PollingSettings]):
     """What a metrics-server tells: of each pod what it measured up to a minute ago."""
 
     name = "published"
-    settings_type = SampledSettings
+    settings_type = PollingSettings
 
     def __init__(self, *pods: PodContainer) -> None:
         self.now = NOW
-        super().__init__(SampledSettings(), clock=lambda: self.now)
+        super().__init__(PollingSettings(), clock=lambda: self.now)
         self.pods = pods
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         measured = (self.now - 5) // MINUTE * MINUTE - 10
-        return [Sample(pod, measured, cpu=0.2, memory=3e8) for pod in self.pods]
+        return [ContainerSample(pod, measured, cpu=0.2, memory=3e8) for pod in self.pods]
 
 
 class Bed:
@@ -81,36 +81,38 @@ class Bed:
         self.store = store
         self.metrics = Metrics()
         self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
-        self.wanted = {container(name): Want(EASY, OLD) for name in names}
+        self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
         self.school = self.restarted()
 
-    def restarted(self) -> School:
-        self.school = School(self.source, self.store, cluster="c", pace=PACE, metrics=self.metrics)
+    def restarted(self) -> SourceIngester:
+        self.school = SourceIngester(
+            self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
+        )
         return self.school
 
-    def add(self, name: str, *, created: float = OLD, sizing: Sizing = EASY) -> None:
+    def add(self, name: str, *, created: float = OLD, sizing: StrategySpec = EASY) -> None:
         self.source.pods.append(pod(name))
-        self.wanted[container(name)] = Want(sizing, created)
+        self.wanted[container(name)] = TrackedContainer(sizing, created)
 
-    async def advance(self, now: float, *, machine: Room | None = None) -> set[str]:
+    async def advance(self, now: float, *, machine: NodeResources | None = None) -> set[str]:
         """To this time; the names of those that are new."""
         names = {each.name for each in self.wanted}
-        owners = Owners([workload(name, containers=({"name": "web"},)) for name in names])
-        new = await self.school.advance(
-            now, wanted=self.wanted, owners=lambda: owners, running=set(self.wanted), machine=machine
+        owners = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in names])
+        new = await self.school.ingest(
+            now, tracked=self.wanted, owners=lambda: owners, running=set(self.wanted), largest_node=machine
         )
         return {each.name for each in new}
 
     def cpu(self, name: str, now: float) -> float:
-        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        found = self.school.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.proposal.cpu.target if found else math.nan
 
     def samples(self, name: str, now: float) -> int:
-        found = self.school.learned(container(name), EASY, now=now, runs_on=True)
+        found = self.school.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.evidence.samples if found else 0
 
     def cohort(self, name: str) -> StrategyCohort:
-        found = self.school.cohort_of(container(name), EASY)
+        found = self.school.find_cohort(container(name), EASY)
         assert found
         return found
 
@@ -120,14 +122,14 @@ async def test_of_a_source_that_keeps_its_own_samples_every_one_is_seen_although
 ) -> None:
     bed = Bed(store, "a")
     source = Published(pod("a"))
-    bed.school = School(source, store, cluster="c", pace=PACE, metrics=bed.metrics)
+    bed.school = SourceIngester(source, store, cluster="c", schedule=PACE, metrics=bed.metrics)
     for minute in range(30):
         for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
             source.now = NOW + minute * MINUTE + second
             await source.check()
         source.now = NOW + (minute + 1) * MINUTE + 6
         await bed.advance(source.now)
-    found = bed.school.learned(container("a"), EASY, now=source.now, runs_on=True)
+    found = bed.school.estimate(container("a"), EASY, now=source.now, is_long_running=True)
     assert found is not None
     assert found.evidence.samples >= 25
     assert found.evidence.coverage > 0.8
@@ -139,7 +141,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-def steps(asked: Iterable[Ask]) -> list[float]:
+def steps(asked: Iterable[UsageQuery]) -> list[float]:
     """The times that were asked for, one by one."""
     return [ask.start + row * ask.step for ask in asked for row in range(ask.steps)]
 
@@ -150,36 +152,38 @@ async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step
     bed = Bed(store, "web")
     await bed.advance(NOW)
     assert bed.cpu("web", NOW) == pytest.approx(240, rel=0.1)
-    assert max(ask.end - ask.start for ask in bed.source.asked) <= PACE.part + PACE.past_step
+    assert (
+        max(ask.end - ask.start for ask in bed.source.asked) <= PACE.backfill_read_period + PACE.backfill_step
+    )
     first = steps(bed.source.asked)
     assert first == sorted(set(first)), "every step once, in the order of time"
-    assert first[0] <= NOW - PACE.past + PACE.past_step
-    assert bed.source.asked[0].kills
+    assert first[0] <= NOW - PACE.backfill_period + PACE.backfill_step
+    assert bed.source.asked[0].include_ooms
     bed.source.asked.clear()
     await bed.advance(NOW + MINUTE)
     assert steps(bed.source.asked) == [NOW + MINUTE]
-    assert not any(ask.kills for ask in bed.source.asked), "of the present the pods tell of kills"
+    assert not any(ask.include_ooms for ask in bed.source.asked), "of the present the pods tell of kills"
 
 
 async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present(store: Store) -> None:
     bed = Bed(store, "web")
     for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
         await bed.advance(now)
-    found = bed.school.learned(container("web"), EASY, now=now, runs_on=False)
+    found = bed.school.estimate(container("web"), EASY, now=now, is_long_running=False)
     assert found
     evidence = found.evidence
-    assert evidence.ran == pytest.approx(now - evidence.first, abs=PACE.past_step)
-    assert evidence.samples * MINUTE < evidence.ran / 2
+    assert evidence.run_seconds == pytest.approx(now - evidence.first_sample_at, abs=PACE.backfill_step)
+    assert evidence.samples * MINUTE < evidence.run_seconds / 2
     again = bed.restarted()
     await bed.advance(now + MINUTE)
-    kept = again.learned(container("web"), EASY, now=now, runs_on=False)
+    kept = again.estimate(container("web"), EASY, now=now, is_long_running=False)
     assert kept
-    assert kept.evidence.ran == evidence.ran + MINUTE
+    assert kept.evidence.run_seconds == evidence.run_seconds + MINUTE
 
 
 async def test_school_drops_present_samples_above_what_any_node_has(store: Store) -> None:
     bed = Bed(store, "web", history=False, script=steady(100.0, 1e14))
-    machine = Room(cpu=64_000, memory=1 << 38)
+    machine = NodeResources(cpu=64_000, memory=1 << 38)
     await bed.advance(NOW, machine=machine)
     assert bed.samples("web", NOW) == 0
     bed.source.script = steady(64.0, 3e8)
@@ -189,7 +193,7 @@ async def test_school_drops_present_samples_above_what_any_node_has(store: Store
 
 async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) -> None:
     """A node pool at zero, or a spot node that was taken back: what ran there ran all the same."""
-    large, small = Room(cpu=64_000, memory=256 << 30), Room(cpu=16_000, memory=64 << 30)
+    large, small = NodeResources(cpu=64_000, memory=256 << 30), NodeResources(cpu=16_000, memory=64 << 30)
 
     def nightly(_: PodContainer, t: float) -> tuple[float, float]:
         return (30.0, 192.0 * 2**30) if t < NOW - HOUR else (0.1, 4.0 * 2**30)
@@ -197,17 +201,19 @@ async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) ->
     found = {}
     for machine in (large, small):
         bed = Bed(store, "web", script=nightly)
-        bed.school = School(bed.source, store, cluster=str(machine), pace=PACE, metrics=bed.metrics)
+        bed.school = SourceIngester(
+            bed.source, store, cluster=str(machine), schedule=PACE, metrics=bed.metrics
+        )
         await bed.advance(NOW, machine=machine)
-        found[machine] = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+        found[machine] = bed.school.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert found[small] == found[large]
     assert [each.evidence.memory_peak for each in found.values() if each] == [192 << 30] * 2
 
 
 async def test_school_keeps_samples_of_a_node_that_left_since_they_were_taken(store: Store) -> None:
     bed = Bed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
-    await bed.advance(NOW, machine=Room(cpu=64_000, memory=256 << 30))
-    await bed.advance(NOW + MINUTE, machine=Room(cpu=16_000, memory=64 << 30))
+    await bed.advance(NOW, machine=NodeResources(cpu=64_000, memory=256 << 30))
+    await bed.advance(NOW + MINUTE, machine=NodeResources(cpu=16_000, memory=64 << 30))
     assert bed.samples("web", NOW + MINUTE) == 2
 
 
@@ -237,14 +243,14 @@ async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_noth
     bed.source.go_away()
     for minute in range(1, 4):
         await bed.advance(NOW + minute * MINUTE)
-        assert "no answer" in bed.school.trouble
+        assert "no answer" in bed.school.last_error
     assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
     errors = bed.metrics.registry.get_sample_value
     assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceAway"}) == 3
     bed.source.come_back()
     bed.source.asked.clear()
     await bed.advance(NOW + 4 * MINUTE)
-    assert bed.school.trouble == ""
+    assert bed.school.last_error == ""
     assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(1, 5)]
     assert bed.samples("web", NOW + 4 * MINUTE) == before + 4
 
@@ -253,28 +259,31 @@ async def test_a_plugin_that_fails_in_a_way_of_its_own_stops_nobody(store: Store
     bed = Bed(store, "web")
     bed.source.failure = ZeroDivisionError("oh")
     await bed.advance(NOW)
-    assert bed.school.trouble == "scripted failed: ZeroDivisionError('oh')"
+    assert bed.school.last_error == "scripted failed: ZeroDivisionError('oh')"
     bed.source.come_back()
     await bed.advance(NOW)
     assert math.isfinite(bed.cpu("web", NOW))
 
 
 async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_theirs, observe = Sizing.of("percentile", {"min_samples": 2}), Percentile.observe
+    of_theirs, observe = (
+        StrategySpec.from_settings("percentile", {"min_samples": 2}),
+        PercentileStrategy.observe,
+    )
 
-    def fail(self: Percentile, *samples: Any) -> None:
+    def fail(self: PercentileStrategy, *samples: Any) -> None:
         if self.settings.min_samples == 2:
             raise ZeroDivisionError("a bug of theirs")
         observe(self, *samples)
 
-    monkeypatch.setattr(Percentile, "observe", fail)
+    monkeypatch.setattr(PercentileStrategy, "observe", fail)
     bed = Bed(store, history=False)
     bed.add("theirs", sizing=of_theirs)
     bed.add("web")
     for minute in range(3):
         await bed.advance(NOW + minute * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == 3
-    assert bed.school.trouble == ""
+    assert bed.school.last_error == ""
     failures = {"policy": "", "error_type": "ZeroDivisionError"}
     assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
@@ -282,16 +291,16 @@ async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch
 async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_over(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works = Percentile.observe
+    works = PercentileStrategy.observe
 
-    def fail(self: Percentile, *samples: Any) -> None:
+    def fail(self: PercentileStrategy, *samples: Any) -> None:
         raise ZeroDivisionError("a bug of theirs")
 
     bed = Bed(store, "web", history=False)
     await bed.advance(NOW)
     with capture_logs() as lines:
         for minute in range(1, 9):
-            monkeypatch.setattr(Percentile, "observe", works if minute in {3, 4, 7} else fail)
+            monkeypatch.setattr(PercentileStrategy, "observe", works if minute in {3, 4, 7} else fail)
             await bed.advance(NOW + minute * MINUTE)
             await bed.advance(NOW + minute * MINUTE + 1)
     told = [line["event"] for line in lines if line["event"].startswith("learning.strategy")]
@@ -302,9 +311,12 @@ async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_ov
 async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
     store: Store, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
-    of_theirs, works = Sizing.of("percentile", {"min_samples": 2}), getattr(Percentile, deed)
+    of_theirs, works = (
+        StrategySpec.from_settings("percentile", {"min_samples": 2}),
+        getattr(PercentileStrategy, deed),
+    )
 
-    def fail(self: Percentile, *given: Any) -> Any:
+    def fail(self: PercentileStrategy, *given: Any) -> Any:
         settings = given[1] if deed == "__init__" else self.settings
         if settings.min_samples == 2:
             raise ZeroDivisionError("a bug of theirs")
@@ -314,7 +326,7 @@ async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_le
     bed.add("theirs", sizing=of_theirs)
     bed.add("web")
     await bed.advance(NOW)
-    monkeypatch.setattr(Percentile, deed, fail)
+    monkeypatch.setattr(PercentileStrategy, deed, fail)
     for minute in range(1, 12):
         await bed.advance(NOW + minute * MINUTE)
     await bed.school.save(NOW + 12 * MINUTE)
@@ -323,7 +335,7 @@ async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_le
     bed.add("more", sizing=of_theirs, created=NEW)
     await bed.advance(NOW + 13 * MINUTE)
     assert bed.samples("web", NOW + 13 * MINUTE) == 14
-    assert bed.school.trouble == ""
+    assert bed.school.last_error == ""
 
 
 async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before(
@@ -337,7 +349,7 @@ async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before
         raise ZeroDivisionError("a bug of theirs")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Percentile, "recommend", fail)
+        broken.setattr(PercentileStrategy, "recommend", fail)
         await bed.advance(NOW + MINUTE)
     assert math.isnan(bed.cpu("web", NOW + MINUTE))
     await bed.advance(NOW + 2 * MINUTE)
@@ -355,11 +367,11 @@ async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_mi
     bed = Bed(store, "web", "api")
     await bed.advance(NOW)
     await bed.school.save(NOW)
-    before = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    before = [bed.school.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     bed.restarted()
     bed.source.go_away()
     await bed.advance(NOW)
-    after = [bed.school.learned(name, EASY, now=NOW, runs_on=True) for name in bed.wanted]
+    after = [bed.school.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     assert after == before
     bed.source.come_back()
     bed.source.asked.clear()
@@ -368,7 +380,7 @@ async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_mi
     assert bed.samples("web", NOW + 2 * MINUTE) == samples + 2
     asked = steps(bed.source.asked)
     assert asked[-2:] == [NOW + MINUTE, NOW + 2 * MINUTE]
-    assert asked[0] > NOW - PACE.lateness, "only who was sampled lately is looked up"
+    assert asked[0] > NOW - PACE.max_lateness, "only who was sampled lately is looked up"
 
 
 async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Store) -> None:
@@ -381,14 +393,14 @@ async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Sto
     assert len(times) < 120, "not 360 single minutes"
     bed.source.asked.clear()
     await bed.advance(NOW + 30 * DAY)
-    assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.past - PACE.past_step
+    assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.backfill_period - PACE.backfill_step
 
 
 async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learning(store: Store) -> None:
     bed = Bed(store, "a")
     for now in (NOW, NOW + 30 * DAY, NOW + MINUTE):
         await bed.advance(now)
-    assert bed.cohort("a").until == NOW + MINUTE
+    assert bed.cohort("a").ingested_until == NOW + MINUTE
     assert bed.samples("a", NOW + MINUTE) > 20, "its past was read again"
 
 
@@ -396,7 +408,7 @@ async def test_what_is_learned_is_saved_also_after_the_clock_was_set_back(store:
     bed = Bed(store, "web")
     await bed.advance(NOW + DAY)
     await bed.advance(NOW)
-    assert {note.timestamp for note in await store.states.notes()} == {NOW}
+    assert {note.timestamp for note in await store.states.list_summaries()} == {NOW}
 
 
 async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
@@ -422,7 +434,7 @@ async def test_when_there_are_too_many_cohorts_all_begin_anew_together_and_no_ol
 ) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    for number in range(MOST_COHORTS):
+    for number in range(MAX_STRATEGY_COHORTS):
         await bed.school.save(NOW)
         bed.add(f"w{number}")
         await bed.advance(NOW + number * MINUTE)
@@ -430,7 +442,7 @@ async def test_when_there_are_too_many_cohorts_all_begin_anew_together_and_no_ol
     assert len(everybody) == 1
     await bed.school.save(NOW)
     bed.restarted()
-    await bed.advance(NOW + MOST_COHORTS * MINUTE)
+    await bed.advance(NOW + MAX_STRATEGY_COHORTS * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
     assert bed.samples("web", NOW) > 10
 
@@ -441,35 +453,37 @@ async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store)
     away = {container("api"): bed.wanted.pop(container("api"))}
     await bed.advance(NOW + MINUTE)
     await bed.advance(NOW + DAY)
-    assert container("api") in bed.cohort("web").fleet
+    assert container("api") in bed.cohort("web").table
     bed.wanted |= away
     await bed.advance(NOW + DAY + MINUTE)
     del bed.wanted[container("api")]
     await bed.advance(NOW + 2 * DAY)
-    assert container("api") in bed.cohort("web").fleet, "its absence began anew"
+    assert container("api") in bed.cohort("web").table, "its absence began anew"
     await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
-    assert bed.school.cohort_of(container("api"), EASY) is None
+    assert bed.school.find_cohort(container("api"), EASY) is None
 
 
 async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: Store) -> None:
     """Else every change of a policy's settings would be looked through at each turn, and saved."""
-    found = cohort_manager.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
-    past = cohort_manager.Past(NOW - HOUR, known=True)
+    found = cohort_manager.CohortManager(
+        store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
+    )
+    past = cohort_manager.Backfill(NOW - HOUR, is_available=True)
     for change in range(20):
-        sizing = Sizing.of("percentile", {"min_samples": 1 + change})
+        sizing = StrategySpec.from_settings("percentile", {"min_samples": 1 + change})
         now = NOW + change * 2 * DAY
         for moment in (now, now + DAY + HOUR):
-            await found.assign({container("web"): Want(sizing, OLD)}, now=moment, past=past)
-    assert [cohort.sizing for cohort in found.strategies] == [sizing]
+            await found.assign({container("web"): TrackedContainer(sizing, OLD)}, now=moment, backfill=past)
+    assert [cohort.strategy_spec for cohort in found.strategy_cohorts] == [sizing]
 
 
 async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_half_of_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread goes on: what it learns from would be taken for learned, and never be read again."""
-    works, learning, go_on = Percentile.observe, threading.Event(), threading.Event()
+    works, learning, go_on = PercentileStrategy.observe, threading.Event(), threading.Event()
 
-    def slowly(self: Percentile, *samples: Any) -> None:
+    def slowly(self: PercentileStrategy, *samples: Any) -> None:
         learning.set()
         go_on.wait(10)
         works(self, *samples)
@@ -477,7 +491,7 @@ async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_ha
     bed = Bed(store, "web")
     await bed.advance(NOW)
     before = bed.samples("web", NOW)
-    monkeypatch.setattr(Percentile, "observe", slowly)
+    monkeypatch.setattr(PercentileStrategy, "observe", slowly)
     turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
     await asyncio.to_thread(learning.wait, 10)
     turn.cancel()
@@ -498,8 +512,8 @@ async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: S
     await bed.advance(NOW)
     await bed.school.save(NOW)
     with pytest.raises(StoreError):
-        await store.states.notes()
-    assert bed.school.trouble == ""
+        await store.states.list_summaries()
+    assert bed.school.last_error == ""
     assert math.isfinite(bed.cpu("web", NOW))
 
 
@@ -527,20 +541,24 @@ async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strate
     store: Store, tmp_path: Path
 ) -> None:
     """To be told that it does not answer may take half a minute, in which nobody can be looked at."""
-    found = cohort_manager.Cohorts(store, cluster="c", young=HOUR, keep=DAY, failed=nobody)
+    found = cohort_manager.CohortManager(
+        store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
+    )
     wanted = {
-        container(name): Want(Sizing.of("percentile", {"min_samples": 1 + number}), OLD)
+        container(name): TrackedContainer(
+            StrategySpec.from_settings("percentile", {"min_samples": 1 + number}), OLD
+        )
         for number, name in enumerate("abc")
     }
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
-        await found.assign(wanted, now=NOW, past=cohort_manager.Past(NOW - HOUR, known=True))
+        await found.assign(wanted, now=NOW, backfill=cohort_manager.Backfill(NOW - HOUR, is_available=True))
         await found.save(NOW, lock=asyncio.Lock())
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     assert [each["event"] for each in logs] == ["learning.not_restored"] * 2
-    assert len(list(found.strategies)) == 3
+    assert len(list(found.strategy_cohorts)) == 3
     await found.save(NOW, lock=asyncio.Lock())
-    assert len(await store.states.notes()) == 4, "of three strategies, and the evidence"
+    assert len(await store.states.list_summaries()) == 4, "of three strategies, and the evidence"
 
 
 @settings(max_examples=100)
@@ -557,8 +575,8 @@ def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None
     try:
         other.restore(damaged)
     except ValueError:
-        assert other.until == 0.0
-        assert len(other.fleet) == 0
+        assert other.ingested_until == 0.0
+        assert len(other.table) == 0
 
 
 @pytest.mark.parametrize("damaged", ["percentile", "evidence"])
@@ -566,7 +584,7 @@ async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     await bed.school.save(NOW)
-    (note,) = [note for note in await store.states.notes() if note.strategy == damaged]
+    (note,) = [note for note in await store.states.list_summaries() if note.strategy == damaged]
     key = StateKey(note.cluster, note.strategy, note.shard)
     await store.states.save(key, b"no cohort's", timestamp=NOW)
     bed.restarted()
@@ -595,11 +613,11 @@ async def test_a_state_that_is_not_what_was_saved_is_learned_anew_and_saved_over
 async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    kill = Kill(container("web"), NOW + 5, 5e8, 5e8)
-    other = Kill(container("nobody"), NOW + 5, 5e8, 5e8)
-    assert bed.school.note_kills([kill, kill, other]) == {kill}
-    assert bed.school.note_kills([kill]) == set()
-    found = bed.school.learned(container("web"), EASY, now=NOW + 6, runs_on=True)
+    kill = OomKill(container("web"), NOW + 5, 5e8, 5e8)
+    other = OomKill(container("nobody"), NOW + 5, 5e8, 5e8)
+    assert bed.school.observe_ooms([kill, kill, other]) == {kill}
+    assert bed.school.observe_ooms([kill]) == set()
+    found = bed.school.estimate(container("web"), EASY, now=NOW + 6, is_long_running=True)
     assert found
     assert [each.memory for each in found.evidence.kills] == [500_000_000]
 
@@ -610,16 +628,16 @@ async def test_what_was_used_last_is_that_of_the_replica_that_used_most(store: S
 
     bed = Bed(store, "web", script=script)
     bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
-    assert bed.school.used(container("web"), EASY) is None
+    assert bed.school.latest_usage(container("web"), EASY) is None
     await bed.advance(NOW)
-    used = bed.school.used(container("web"), EASY)
+    used = bed.school.latest_usage(container("web"), EASY)
     assert used == (0.3, NOW / 10)
     bed.add("api", created=NEW)
     async with bed.school.lock:
-        seen = bed.school._cohorts.evidence_of(container("web"))
+        seen = bed.school._cohorts.find_evidence(container("web"))
         assert seen
         seen.include([container("api")])
-    assert bed.school.used(container("web"), EASY) == pytest.approx((math.nan, math.nan), nan_ok=True)
+    assert bed.school.latest_usage(container("web"), EASY) == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 
 async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
@@ -638,25 +656,25 @@ async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_re
 
     bed = Bed(store, "web", script=busy_an_hour_ago)
     await bed.advance(NOW)
-    before = bed.school.learned(container("web"), EASY, now=NOW, runs_on=True)
+    before = bed.school.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert before
-    this_hour, *earlier = before.proposal.cpu.lately
+    this_hour, *earlier = before.proposal.cpu.recent
     assert this_hour >= before.proposal.cpu.target > 0
     assert max(earlier) > 0, "of the past that was read"
     await bed.school.save(NOW)
     bed.restarted()
     await bed.advance(NOW + MINUTE)
-    after = bed.school.learned(container("web"), EASY, now=NOW + MINUTE, runs_on=True)
+    after = bed.school.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
     assert after
-    assert after.proposal.cpu.lately == before.proposal.cpu.lately
+    assert after.proposal.cpu.recent == before.proposal.cpu.recent
 
 
 @pytest.mark.parametrize(("kept", "keeps"), [(86400.0, True), (0.0, False)])
 def test_a_proposal_says_whether_it_is_for_as_long_as_sizes_are_kept(kept: float, keeps: bool) -> None:  # noqa: FBT001
-    cohort = StrategyCohort(Sizing.of("trimtab", {"stabilization": kept}), until=NOW)
+    cohort = StrategyCohort(StrategySpec.from_settings("trimtab", {"stabilization": kept}), until=NOW)
     cohort.include([container("web")])
-    found = cohort.proposed(container("web"), now=NOW)
-    assert (found.cpu.keeps, found.memory.keeps) == (keeps, False)
+    found = cohort.get_proposal(container("web"), now=NOW)
+    assert (found.cpu.covers_stabilization, found.memory.covers_stabilization) == (keeps, False)
 
 
 def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_policy() -> None:
@@ -664,16 +682,16 @@ def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_
         ({"stabilization": 86400.0}, []),
         ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
     ):
-        cohort = StrategyCohort(Sizing.of("trimtab", told), until=NOW)
+        cohort = StrategyCohort(StrategySpec.from_settings("trimtab", told), until=NOW)
         cohort.include([container("web")])
-        found = cohort.proposed(container("web"), now=NOW)
+        found = cohort.get_proposal(container("web"), now=NOW)
         assert [fact.detail for fact in found.facts] == facts
 
 
 async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cohort_manager, "LARGEST", 3)
+    monkeypatch.setattr(cohort_manager, "MAX_COHORT_SIZE", 3)
     bed = Bed(store, *(f"w{number}" for number in range(7)))
     await bed.advance(NOW)
     bed.add("tiny", created=NEW)
@@ -687,11 +705,11 @@ async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 4
-    assert min(steps(bed.source.asked[asked:])) > NOW - PACE.lateness
+    assert min(steps(bed.source.asked[asked:])) > NOW - PACE.max_lateness
 
 
-OTHER = Sizing.of("percentile", {"min_samples": 1, "quantile": 0.5})
-VPA = Sizing.of("vpa", {})
+OTHER = StrategySpec.from_settings("percentile", {"min_samples": 1, "quantile": 0.5})
+VPA = StrategySpec.from_settings("vpa", {})
 
 
 @pytest.mark.parametrize("history", [True, False], ids=["a source with a past", "one without"])
@@ -699,28 +717,28 @@ VPA = Sizing.of("vpa", {})
 async def test_school_keeps_the_evidence_of_a_container_when_another_policy_sizes_it(
     store: Store,
     history: bool,  # noqa: FBT001
-    other: Sizing,
+    other: StrategySpec,
 ) -> None:
     """A policy of higher weight took over, and kills, peaks and history began anew."""
     bed = Bed(store, "web", history=history)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     now = NOW + 29 * MINUTE
-    bed.school.note_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
-    kill = Kill(container("web"), now - 10, 5e8, 4e8)
-    assert bed.school.note_kills([kill]) == {kill}
-    before = bed.school.learned(container("web"), EASY, now=now, runs_on=True)
+    bed.school.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
+    kill = OomKill(container("web"), now - 10, 5e8, 4e8)
+    assert bed.school.observe_ooms([kill]) == {kill}
+    before = bed.school.estimate(container("web"), EASY, now=now, is_long_running=True)
     assert before
-    bed.wanted[container("web")] = Want(other, OLD)
+    bed.wanted[container("web")] = TrackedContainer(other, OLD)
     await bed.advance(now)
-    after = bed.school.learned(container("web"), other, now=now, runs_on=True)
+    after = bed.school.estimate(container("web"), other, now=now, is_long_running=True)
     assert after
     assert after.evidence == before.evidence
-    assert bed.school.note_kills([kill]) == set(), "it is known"
+    assert bed.school.observe_ooms([kill]) == set(), "it is known"
     await bed.school.save(now)
     bed.restarted()
     await bed.advance(now)
-    again = bed.school.learned(container("web"), other, now=now, runs_on=True)
+    again = bed.school.estimate(container("web"), other, now=now, is_long_running=True)
     assert again
     assert again.evidence == before.evidence
 
@@ -730,9 +748,9 @@ async def test_school_teaches_a_strategy_that_takes_over_what_the_source_knows_o
 ) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    bed.wanted[container("web")] = Want(OTHER, OLD)
+    bed.wanted[container("web")] = TrackedContainer(OTHER, OLD)
     await bed.advance(NOW + MINUTE)
-    found = bed.school.learned(container("web"), OTHER, now=NOW + MINUTE, runs_on=True)
+    found = bed.school.estimate(container("web"), OTHER, now=NOW + MINUTE, is_long_running=True)
     assert found
     assert found.proposal.cpu.target == pytest.approx(240, rel=0.1)
 
@@ -740,24 +758,24 @@ async def test_school_teaches_a_strategy_that_takes_over_what_the_source_knows_o
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from([EASY, OTHER, VPA]), min_size=8, max_size=8), st.booleans())
 def test_evidence_does_not_depend_on_which_policy_sizes_a_container_when(
-    sizings: list[Sizing],
+    sizings: list[StrategySpec],
     history: bool,  # noqa: FBT001
 ) -> None:
     def script(_: PodContainer, t: float) -> tuple[float, float]:
         return 0.1 + t % 420 / 1000, 1e8 * (1 + t // 60 % 5)
 
-    async def evidence(order: list[Sizing]) -> list[Evidence]:
+    async def evidence(order: list[StrategySpec]) -> list[Evidence]:
         found = []
         with tempfile.TemporaryDirectory() as folder:
             async with Store.open(Path(folder) / "trimtab.db") as store:
                 bed = Bed(store, "web", script=script, history=history)
                 for minute, sizing in enumerate(order):
                     now = NOW + minute * MINUTE
-                    bed.wanted[container("web")] = Want(sizing, OLD)
+                    bed.wanted[container("web")] = TrackedContainer(sizing, OLD)
                     await bed.advance(now)
                     if minute == 3:
-                        bed.school.note_kills([Kill(container("web"), now, 5e8, 5e8)])
-                    learned = bed.school.learned(container("web"), sizing, now=now, runs_on=True)
+                        bed.school.observe_ooms([OomKill(container("web"), now, 5e8, 5e8)])
+                    learned = bed.school.estimate(container("web"), sizing, now=now, is_long_running=True)
                     assert learned
                     found.append(learned.evidence)
         return found
@@ -775,7 +793,7 @@ async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_wit
     await bed.school.save(NOW + 29 * MINUTE)
     kept = {
         name: await store.states.load(state_key("c", sizing, 0))
-        for name, sizing in (("strategy", EASY), ("evidence", Sizing.evidence()))
+        for name, sizing in (("strategy", EASY), ("evidence", StrategySpec.for_evidence()))
     }
     until, strategy = msgspec.msgpack.decode(kept["strategy"].data)  # type: ignore[union-attr]
     _, evidence = msgspec.msgpack.decode(kept["evidence"].data)  # type: ignore[union-attr]
@@ -783,14 +801,14 @@ async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_wit
     former[5] = msgspec.msgpack.decode(evidence)[5]
     data = msgspec.msgpack.encode([until, msgspec.msgpack.encode(former)])
     await store.states.save(state_key("c", EASY, 0), data, timestamp=NOW)
-    await store.states.forget(state_key("c", Sizing.evidence(), 0))
+    await store.states.forget(state_key("c", StrategySpec.for_evidence(), 0))
     bed.restarted()
     await bed.advance(NOW + 30 * MINUTE)
     assert bed.samples("web", NOW + 30 * MINUTE) == 31
 
 
 @pytest.mark.parametrize(
-    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.type_of(name).counts_samples]
+    "strategy", [name for name in STRATEGIES.names() if STRATEGIES.load_type(name).counts_samples]
 )
 async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_in_coarser_steps(
     store: Store, strategy: str
@@ -802,15 +820,17 @@ async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_i
         blocks = max(NOW - HOUR - t, 0.0) // (5 * MINUTE)
         return 0.1 + blocks / 300, 1e8 * (1 + blocks / 30)
 
-    sizing, found = Sizing.of(strategy, {}), []
+    sizing, found = StrategySpec.from_settings(strategy, {}), []
     for past_step in (5 * MINUTE, MINUTE):
         bed = Bed(store, script=script)
         bed.add("web", sizing=sizing)
-        pace = replace(PACE, past=26 * HOUR, past_step=past_step)
-        bed.school = School(bed.source, store, cluster=str(past_step), pace=pace, metrics=bed.metrics)
+        pace = replace(PACE, backfill_period=26 * HOUR, backfill_step=past_step)
+        bed.school = SourceIngester(
+            bed.source, store, cluster=str(past_step), schedule=pace, metrics=bed.metrics
+        )
         for minute in range(0, 121, 5):
             await bed.advance(NOW + minute * MINUTE)
-        learned = bed.school.learned(container("web"), sizing, now=NOW + 2 * HOUR, runs_on=True)
+        learned = bed.school.estimate(container("web"), sizing, now=NOW + 2 * HOUR, is_long_running=True)
         assert learned
         asked = learned.proposal.cpu, learned.proposal.memory
         found.append([(ask.lower, ask.target, ask.upper) for ask in asked])

@@ -12,36 +12,42 @@ from actuation.builders import NOW, pod, workload
 from actuation.world import KEY, World, run
 from harness.records import workload as manifest
 from sizing.containers import rules
-from trimtab.actuation.change_annotations import Applied, Marks
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     Canary,
-    Changes,
+    ChangePolicy,
     OptimizationPolicySpec,
     StrategyChoice,
     UpdateStrategy,
 )
-from trimtab.kube.kinds.heap_flags import HeapHint
-from trimtab.kube.kinds.pods import Container, Exit, Pod, Resources
+from trimtab.kube.kinds.heap_flags import HeapFlags
+from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.oom_kills import kills_of
-from trimtab.recommender.workload import AS_A_WHOLE, JUST_KILLED, Assessment, assess, sizing_of
-from trimtab.sizing.constraints import Surroundings
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.oom_kills import find_oom_kills
+from trimtab.recommender.workload import (
+    POD_LEVEL_RESOURCES,
+    RECENT_OOM_WINDOW,
+    WorkloadRecommendation,
+    recommend_workload,
+    strategy_spec_from_policy,
+)
+from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence, OomKills
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 MIB = 1 << 20
 GIB = 1024 * MIB
 DAY = 86400.0
-QUICK = Canary(percent=50, observation=Duration.of_seconds(30), patience=Duration.of_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
 HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
 FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 
 
-def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Learned:
+def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> ContainerEstimate:
     known: dict[str, object] = {
         "samples": 5000,
         "ran": 14 * DAY,
@@ -50,19 +56,21 @@ def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> Lea
         "cpu_peak": 300,
         "memory_peak": 100 * MIB,
     }
-    return Learned(
-        Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy="test"),
+    return ContainerEstimate(
+        Proposal(cpu=ResourceTarget(cpu), memory=ResourceTarget(memory), strategy="test"),
         Evidence(**(known | seen)),  # type: ignore[arg-type]
     )
 
 
-def assessed(found: Learned | None, *, sizes: Resources = HAS, template: Resources = HAS) -> Assessment:
-    return assess(
+def assessed(
+    found: ContainerEstimate | None, *, sizes: Resources = HAS, template: Resources = HAS
+) -> WorkloadRecommendation:
+    return recommend_workload(
         workload(template={"web": template}),
         [pod(sizes={"web": sizes})],
         rules=rules(),
-        learned=lambda _: found,
-        around=Surroundings(),
+        estimate=lambda _: found,
+        constraints=Constraints(),
         source="scripted",
         now=NOW,
     )
@@ -78,27 +86,27 @@ def test_a_container_is_sized_from_what_it_has_now_and_not_from_its_template() -
 def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
     found = assessed(None)
     assert found.sizes == {}
-    assert found.held.startswith("web: ")
-    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
-    assert (wish.sizes, wish.held) == ({}, found.held)
+    assert found.no_change_reason.startswith("web: ")
+    wish = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
+    assert (wish.sizes, wish.no_sizes_reason) == ({}, found.no_change_reason)
 
 
 def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
-    found = assess(
+    found = recommend_workload(
         workload(template={"web": HAS, "log": Resources()}, whole=Resources(cpu_request=1000)),
         [],
         rules=rules(),
-        learned=lambda _: learned(400),
-        around=Surroundings(),
+        estimate=lambda _: learned(400),
+        constraints=Constraints(),
         source="scripted",
         now=NOW,
     )
     assert found.sizes == {}
-    assert found.held == f"web, log: {AS_A_WHOLE}"
+    assert found.no_change_reason == f"web, log: {POD_LEVEL_RESOURCES}"
 
 
 def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
-    found = assess(
+    found = recommend_workload(
         workload(template={"web": HAS}),
         [pod(sizes={"web": HAS, "proxy": HAS, "agent": HAS})],
         rules=rules(
@@ -107,49 +115,51 @@ def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
                 {"name": "agent", "controlledResources": ["memory"]},
             ]
         ),
-        learned=lambda _: learned(400),
-        around=Surroundings(),
+        estimate=lambda _: learned(400),
+        constraints=Constraints(),
         source="scripted",
         now=NOW,
     )
-    wish = found.wish(UpdateStrategy(), resizes_in_place=True, withheld="")
-    assert wish.alone == {"proxy"}
+    wish = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
+    assert wish.excluded_containers == {"proxy"}
     assert wish.sizes.keys() == {"web"}
 
 
 def test_the_wish_says_what_is_needed() -> None:
-    wish = assessed(learned(400)).wish(UpdateStrategy(), resizes_in_place=False, withheld="no")
-    assert wish.need == {"web": 110 * MIB}, "its peak and headroom"
-    assert (wish.withheld, wish.resizes_in_place, wish.urgent) == ("no", False, False)
+    wish = assessed(learned(400)).to_desired_change(
+        UpdateStrategy(), can_resize_in_place=False, blocked_reason="no"
+    )
+    assert wish.needed_memory == {"web": 110 * MIB}, "its peak and headroom"
+    assert (wish.blocked_reason, wish.can_resize_in_place, wish.is_urgent) == ("no", False, False)
 
 
-@pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (JUST_KILLED + 60, False)])
+@pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (RECENT_OOM_WINDOW + 60, False)])
 def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: float, urgent: bool) -> None:
     limited = Resources(1000, None, 128 * MIB, 128 * MIB)
     killed = learned(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
-    found = assess(
+    found = recommend_workload(
         workload(template={"web": limited}),
         [pod(sizes={"web": limited})],
         rules=rules(
             updateStrategy={"updateRequestsOnly": False}, limitPolicy={"memory": {"mode": "KeepRatio"}}
         ),
-        learned=lambda _: killed,
-        around=Surroundings(),
+        estimate=lambda _: killed,
+        constraints=Constraints(),
         source="scripted",
         now=NOW,
     )
-    assert found.urgent is urgent
+    assert found.is_urgent is urgent
 
 
 def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
     on = workload()
     init = Container("setup", "init", HAS)
-    found = assess(
+    found = recommend_workload(
         workload(containers=(*on.containers, init)),
         [],
         rules=rules(),
-        learned=lambda _: learned(),
-        around=Surroundings(),
+        estimate=lambda _: learned(),
+        constraints=Constraints(),
         source="scripted",
         now=NOW,
     )
@@ -157,32 +167,39 @@ def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
 
 
 def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
-    changes = Changes(stabilization=Duration.parse("6h"))
+    changes = ChangePolicy(stabilization=Duration.parse("6h"))
     specs = {
         name: OptimizationPolicySpec(changes=changes, strategy=StrategyChoice(name=name, settings=settings))
         for name, settings in {"trimtab": {"cpu_risk": 0.1}, "vpa": {}, "fortune": {}}.items()
     }
-    assert sizing_of(specs["trimtab"]).given() == {"cpu_risk": 0.1, "stabilization": 6 * 3600.0}
-    assert sizing_of(specs["vpa"]).given() == sizing_of(specs["fortune"]).given() == {}
+    assert strategy_spec_from_policy(specs["trimtab"]).decode_settings() == {
+        "cpu_risk": 0.1,
+        "stabilization": 6 * 3600.0,
+    }
+    assert (
+        strategy_spec_from_policy(specs["vpa"]).decode_settings()
+        == strategy_spec_from_policy(specs["fortune"]).decode_settings()
+        == {}
+    )
 
 
 def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
     name = WorkloadContainer("shop", "Deployment", "web", "web")
-    killed = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
-    failed = pod("web-2", sizes={"web": HAS}, exits={"web": Exit("Error", 1, NOW - 5)})
-    (kill,) = kills_of(name, [killed, failed, pod("web-3")])
+    killed = pod("web-1", sizes={"web": HAS}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
+    failed = pod("web-2", sizes={"web": HAS}, exits={"web": ContainerTermination("Error", 1, NOW - 5)})
+    (kill,) = find_oom_kills(name, [killed, failed, pod("web-3")])
     assert (kill.at, kill.limit, kill.request) == (NOW - 5, HAS.memory_limit, HAS.memory_request)
-    assert kills_of(name._replace(container="log"), [killed]) == []
+    assert find_oom_kills(name._replace(container="log"), [killed]) == []
 
 
 @pytest.mark.parametrize(("until", "memory"), [(NOW - 3, 64 * MIB), (NOW - 9, 512 * MIB)])
 def test_a_kill_from_before_a_raise_counts_with_what_it_had_then(until: int, memory: int) -> None:
     """Else it would be answered again, by more: after a restart, when nobody remembers that it was answered."""
     name = WorkloadContainer("shop", "Deployment", "web", "web")
-    raised = pod("web-1", sizes={"web": HAS}, exits={"web": Exit("OOMKilled", 137, NOW - 5)})
+    raised = pod("web-1", sizes={"web": HAS}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
     had = {"web": Resources(memory_limit=64 * MIB)}
-    applied = Applied(id="x", at=NOW, sizes={"web": HAS}, template={}, before=had, until=until)
-    (kill,) = kills_of(name, [raised], Marks(applied=applied))
+    applied = AppliedSizes(id="x", at=NOW, sizes={"web": HAS}, template={}, before=had, until=until)
+    (kill,) = find_oom_kills(name, [raised], ChangeAnnotations(applied=applied))
     assert kill.limit == memory
 
 
@@ -201,8 +218,14 @@ def java(options: str) -> Workload:
 
 def memory_for(found: Workload, *pods: Pod) -> int:
     small = learned(100.0, 64.0 * MIB, memory_peak=60 * MIB)
-    (recommendation,) = assess(
-        found, pods, rules=rules(), learned=lambda _: small, around=Surroundings(), source="test", now=NOW
+    (recommendation,) = recommend_workload(
+        found,
+        pods,
+        rules=rules(),
+        estimate=lambda _: small,
+        constraints=Constraints(),
+        source="test",
+        now=NOW,
     ).recommendations
     return recommendation.resources.memory_request or 0
 
@@ -223,12 +246,12 @@ class JavaWorld:
     def __init__(self, *, percent: int, template: int, born: int) -> None:
         self.percent = percent
         self.world = World(template={"web": Resources(500, None, template, template)}, replicas=2)
-        self.world.heaps = (HeapHint("web", f"-XX:MaxRAMPercentage={percent}", ()),)
+        self.world.heaps = (HeapFlags("web", f"-XX:MaxRAMPercentage={percent}", ()),)
         self.world.resized_before({"web": Resources(500, None, born, born)})
         for each in self.world.pods_by_name.values():
             each.created = self.world.now - 60  # made since then
         self.started = dict.fromkeys((each.number for each in self.world.pods_by_name.values()), born)
-        self.actuator = Actuator(self.world, may_write=lambda: True)
+        self.actuator = ChangeExecutor(self.world, may_write=lambda: True)
 
     @property
     def limits(self) -> set[int]:
@@ -241,16 +264,18 @@ class JavaWorld:
             for each in world.pods_by_name.values():
                 self.started.setdefault(each.number, each.spec["web"].memory_limit or 0)
             known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
-            found = assess(
-                run(world.workload(KEY)),
-                run(world.pods()),
+            found = recommend_workload(
+                run(world.get_workload(KEY)),
+                run(world.list_pods()),
                 rules=rules(updateStrategy={"updateRequestsOnly": False}),
-                learned={"web": known}.get,
-                around=Surroundings(),
+                estimate={"web": known}.get,
+                constraints=Constraints(),
                 source="test",
                 now=world.now,
             )
-            wish = found.wish(UpdateStrategy(canary=QUICK), resizes_in_place=True, withheld="")
+            wish = found.to_desired_change(
+                UpdateStrategy(canary=QUICK), can_resize_in_place=True, blocked_reason=""
+            )
             run(self.actuator.reconcile(KEY, wish, now=world.now))
             world.pass_time(30)
             for each in world.pods_by_name.values():

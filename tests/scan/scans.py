@@ -6,12 +6,12 @@ from harness.records import workload
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
-from trimtab.scan.model import Skipped, Survey, Surveyed, SurveyedContainer
-from trimtab.scan.pricing import Prices
-from trimtab.scan.risk import Risk, risks, severity
-from trimtab.scan.usage_totals import Consumed
+from trimtab.scan.model import ContainerFinding, ScanResult, SkippedWorkload, WorkloadFinding
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.risk import Risk, assess_risks, rate_severity
+from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence, OomKills
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 
 NOW = 1_790_000_000.0
@@ -29,33 +29,35 @@ def container(
     memory: float = 100 * MIB,
     kills: Sequence[OomKills] = (),
     throttled: float | None = None,
-    prices: Prices | None = None,
-) -> SurveyedContainer:
+    prices: ResourcePrices | None = None,
+) -> ContainerFinding:
     """One container, with all that follows from its sizes."""
-    cost = (prices or Prices()).of
+    cost = (prices or ResourcePrices()).price_requests
     evidence = Evidence(
         samples=4032,
-        ran=14 * DAY,
-        first=NOW - 14 * DAY,
-        last=NOW,
-        throttled=throttled,
+        run_seconds=14 * DAY,
+        first_sample_at=NOW - 14 * DAY,
+        last_sample_at=NOW,
+        throttled_share=throttled,
         kills=tuple(kills),
         cpu_peak=int(cpu),
     )
-    consumed = Consumed(cpu * pods, memory * pods, float(pods), cpu * 2, memory)
-    found: tuple[Risk, ...] = risks(Container(name, "main", has), evidence, consumed, rules=Rules(), now=NOW)
+    consumed = UsageTotals(cpu * pods, memory * pods, float(pods), cpu * 2, memory)
+    found: tuple[Risk, ...] = assess_risks(
+        Container(name, "main", has), evidence, consumed, rules=PolicyRules(), now=NOW
+    )
     saving = pods * (cost(has) - cost(should))
-    return SurveyedContainer(
+    return ContainerFinding(
         name=name,
         role="main",
-        has=has,
+        current=has,
         recommendation=Recommendation(
             name, should, (Factor("cpu strategy", "500m -> 120m: target", "strategy trimtab"),)
         ),
         evidence=evidence,
-        consumed=consumed,
+        usage=consumed,
         risks=found,
-        severity=severity(
+        severity=rate_severity(
             found,
             has,
             should,
@@ -68,41 +70,41 @@ def container(
 
 
 def surveyed(
-    name: str, *containers: SurveyedContainer, pods: int = 1, kind: Resource = DEPLOYMENTS
-) -> Surveyed:
+    name: str, *containers: ContainerFinding, pods: int = 1, kind: Resource = DEPLOYMENTS
+) -> WorkloadFinding:
     manifest = tuple({"name": each.name} for each in containers)
-    return Surveyed(
+    return WorkloadFinding(
         workload=workload(name, resource=kind, containers=manifest),
         pods=(),
         containers=containers,
         instances=float(pods),
         confidence="high",
-        cost=pods * sum(Prices().of(each.has) for each in containers),
+        cost=pods * sum(ResourcePrices().price_requests(each.current) for each in containers),
     )
 
 
-def survey(*workloads: Surveyed, context: str = "prod", **more: object) -> Survey:
+def survey(*workloads: WorkloadFinding, context: str = "prod", **more: object) -> ScanResult:
     """All of it; without workloads, those of a small shop."""
-    return Survey(
+    return ScanResult(
         context=context,
         server="https://127.0.0.1:6443",
         source="Prometheus at http://127.0.0.1:9090: 7 containers in 1 namespace, a sample every 30 s",
-        at=NOW,
+        scanned_at=NOW,
         window=14 * DAY,
         step=300.0,
         strategy="trimtab",
         settings={"cpu_risk": 0.02},
-        prices=Prices(),
+        prices=ResourcePrices(),
         workloads=workloads or shop(),
-        skipped=(Skipped(WorkloadKey("Deployment", "shop", "asleep"), "is scaled to zero"),),
-        refused={"secret": "pods is forbidden"},
-        troubles={},
+        skipped=(SkippedWorkload(WorkloadKey("Deployment", "shop", "asleep"), "is scaled to zero"),),
+        forbidden_namespaces={"secret": "pods is forbidden"},
+        errors_by_resource={},
         compared=("vpa", "krr"),
         **more,
     )
 
 
-def shop() -> tuple[Surveyed, ...]:
+def shop() -> tuple[WorkloadFinding, ...]:
     killed = container(
         has=Resources(250, None, 256 * MIB, 256 * MIB),
         should=Resources(250, None, 360 * MIB, 360 * MIB),

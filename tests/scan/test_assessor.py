@@ -9,17 +9,17 @@ import pytest
 
 from harness.records import folded, workload
 from trimtab.kube.cache.store import Cache
-from trimtab.kube.kinds.ownership import OWNER, owner_uid
-from trimtab.kube.kinds.pods import pods
+from trimtab.kube.kinds.ownership import OWNER_INDEX, owner_uid
+from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import STATEFUL_SETS
-from trimtab.recommender.cohort import Sizing
-from trimtab.scan.assessor import Judge
-from trimtab.scan.cluster_snapshot import Picture
-from trimtab.scan.model import Skipped, Surveyed
-from trimtab.scan.pricing import Prices
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.scan.assessor import Assessor
+from trimtab.scan.cluster_snapshot import ClusterSnapshot
+from trimtab.scan.model import SkippedWorkload, WorkloadFinding
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
-from trimtab.scan.usage_model import Lessons
+from trimtab.scan.usage_model import UsageModel
 from trimtab.sizing.recommendation import MIB
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
@@ -57,40 +57,42 @@ def killed(ago: float) -> dict[str, Any]:
     }
 
 
-def picture_of(found: Workload, *bodies: dict[str, Any]) -> Picture:
-    picture = Picture()
-    cache: Cache[Workload] = Cache({OWNER: owner_uid})
+def picture_of(found: Workload, *bodies: dict[str, Any]) -> ClusterSnapshot:
+    picture = ClusterSnapshot()
+    cache: Cache[Workload] = Cache({OWNER_INDEX: owner_uid})
     cache.put(found)
     picture._ownership.add(STATEFUL_SETS, cache)
     for body in bodies:
-        picture.pods.put(folded(pods(), body))
+        picture.pods.put(folded(pod_projection(), body))
     return picture
 
 
 def surveyed(
-    picture: Picture,
+    picture: ClusterSnapshot,
     found: Workload,
     *,
     strategy: str = "percentile",
     memory: float = math.nan,
     days: float = 14,
     ooms: tuple[Oom, ...] = (),
-) -> Surveyed | Skipped:
+) -> WorkloadFinding | SkippedWorkload:
     """What is said of a workload whose first pod used so much memory up to now."""
-    sizing = Sizing.of(strategy, {})
-    lessons = Lessons(picture, [found], [sizing], now=NOW)
+    sizing = StrategySpec.from_settings(strategy, {})
+    lessons = UsageModel(picture, [found], [sizing], now=NOW)
     steps = int(days * DAY / STEP)
     name = PodContainer("shop", "db-0", "app")
     used = np.full((steps + 1, 1), memory)
-    lessons.take_in(Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW)
-    return Judge(picture, lessons, {strategy: sizing}, Prices(), "told", NOW).surveyed(found)
+    lessons.observe_usage(
+        Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW
+    )
+    return Assessor(picture, lessons, {strategy: sizing}, ResourcePrices(), "told", NOW).assess(found)
 
 
 def test_a_pod_that_is_being_deleted_is_paid_for_no_more() -> None:
     leaving = pod("db-2", deletionTimestamp="2026-11-16T10:00:00Z")
     picture = picture_of(DB, pod("db-0"), pod("db-1"), leaving)
     found = surveyed(picture, DB, memory=100.0 * MIB)
-    assert isinstance(found, Surveyed)
+    assert isinstance(found, WorkloadFinding)
     assert (found.replicas, found.instances) == (2, 2.0)
 
 
@@ -112,7 +114,7 @@ def test_scan_gives_a_killed_container_more_than_the_limit_that_it_hit(strategy:
         days=3,
         ooms=() if told_by == "pod" else (kill,),
     )
-    assert isinstance(found, Surveyed)
+    assert isinstance(found, WorkloadFinding)
     (container,) = found.containers
     assert container.risks == ("OOM",)
     should = container.recommendation.resources
@@ -125,7 +127,7 @@ def test_scan_shrinks_again_once_the_learning_history_has_passed_since_a_kill() 
     ago = 8.5 * DAY
     picture = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(ago)))
     found = surveyed(picture, LIMITED_DB, memory=297.0 * MIB)
-    assert isinstance(found, Surveyed)
+    assert isinstance(found, WorkloadFinding)
     assert found.containers[0].recommendation.resources.memory_limit == 360 * MIB
 
 
@@ -133,9 +135,9 @@ def test_scan_lists_a_crash_looping_container_of_which_no_usage_is_known() -> No
     """metrics-server knows nothing of one that is always about to start; its pod's status has the kills."""
     crashing = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(60)))
     found = surveyed(crashing, LIMITED_DB, days=0)
-    assert isinstance(found, Surveyed)
+    assert isinstance(found, WorkloadFinding)
     (container,) = found.containers
     assert (container.risks, container.severity) == (("OOM",), Severity.CRITICAL)
     assert container.recommendation.resources.memory_limit == 1229 * MIB
     unseen = surveyed(picture_of(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
-    assert isinstance(unseen, Skipped)
+    assert isinstance(unseen, SkippedWorkload)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trimtab.scan.explanation import fared
+from trimtab.scan.explanation import backtest_strategies
 from trimtab.usage.trace import Trace
 
 
@@ -13,7 +13,7 @@ def test_a_strategy_is_replayed_with_the_settings_that_it_is_asked_with() -> Non
     usual, low = (
         {
             each.strategy: each.scores.summary()["cpu_slack"]
-            for each in fared(trace, "percentile", settings, stabilization=0.0)
+            for each in backtest_strategies(trace, "percentile", settings, stabilization=0.0)
         }
         for settings in ({}, {"quantile": 0.5})
     )

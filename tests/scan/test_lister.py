@@ -14,9 +14,9 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import InternalError
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.scan.cluster_snapshot import look
-from trimtab.scan.lister import selected
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.scan.cluster_snapshot import take_snapshot
+from trimtab.scan.lister import list_selected_uids
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOBODY = {"namespace": "nowhere", "name": "webhook", "path": "/convert"}
@@ -81,12 +81,12 @@ async def test_scan_leaves_out_a_custom_kind_that_cannot_be_listed_and_says_so(
     """As where helm removed its operator and left its CRD."""
     deployment(cluster, namespace)
     connection = load_connection(kubeconfig=cluster.kubeconfig)
-    async with Client(connection, retry=RetryRule(attempts=1)) as client:
-        found = await look(client, namespaces=[namespace])
-        assert [each.name for each in found.workloads()] == ["web"]
-        assert "conversion webhook" in found.troubles[str(brokers)]
+    async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
+        found = await take_snapshot(client, namespaces=[namespace])
+        assert [each.name for each in found.list_workloads()] == ["web"]
+        assert "conversion webhook" in found.errors_by_resource[str(brokers)]
         kinds = [DEPLOYMENTS, brokers]
-        assert len(await selected(client, kinds, [namespace], labels="app=web")) == 1
+        assert len(await list_selected_uids(client, kinds, [namespace], labels="app=web")) == 1
 
 
 async def test_scan_ends_where_a_kind_of_kubernetes_cannot_be_listed(
@@ -95,6 +95,6 @@ async def test_scan_ends_where_a_kind_of_kubernetes_cannot_be_listed(
     """Without its Deployments a cluster would look as if there were hardly anything to size."""
     fault_proxy.fail_next(status(500), count=100, match=lambda asked: asked.path.endswith("/deployments"))
     connection = load_connection(kubeconfig=fault_proxy.kubeconfig)
-    async with Client(connection, retry=RetryRule(attempts=1)) as client:
+    async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
         with pytest.raises(InternalError):
-            await look(client, namespaces=[namespace])
+            await take_snapshot(client, namespaces=[namespace])

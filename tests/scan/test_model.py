@@ -11,20 +11,20 @@ from sizing.containers import killed
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.rest.resources import CRON_JOBS, STATEFUL_SETS
-from trimtab.scan.fail_conditions import Threshold
-from trimtab.scan.pricing import Prices, read_prices
-from trimtab.scan.render.units import cpu_text, memory_text, money_text
-from trimtab.scan.risk import Risk, Severity, risks, severity
-from trimtab.scan.usage_totals import Consumed, Consumption
+from trimtab.scan.fail_conditions import FailCondition
+from trimtab.scan.pricing import ResourcePrices, read_prices
+from trimtab.scan.render.units import format_cpu, format_memory, format_money
+from trimtab.scan.risk import Risk, Severity, assess_risks, rate_severity
+from trimtab.scan.usage_totals import UsageAccumulator, UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import MIB
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer, Usage
 
 
 def test_without_prices_opencosts_are_taken() -> None:
-    month = Prices().of(Resources(1000, None, 1024 * MIB, None))
+    month = ResourcePrices().price_requests(Resources(1000, None, 1024 * MIB, None))
     assert month == pytest.approx(730 * (0.031611 + 0.004237))
 
 
@@ -44,35 +44,35 @@ def test_a_price_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None
         read_prices(tmp_path / "prices")
 
 
-def found(has: Resources, evidence: Evidence, consumed: Consumed) -> tuple[Risk, ...]:
-    return risks(Container("app", "main", has), evidence, consumed, rules=Rules(), now=NOW)
+def found(has: Resources, evidence: Evidence, consumed: UsageTotals) -> tuple[Risk, ...]:
+    return assess_risks(Container("app", "main", has), evidence, consumed, rules=PolicyRules(), now=NOW)
 
 
 def test_a_kill_a_peak_at_the_limit_and_throttling_are_dangers() -> None:
     capped = Resources(100, 200, 64 * MIB, 128 * MIB)
-    well = Evidence(samples=9, throttled=0.01)
-    assert found(capped, well, Consumed(memory_peak=100 * MIB)) == ()
-    assert found(capped, well, Consumed(memory_peak=125 * MIB)) == ("OOM",)
-    assert found(Resources(), Evidence(kills=(killed(NOW - 60, 2),)), Consumed()) == ("OOM",)
-    assert found(capped, Evidence(throttled=0.3), Consumed()) == ("throttling",)
+    well = Evidence(samples=9, throttled_share=0.01)
+    assert found(capped, well, UsageTotals(memory_peak=100 * MIB)) == ()
+    assert found(capped, well, UsageTotals(memory_peak=125 * MIB)) == ("OOM",)
+    assert found(Resources(), Evidence(kills=(killed(NOW - 60, 2),)), UsageTotals()) == ("OOM",)
+    assert found(capped, Evidence(throttled_share=0.3), UsageTotals()) == ("throttling",)
 
 
 def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
     dead = Evidence(kills=(killed(NOW - 7 * 86400, 128 * MIB),))
-    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), dead, Consumed()) == ("OOM",)
-    assert found(Resources(100, 200, 256 * MIB, 256 * MIB), dead, Consumed()) == ()
+    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), dead, UsageTotals()) == ("OOM",)
+    assert found(Resources(100, 200, 256 * MIB, 256 * MIB), dead, UsageTotals()) == ()
     over = Evidence(kills=(killed(NOW - 9 * 86400, 128 * MIB),))
-    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), over, Consumed()) == ()
+    assert found(Resources(100, 200, 128 * MIB, 128 * MIB), over, UsageTotals()) == ()
 
 
 def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
     much, some, less = (Resources(cpu, None, 64 * MIB, None) for cpu in (1000, 100, 80))
     ranked = [
-        severity(("OOM",), some, much, instances=1, lacks_requests=False),
-        severity((), much, some, instances=3, lacks_requests=False),
-        severity((), some, much, instances=1, lacks_requests=True),
-        severity((), some, less, instances=1, lacks_requests=False),
-        severity((), some, some, instances=1, lacks_requests=False),
+        rate_severity(("OOM",), some, much, instances=1, lacks_requests=False),
+        rate_severity((), much, some, instances=3, lacks_requests=False),
+        rate_severity((), some, much, instances=1, lacks_requests=True),
+        rate_severity((), some, less, instances=1, lacks_requests=False),
+        rate_severity((), some, some, instances=1, lacks_requests=False),
     ]
     assert ranked == [Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.NONE]
 
@@ -84,7 +84,7 @@ def test_waste_counts_replicas_and_what_is_missing_does_not_lessen_it() -> None:
         surveyed("narrow", container(has=small, should=large)),
     )
     assert (found.cpu.requested, found.cpu.wasted, found.cpu.missing) == (1600, 1000, 200)
-    assert found.wasted == pytest.approx(Prices().of_cpu(1000))
+    assert found.wasted == pytest.approx(ResourcePrices().price_cpu(1000))
 
 
 @pytest.mark.parametrize(
@@ -103,96 +103,98 @@ def test_waste_counts_replicas_and_what_is_missing_does_not_lessen_it() -> None:
     ],
 )
 def test_a_threshold_is_met_or_not(text: str, broken: bool) -> None:  # noqa: FBT001 - a table of answers
-    assert bool(Threshold.parse(text).broken_by([survey()])) is broken
+    assert bool(FailCondition.parse(text).find_violation([survey()])) is broken
 
 
 def test_a_container_in_two_dangers_is_one_at_risk() -> None:
     size = Resources(100, 200, 64 * MIB, 128 * MIB)
     both = container(has=size, should=size, memory=128 * MIB, throttled=0.5)
     found = survey(surveyed("web", both))
-    assert (found.at_risk("OOM"), found.at_risk("throttling")) == (1, 1)
-    assert Threshold.parse("risk>=1").broken_by([found])
-    assert not Threshold.parse("risk>1").broken_by([found])
+    assert (found.count_at_risk("OOM"), found.count_at_risk("throttling")) == (1, 1)
+    assert FailCondition.parse("risk>=1").find_violation([found])
+    assert not FailCondition.parse("risk>1").find_violation([found])
 
 
 @pytest.mark.parametrize("text", ["", "waste<3", "risk>30%", "waste>much", "luck>1"])
 def test_a_threshold_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(TrimtabError, match="--fail-on"):
-        Threshold.parse(text)
+        FailCondition.parse(text)
 
 
 def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_source_are_no_rest() -> None:
-    owners = Owners([workload("db", resource=STATEFUL_SETS)])
+    owners = PodOwnerIndex([workload("db", resource=STATEFUL_SETS)])
     pods = tuple(PodContainer("shop", f"db-{number}", "app") for number in range(2))
     nan = np.nan
-    consumption = Consumption(now=1000.0)
+    consumption = UsageAccumulator(now=1000.0)
     first = np.array([[nan, nan], [0.5, nan]])
     second = np.array([[0.5, 1.0], [nan, nan]])
     everyone = (*pods, PodContainer("shop", "stranger", "app"))
     for start, cpu, others in ((0.0, first, [0.1, 0.1]), (120.0, second, [0.1, nan])):
         grid = np.column_stack([cpu, others])
-        consumption.take_in(Usage(everyone, start, 60.0, grid, grid * MIB), owners)
-    found = consumption.of(WorkloadContainer("shop", "StatefulSet", "db", "app"))
-    assert found == pytest.approx(Consumed(1000.0, 1.0 * MIB, 1.5, 1000.0, 1.0 * MIB))
-    assert consumption.of(WorkloadContainer("shop", "StatefulSet", "other", "app")) == Consumed()
+        consumption.observe_usage(Usage(everyone, start, 60.0, grid, grid * MIB), owners)
+    found = consumption.get(WorkloadContainer("shop", "StatefulSet", "db", "app"))
+    assert found == pytest.approx(UsageTotals(1000.0, 1.0 * MIB, 1.5, 1000.0, 1.0 * MIB))
+    assert consumption.get(WorkloadContainer("shop", "StatefulSet", "other", "app")) == UsageTotals()
 
 
 def test_jobs_that_are_alone_in_what_is_read_rest_between_their_runs() -> None:
-    owners = Owners([workload("nightly", resource=CRON_JOBS)])
+    owners = PodOwnerIndex([workload("nightly", resource=CRON_JOBS)])
     runs = tuple(PodContainer("shop", f"nightly-2900000{number}-bcdfg", "app") for number in range(2))
     rows = np.full((11, 2), np.nan)
     rows[1:3, 0] = rows[6:8, 1] = 0.5
-    consumption = Consumption(now=9 * 60.0)  # so that the last row is still to come
+    consumption = UsageAccumulator(now=9 * 60.0)  # so that the last row is still to come
     for part in (slice(0, 5), slice(5, 11)):
         grid = rows[part]
-        consumption.take_in(Usage(runs, part.start * 60.0, 60.0, grid, grid * MIB), owners)
-    found = consumption.of(WorkloadContainer("shop", "CronJob", "nightly", "app"))
+        consumption.observe_usage(Usage(runs, part.start * 60.0, 60.0, grid, grid * MIB), owners)
+    found = consumption.get(WorkloadContainer("shop", "CronJob", "nightly", "app"))
     assert (found.pods, found.cpu) == pytest.approx((4 / 9, 500 * 4 / 9))
 
 
 def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
-    owners = Owners([workload("monthly", resource=CRON_JOBS), workload("db", resource=STATEFUL_SETS)])
+    owners = PodOwnerIndex([workload("monthly", resource=CRON_JOBS), workload("db", resource=STATEFUL_SETS)])
     everyone = (PodContainer("shop", "db-0", "app"), PodContainer("shop", "monthly-29000000-bcdfg", "app"))
     grid = np.full((10, 2), np.nan)
     grid[2:, 0] = 0.1  # the source knows of nobody before
     grid[9, 1] = 0.5
-    consumption = Consumption(now=1000.0)
+    consumption = UsageAccumulator(now=1000.0)
     for part in (slice(0, 5), slice(5, 10)):
-        consumption.take_in(Usage(everyone, part.start * 60.0, 60.0, grid[part], grid[part] * MIB), owners)
+        consumption.observe_usage(
+            Usage(everyone, part.start * 60.0, 60.0, grid[part], grid[part] * MIB), owners
+        )
     name = WorkloadContainer("shop", "CronJob", "monthly", "app")
-    assert consumption.of(name, resting_since=-1e6).pods == 1 / 8
-    assert consumption.of(name, resting_since=360.0).pods == 1 / 4
-    assert consumption.of(name).pods == 1.0
+    assert consumption.get(name, resting_since=-1e6).pods == 1 / 8
+    assert consumption.get(name, resting_since=360.0).pods == 1 / 4
+    assert consumption.get(name).pods == 1.0
 
 
 def test_a_cron_job_that_is_alone_rests_also_before_its_first_run_where_the_source_knew_of_others() -> None:
-    owners = Owners([workload("monthly", resource=CRON_JOBS)])
+    owners = PodOwnerIndex([workload("monthly", resource=CRON_JOBS)])
     grid = np.full((10, 1), np.nan)
     grid[9] = 0.5
     name = WorkloadContainer("shop", "CronJob", "monthly", "app")
     pods = []
     for knew in (False, True):
-        consumption = Consumption(now=1000.0)
+        consumption = UsageAccumulator(now=1000.0)
         if knew:
-            consumption.begin()
+            consumption.mark_known_from_start()
         run = (PodContainer("shop", "monthly-29000000-bcdfg", "app"),)
-        consumption.take_in(Usage(run, 0.0, 60.0, grid, grid * MIB), owners)
-        pods.append(consumption.of(name, resting_since=-1e6).pods)
+        consumption.observe_usage(Usage(run, 0.0, 60.0, grid, grid * MIB), owners)
+        pods.append(consumption.get(name, resting_since=-1e6).pods)
     assert pods == [1.0, 1 / 10]
 
 
 def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_between() -> None:
-    owners = Owners([workload("db", resource=STATEFUL_SETS)])
+    owners = PodOwnerIndex([workload("db", resource=STATEFUL_SETS)])
     cpu = np.array([[np.nan], [0.5], [0.7], [np.nan]])
     usage = Usage((PodContainer("shop", "db-0", "app"),), 0.0, 60.0, cpu, np.full((4, 1), 1.0 * MIB))
-    consumption = Consumption(now=1000.0)
-    consumption.take_in(usage, owners)
-    found = consumption.of(WorkloadContainer("shop", "StatefulSet", "db", "app"))
-    assert found == pytest.approx(Consumed(600.0, 1.0 * MIB, 1.0, 700.0, 1.0 * MIB))
+    consumption = UsageAccumulator(now=1000.0)
+    consumption.observe_usage(usage, owners)
+    found = consumption.get(WorkloadContainer("shop", "StatefulSet", "db", "app"))
+    assert found == pytest.approx(UsageTotals(600.0, 1.0 * MIB, 1.0, 700.0, 1.0 * MIB))
 
 
 def test_amounts_are_short() -> None:
-    assert [cpu_text(amount) for amount in (None, 0, 12, 999, 1000, 1250, 12_345, 250_400)] == [
+    assert [format_cpu(amount) for amount in (None, 0, 12, 999, 1000, 1250, 12_345, 250_400)] == [
         "none",
         "0m",
         "12m",
@@ -202,13 +204,13 @@ def test_amounts_are_short() -> None:
         "12.3",
         "250",
     ]
-    assert [memory_text(amount * MIB) for amount in (64, 1024, 1536, 102400)] == [
+    assert [format_memory(amount * MIB) for amount in (64, 1024, 1536, 102400)] == [
         "64Mi",
         "1Gi",
         "1.5Gi",
         "100Gi",
     ]
-    assert [money_text(amount) for amount in (0.5, 99.994, 1234.5, -3)] == [
+    assert [format_money(amount) for amount in (0.5, 99.994, 1234.5, -3)] == [
         "$0.50",
         "$99.99",
         "$1,234",
@@ -219,7 +221,9 @@ def test_amounts_are_short() -> None:
 def test_severity_does_not_depend_on_the_currency() -> None:
     has, should = Resources(100, None, 128 * MIB, None), Resources(80, None, 96 * MIB, None)
     found = {
-        container(has=has, should=should, prices=Prices(cpu=0.03 * rate, memory=0.004 * rate)).severity
+        container(
+            has=has, should=should, prices=ResourcePrices(cpu=0.03 * rate, memory=0.004 * rate)
+        ).severity
         for rate in (0.0, 1.0, 155.0, 16000.0)
     }
     assert found == {Severity.LOW}

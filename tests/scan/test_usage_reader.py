@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.plugins import Settings
-from trimtab.scan.usage_reader import MOST_SAMPLES, SAMPLES_AT_ONCE, STEPS, Reading, plan, read
-from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.scan.usage_reader import MAX_PART_SAMPLES, MAX_SAMPLES, STEPS, ReadPlan, plan_read, read_usage
+from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.usage import Usage
 
 NOW = 1_790_000_000.0
@@ -26,46 +26,46 @@ class Counted(Source[Settings]):
     def __init__(self, series: int) -> None:
         super().__init__(Settings())
         self.series = series
-        self.asked: list[Ask] = []
+        self.asked: list[UsageQuery] = []
 
-    async def check(self) -> Health:
-        return Health(ok=True, detail="counts")
+    async def check(self) -> SourceHealth:
+        return SourceHealth(ok=True, detail="counts")
 
-    async def cost(self, ask: Ask) -> Cost:
-        return Cost(queries=1, series=self.series, samples=self.series * ask.steps, bytes=0)
+    async def estimate_cost(self, query: UsageQuery) -> Cost:
+        return Cost(queries=1, series=self.series, samples=self.series * query.steps, bytes=0)
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
-        self.asked.append(ask)
+    async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
+        self.asked.append(query)
         if progress:
             progress(1.0)
-        nothing = np.empty((ask.steps, 0))
-        return Usage((), ask.start, ask.step, nothing, nothing)
+        nothing = np.empty((query.steps, 0))
+        return Usage((), query.start, query.step, nothing, nothing)
 
 
 async def test_a_small_cluster_is_read_at_once_and_finely() -> None:
-    reading = await plan(Counted(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
-    assert reading.ask.step == STEPS[0]
-    assert reading.parts() == [reading.ask]
-    assert not reading.is_big
+    reading = await plan_read(Counted(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert reading.query.step == STEPS[0]
+    assert reading.split() == [reading.query]
+    assert not reading.is_large
 
 
 async def test_a_large_cluster_is_read_more_coarsely_and_in_parts() -> None:
     source = Counted(20_000)
-    reading = await plan(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
-    assert reading.ask.step == 900.0
-    assert reading.is_big
-    assert reading.cost.samples <= MOST_SAMPLES
+    reading = await plan_read(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert reading.query.step == 900.0
+    assert reading.is_large
+    assert reading.cost.samples <= MAX_SAMPLES
     told: list[float] = []
     parts: list[Usage] = []
-    await read(source, reading, parts.append, progress=lambda _, share: told.append(share))
+    await read_usage(source, reading, parts.append, progress=lambda _, share: told.append(share))
     assert len(parts) == len(source.asked) > 1
     assert told == sorted(told)
     assert told[-1] == 1.0
 
 
 async def test_a_step_that_was_given_is_kept_whatever_it_costs() -> None:
-    reading = await plan(Counted(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
-    assert reading.ask.step == 60.0
+    reading = await plan_read(Counted(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
+    assert reading.query.step == 60.0
 
 
 @given(
@@ -74,10 +74,10 @@ async def test_a_step_that_was_given_is_kept_whatever_it_costs() -> None:
     step=st.sampled_from([60.0, 300.0, 900.0]),
 )
 def test_parts_are_the_window_and_none_is_too_large(steps: int, series: int, step: float) -> None:
-    ask = Ask.last(steps * step, now=NOW, step=step, namespaces=["shop"])
-    parts = Reading(ask, Cost(queries=1, series=series, samples=series * steps, bytes=0)).parts()
+    ask = UsageQuery.last(steps * step, now=NOW, step=step, namespaces=["shop"])
+    parts = ReadPlan(ask, Cost(queries=1, series=series, samples=series * steps, bytes=0)).split()
     assert parts[0].start == ask.start
     assert parts[-1].end == ask.end
     assert all(one.end == following.start for one, following in itertools.pairwise(parts))
     assert sum(part.steps for part in parts) == ask.steps
-    assert all(part.steps * series <= SAMPLES_AT_ONCE or part.steps == 1 for part in parts)
+    assert all(part.steps * series <= MAX_PART_SAMPLES or part.steps == 1 for part in parts)

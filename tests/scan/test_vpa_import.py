@@ -3,21 +3,21 @@
 from typing import Any
 
 from harness.records import folded, workload
-from trimtab.kube.kinds.vpas import Vpa, vpas
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.scan.vpa_import import policy_of
+from trimtab.scan.vpa_import import convert_vpa
 
 WEB = workload("web", containers=({"name": "app"}, {"name": "proxy"}), labels={"app": "web"})
 
 
-def vpa(*policies: dict[str, Any], **more: Any) -> tuple[Vpa, dict[str, Any]]:
+def vpa(*policies: dict[str, Any], **more: Any) -> tuple[VerticalPodAutoscaler, dict[str, Any]]:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"targetRef": target, "resourcePolicy": {"containerPolicies": list(policies)}, **more}
-    return folded(vpas(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), spec
+    return folded(vpa_projection(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), spec
 
 
 def test_each_policy_of_a_container_becomes_a_rule_of_its_name() -> None:
-    found = policy_of(
+    found = convert_vpa(
         *vpa(
             {"containerName": "app", "minAllowed": {"cpu": "1"}, "maxAllowed": {"cpu": "2"}},
             {"containerName": "proxy", "mode": "Off"},
@@ -40,7 +40,7 @@ def test_each_policy_of_a_container_becomes_a_rule_of_its_name() -> None:
 
 
 def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is_told() -> None:
-    found = policy_of(*vpa({"containerName": "proxy", "controlledValues": "RequestsOnly"}), [WEB])
+    found = convert_vpa(*vpa({"containerName": "proxy", "controlledValues": "RequestsOnly"}), [WEB])
     assert found.policy is not None
     assert found.policy["spec"]["mode"] == "Auto"
     assert found.policy["spec"]["updateStrategy"]["updateRequestsOnly"] is True
@@ -49,11 +49,11 @@ def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is
 
 def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
     boost = {"startupBoost": {"cpu": {"type": "Factor", "factor": 3, "durationSeconds": 60}}}
-    found = policy_of(*vpa(**boost), [WEB])
+    found = convert_vpa(*vpa(**boost), [WEB])
     assert found.policy is not None
     assert found.policy["spec"]["updateStrategy"]["startupBoost"] == {"factor": 3}
     assert "its startupBoost is given until a pod is ready, for 5 minutes at the most" in found.notes
-    fixed = policy_of(*vpa(startupBoost={"cpu": {"type": "Quantity", "quantity": "1"}}), [WEB])
+    fixed = convert_vpa(*vpa(startupBoost={"cpu": {"type": "Quantity", "quantity": "1"}}), [WEB])
     assert fixed.policy is not None
     assert "startupBoost" not in fixed.policy["spec"]["updateStrategy"]
     assert "its startupBoost is no factor, and is left out" in fixed.notes
@@ -61,7 +61,7 @@ def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
 
 def test_what_a_policy_has_no_field_for_is_told() -> None:
     named = {"containerName": "app", "oomBumpUpRatio": "1.5"}
-    found = policy_of(*vpa(named, updatePolicy={"updateMode": "Recreate", "minReplicas": 3}), [WEB])
+    found = convert_vpa(*vpa(named, updatePolicy={"updateMode": "Recreate", "minReplicas": 3}), [WEB])
     assert found.notes == (
         "updatePolicy.minReplicas is left out: a policy has nothing like it",
         "containerPolicies[app].oomBumpUpRatio is left out: a policy has nothing like it for one container",
@@ -70,7 +70,7 @@ def test_what_a_policy_has_no_field_for_is_told() -> None:
 
 def test_policy_of_names_the_owner_of_a_target_that_another_workload_owns() -> None:
     owner = WorkloadKey("Shop.example", "shop", "all")
-    found = policy_of(*vpa(), [], {WEB.key: owner})
+    found = convert_vpa(*vpa(), [], {WEB.key: owner})
     assert found.policy is None
     assert found.notes == (
         "its target, Deployment web, belongs to Shop.example shop/all; name that in targetRef",

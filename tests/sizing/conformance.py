@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.sizing import Sizes, Strategy, strategy
-from trimtab.sizing.state.reindex import NEW, regrouped
+from trimtab.sizing import Strategy, Targets, strategy
+from trimtab.sizing.state.reindex import NEW_ROW, reindex
 from trimtab.sizing.strategy import Floats
 
 STEP = 900.0
@@ -95,7 +95,7 @@ def learned(name: str, usage: Usage) -> Strategy[Any]:
     return sizer
 
 
-def sizes_after(name: str, usage: Usage) -> Sizes:
+def sizes_after(name: str, usage: Usage) -> Targets:
     return learned(name, usage).recommend(end_of(usage))
 
 
@@ -116,12 +116,12 @@ def end_of(usage: Usage) -> float:
     return START + usage.steps * STEP
 
 
-def numbers(sizes: Sizes) -> Floats:
+def numbers(sizes: Targets) -> Floats:
     """All six answers of each container, a row each."""
     return np.array([values for b in (sizes.cpu, sizes.memory) for values in (b.lower, b.target, b.upper)])
 
 
-def same(one: Sizes, other: Sizes) -> bool:
+def same(one: Targets, other: Targets) -> bool:
     return numbers(one).tobytes() == numbers(other).tobytes()
 
 
@@ -325,14 +325,14 @@ def goes_on_when_containers_come_and_go(name: str) -> None:
     usage = fleet()
     before = experienced(name)
     end = end_of(usage)
-    rows = np.array([4, NEW, 0, 6, NEW, 2])
-    after = regrouped(before, rows)
+    rows = np.array([4, NEW_ROW, 0, 6, NEW_ROW, 2])
+    after = reindex(before, rows)
     answers = numbers(after.recommend(end))
     np.testing.assert_array_equal(
-        answers[:, rows != NEW], numbers(before.recommend(end))[:, rows[rows != NEW]]
+        answers[:, rows != NEW_ROW], numbers(before.recommend(end))[:, rows[rows != NEW_ROW]]
     )
-    assert np.isnan(answers[:, rows == NEW]).all()
-    again = regrouped(regrouped(before, rows[:1]), np.array([NEW, 0, *[NEW] * 5]))
+    assert np.isnan(answers[:, rows == NEW_ROW]).all()
+    again = reindex(reindex(before, rows[:1]), np.array([NEW_ROW, 0, *[NEW_ROW] * 5]))
     assert held(again) <= held(before)
 
 

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, OptimizationPolicySpec
-from trimtab.kube.kinds.nodes import Room
+from trimtab.api.optimizationpolicy import HpaMode, LimitMode, OptimizationPolicySpec
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources, Role
-from trimtab.sizing.constraints import Range, Ranges, Surroundings, UtilisationTarget
+from trimtab.sizing.constraints import AllowedRange, AllowedRanges, Constraints, UtilisationTarget
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
-from trimtab.sizing.guards.context import Case
-from trimtab.sizing.policy_rules import ResourceRules, Rules
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.guards.context import GuardContext
+from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
-from trimtab.sizing.recommend import both, recommend
+from trimtab.sizing.recommend import build_guard_contexts, recommend_container
 from trimtab.sizing.recommendation import MIB, Recommendation, ResourceName
 
 GIB = 1024 * MIB
@@ -29,21 +29,27 @@ NOW = 30 * DAY
 RESOURCES: tuple[ResourceName, ResourceName] = ("cpu", "memory")
 
 HAS = Resources(1000, 2000, GIB, 2 * GIB)
-WELL_KNOWN = Evidence(samples=2000, ran=14 * DAY, first=NOW - 14 * DAY, last=NOW, memory_peak=200 * MIB)
-FREE = Rules(
-    cpu=ResourceRules(increase=100, decrease=0.9),
-    memory=ResourceRules(increase=100, decrease=0.9),
+WELL_KNOWN = Evidence(
+    samples=2000,
+    run_seconds=14 * DAY,
+    first_sample_at=NOW - 14 * DAY,
+    last_sample_at=NOW,
+    memory_peak=200 * MIB,
+)
+FREE = PolicyRules(
+    cpu=ResourceRules(max_increase=100, max_decrease=0.9),
+    memory=ResourceRules(max_increase=100, max_decrease=0.9),
     minimum_change=0.0,
 )
 """Rules that ask for nothing, so that a test adds the one that it is about."""
 
 
-def rules(**spec: Any) -> Rules:
-    return Rules.of(OptimizationPolicySpec.model_validate(spec))
+def rules(**spec: Any) -> PolicyRules:
+    return PolicyRules.from_spec(OptimizationPolicySpec.model_validate(spec))
 
 
 def proposing(cpu: float = math.nan, memory: float = math.nan) -> Proposal:
-    return Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy="test")
+    return Proposal(cpu=ResourceTarget(cpu), memory=ResourceTarget(memory), strategy="test")
 
 
 def sized(
@@ -52,17 +58,17 @@ def sized(
     *,
     has: Resources = HAS,
     evidence: Evidence = WELL_KNOWN,
-    asked: Rules = FREE,
-    around: Surroundings | None = None,
+    asked: PolicyRules = FREE,
+    around: Constraints | None = None,
     role: Any = "main",
 ) -> Recommendation:
     """What a container is recommended for which a strategy asks so many millicores and bytes."""
-    return recommend(
+    return recommend_container(
         Container("app", role, has),
         proposal=proposing(cpu, memory),
         evidence=evidence,
         rules=asked,
-        around=around or Surroundings(qos=qos_class([has])),
+        constraints=around or Constraints(qos_class=qos_class([has])),
         now=NOW,
     )
 
@@ -77,17 +83,17 @@ def cases(
     has: Resources = HAS,
     proposal: Proposal | None = None,
     evidence: Evidence = WELL_KNOWN,
-    asked: Rules = FREE,
-    around: Surroundings | None = None,
+    asked: PolicyRules = FREE,
+    around: Constraints | None = None,
     role: Any = "main",
-) -> tuple[Case, Case]:
+) -> tuple[GuardContext, GuardContext]:
     """CPU and memory of a container as guards see them."""
-    return both(
+    return build_guard_contexts(
         Container("app", role, has),
         proposal=proposal or proposing(),
         evidence=evidence,
         rules=asked,
-        around=around or Surroundings(qos=qos_class([has])),
+        constraints=around or Constraints(qos_class=qos_class([has])),
         now=NOW,
     )
 
@@ -129,27 +135,29 @@ def _resources() -> Resources:
     return Resources(*_pair("cpu"), *_pair("memory"))
 
 
-def _ask(resource: ResourceName) -> Ask:
+def _ask(resource: ResourceName) -> ResourceTarget:
     target = float(_amount(resource))
     if _chance.random() < 0.15:
-        return Ask(_chance.choice([math.nan, math.inf, -1.0, 0.0]))
+        return ResourceTarget(_chance.choice([math.nan, math.inf, -1.0, 0.0]))
     lately = tuple(float(_amount(resource)) for _ in range(_chance.choice([0, 1, 25])))
     lower, upper = target * _chance.uniform(0.3, 1), target * _chance.uniform(1, 3)
-    return _chance.choice([Ask(target, lately=lately), Ask(target, lower, upper, lately)])
+    return _chance.choice(
+        [ResourceTarget(target, recent=lately), ResourceTarget(target, lower, upper, lately)]
+    )
 
 
 def _evidence() -> Evidence:
     return Evidence(
         samples=_chance.choice([5, 2000, 2000, 2000]),
-        ran=_chance.choice([14 * DAY, 14 * DAY, 1200.0]),
-        first=_chance.choice([NOW - 14 * DAY, NOW - 14 * DAY, NOW - 3600]),
-        last=_chance.choice([NOW, NOW, NOW, NOW - 7200]),
+        run_seconds=_chance.choice([14 * DAY, 14 * DAY, 1200.0]),
+        first_sample_at=_chance.choice([NOW - 14 * DAY, NOW - 14 * DAY, NOW - 3600]),
+        last_sample_at=_chance.choice([NOW, NOW, NOW, NOW - 7200]),
         coverage=_chance.choice([1.0, 1.0, 0.2]),
         cpu_peak=_perhaps(_amount("cpu")),
         memory_peak=_chance.choice([_amount("memory"), _amount("memory"), None, 0]),
-        cpu_start=_perhaps(_amount("cpu")),
-        memory_start=_perhaps(_amount("memory")),
-        throttled=_chance.choice([None, 0.0, 0.3]),
+        startup_cpu_peak=_perhaps(_amount("cpu")),
+        startup_memory_peak=_perhaps(_amount("memory")),
+        throttled_share=_chance.choice([None, 0.0, 0.3]),
         kills=tuple(
             killed(NOW - _chance.uniform(0, 12 * DAY), _amount("memory"))
             for _ in range(_chance.choice([0, 0, 0, 1, 2, 5]))
@@ -157,65 +165,68 @@ def _evidence() -> Evidence:
         recent_memory=_chance.choice([0, 0, _amount("memory")]),
         earlier_memory=_chance.choice([0, 0, _amount("memory")]),
         heap=_chance.choice([None, None, Heap(_amount("memory"), "-Xmx in args")]),
-        sawtooth=_chance.random() < 0.2,
+        has_sawtooth_memory=_chance.random() < 0.2,
     )
 
 
 def _resource_rules(resource: ResourceName) -> ResourceRules:
     least = _amount(resource) // 8 + 1
     return ResourceRules(
-        least=least,
-        most=_perhaps(least + _amount(resource)),
+        min_request=least,
+        max_request=_perhaps(least + _amount(resource)),
         limit=_chance.choice(list(LimitMode)),
         multiplier=_chance.choice([1.0, 1.1, 3.0]),
         headroom=_amount(resource),
-        increase=_chance.choice([0.01, 2.0, 10.0]),
-        decrease=_chance.choice([0.0, 0.3, 0.9]),
-        smallest=_chance.choice([0, 5]),
-        sized=_chance.random() < 0.9,
+        max_increase=_chance.choice([0.01, 2.0, 10.0]),
+        max_decrease=_chance.choice([0.0, 0.3, 0.9]),
+        min_change=_chance.choice([0, 5]),
+        is_controlled=_chance.random() < 0.9,
     )
 
 
-def _rules() -> Rules:
-    return Rules(
+def _rules() -> PolicyRules:
+    return PolicyRules(
         cpu=_resource_rules("cpu"),
         memory=_resource_rules("memory"),
         minimum_change=_chance.choice([0.0, 0.1, 0.5]),
         stabilization=_chance.choice([0.0, HOUR, DAY]),
-        beside_hpa=_chance.choice(list(BesideHpa)),
+        hpa_mode=_chance.choice(list(HpaMode)),
     )
 
 
-def _range(resource: ResourceName) -> Range:
+def _range(resource: ResourceName) -> AllowedRange:
     least = _chance.choice([0, _amount(resource)])
     most = _perhaps(least + _amount(resource))
     default = None if most is None else _perhaps(_chance.randint(least, most))
-    return Range(min=least, max=most, default=default, ratio=_chance.choice([math.inf, 1.0, 2.0, 4.5]))
+    return AllowedRange(min=least, max=most, default=default, ratio=_chance.choice([math.inf, 1.0, 2.0, 4.5]))
 
 
-def _surroundings() -> Surroundings:
-    return Surroundings(
+def _surroundings() -> Constraints:
+    return Constraints(
         replicas=_chance.randint(1, 20),
-        containers=_chance.randint(1, 4),
-        others=_resources(),
-        staying=_resources(),
+        container_count=_chance.randint(1, 4),
+        other_containers=_resources(),
+        running_containers=_resources(),
         ranges=_chance.choice(
             [
-                Ranges(),
-                Ranges(container_cpu=_range("cpu"), container_memory=_range("memory")),
-                Ranges(container_cpu=_range("cpu"), pod_cpu=_range("cpu"), pod_memory=_range("memory")),
+                AllowedRanges(),
+                AllowedRanges(container_cpu=_range("cpu"), container_memory=_range("memory")),
+                AllowedRanges(
+                    container_cpu=_range("cpu"), pod_cpu=_range("cpu"), pod_memory=_range("memory")
+                ),
             ]
         ),
         quota=_chance.choice([Resources(), _resources()]),
         nodes=tuple(
-            Room(cpu=_amount("cpu"), memory=_amount("memory"), pods=1) for _ in range(_chance.randrange(3))
+            NodeResources(cpu=_amount("cpu"), memory=_amount("memory"), pods=1)
+            for _ in range(_chance.randrange(3))
         ),
         autoscalers=tuple(
             UtilisationTarget(
                 name="web",
                 resource=_chance.choice(RESOURCES),
                 target=_chance.uniform(0.1, 1.5),
-                highest=_perhaps(_chance.uniform(0, 2)),
+                highest_seen=_perhaps(_chance.uniform(0, 2)),
             )
             for _ in range(_chance.choice([0, 0, 1, 2]))
         ),
@@ -229,7 +240,7 @@ any_proposal = _pool(
 )
 any_evidence = _pool(WELL_KNOWN, _evidence)
 any_rules = _pool(FREE, _rules)
-any_surroundings = _pool(Surroundings(), _surroundings)
+any_surroundings = _pool(Constraints(), _surroundings)
 any_role: st.SearchStrategy[Role] = st.sampled_from(["main", "init", "sidecar"])
 
 
@@ -252,8 +263,8 @@ class Made(msgspec.Struct, frozen=True):
 
     found: Recommendation
     has: Resources
-    rules: Rules
-    around: Surroundings
+    rules: PolicyRules
+    around: Constraints
     evidence: Evidence
     role: Role = "main"
 
@@ -268,7 +279,7 @@ def recommendations(draw: st.DrawFn) -> Made:
     around = msgspec.structs.replace(draw(any_surroundings), qos=qos)
     role = draw(any_role)
     container = Container("app", role, has)
-    found = recommend(
-        container, proposal=draw(any_proposal), evidence=evidence, rules=asked, around=around, now=NOW
+    found = recommend_container(
+        container, proposal=draw(any_proposal), evidence=evidence, rules=asked, constraints=around, now=NOW
     )
     return Made(found, has, asked, around, evidence, role)

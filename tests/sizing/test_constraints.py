@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation
-from trimtab.kube.kinds.nodes import Node, Room
+from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
+from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.kube.kinds.quotas import Amounts, LimitRange, Limits, Quota, Ratios
+from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceList, ResourceQuota, ResourceRatios
 from trimtab.sizing.constraints import (
-    Range,
-    beside,
-    largest_rooms,
-    quota_left,
-    ranges,
+    AllowedRange,
+    largest_node_capacities,
+    merge_limit_ranges,
+    remaining_quota,
+    sum_other_containers,
     utilisation_targets,
 )
-from trimtab.sizing.nodegroups import by_group, largest, node_group
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.nodegroups import group_proposals, merge_largest, node_group
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.qos import qos_class
 
 GIB = 2**30
@@ -26,7 +26,7 @@ GIB = 2**30
 
 def node(name: str, cpu: int, memory: int, **more: Any) -> Node:
     fields = {"ready": True, "unschedulable": False, "labels": (), **more}
-    room = Room(cpu=cpu, memory=memory, pods=110)
+    room = NodeResources(cpu=cpu, memory=memory, pods=110)
     return Node(
         name=name, uid=name, version=1, capacity=room, allocatable=room, created=0, annotations=(), **fields
     )
@@ -34,25 +34,37 @@ def node(name: str, cpu: int, memory: int, **more: Any) -> Node:
 
 def test_of_several_limit_ranges_the_strictest_holds() -> None:
     def one(kind: str, least: int | None, most: int | None, ratio: float | None) -> LimitRange:
-        amounts = Amounts(most, None)
-        limits = Limits(kind, Amounts(least), amounts, Amounts(), amounts, Ratios(ratio))
+        amounts = ResourceList(most, None)
+        limits = LimitRangeItem(
+            kind, ResourceList(least), amounts, ResourceList(), amounts, ResourceRatios(ratio)
+        )
         return LimitRange("shop", f"{kind}-{most}", "", 1, (limits,))
 
-    found = ranges(
+    found = merge_limit_ranges(
         [one("Container", 10, 4000, 4.0), one("Container", 50, 2000, None), one("Pod", None, 8000, None)]
     )
-    assert found.container_cpu == Range(min=50, max=2000, default=2000, ratio=4.0)
+    assert found.container_cpu == AllowedRange(min=50, max=2000, default=2000, ratio=4.0)
     assert found.pod_cpu.max == 8000
-    assert found.container_memory == Range()
+    assert found.container_memory == AllowedRange()
 
 
 def test_of_several_quotas_the_least_is_left_and_scoped_ones_do_not_count() -> None:
-    def quota(name: str, hard: int, used: int | None, *, scoped: bool = False) -> Quota:
-        return Quota("shop", name, "", 1, Amounts(hard), Amounts(), Amounts(used), Amounts(), scoped)
+    def quota(name: str, hard: int, used: int | None, *, scoped: bool = False) -> ResourceQuota:
+        return ResourceQuota(
+            "shop",
+            name,
+            "",
+            1,
+            ResourceList(hard),
+            ResourceList(),
+            ResourceList(used),
+            ResourceList(),
+            scoped,
+        )
 
-    found = quota_left([quota("a", 1000, 400), quota("b", 500, None), quota("c", 10, 10, scoped=True)])
+    found = remaining_quota([quota("a", 1000, 400), quota("b", 500, None), quota("c", 10, 10, scoped=True)])
     assert found == Resources(500, None, None, None)
-    assert quota_left([]) == Resources()
+    assert remaining_quota([]) == Resources()
 
 
 def test_the_largest_node_counts_if_it_can_be_used() -> None:
@@ -61,26 +73,31 @@ def test_the_largest_node_counts_if_it_can_be_used() -> None:
         node("away", 64_000, 256 * GIB, ready=False),
         node("cordoned", 64_000, 256 * GIB, unschedulable=True),
     ]
-    assert largest_rooms(nodes, Room(cpu=500, memory=GIB)) == (Room(cpu=3500, memory=15 * GIB, pods=1),)
-    assert largest_rooms([], Room()) == ()
+    assert largest_node_capacities(nodes, NodeResources(cpu=500, memory=GIB)) == (
+        NodeResources(cpu=3500, memory=15 * GIB, pods=1),
+    )
+    assert largest_node_capacities([], NodeResources()) == ()
 
 
 def test_of_nodes_the_one_with_the_most_cpu_and_the_one_with_the_most_memory_count_each_with_its_own() -> (
     None
 ):
     nodes = [node("a", 64_000, 128 * GIB), node("b", 16_000, 512 * GIB), node("c", 16_000, 64 * GIB)]
-    assert largest_rooms(nodes, Room()) == (Room(64_000, 128 * GIB, 1), Room(16_000, 512 * GIB, 1))
+    assert largest_node_capacities(nodes, NodeResources()) == (
+        NodeResources(64_000, 128 * GIB, 1),
+        NodeResources(16_000, 512 * GIB, 1),
+    )
 
 
 def test_an_autoscalers_targets_know_the_highest_that_was_seen() -> None:
-    hpa = Hpa(
-        "shop", "web", "", 1, Target("Deployment", "apps", "web"), 1, 9,
-        (Utilisation("cpu", 80, "", 40), Utilisation("memory", 70, "app", None)),
+    hpa = HorizontalPodAutoscaler(
+        "shop", "web", "", 1, AutoscalerTarget("Deployment", "apps", "web"), 1, 9,
+        (UtilizationTarget("cpu", 80, "", 40), UtilizationTarget("memory", 70, "app", None)),
     )  # fmt: skip
     cpu, memory = utilisation_targets(hpa, {"cpu": 0.6})
-    assert (cpu.target, cpu.highest, cpu.container) == (0.8, 0.6, None)
-    assert (memory.target, memory.highest, memory.container) == (0.7, None, "app")
-    assert utilisation_targets(hpa)[0].highest == 0.4
+    assert (cpu.target, cpu.highest_seen, cpu.container) == (0.8, 0.6, None)
+    assert (memory.target, memory.highest_seen, memory.container) == (0.7, None, "app")
+    assert utilisation_targets(hpa)[0].highest_seen == 0.4
 
 
 def test_containers_stand_beside_those_that_run_at_the_same_time() -> None:
@@ -89,9 +106,9 @@ def test_containers_stand_beside_those_that_run_at_the_same_time() -> None:
         Container("proxy", "sidecar", Resources(10, 20, 1, 2)),
         Container("setup", "init", Resources(5000, None, 500, None)),
     ]
-    assert beside(pod, "app") == Resources(10, 20, 1, 2)
-    assert beside(pod, "setup") == Resources(10, 20, 1, 2)
-    assert beside(pod, "") == Resources(110, 220, 11, 2)
+    assert sum_other_containers(pod, "app") == Resources(10, 20, 1, 2)
+    assert sum_other_containers(pod, "setup") == Resources(10, 20, 1, 2)
+    assert sum_other_containers(pod, "") == Resources(110, 220, 11, 2)
 
 
 def test_qos_classes_are_reckoned_as_kubernetes_does() -> None:
@@ -109,14 +126,16 @@ def test_a_daemon_set_has_a_size_for_each_group_of_nodes_and_the_largest_for_all
         node("c", 64_000, 256 * GIB),
     ]
     asks = {
-        "a": Proposal(cpu=Ask(100.0, 50.0, 200.0), memory=Ask(1e8), strategy="vpa"),
-        "b": Proposal(cpu=Ask(120.0, 60.0, 240.0), memory=Ask(math.nan), strategy="vpa"),
-        "c": Proposal(cpu=Ask(math.nan), memory=Ask(9e8), strategy="vpa"),
+        "a": Proposal(cpu=ResourceTarget(100.0, 50.0, 200.0), memory=ResourceTarget(1e8), strategy="vpa"),
+        "b": Proposal(
+            cpu=ResourceTarget(120.0, 60.0, 240.0), memory=ResourceTarget(math.nan), strategy="vpa"
+        ),
+        "c": Proposal(cpu=ResourceTarget(math.nan), memory=ResourceTarget(9e8), strategy="vpa"),
     }
     groups = {one.name: node_group(one) for one in nodes}
-    found = by_group(asks, groups)
+    found = group_proposals(asks, groups)
     assert set(found) == {"m5", "64 cores, 256 GiB"}
-    assert found["m5"].cpu == Ask(120.0, 60.0, 240.0)
+    assert found["m5"].cpu == ResourceTarget(120.0, 60.0, 240.0)
     assert found["m5"].memory.target == 1e8
-    together = largest(found.values())
+    together = merge_largest(found.values())
     assert (together.cpu.target, together.memory.target) == (120.0, 9e8)

@@ -32,20 +32,31 @@ from sizing.containers import (
     recommendations,
     rules,
 )
-from trimtab.api.optimizationpolicy import BesideHpa, LimitMode, MetricsConfig
-from trimtab.kube.kinds.nodes import Room
+from trimtab.api.optimizationpolicy import HpaMode, LimitMode, MetricsConfig
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import strategy
-from trimtab.sizing.constraints import Surroundings, UtilisationTarget, as_counted, beside
+from trimtab.sizing.constraints import (
+    Constraints,
+    UtilisationTarget,
+    sum_other_containers,
+    with_implied_requests,
+)
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.guards.change_size import round_up
-from trimtab.sizing.policy_rules import ResourceRules, Rules
-from trimtab.sizing.proposal import Ask, Proposal, percentile_settings, proposal, told
+from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
+from trimtab.sizing.proposal import (
+    Proposal,
+    ResourceTarget,
+    build_proposal,
+    describe_settings,
+    percentile_settings,
+)
 from trimtab.sizing.qos import qos_class
-from trimtab.sizing.recommend import recommend, recommend_pod
-from trimtab.sizing.recommendation import LONGEST_TEXT, MIB, Factor, Recommendation, amount_text
+from trimtab.sizing.recommend import recommend_container, recommend_pod
+from trimtab.sizing.recommendation import MAX_TEXT, MIB, Factor, Recommendation, format_amount
 from trimtab.sizing.safe_minimum import safe_limit, sized_resource
-from trimtab.sizing.tracking.evidence_tracker import Witness, WitnessSettings
+from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 
 examples = settings(max_examples=100)
 NO_IMAGE = np.zeros(1, np.uint32)
@@ -95,28 +106,35 @@ def test_property_5_memory_decrease_safety(made: Made) -> None:
     found, has, asked, around, evidence = made.found, made.has, made.rules, made.around, made.evidence
     had, has_now = limit(has, "memory"), limit(found.resources, "memory")
     needed = max(
-        evidence.memory_peak or 0, evidence.memory_start or 0, evidence.heap.most if evidence.heap else 0
+        evidence.memory_peak or 0,
+        evidence.startup_memory_peak or 0,
+        evidence.heap.max_bytes if evidence.heap else 0,
     )
     if had is not None and has_now is not None:
         assert has_now >= min(had, needed)
     asked_for, asks_for = request(has, "memory"), request(found.resources, "memory")
     if asked_for is not None and asks_for is not None and asks_for < min(asked_for, needed) - MIB:
-        top = [asked.memory.most, around.ranges.container_memory.max]
+        top = [asked.memory.max_request, around.ranges.container_memory.max]
         assert any(most is not None and asked_for > most for most in top) or around.ranges.pod_memory.max
 
 
 @examples
 @given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
 def test_property_7_missing_metrics_prevent_changes(
-    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+    has: Resources, made: Proposal, asked: PolicyRules, around: Constraints
 ) -> None:
-    found = recommend(
-        Container("app", "main", has), proposal=made, evidence=Evidence(), rules=asked, around=around, now=NOW
+    found = recommend_container(
+        Container("app", "main", has),
+        proposal=made,
+        evidence=Evidence(),
+        rules=asked,
+        constraints=around,
+        now=NOW,
     )
     assert found.resources == has
-    assert found.held is not None
-    assert "cpu" in found.held
-    assert "memory" in found.held
+    assert found.no_change_reason is not None
+    assert "cpu" in found.no_change_reason
+    assert "memory" in found.no_change_reason
 
 
 @examples
@@ -124,7 +142,7 @@ def test_property_7_missing_metrics_prevent_changes(
 def test_property_10_recommendation_format_completeness(made: Made) -> None:
     found = made.found
     assert msgspec.json.decode(msgspec.json.encode(found), type=Recommendation) == found
-    assert 0 < len(found.text) <= LONGEST_TEXT
+    assert 0 < len(found.text) <= MAX_TEXT
     assert all(factor.name and factor.detail and factor.source for factor in found.explanation)
 
 
@@ -142,8 +160,8 @@ def proposed(percentile: str, factor: float, *spans: tuple[float, list[float]]) 
         for place, cores in enumerate(usage):
             t = start + place * 60.0
             sizer.observe(t, np.array([cores]), np.array([cores * GIB]))
-    told_of = told("percentile", percentile_settings(config))
-    return proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
+    told_of = describe_settings("percentile", percentile_settings(config))
+    return build_proposal(sizer.recommend(t), 0, strategy="percentile", facts=(told_of,))
 
 
 @settings(max_examples=100)
@@ -169,12 +187,12 @@ def test_property_13_percentile_computation(usage: list[float]) -> None:
 )
 def test_property_14_strategy_application(usage: list[float], percentile: str, factor: float) -> None:
     asked = proposed(percentile, factor, (0.0, usage))
-    found = recommend(
+    found = recommend_container(
         Container("app", "main", Resources()),
         proposal=asked,
         evidence=WELL_KNOWN,
         rules=FREE,
-        around=Surroundings(qos="Burstable"),
+        constraints=Constraints(qos_class="Burstable"),
         now=NOW,
     )
     ordered = sorted(usage)
@@ -192,8 +210,8 @@ def test_property_14_strategy_application(usage: list[float], percentile: str, f
 @given(made=recommendations())
 def test_property_24_skip_reason_recording(made: Made) -> None:
     found, has = made.found, made.has
-    if found.held is not None:
-        assert found.held
+    if found.no_change_reason is not None:
+        assert found.no_change_reason
         assert found.resources == has
     elif found.resources == has:
         assert not any(is_held(found, resource) for resource in RESOURCES)
@@ -226,7 +244,9 @@ def test_recommended_amounts_are_readable(made: Made) -> None:
         ranges = [getattr(around.ranges, f"{of}_{resource}") for of in ("container", "pod")]
         chosen = {rule.least, rule.most, request(made.has, resource), limit(made.has, resource)}
         chosen |= {amount for each in ranges for amount in (each.min, each.max, each.default)}
-        chosen |= {each.min - (getattr(around.others, f"{resource}_request") or 0) for each in ranges}
+        chosen |= {
+            each.min - (getattr(around.other_containers, f"{resource}_request") or 0) for each in ranges
+        }
         for amount in (request(made.found.resources, resource), limit(made.found.resources, resource)):
             if amount is None or amount in chosen:
                 continue
@@ -260,21 +280,21 @@ def test_the_lines_of_an_explanation_lead_to_its_numbers(made: Made) -> None:
                 and (moved := re.match(r"(\S+) -> (\S+):", factor.detail))
             ]
             assert all(before[2] == after[1] for before, after in pairwise(lines))
-            ends = amount_text(resource, value(found.resources, resource))
-            assert ends == (lines[-1][2] if lines else amount_text(resource, value(has, resource)))
+            ends = format_amount(resource, value(found.resources, resource))
+            assert ends == (lines[-1][2] if lines else format_amount(resource, value(has, resource)))
 
 
 @examples
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
 def test_the_qos_class_of_a_pod_never_changes(
-    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+    data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     found = recommend_pod(
         pod,
         proposals={one.name: data.draw(any_proposal) for one in pod},
         evidence={one.name: data.draw(any_evidence) for one in pod},
         rules=asked,
-        around=around,
+        constraints=around,
         now=NOW,
     )
     before = qos_class(one.resources for one in pod)
@@ -284,14 +304,14 @@ def test_the_qos_class_of_a_pod_never_changes(
 @examples
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
 def test_a_pod_grows_only_into_what_its_namespace_has_left(
-    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+    data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     found = recommend_pod(
         pod,
         proposals={one.name: data.draw(any_proposal) for one in pod},
         evidence={one.name: data.draw(any_evidence) for one in pod},
         rules=asked,
-        around=around,
+        constraints=around,
         now=NOW,
     )
     for field in ("cpu_request", "memory_request", "cpu_limit", "memory_limit"):
@@ -304,8 +324,10 @@ def test_a_pod_grows_only_into_what_its_namespace_has_left(
     after = [Container(one.name, one.role, new.resources) for one, new in zip(pod, found, strict=True)]
     for resource in RESOURCES:
         most = getattr(around.ranges, f"pod_{resource}").max
-        together = getattr(beside(after, ""), f"{resource}_request")
-        assert most is None or together <= max(most, getattr(beside(pod, ""), f"{resource}_request") or 0)
+        together = getattr(sum_other_containers(after, ""), f"{resource}_request")
+        assert most is None or together <= max(
+            most, getattr(sum_other_containers(pod, ""), f"{resource}_request") or 0
+        )
 
 
 def _counted(has: Resources, field: str) -> int | None:
@@ -347,13 +369,13 @@ def test_utilisation_never_rises_above_an_autoscalers_target(
     found = recommend_pod(
         pod,
         proposals={
-            one.name: Proposal(cpu=Ask(float(asked)), strategy="test")
+            one.name: Proposal(cpu=ResourceTarget(float(asked)), strategy="test")
             for one, asked in zip(pod, wanted, strict=False)
         },
         evidence={one.name: WELL_KNOWN for one in pod},
         rules=FREE,
-        around=Surroundings(
-            autoscalers=(UtilisationTarget(name="web", resource="cpu", target=target, highest=before),)
+        constraints=Constraints(
+            autoscalers=(UtilisationTarget(name="web", resource="cpu", target=target, highest_seen=before),)
         ),
         now=NOW,
     )
@@ -364,14 +386,14 @@ def test_utilisation_never_rises_above_an_autoscalers_target(
 @examples
 @given(has=any_resources, made=any_proposal, around=any_surroundings)
 def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
-    has: Resources, made: Proposal, around: Surroundings
+    has: Resources, made: Proposal, around: Constraints
 ) -> None:
-    found = recommend(
+    found = recommend_container(
         Container("app", "main", has),
         proposal=made,
         evidence=WELL_KNOWN,
-        rules=msgspec.structs.replace(FREE, beside_hpa=BesideHpa.HOLD),
-        around=around,
+        rules=msgspec.structs.replace(FREE, beside_hpa=HpaMode.HOLD),
+        constraints=around,
         now=NOW,
     )
     for scaler in around.autoscalers:
@@ -398,29 +420,34 @@ def test_a_leak_is_fed_a_few_times_and_then_held(
     asked = rules(
         updateStrategy={"updateRequestsOnly": False}, resourceBounds={"memory": {"min": "16Mi", **bounds}}
     )
-    around = Surroundings(qos="Burstable", nodes=(Room(cpu=64_000, memory=512 * GIB, pods=1),))
+    around = Constraints(qos_class="Burstable", nodes=(NodeResources(cpu=64_000, memory=512 * GIB, pods=1),))
     has, now, held, changes = Resources(100, None, start * MIB, start * MIB), NOW, None, 0
-    seen, row = Witness(1, WitnessSettings()), np.array([0])
+    seen, row = EvidenceTracker(1, EvidenceTrackerSettings()), np.array([0])
     for turn in range(24):
         for _ in range(kills_at_each[turn % len(kills_at_each)]):
             now += pause
             seen.observe_oom(np.array([now]), row, np.array([float(has.memory_limit or 0)]))
         memory = np.array([float(has.memory_limit or 0)])
         seen.observe_sizes(now, row, memory, before=memory * 0 + start * MIB * (cut or 0), images=NO_IMAGE)
-        (evidence,) = seen.evidence(now, row, runs_on=[True])
-        found = recommend(
+        (evidence,) = seen.collect_evidence(now, row, is_long_running=[True])
+        found = recommend_container(
             Container("leak", "main", has),
             proposal=Proposal(strategy="test"),
             evidence=msgspec.structs.replace(
-                evidence, samples=2000, ran=now, first=0, last=now, memory_peak=has.memory_limit
+                evidence,
+                samples=2000,
+                run_seconds=now,
+                first_sample_at=0,
+                last_sample_at=now,
+                memory_peak=has.memory_limit,
             ),
             rules=asked,
-            around=around,
+            constraints=around,
             now=now,
         )
         changes += found.resources != has
-        has, held = found.resources, found.held
-    assert changes <= asked.caution.oom_raises + 1
+        has, held = found.resources, found.no_change_reason
+    assert changes <= asked.safety.max_oom_raises + 1
     assert held is not None
     assert "killed" in held
     assert most is None or (has.memory_limit or 0) <= most * MIB
@@ -436,40 +463,42 @@ def test_a_leak_is_fed_a_few_times_and_then_held(
     ago=st.floats(0, 7.9 * DAY),
 )
 def test_memory_never_falls_nor_stays_at_a_size_that_killed(
-    has: Resources, made: Proposal, evidence: Evidence, asked: Rules, killed_at: int, ago: float
+    has: Resources, made: Proposal, evidence: Evidence, asked: PolicyRules, killed_at: int, ago: float
 ) -> None:
     """Whatever the strategy, the samples and the policy say, for the learning history after a kill."""
-    asked = msgspec.structs.replace(asked, memory=msgspec.structs.replace(asked.memory, most=None))
+    asked = msgspec.structs.replace(asked, memory=msgspec.structs.replace(asked.memory, max_request=None))
     evidence = msgspec.structs.replace(evidence, kills=(killed(NOW - ago, killed_at),))
-    found = recommend(
+    found = recommend_container(
         Container("app", "main", has),
         proposal=made,
         evidence=evidence,
         rules=asked,
-        around=Surroundings(qos=qos_class([has])),
+        constraints=Constraints(qos_class=qos_class([has])),
         now=NOW,
     )
-    before, after = as_counted(has), as_counted(found.resources)
+    before, after = with_implied_requests(has), with_implied_requests(found.resources)
     assert (after.memory_request or 0) >= (before.memory_request or 0)
     limits = has.memory_limit, found.resources.memory_limit
     if limits[0] and limits[1]:
         assert limits[1] >= min(limits[0], killed_at * 1.2)
-    if found.resources != has and asked.memory.sized and asked.memory.limit is not LimitMode.KEEP:
+    if found.resources != has and asked.memory.is_controlled and asked.memory.limit is not LimitMode.KEEP:
         # CPU may change while memory is held: for BestEffort pods, or what a policy leaves alone.
         size = found.resources.memory_limit or after.memory_request or 0
         assert size > killed_at or is_held(found, "memory") or asked.memory.limit is LimitMode.REMOVE
 
 
 def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> None:
-    follows = ResourceRules(least=1, limit=LimitMode.MULTIPLIER, multiplier=1.0, decrease=0.0)
-    asked = Rules(cpu=follows, memory=ResourceRules(limit=LimitMode.KEEP), minimum_change=0.0)
+    follows = ResourceRules(min_request=1, limit=LimitMode.MULTIPLIER, multiplier=1.0, max_decrease=0.0)
+    asked = PolicyRules(cpu=follows, memory=ResourceRules(limit=LimitMode.KEEP), minimum_change=0.0)
     has = Resources(cpu_request=2499, cpu_limit=2500, memory_request=2**30, memory_limit=2**30)
-    found = recommend(
+    found = recommend_container(
         Container("app", "main", has),
-        proposal=Proposal(cpu=Ask(2475.0), memory=Ask(float(2**30)), strategy="test", facts=()),
+        proposal=Proposal(
+            cpu=ResourceTarget(2475.0), memory=ResourceTarget(float(2**30)), strategy="test", facts=()
+        ),
         evidence=WELL_KNOWN,
         rules=asked,
-        around=Surroundings(qos="Burstable", containers=1),
+        constraints=Constraints(qos_class="Burstable", container_count=1),
         now=NOW,
     )
     assert found.resources == has
@@ -478,18 +507,18 @@ def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> No
 @examples
 @given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
 def test_what_was_recommended_is_not_changed_again(
-    has: Resources, made: Proposal, asked: Rules, around: Surroundings
+    has: Resources, made: Proposal, asked: PolicyRules, around: Constraints
 ) -> None:
     """With the same evidence sizes come to rest: what is applied does not set off another change for ever."""
-    around = msgspec.structs.replace(around, qos=qos_class([has]), autoscalers=())
+    around = msgspec.structs.replace(around, qos_class=qos_class([has]), autoscalers=())
     seen = [has]
     for _ in range(60):
-        found = recommend(
+        found = recommend_container(
             Container("app", "main", seen[-1]),
             proposal=made,
             evidence=WELL_KNOWN,
             rules=asked,
-            around=around,
+            constraints=around,
             now=NOW,
         )
         if found.resources == seen[-1]:
@@ -503,7 +532,7 @@ def test_what_was_recommended_is_not_changed_again(
 def test_what_the_policy_leaves_alone_stays_as_it_is(made: Made) -> None:
     found = made.found.resources
     for resource, rule in (("cpu", made.rules.cpu), ("memory", made.rules.memory)):
-        if not rule.sized:
+        if not rule.is_controlled:
             assert is_held(made.found, resource)
             assert getattr(found, f"{resource}_request") == getattr(made.has, f"{resource}_request")
             assert limit(found, resource) == limit(made.has, resource)

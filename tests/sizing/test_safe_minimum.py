@@ -17,10 +17,10 @@ from sizing.containers import (
 )
 from trimtab.kube.kinds.pods import Container, Resources, Role
 from trimtab.sizing.evidence import Evidence, Heap
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import MIB
 from trimtab.sizing.safe_minimum import (
-    AS_IT_IS,
+    NO_DECREASE,
     SafeMinimum,
     needed_memory,
     safe_minimum,
@@ -31,7 +31,7 @@ from trimtab.sizing.safe_minimum import (
 WEB = Container("web", "main", HAS)
 
 
-def least(evidence: Evidence, rules: Rules = FREE) -> SafeMinimum | None:
+def least(evidence: Evidence, rules: PolicyRules = FREE) -> SafeMinimum | None:
     return safe_minimum(sized_resource(WEB, "memory", evidence=evidence, rules=rules, now=NOW))
 
 
@@ -48,11 +48,11 @@ def test_safe_minimum_is_the_highest_reason_and_says_where_it_comes_from() -> No
 def test_safe_minimum_forbids_any_decrease_of_what_was_never_measured() -> None:
     found = least(with_(WELL_KNOWN, memory_peak=None))
     assert found is not None
-    assert found.amount == AS_IT_IS
+    assert found.amount == NO_DECREASE
 
 
 def test_safe_minimum_of_a_container_of_its_own_rules_is_theirs() -> None:
-    bounded = with_(FREE, memory=with_(FREE.memory, least=700 * MIB))
+    bounded = with_(FREE, memory=with_(FREE.memory, min_request=700 * MIB))
     found = least(WELL_KNOWN, bounded)
     assert found is not None
     assert (found.name, found.amount, found.binds_limit) == ("bounds", 700 * MIB, False)
@@ -67,7 +67,7 @@ def test_needed_memory_is_unknown_without_a_peak_and_no_short_history_counts_for
 
 @given(has=any_resources, evidence=any_evidence, rules=any_rules, role=any_role)
 def test_needed_memory_never_exceeds_what_is_safe(
-    has: Resources, evidence: Evidence, rules: Rules, role: Role
+    has: Resources, evidence: Evidence, rules: PolicyRules, role: Role
 ) -> None:
     container = Container("app", role, has)
     need = needed_memory(container, evidence=evidence, rules=rules, now=NOW)

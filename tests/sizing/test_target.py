@@ -15,9 +15,9 @@ from sizing.containers import (
     rules,
 )
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.sizing.constraints import Surroundings
+from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommend import recommend_pod
 from trimtab.sizing.recommendation import MIB, Recommendation
 
@@ -31,7 +31,7 @@ def recommended(cpu: float, *, evidence: Evidence = WELL_KNOWN, quota: int | Non
         proposals={"web": proposing(cpu)},
         evidence={"web": evidence},
         rules=rules(),
-        around=Surroundings(quota=Resources(quota)),
+        constraints=Constraints(quota=Resources(quota)),
         now=NOW,
     )
     return found
@@ -51,8 +51,8 @@ def test_recommendation_that_takes_one_step_is_its_own_target() -> None:
 
 
 def test_recommendation_that_is_held_has_what_runs_as_its_target() -> None:
-    found = recommended(178, evidence=Evidence(samples=1, first=NOW, last=NOW))
-    assert found.held
+    found = recommended(178, evidence=Evidence(samples=1, first_sample_at=NOW, last_sample_at=NOW))
+    assert found.no_change_reason
     assert found.target == found.resources == SMALL
 
 
@@ -66,7 +66,7 @@ def test_target_is_not_smaller_where_the_policy_never_makes_anything_smaller() -
         proposals={"web": proposing(100)},
         evidence={"web": WELL_KNOWN},
         rules=rules(changes={"cpu": {"decrease": 0}}),
-        around=Surroundings(),
+        constraints=Constraints(),
         now=NOW,
     )
     assert found.target == found.resources == Resources(1000)
@@ -75,18 +75,20 @@ def test_target_is_not_smaller_where_the_policy_never_makes_anything_smaller() -
 @settings(max_examples=300)
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
 def test_target_is_what_would_be_recommended_if_steps_were_not_limited(
-    data: st.DataObject, pod: tuple[Container, ...], asked: Rules, around: Surroundings
+    data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     proposals = {one.name: data.draw(any_proposal) for one in pod}
     evidence = {one.name: data.draw(any_evidence) for one in pod}
 
-    def found(by: Rules) -> tuple[Recommendation, ...]:
-        return recommend_pod(pod, proposals=proposals, evidence=evidence, rules=by, around=around, now=NOW)
+    def found(by: PolicyRules) -> tuple[Recommendation, ...]:
+        return recommend_pod(
+            pod, proposals=proposals, evidence=evidence, rules=by, constraints=around, now=NOW
+        )
 
-    for container, each, whole in zip(pod, found(asked), found(asked.without_steps()), strict=True):
+    for container, each, whole in zip(pod, found(asked), found(asked.without_step_limits()), strict=True):
         assert each.target in (whole.resources, each.resources)
         assert whole.target == whole.resources, "without steps there is nothing beyond"
-        if each.held is not None:
+        if each.no_change_reason is not None:
             assert each.target == container.resources
         if each.target != each.resources:
             assert "largest step" in each.text

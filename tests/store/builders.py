@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from trimtab.store import Effect, HistoryEntry, PlannerEvent, StateKey
+from trimtab.store import Effect, HistoryRecord, PlannerEvent, StateKey
 
 KEY = StateKey("prod", "trimtab", "0")
 
 
-def entry(timestamp: float = 0, **given: Any) -> HistoryEntry:
+def entry(timestamp: float = 0, **given: Any) -> HistoryRecord:
     usual: dict[str, Any] = {
         "cluster": "prod",
         "namespace": "shop",
@@ -20,7 +20,7 @@ def entry(timestamp: float = 0, **given: Any) -> HistoryEntry:
         "who": "trimtab-operator",
         "why": "p95 of a week is 150m",
     }
-    return HistoryEntry(timestamp=timestamp, **usual | given)
+    return HistoryRecord(timestamp=timestamp, **usual | given)
 
 
 def effect(timestamp: float = 0, **given: Any) -> Effect:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, update
 
 from store.builders import KEY, effect, entry, event
-from trimtab.store import ArchiveError, Effect, HistoryEntry, PlannerEvent, StateKey, Store, archive
+from trimtab.store import ArchiveError, Effect, HistoryRecord, PlannerEvent, StateKey, Store, archive
 from trimtab.store.tables import metadata, states
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -53,7 +53,7 @@ events = st.lists(
 )
 histories = st.lists(
     st.builds(
-        HistoryEntry,
+        HistoryRecord,
         timestamp=times,
         cluster=words,
         namespace=words,
@@ -76,7 +76,7 @@ async def exported(store: Store) -> list[bytes]:
 
 
 async def empty(store: Store) -> None:
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         for table in metadata.tables.values():
             await connection.execute(delete(table))
 
@@ -95,7 +95,7 @@ async def test_what_goes_out_comes_in_again(
     learned: dict[StateKey, tuple[bytes, float]],
     effects: list[Effect],
     events: list[PlannerEvent],
-    histories: list[HistoryEntry],
+    histories: list[HistoryRecord],
 ) -> None:
     await empty(store)
     for key, (data, timestamp) in learned.items():
@@ -149,7 +149,7 @@ async def test_of_two_states_the_later_stays(store: Store) -> None:
 
 
 async def test_more_than_a_page_goes_out_and_in(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "BATCH", 20)
+    monkeypatch.setattr(archive, "BATCH_SIZE", 20)
     await store.history.append([entry(t) for t in range(45)])
     await store.events.append([event(t) for t in range(21)])
     await store.effects.append([effect(t) for t in range(40)])
@@ -185,7 +185,7 @@ async def test_every_line_is_json_that_says_what_it_is(store: Store) -> None:
 
 async def test_a_damaged_state_does_not_keep_the_rest_from_going_out(store: Store) -> None:
     await fill(store)
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(data=b"?"))
     out = await exported(store)
     await empty(store)

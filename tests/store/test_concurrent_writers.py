@@ -8,8 +8,8 @@ from sqlalchemy import select
 
 from store.builders import KEY, entry
 from store.writer import BATCH, writing
-from trimtab.store import Keep, Retention, Store
-from trimtab.store.row_mapping import row_of
+from trimtab.store import Retention, RetentionLimit, Store
+from trimtab.store.row_mapping import to_row
 from trimtab.store.tables import history
 
 
@@ -45,8 +45,8 @@ async def test_many_tasks_write_at_once(store: Store) -> None:
 
 async def test_a_writer_does_not_block_readers(store: Store) -> None:
     await store.history.append([entry(1)])
-    async with store._database.writing() as connection:
-        await store._database._backend.insert(connection, history, [row_of(entry(2))] * 10)
+    async with store._database.begin_write() as connection:
+        await store._database._backend.insert(connection, history, [to_row(entry(2))] * 10)
         async with asyncio.timeout(10):
             pages = await asyncio.gather(*(store.history.find() for _ in range(20)))
         assert {len(page) for page in pages} == {1}  # what is not committed is not seen
@@ -54,7 +54,7 @@ async def test_a_writer_does_not_block_readers(store: Store) -> None:
 
 
 async def test_a_reader_does_not_block_writers(store: Store) -> None:
-    async with store._database.reading() as connection:
+    async with store._database.begin_read() as connection:
         await connection.execute(select(history))
         async with asyncio.timeout(10):
             await store.history.append([entry(1)])
@@ -62,7 +62,7 @@ async def test_a_reader_does_not_block_writers(store: Store) -> None:
 
 
 async def test_waiting_writers_leave_connections_to_readers(store: Store) -> None:
-    async with store._database.writing():
+    async with store._database.begin_write():
         waiting = [asyncio.create_task(store.history.append([entry(t)])) for t in range(50)]
         for _ in range(100):  # until each waits, for its turn or for the database
             await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_task_that_is_cancelled_leaves_nothing_by_half(store: Store) -> 
             async with asyncio.timeout(full * n / 12):
                 await store.history.append([entry(n)] * 2500)
         assert len(await store.history.find(since=n, limit=10_000)) in {0, 2500}
-        await store.prune(Retention(history=Keep(rows=0)), now=0)
+        await store.prune(Retention(history=RetentionLimit(rows=0)), now=0)
 
 
 async def test_pruning_goes_on_beside_writing(store: Store) -> None:
@@ -104,7 +104,7 @@ async def test_pruning_goes_on_beside_writing(store: Store) -> None:
 
     writing = asyncio.create_task(write())
     while not writing.done():
-        await store.prune(Retention(history=Keep(rows=100)), now=0)
+        await store.prune(Retention(history=RetentionLimit(rows=100)), now=0)
     await writing
-    await store.prune(Retention(history=Keep(rows=100)), now=0)
+    await store.prune(Retention(history=RetentionLimit(rows=100)), now=0)
     assert {found.timestamp for found in await store.history.find()} == {38, 39}

@@ -43,7 +43,7 @@ def kill_at_random(address: str, *, first: int, chance: random.Random) -> dict[s
 
 
 async def batches(store: Store) -> Counter[int]:
-    async with store._database.reading() as connection:
+    async with store._database.begin_read() as connection:
         counted = await connection.execute(
             select(history.c.timestamp, func.count()).group_by(history.c.timestamp)
         )
@@ -90,7 +90,7 @@ async def test_killed_while_it_is_made_it_is_made_at_the_next_opening(address: s
             process.join()
         async with Store.open(address) as store:
             assert set((await batches(store)).values()) <= {BATCH}
-            async with store._database.writing() as connection:
+            async with store._database.begin_write() as connection:
                 for table in (
                     "trimtab_history",
                     "trimtab_states",

@@ -196,7 +196,7 @@ async def test_an_empty_file_is_a_new_store(file: Path) -> None:
 
 async def test_a_locked_file_is_busy_not_damaged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await begin(file)
-    monkeypatch.setattr(sqlite, "_PATIENCE", 0.1)
+    monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.1)
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(
@@ -265,8 +265,8 @@ async def test_a_damaged_file_that_may_not_be_set_aside_is_said(open_path: Path)
 async def test_an_opening_that_never_ends_does_not_hold_up_others_for_ever(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_PATIENCE", 0.2)
-    async with sqlite.SQLite(file).opening():
+    monkeypatch.setattr(sqlite, "_LOCK_TIMEOUT", 0.2)
+    async with sqlite.SQLite(file).prepare_open():
         with pytest.raises(BusyError, match="another process has been opening it for long"):
             await works(file)
     await works(file)
@@ -323,7 +323,7 @@ async def test_store_opens_patiently_on_a_full_disk_and_works_when_there_is_spac
     with pytest.raises(OSError, match="No space"), filler.open("wb", buffering=0) as raw:
         while True:
             raw.write(bytes(512))
-    async with Store.open(file, patient=True) as store:
+    async with Store.open(file, allow_unavailable=True) as store:
         with pytest.raises(FullError):
             await store.history.append([entry(2)])
         filler.unlink()

@@ -21,14 +21,14 @@ async def test_an_effect_comes_back_as_it_was(store: Store) -> None:
         1.5, data={"popt": [[100, 0.2, 50]], "model": None, "trainingFeatures": ["cpus"]}, static=True
     )
     await store.effects.append([model])
-    assert await store.effects.newest(**WHOSE, now=2, look_back=1) == model
+    assert await store.effects.find_newest(**WHOSE, now=2, look_back=1) == model
 
 
 async def test_the_newest_model_is_taken(store: Store) -> None:
     await store.effects.append(
         [effect(2, data={"fit": 2}), effect(3, data={"fit": 3}), effect(1, data={"fit": 1})]
     )
-    newest = await store.effects.newest(**WHOSE, now=3, look_back=10)
+    newest = await store.effects.find_newest(**WHOSE, now=3, look_back=10)
     assert newest
     assert newest.data == {"fit": 3}
 
@@ -36,27 +36,27 @@ async def test_the_newest_model_is_taken(store: Store) -> None:
 async def test_of_the_same_time_the_one_written_last_is_taken(store: Store) -> None:
     await store.effects.append([effect(1, data={"fit": 1})])
     await store.effects.append([effect(1, data={"fit": 2})])
-    newest = await store.effects.newest(**WHOSE, now=1, look_back=10)
+    newest = await store.effects.find_newest(**WHOSE, now=1, look_back=10)
     assert newest
     assert newest.data == {"fit": 2}
 
 
 async def test_a_model_older_than_the_look_back_is_not_trusted(store: Store) -> None:
     await store.effects.append([effect(100)])
-    assert await store.effects.newest(**WHOSE, now=110, look_back=10) is None
-    assert await store.effects.newest(**WHOSE, now=109, look_back=10)
+    assert await store.effects.find_newest(**WHOSE, now=110, look_back=10) is None
+    assert await store.effects.find_newest(**WHOSE, now=109, look_back=10)
 
 
 async def test_a_static_model_never_grows_old(store: Store) -> None:
     await store.effects.append([effect(0, static=True)])
-    assert await store.effects.newest(**WHOSE, now=1e9, look_back=10)
+    assert await store.effects.find_newest(**WHOSE, now=1e9, look_back=10)
 
 
 async def test_each_name_group_and_profile_has_its_own(store: Store) -> None:
     await store.effects.append(
         [effect(9, name="other"), effect(9, group="scaling"), effect(9, profile_name="p50")]
     )
-    assert await store.effects.newest(**WHOSE, now=9, look_back=10) is None
+    assert await store.effects.find_newest(**WHOSE, now=9, look_back=10) is None
 
 
 async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None:
@@ -74,18 +74,18 @@ async def test_all_models_of_a_name_are_found_newest_first(store: Store) -> None
 async def test_the_newest_is_the_one_that_the_words_say(
     store: Store, models: list[tuple[int, bool]], now: int, look_back: int
 ) -> None:
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         await connection.execute(delete(effects))
     written = [effect(t, static=s, data={"fit": n}) for n, (t, s) in enumerate(models)]
     await store.effects.append(written)
 
     usable: list[Effect] = [e for e in written if e.static or e.timestamp > now - look_back]
     expected = max(usable, key=lambda e: (e.timestamp, e.data["fit"]), default=None)
-    assert await store.effects.newest(**WHOSE, now=now, look_back=look_back) == expected
+    assert await store.effects.find_newest(**WHOSE, now=now, look_back=look_back) == expected
 
 
 async def test_effects_are_those_of_the_cluster_or_of_any(store: Store) -> None:
     given, other = effect(1, cluster="", static=True), effect(2, cluster="other")
     await store.effects.append([given, other])
     assert await store.effects.find(cluster="prod", name="default/intent") == [given]
-    assert await store.effects.newest(**WHOSE, now=3, look_back=10) == given
+    assert await store.effects.find_newest(**WHOSE, now=3, look_back=10) == given

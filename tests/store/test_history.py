@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from store.builders import entry
-from trimtab.store import HistoryEntry, RecordError, Store
+from trimtab.store import HistoryRecord, RecordError, Store
 
 
-def unnumbered(entries: list[HistoryEntry]) -> list[HistoryEntry]:
+def unnumbered(entries: list[HistoryRecord]) -> list[HistoryRecord]:
     return [msgspec.structs.replace(found, id=0) for found in entries]
 
 
@@ -57,7 +57,7 @@ async def test_of_the_same_time_the_one_written_last_is_first(store: Store) -> N
 
 async def test_pages_hold_every_entry_once(store: Store) -> None:
     await store.history.append([entry(float(t // 3), why=str(t)) for t in range(20)])
-    seen: list[HistoryEntry] = []
+    seen: list[HistoryRecord] = []
     while page := await store.history.find(older_than=seen[-1] if seen else None, limit=6):
         seen += page
     assert [each.why for each in seen] == [str(t) for t in reversed(range(20))]

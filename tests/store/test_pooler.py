@@ -8,7 +8,7 @@ from sqlalchemy import make_url, text
 
 from harness.pgbouncer import CONNECTIONS
 from store.builders import KEY, entry
-from trimtab.store import Keep, Retention, Store
+from trimtab.store import Retention, RetentionLimit, Store
 
 KEPT_BY_THE_POOLER = ("application_name", "client_encoding", "DateStyle", "TimeZone")
 """The settings of a client that PgBouncer makes anew on each connection that it lends."""
@@ -29,7 +29,7 @@ async def test_store_behind_a_pooler_repeats_its_statements_on_any_connection(po
             await store.states.save(KEY, b"learned", timestamp=t)
         async with AsyncExitStack() as stack:
             for _ in range(CONNECTIONS - 1):  # it lends the one that was used last first
-                connection = await stack.enter_async_context(other._database.reading())
+                connection = await stack.enter_async_context(other._database.begin_read())
                 await connection.execute(text("SELECT 1"))
             await store.history.append([entry(10)])
             await store.states.save(KEY, b"more", timestamp=10)
@@ -42,7 +42,7 @@ async def test_store_behind_a_pooler_repeats_its_statements_on_any_connection(po
 async def test_store_leaves_nothing_on_a_connection_of_a_pooler(pooled: str) -> None:
     """Neither what the next client would find, nor what it would itself miss."""
     async with Store.open(pooled) as store:
-        await store.prune(Retention(history=Keep(rows=3)), now=10)
+        await store.prune(Retention(history=RetentionLimit(rows=3)), now=10)
         for t in range(10):
             await store.history.append([entry(t)])
         for question in (
@@ -52,7 +52,7 @@ async def test_store_leaves_nothing_on_a_connection_of_a_pooler(pooled: str) -> 
             f"SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN {KEPT_BY_THE_POOLER}",
             "SELECT relname FROM pg_class WHERE relpersistence = 't'",
         ):
-            assert await store._database.rows(text(question)) == [], question
+            assert await store._database.fetch_rows(text(question)) == [], question
 
 
 async def test_replicas_open_a_new_store_behind_a_pooler_at_once(pooled: str) -> None:

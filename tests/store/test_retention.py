@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from store.builders import KEY, effect, entry, event
-from trimtab.store import Keep, Pruned, Retention, StateKey, Store, retention
+from trimtab.store import PruneResult, Retention, RetentionLimit, StateKey, Store, retention
 from trimtab.store.tables import history
 
-NOTHING = Pruned(states=0, effects=0, events=0, history=0)
+NOTHING = PruneResult(states=0, effects=0, events=0, history=0)
 
 
-def all_alike(keep: Keep) -> Retention:
+def all_alike(keep: RetentionLimit) -> Retention:
     return Retention(states=keep, effects=keep, events=keep, history=keep)
 
 
@@ -26,7 +26,7 @@ async def fill(store: Store, *, moments: int) -> None:
 
 async def moments(store: Store) -> list[list[float]]:
     return [
-        sorted(note.timestamp for note in await store.states.notes()),
+        sorted(note.timestamp for note in await store.states.list_summaries()),
         sorted(found.timestamp for found in await store.effects.find(cluster="prod", name="default/intent")),
         sorted(found.timestamp for found in await store.events.find()),
         sorted(found.timestamp for found in await store.history.find()),
@@ -35,7 +35,7 @@ async def moments(store: Store) -> list[list[float]]:
 
 async def test_old_rows_of_every_table_go(store: Store) -> None:
     await fill(store, moments=10)
-    assert await store.prune(all_alike(Keep(age=3)), now=10) == Pruned(
+    assert await store.prune(all_alike(RetentionLimit(age=3)), now=10) == PruneResult(
         states=7, effects=7, events=7, history=7
     )
     assert await moments(store) == [[7, 8, 9]] * 4
@@ -43,7 +43,7 @@ async def test_old_rows_of_every_table_go(store: Store) -> None:
 
 async def test_more_rows_than_are_kept_go_oldest_first(store: Store) -> None:
     await fill(store, moments=10)
-    assert await store.prune(all_alike(Keep(rows=4)), now=0) == Pruned(
+    assert await store.prune(all_alike(RetentionLimit(rows=4)), now=0) == PruneResult(
         states=6, effects=6, events=6, history=6
     )
     assert await moments(store) == [[6, 7, 8, 9]] * 4
@@ -51,13 +51,13 @@ async def test_more_rows_than_are_kept_go_oldest_first(store: Store) -> None:
 
 async def test_both_bounds_hold(store: Store) -> None:
     await fill(store, moments=10)
-    await store.prune(all_alike(Keep(age=8, rows=3)), now=10)
+    await store.prune(all_alike(RetentionLimit(age=8, rows=3)), now=10)
     assert await moments(store) == [[7, 8, 9]] * 4
 
 
 async def test_without_bounds_nothing_goes(store: Store) -> None:
     await fill(store, moments=3)
-    assert await store.prune(all_alike(Keep()), now=1e12) == NOTHING
+    assert await store.prune(all_alike(RetentionLimit()), now=1e12) == NOTHING
 
 
 async def test_by_default_a_week_is_kept(store: Store) -> None:
@@ -67,16 +67,16 @@ async def test_by_default_a_week_is_kept(store: Store) -> None:
 
 async def test_a_static_effect_stays_and_does_not_count(store: Store) -> None:
     await store.effects.append([effect(0, static=True), *(effect(t) for t in range(1, 6))])
-    await store.prune(all_alike(Keep(age=1000, rows=2)), now=1000)
+    await store.prune(all_alike(RetentionLimit(age=1000, rows=2)), now=1000)
     assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [5, 4, 0]
-    await store.prune(all_alike(Keep(age=1)), now=1000)
+    await store.prune(all_alike(RetentionLimit(age=1)), now=1000)
     assert [e.timestamp for e in await store.effects.find(cluster="prod", name="default/intent")] == [0]
 
 
 async def test_more_than_one_bite_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "_BITE", 3)
+    monkeypatch.setattr(retention, "_DELETE_BATCH", 3)
     await fill(store, moments=10)
-    assert (await store.prune(all_alike(Keep(age=1)), now=10)).history == 9
+    assert (await store.prune(all_alike(RetentionLimit(age=1)), now=10)).history == 9
     assert await moments(store) == [[9]] * 4
 
 
@@ -86,7 +86,7 @@ async def test_prune_counts_the_rows_of_each_cluster_for_itself(store: Store) ->
     await store.history.append([entry(t, cluster="loud") for t in range(100, 120)])
     await store.events.append([event(t, cluster="loud") for t in range(100, 120)])
     await store.effects.append([effect(t, cluster="loud") for t in range(100, 120)])
-    assert await store.prune(all_alike(Keep(rows=5)), now=200) == Pruned(
+    assert await store.prune(all_alike(RetentionLimit(rows=5)), now=200) == PruneResult(
         states=0, effects=15, events=15, history=15
     )
     quiet, loud = [0, 1, 2], [115, 116, 117, 118, 119]
@@ -98,7 +98,7 @@ async def test_prune_counts_the_rows_of_each_cluster_for_itself(store: Store) ->
 async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
     await store.states.save(KEY, b"", timestamp=0)
     await store.states.save(KEY, b"", timestamp=9)
-    assert await store.prune(all_alike(Keep(age=3)), now=10) == NOTHING
+    assert await store.prune(all_alike(RetentionLimit(age=3)), now=10) == NOTHING
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -110,10 +110,10 @@ async def test_a_state_that_is_saved_again_is_young_again(store: Store) -> None:
 async def test_what_stays_is_what_the_words_say(
     store: Store, times: list[int], age: int | None, rows: int | None
 ) -> None:
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         await connection.execute(delete(history))
     await store.history.append([entry(t, why=str(n)) for n, t in enumerate(times)])
-    await store.prune(all_alike(Keep(age=age, rows=rows)), now=9)
+    await store.prune(all_alike(RetentionLimit(age=age, rows=rows)), now=9)
 
     young = [(t, n) for n, t in enumerate(times) if age is None or t >= 9 - age]
     expected = sorted(young, reverse=True)[:rows]

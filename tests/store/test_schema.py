@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert, inspect, text
 
 from store.builders import KEY, effect, entry, event
 from trimtab.store import AddressError, NewerSchemaError, Store
-from trimtab.store.row_mapping import row_of
-from trimtab.store.schema import VERSION_TABLE, _versions
+from trimtab.store.row_mapping import to_row
+from trimtab.store.schema import VERSION_TABLE, _read_versions
 from trimtab.store.tables import effects, events, history, metadata
 
 VERSIONS = Path(__file__).parents[2] / "src/trimtab/store/migrations/versions"
@@ -23,7 +23,7 @@ async def test_the_migrations_make_what_the_tables_say(store: Store) -> None:
         options = {"version_table": VERSION_TABLE, "compare_type": True}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
 
-    async with store._database.reading() as connection:
+    async with store._database.begin_read() as connection:
         assert await connection.run_sync(difference) == []
 
 
@@ -49,7 +49,7 @@ async def test_many_open_a_new_store_at_once(address: str) -> None:
 
 
 async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str) -> None:
-    async with Store.open(address) as store, store._database.writing() as connection:
+    async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(
         NewerSchemaError,
@@ -65,21 +65,21 @@ async def test_a_newer_schema_is_refused_in_one_line_and_left_alone(address: str
 
 async def test_who_only_reads_makes_and_migrates_nothing(address: str) -> None:
     with pytest.raises(AddressError, match="no store"):
-        async with Store.open(address, only_to_read=True):
+        async with Store.open(address, read_only=True):
             pass
     async with Store.open(address) as store:
         await store.history.append([entry(1)])
-        async with Store.open(address, only_to_read=True) as read:
+        async with Store.open(address, read_only=True) as read:
             assert len(await read.history.find()) == 1
             await store.history.append([entry(2)])
             assert len(await read.history.find()) == 2
         for version, error in (("9999", NewerSchemaError), (None, AddressError)):
-            async with store._database.writing() as connection:
+            async with store._database.begin_write() as connection:
                 await connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))
                 if version:
                     await connection.execute(text(f"INSERT INTO {VERSION_TABLE} VALUES ('{version}')"))
             with pytest.raises(error):
-                async with Store.open(address, only_to_read=True):
+                async with Store.open(address, read_only=True):
                     pass
 
 
@@ -94,7 +94,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
         with pytest.raises(RuntimeError):
             async with Store.open(address):
                 pass
-    async with Store.open(address) as store, store._database.reading() as connection:
+    async with Store.open(address) as store, store._database.begin_read() as connection:
         names = await connection.run_sync(lambda each: inspect(each).get_table_names())
     assert set(names) == {*metadata.tables, VERSION_TABLE}
 
@@ -106,15 +106,15 @@ async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_th
     def go_back(connection: Connection) -> None:
         metadata.drop_all(connection)
         connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
-        command.upgrade(_versions(connection)[0], "0001")
+        command.upgrade(_read_versions(connection)[0], "0001")
         for cluster in clusters:
-            connection.execute(insert(history).values(row_of(entry(1, cluster=cluster))))
+            connection.execute(insert(history).values(to_row(entry(1, cluster=cluster))))
         for table, record in ((events, event(1)), (effects, effect(1))):
-            row = row_of(record)
+            row = to_row(record)
             del row["cluster"]
             connection.execute(insert(table).values(row))
 
-    async with Store.open(address) as store, store._database.writing() as connection:
+    async with Store.open(address) as store, store._database.begin_write() as connection:
         await connection.run_sync(go_back)
     async with Store.open(address) as store:
         assert await store.events.find() == [event(1, cluster=adopted)]

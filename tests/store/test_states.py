@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import update
 
 from store.builders import KEY
-from trimtab.store import DamagedStateError, StateKey, StateNote, Store
+from trimtab.store import DamagedStateError, StateKey, StateSummary, Store
 from trimtab.store.tables import states
 
 
@@ -57,7 +57,7 @@ async def test_a_state_of_tens_of_megabytes_is_kept(store: Store) -> None:
 
 async def test_a_damaged_state_is_refused_and_said(store: Store) -> None:
     await store.states.save(KEY, b"learned", timestamp=0)
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(data=b"leArned"))
     with pytest.raises(
         DamagedStateError, match=r"'trimtab' learned of cluster 'prod', shard '0', does not match"
@@ -67,7 +67,7 @@ async def test_a_damaged_state_is_refused_and_said(store: Store) -> None:
 
 async def test_a_damaged_state_can_be_saved_over(store: Store) -> None:
     await store.states.save(KEY, b"learned", timestamp=0)
-    async with store._database.writing() as connection:
+    async with store._database.begin_write() as connection:
         await connection.execute(update(states).values(sha256="?"))
     await store.states.save(KEY, b"anew", timestamp=1)
     found = await store.states.load(KEY)
@@ -84,9 +84,9 @@ async def test_a_forgotten_state_is_gone(store: Store) -> None:
 async def test_notes_tell_what_there_is_without_the_bytes(store: Store) -> None:
     await store.states.save(StateKey("prod", "vpa"), b"12345", timestamp=3)
     await store.states.save(KEY, b"1", timestamp=4)
-    assert await store.states.notes() == [
-        StateNote(cluster="prod", strategy="trimtab", shard="0", version=1, timestamp=4, size=1),
-        StateNote(cluster="prod", strategy="vpa", shard="", version=1, timestamp=3, size=5),
+    assert await store.states.list_summaries() == [
+        StateSummary(cluster="prod", strategy="trimtab", shard="0", version=1, timestamp=4, size=1),
+        StateSummary(cluster="prod", strategy="vpa", shard="", version=1, timestamp=3, size=5),
     ]
 
 

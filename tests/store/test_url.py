@@ -157,7 +157,7 @@ async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_ther
 
     away = real.set(port=port).render_as_string(hide_password=False)
     assert isinstance(await refusal(away), UnavailableError)
-    async with Store.open(away, patient=True) as store:
+    async with Store.open(away, allow_unavailable=True) as store:
         for number in range(2):
             with pytest.raises(UnavailableError):
                 await store.history.append([entry(number)])
@@ -178,7 +178,9 @@ async def test_a_server_that_is_away_is_asked_once_for_all_who_wait_for_it() -> 
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
-        async with Store.open(f"postgresql://trimtab@{host}:{port}/t?sslmode=disable", patient=True) as store:
+        async with Store.open(
+            f"postgresql://trimtab@{host}:{port}/t?sslmode=disable", allow_unavailable=True
+        ) as store:
             for uses in (5, 1):
                 asked.clear()
                 found = await asyncio.gather(
@@ -190,7 +192,7 @@ async def test_a_server_that_is_away_is_asked_once_for_all_who_wait_for_it() -> 
 
 async def test_who_is_patient_is_told_all_the_same_what_to_mend() -> None:
     with pytest.raises(AddressError):
-        async with Store.open("/nowhere/at/all/trimtab.db", patient=True):
+        async with Store.open("/nowhere/at/all/trimtab.db", allow_unavailable=True):
             pass
 
 
@@ -218,7 +220,7 @@ async def test_a_lost_connection_is_made_anew_at_its_next_use(postgres: str) -> 
 async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(postgres: str) -> None:
     async with Store.open(postgres) as store:
         with pytest.raises(UnavailableError, match=r"; check that the server runs"):
-            async with store._database.writing() as connection:
+            async with store._database.begin_write() as connection:
                 await connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
         await store.history.append([entry(1)])
         assert len(await store.history.find()) == 1
@@ -228,16 +230,16 @@ async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(
 async def test_a_connection_that_freezes_is_hung_up_and_another_used(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hang_up = timeout_connection.Line._hang_up
+    hang_up = timeout_connection.TimeoutConnection._shut_down_socket
 
-    def once(self: timeout_connection.Line) -> None:
-        monkeypatch.setattr(timeout_connection, "PATIENCE", 60.0)
+    def once(self: timeout_connection.TimeoutConnection) -> None:
+        monkeypatch.setattr(timeout_connection, "STATEMENT_TIMEOUT", 60.0)
         hang_up(self)
 
-    monkeypatch.setattr(timeout_connection.Line, "_hang_up", once)
+    monkeypatch.setattr(timeout_connection.TimeoutConnection, "_shut_down_socket", once)
     async with Store.open(postgres) as store:
-        (backend,) = await store._database.rows(text("SELECT pg_backend_pid()"))
-        monkeypatch.setattr(timeout_connection, "PATIENCE", 0.2)
+        (backend,) = await store._database.fetch_rows(text("SELECT pg_backend_pid()"))
+        monkeypatch.setattr(timeout_connection, "STATEMENT_TIMEOUT", 0.2)
         os.kill(backend[0], signal.SIGSTOP)
         try:
             async with asyncio.timeout(60):

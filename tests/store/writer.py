@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from store.builders import KEY, entry
-from trimtab.store import HistoryEntry, Store
+from trimtab.store import HistoryRecord, Store
 
 BATCH = 2500
 """Rows a transaction: more than one statement takes."""
@@ -22,7 +22,7 @@ _context.set_forkserver_preload(
 )
 
 
-def batch(writer: str, number: int) -> list[HistoryEntry]:
+def batch(writer: str, number: int) -> list[HistoryRecord]:
     return [entry(number, name=writer, why=str(row)) for row in range(BATCH)]
 
 

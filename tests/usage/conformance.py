@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.usage.source import Ask, Source
-from trimtab.usage.usage import MOST_BYTES, MOST_CORES, Usage
+from trimtab.usage.source import Source, UsageQuery
+from trimtab.usage.usage import MAX_BYTES, MAX_CORES, Usage
 
 
-async def conforms(source: Source[Any], ask: Ask) -> None:
+async def conforms(source: Source[Any], ask: UsageQuery) -> None:
     """`ask` must be of a time of which the source has samples."""
     await _says_whether_it_is_well(source)
     usage = await _reads_the_same_twice(source, ask)
@@ -27,10 +27,10 @@ async def _says_whether_it_is_well(source: Source[Any]) -> None:
     assert health.ok or health.advice
 
 
-async def _reads_the_same_twice(source: Source[Any], ask: Ask) -> Usage:
+async def _reads_the_same_twice(source: Source[Any], ask: UsageQuery) -> Usage:
     said: list[float] = []
     usage, again = await source.read(ask, progress=said.append), await source.read(ask)
-    assert usage.samples > 0
+    assert usage.sample_count > 0
     assert usage.containers == again.containers
     np.testing.assert_array_equal(usage.cpu, again.cpu)
     np.testing.assert_array_equal(usage.memory, again.memory)
@@ -39,14 +39,14 @@ async def _reads_the_same_twice(source: Source[Any], ask: Ask) -> Usage:
     return usage
 
 
-def _is_on_the_grid(usage: Usage, ask: Ask) -> None:
+def _is_on_the_grid(usage: Usage, ask: UsageQuery) -> None:
     assert (usage.start, usage.step) == (ask.start, ask.step)
     assert usage.cpu.shape == usage.memory.shape == (ask.steps, len(usage.containers))
     assert len(set(usage.containers)) == len(usage.containers)
 
 
 def _has_no_number_that_cannot_be(usage: Usage) -> None:
-    for grid, most in ((usage.cpu, MOST_CORES), (usage.memory, MOST_BYTES)):
+    for grid, most in ((usage.cpu, MAX_CORES), (usage.memory, MAX_BYTES)):
         known = grid[~np.isnan(grid)]
         assert ((known >= 0) & (known <= most)).all()
     if usage.throttled is not None:
@@ -61,7 +61,7 @@ def _knows_what_it_says_it_knows(source: Source[Any], usage: Usage) -> None:
     assert (usage.ooms is not None) == source.capabilities.ooms
 
 
-async def _keeps_to_the_namespaces(source: Source[Any], ask: Ask, usage: Usage) -> None:
+async def _keeps_to_the_namespaces(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
     namespace = usage.containers[0].namespace
     some = await source.read(replace(ask, namespaces=(namespace,)))
     assert some.containers == tuple(one for one in usage.containers if one.namespace == namespace)
@@ -70,10 +70,10 @@ async def _keeps_to_the_namespaces(source: Source[Any], ask: Ask, usage: Usage) 
     assert none.cpu.shape == (ask.steps, 0)
 
 
-async def _sums_up(source: Source[Any], ask: Ask, usage: Usage) -> None:
-    cost = await source.cost(ask)
+async def _sums_up(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
+    cost = await source.estimate_cost(ask)
     assert min(cost.queries, cost.series, cost.samples, cost.bytes) >= 0
-    summary = await source.summary(ask)
+    summary = await source.summarize(ask)
     assert summary.containers == usage.containers
-    np.testing.assert_array_equal(summary.cpu.samples, (~np.isnan(usage.cpu)).sum(axis=0))
+    np.testing.assert_array_equal(summary.cpu.sample_counts, (~np.isnan(usage.cpu)).sum(axis=0))
     assert summary.memory.values.shape == (3, len(usage.containers))

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
 from trimtab.sizing import strategy
-from trimtab.usage.aggregation import apart, merged
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.aggregation import max_over_replicas, per_replica
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Oom, PodContainer, Usage
 from trimtab.usage.workload_usage import WorkloadOom
 from usage.test_pod_ownership import LETTERS, workload
 
 Floats = npt.NDArray[np.float64]
 NAN = np.nan
-OWNERS = Owners([workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")])
+OWNERS = PodOwnerIndex([workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")])
 WEB = WorkloadContainer("shop", "Deployment", "web", "app")
 NIGHTLY = WorkloadContainer("shop", "CronJob", "nightly", "app")
 STRANGER = PodContainer("shop", "stranger", "app")
@@ -43,7 +43,9 @@ def usage(containers: list[PodContainer], cpu: list[list[float]], memory: list[l
 
 
 def test_of_replicas_the_highest_counts_each_resource_by_itself() -> None:
-    found = merged(usage([web(0), web(1)], [[1, NAN, 3], [2, NAN, 1]], [[5, 5, NAN], [4, 6, NAN]]), OWNERS)
+    found = max_over_replicas(
+        usage([web(0), web(1)], [[1, NAN, 3], [2, NAN, 1]], [[5, 5, NAN], [4, 6, NAN]]), OWNERS
+    )
     assert found.containers == (WEB,)
     assert found.roles == ("main",)
     np.testing.assert_array_equal(found.cpu[:, 0], [2, NAN, 3])
@@ -52,7 +54,7 @@ def test_of_replicas_the_highest_counts_each_resource_by_itself() -> None:
 
 def test_the_runs_of_a_cron_job_follow_one_another_under_its_name() -> None:
     runs = usage([night(0), night(1)], [[1, NAN, NAN], [NAN, NAN, 2]], [[5, NAN, NAN], [NAN, NAN, 6]])
-    for found in (merged(runs, OWNERS), apart(runs, OWNERS)):
+    for found in (max_over_replicas(runs, OWNERS), per_replica(runs, OWNERS)):
         assert found.containers == (NIGHTLY,)
         np.testing.assert_array_equal(found.cpu, [[1], [NAN], [2]])
         np.testing.assert_array_equal(found.memory, [[5], [NAN], [6]])
@@ -60,7 +62,7 @@ def test_the_runs_of_a_cron_job_follow_one_another_under_its_name() -> None:
 
 def test_replicas_kept_apart_are_observations_at_the_same_time() -> None:
     two = usage([web(0), night(0), web(1)], [[1, 2], [7, 8], [NAN, 3]], [[5, 5], [7, 7], [NAN, 6]])
-    found = apart(two, OWNERS)
+    found = per_replica(two, OWNERS)
     assert found.containers == (NIGHTLY, WEB)
     np.testing.assert_array_equal(found.container, [0, 1, 1])
     np.testing.assert_array_equal(found.replica, [0, 0, 1])
@@ -75,24 +77,24 @@ def test_replicas_kept_apart_are_observations_at_the_same_time() -> None:
     found.feed(Learner())
     assert [t for t, _ in seen] == [600, 660, 660]
     np.testing.assert_array_equal([cpu for _, cpu in seen], [[7, 1], [8, 2], [NAN, 3]])
-    np.testing.assert_array_equal(found.trace().cpu, [[7, 1], [8, 3]])
+    np.testing.assert_array_equal(found.to_trace().cpu, [[7, 1], [8, 3]])
 
 
 def test_what_belongs_to_nobody_is_left_out_and_named() -> None:
-    found = merged(usage([STRANGER, web(0)], [[9], [1]], [[9], [1]]), OWNERS)
+    found = max_over_replicas(usage([STRANGER, web(0)], [[9], [1]], [[9], [1]]), OWNERS)
     assert found.containers == (WEB,)
     assert found.unowned == (STRANGER,)
-    nothing = merged(usage([STRANGER], [[9]], [[9]]), OWNERS)
+    nothing = max_over_replicas(usage([STRANGER], [[9]], [[9]]), OWNERS)
     assert nothing.containers == ()
-    assert nothing.trace().containers == 0
-    assert apart(usage([STRANGER], [[9]], [[9]]), OWNERS).containers == ()
+    assert nothing.to_trace().container_count == 0
+    assert per_replica(usage([STRANGER], [[9]], [[9]]), OWNERS).containers == ()
 
 
 def test_the_time_after_a_start_can_be_left_out() -> None:
     starts = usage([web(0)], [[1, 2, NAN, 9, 8, 3]], [[1, 2, NAN, 9, 8, 3]])
-    found = merged(starts, OWNERS, skip_startup=120)
+    found = max_over_replicas(starts, OWNERS, skip_startup=120)
     np.testing.assert_array_equal(found.cpu[:, 0], [1, 2, NAN, NAN, NAN, 3])
-    known = merged(starts, OWNERS, skip_startup=120, started={("shop", web(0).pod): 590.0})
+    known = max_over_replicas(starts, OWNERS, skip_startup=120, started={("shop", web(0).pod): 590.0})
     np.testing.assert_array_equal(known.cpu[:, 0], [NAN, NAN, NAN, NAN, NAN, 3])
 
 
@@ -101,7 +103,7 @@ def test_a_kill_is_told_with_the_highest_memory_before_it() -> None:
         usage([web(0)], [[1, 1, 1]], [[50, 70, 10]]),
         ooms=(Oom(720.0, web(0)), Oom(720.0, STRANGER), Oom(780.0, web(1))),
     )
-    first, unsampled = merged(killed, OWNERS).ooms
+    first, unsampled = max_over_replicas(killed, OWNERS).ooms
     assert first == WorkloadOom(720.0, 0, 70.0)
     assert unsampled[:2] == (780.0, 0)
     assert np.isnan(unsampled.memory)
@@ -111,7 +113,7 @@ def test_a_strategy_learns_from_it() -> None:
     day = 24 * 60
     steady = Usage((web(0), web(1)), 0.0, 60.0, np.full((day, 2), 0.5), np.full((day, 2), 1e9))
     steady = replace(steady, ooms=(Oom(3600.0, web(1)),))
-    for found in (merged(steady, OWNERS), apart(steady, OWNERS)):
+    for found in (max_over_replicas(steady, OWNERS), per_replica(steady, OWNERS)):
         learner = strategy("krr", containers=1)
         found.feed(learner)
         sizes = learner.recommend(86400.0)
@@ -137,10 +139,10 @@ def usages(draw: st.DrawFn) -> Usage:
 
 @given(usages())
 def test_merging_keeps_the_highest_and_keeping_apart_keeps_every_sample(usage: Usage) -> None:
-    highest, kept = merged(usage, OWNERS), apart(usage, OWNERS)
+    highest, kept = max_over_replicas(usage, OWNERS), per_replica(usage, OWNERS)
     assert highest.containers == kept.containers
-    np.testing.assert_array_equal(kept.trace().cpu, highest.cpu)
-    np.testing.assert_array_equal(kept.trace().memory, highest.memory)
+    np.testing.assert_array_equal(kept.to_trace().cpu, highest.cpu)
+    np.testing.assert_array_equal(kept.to_trace().memory, highest.memory)
     for number, name in enumerate(kept.containers):
         prefix = f"{name.name}-"
         given_columns = [i for i, one in enumerate(usage.containers) if one.pod.startswith(prefix)]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 
 DAY = 86400
 
@@ -21,7 +21,7 @@ def csv(path: Path, text: str) -> Path:
 
 
 def test_rows_of_two_series_become_two_columns(tmp_path: Path) -> None:
-    trace = read(
+    trace = read_trace(
         csv(
             tmp_path,
             "series,t_seconds,cpu_cores,mem_bytes\na,0,1,10\nb,0,2,20\na,60,3,30\nb,120,4,\na,120,5,50\n",
@@ -42,35 +42,35 @@ def test_parquet_and_csv_read_alike(tmp_path: Path) -> None:
     )
     text = csv(tmp_path, "t_seconds,other,series,cpu_fraction\n0,a,x,0.1\n300,b,y,0.2\n300,c,x,0.3\n")
     for file in (tmp_path / "one.parquet", tmp_path / "two.parquet", text):
-        trace = read(file)
+        trace = read_trace(file)
         assert trace.names == ("x", "y")
         np.testing.assert_allclose(trace.cpu, [[0.1, np.nan], [0.3, 0.2]])
         assert np.isnan(trace.memory).all()
-        assert trace.samples == 3
+        assert trace.sample_count == 3
 
 
 def test_of_samples_that_fall_on_one_step_the_highest_is_kept(tmp_path: Path) -> None:
     file = csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\na,10,7\na,20,2\na,60,3\n")
-    np.testing.assert_array_equal(read(file, step=60).cpu[:, 0], [7, 3])
+    np.testing.assert_array_equal(read_trace(file, step=60).cpu[:, 0], [7, 3])
 
 
 def test_days_without_any_sample_are_left_out_and_the_time_of_day_stays(tmp_path: Path) -> None:
     rows = [(3600 + 60 * i, 1) for i in range(3)] + [(1000 * DAY + 7200 + 60 * i, 2) for i in range(3)]
     file = csv(tmp_path, "series,t_seconds,cpu_cores\n" + "".join(f"a,{t},{v}\n" for t, v in rows))
-    trace = read(file)
+    trace = read_trace(file)
     assert trace.start == 3600
     assert trace.steps == (DAY + 3600) // 60 + 3
     assert trace.cpu[-1, 0] == 2
 
 
 def test_a_fraction_of_memory_is_taken_of_16_gib(tmp_path: Path) -> None:
-    assert read(csv(tmp_path, "series,t_seconds,mem_fraction\na,0,0.5\n")).memory[0, 0] == 8 * 2**30
+    assert read_trace(csv(tmp_path, "series,t_seconds,mem_fraction\na,0,0.5\n")).memory[0, 0] == 8 * 2**30
 
 
 def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
     csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\n")
     (tmp_path / "series_meta.csv").write_text("series\na\n")
-    assert read(tmp_path).containers == 1
+    assert read_trace(tmp_path).container_count == 1
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(TrimtabError) as refused:
-        read(csv(tmp_path, text))
+        read_trace(csv(tmp_path, text))
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_blanks_behind_commas_change_nothing(tmp_path: Path) -> None:
-    trace = read(csv(tmp_path, "series, t_seconds, cpu_cores\na, 0, 1\na, 60, 2\n"))
+    trace = read_trace(csv(tmp_path, "series, t_seconds, cpu_cores\na, 0, 1\na, 60, 2\n"))
     np.testing.assert_array_equal(trace.cpu[:, 0], [1, 2])
 
 
 def test_a_text_that_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "usage.csv").write_text("series,t_seconds,cpu_cores\na,0,1\n", "utf-16")
     with pytest.raises(TrimtabError, match="is no text in UTF-8; save it as such"):
-        read(tmp_path / "usage.csv")
+        read_trace(tmp_path / "usage.csv")
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -116,7 +116,7 @@ def test_times_of_the_calendar_are_read_in_parquet(tmp_path: Path, unit: str) ->
     times = pa.array([0, 60], pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))
     table = pa.table({"series": ["a", "a"], "t_seconds": times, "cpu_cores": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "usage.parquet", version="2.6")
-    trace = read(tmp_path / "usage.parquet")
+    trace = read_trace(tmp_path / "usage.parquet")
     assert (trace.start, trace.step) == (0.0, 60.0)
 
 
@@ -131,7 +131,7 @@ def test_a_column_of_something_else_than_numbers_is_refused(
         pa.table({"series": ["a"], "t_seconds": [0], "cpu_cores": cpu}), tmp_path / "usage.parquet"
     )
     with pytest.raises(TrimtabError) as refused:
-        read(tmp_path / "usage.parquet")
+        read_trace(tmp_path / "usage.parquet")
     assert f"the column cpu_cores has to hold numbers; it is of {kind}" in str(refused.value)
 
 
@@ -145,7 +145,7 @@ def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
         (tmp_path / "b.parquet", "is not a parquet file that can be read"),
     ):
         with pytest.raises(TrimtabError, match=line):
-            read(path)
+            read_trace(path)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(
@@ -154,4 +154,4 @@ def test_parquet_without_pyarrow_says_what_to_install(
     (tmp_path / "a.parquet").write_text("")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(TrimtabError, match=r"needs pyarrow: pip install 'trimtab\[parquet\]'"):
-        read(tmp_path / "a.parquet")
+        read_trace(tmp_path / "a.parquet")

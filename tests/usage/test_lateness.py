@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.usage.lateness import Sightings, complete_steps
+from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.usage import PodContainer, Usage
 
 STEP, BOUND = 60.0, 600.0
@@ -33,12 +33,14 @@ def complete(
     sure: float = -math.inf,
     whole_steps: bool = True,
 ) -> int:
-    seen = Sightings()
+    seen = SampleTracker()
     if before is not None:
-        seen.note(before, forget=-math.inf)
+        seen.record(before, expire_before=-math.inf)
     if read_before is not None:
-        seen.note_open(read_before)
-    return complete_steps(found, running=running, seen=seen, sure=sure, whole_steps=whole_steps)
+        seen.record_incomplete(read_before)
+    return count_complete_steps(
+        found, running=running, tracker=seen, final_until=sure, atomic_steps=whole_steps
+    )
 
 
 NO = math.nan
@@ -141,27 +143,29 @@ class Late:
 def learned_from(server: Late, *, restarts: frozenset[int], whole_steps: bool) -> list[list[float]]:
     """What is learned of each container, turn after turn."""
     learned: list[list[float]] = [[] for _ in NAMES]
-    until, seen = -STEP, Sightings()
+    until, seen = -STEP, SampleTracker()
     for turn in range(STEPS + round(BOUND / STEP) + 2):
         now = turn * STEP + 6
         sure = (now - BOUND) // STEP * STEP
         if turn in restarts:
-            seen = Sightings()
+            seen = SampleTracker()
         if not len(seen) and until >= 0:
-            seen.note(server.read(until - BOUND, until, now=now), forget=-math.inf)
+            seen.record(server.read(until - BOUND, until, now=now), expire_before=-math.inf)
         end = min(turn, STEPS - 1) * STEP
         if until >= end:
             continue
         found = server.read(until + STEP, end, now=now)
-        count = complete_steps(found, running=ALWAYS, seen=seen, sure=sure, whole_steps=whole_steps)
-        for row in found.part(0, count).cpu:
+        count = count_complete_steps(
+            found, running=ALWAYS, tracker=seen, final_until=sure, atomic_steps=whole_steps
+        )
+        for row in found.slice_steps(0, count).cpu:
             for number, value in enumerate(row.tolist()):
                 if not math.isnan(value):
                     learned[number].append(value)
         if count:
-            seen.note(found.part(0, count), forget=now - BOUND)
+            seen.record(found.slice_steps(0, count), expire_before=now - BOUND)
             until += count * STEP
-        seen.note_open(found.part(count, found.steps))
+        seen.record_incomplete(found.slice_steps(count, found.steps))
     return learned
 
 

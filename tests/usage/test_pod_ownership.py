@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.kube.cache.projection import Shape
-from trimtab.kube.kinds.metadata import Metadata, metadata
-from trimtab.kube.kinds.pods import Pod, pods
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workloads
+from trimtab.kube.cache.projection import Projection
+from trimtab.kube.kinds.metadata import Metadata, metadata_projection
+from trimtab.kube.kinds.pods import Pod, pod_projection
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workload_projection
 from trimtab.kube.rest.resources import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -21,16 +21,16 @@ from trimtab.kube.rest.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from trimtab.usage.pod_names import PodNames
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_names import PodNameIndex
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 
 ROLLOUTS = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _uids = itertools.count()
 
 
-def folded(shape: Shape[Any], written: dict[str, Any]) -> Any:
-    return shape.fold(msgspec.json.decode(json.dumps(written), type=shape.wire))
+def folded(shape: Projection[Any], written: dict[str, Any]) -> Any:
+    return shape.project(msgspec.json.decode(json.dumps(written), type=shape.wire_type))
 
 
 def named(name: str, owner: Any = None, kind: str = "") -> dict[str, Any]:
@@ -39,17 +39,19 @@ def named(name: str, owner: Any = None, kind: str = "") -> dict[str, Any]:
 
 
 def workload(resource: Resource, name: str, owner: Any = None, kind: str = "", **spec: Any) -> Workload:
-    made: Workload = folded(workloads(resource), {"metadata": named(name, owner, kind), "spec": spec})
+    made: Workload = folded(
+        workload_projection(resource), {"metadata": named(name, owner, kind), "spec": spec}
+    )
     return made
 
 
 def between(name: str, owner: Any = None, kind: str = "") -> Metadata:
-    made: Metadata = folded(metadata(), {"metadata": named(name, owner, kind)})
+    made: Metadata = folded(metadata_projection(), {"metadata": named(name, owner, kind)})
     return made
 
 
 def pod(name: str, owner: Any = None, kind: str = "", **spec: Any) -> Pod:
-    made: Pod = folded(pods(), {"metadata": named(name, owner, kind), "spec": spec})
+    made: Pod = folded(pod_projection(), {"metadata": named(name, owner, kind), "spec": spec})
     return made
 
 
@@ -63,46 +65,48 @@ def test_a_pod_that_is_there_belongs_to_the_top_of_its_owners() -> None:
     of_web, of_canary = between("web-6d4", web, "Deployment"), between("canary-7f5", rollout, "Rollout")
     run = between("nightly-28339200", cron, "CronJob")
     alone = between("alone")
-    owners = Owners(
+    owners = PodOwnerIndex(
         [web, cron, rollout], replica_sets=[of_web, of_canary, alone], jobs=[run, between("once")]
     )
-    assert owners.of_pod(pod("any", of_web, "ReplicaSet")) == key("Deployment", "web")
-    assert owners.of_pod(pod("any", of_canary, "ReplicaSet")) == key("Rollout.argoproj.io", "canary")
-    assert owners.of_pod(pod("any", run, "Job")) == key("CronJob", "nightly")
-    assert owners.of_pod(pod("any", alone, "ReplicaSet")) == key("ReplicaSet", "alone")
-    assert owners.of_pod(pod("bare")) == key("Pod", "bare")
+    assert owners.resolve_pod(pod("any", of_web, "ReplicaSet")) == key("Deployment", "web")
+    assert owners.resolve_pod(pod("any", of_canary, "ReplicaSet")) == key("Rollout.argoproj.io", "canary")
+    assert owners.resolve_pod(pod("any", run, "Job")) == key("CronJob", "nightly")
+    assert owners.resolve_pod(pod("any", alone, "ReplicaSet")) == key("ReplicaSet", "alone")
+    assert owners.resolve_pod(pod("bare")) == key("Pod", "bare")
 
 
 def test_a_static_pod_is_its_own_and_not_the_nodes() -> None:
     node = between("node-1")
-    assert Owners([]).of_pod(pod("etcd-node-1", node, "Node")) == key("Pod", "etcd-node-1")
+    assert PodOwnerIndex([]).resolve_pod(pod("etcd-node-1", node, "Node")) == key("Pod", "etcd-node-1")
 
 
 def test_what_stands_above_a_workload_is_no_workload() -> None:
     operator = between("kafka")
     brokers = workload(STATEFUL_SETS, "kafka-brokers", operator, "Kafka")
-    assert Owners([brokers]).of_pod(pod("x", brokers, "StatefulSet")) == key("StatefulSet", "kafka-brokers")
+    assert PodOwnerIndex([brokers]).resolve_pod(pod("x", brokers, "StatefulSet")) == key(
+        "StatefulSet", "kafka-brokers"
+    )
 
 
 def test_an_owner_that_is_not_watched_is_still_told_from_its_replica_sets() -> None:
     unseen = between("canary")
     replicas = between("canary-7f5", unseen, "Rollout")
-    owners = Owners([], replica_sets=[replicas])
-    assert owners.of_pod(pod("x", replicas, "ReplicaSet")) == key("Rollout", "canary")
-    assert owners.of_pod(pod("x", unseen, "SparkApplication")) == key("SparkApplication", "canary")
+    owners = PodOwnerIndex([], replica_sets=[replicas])
+    assert owners.resolve_pod(pod("x", replicas, "ReplicaSet")) == key("Rollout", "canary")
+    assert owners.resolve_pod(pod("x", unseen, "SparkApplication")) == key("SparkApplication", "canary")
 
 
 def test_a_pod_whose_replica_set_is_gone_is_told_by_its_name() -> None:
     gone = between("web-6d4b75cb6d")
-    owners = Owners([workload(DEPLOYMENTS, "web")])
-    assert owners.of_pod(pod("web-6d4b75cb6d-x7k2p", gone, "ReplicaSet")) == key("Deployment", "web")
+    owners = PodOwnerIndex([workload(DEPLOYMENTS, "web")])
+    assert owners.resolve_pod(pod("web-6d4b75cb6d-x7k2p", gone, "ReplicaSet")) == key("Deployment", "web")
 
 
 def test_owners_that_own_each_other_are_not_followed_for_ever() -> None:
     first = workload(DEPLOYMENTS, "first")
     second = workload(DEPLOYMENTS, "second", first, "Deployment")
-    circle = Owners([second, workload(DEPLOYMENTS, "first", second, "Deployment")])
-    assert circle.of_pod(pod("x", second, "Deployment")).kind == "Deployment"
+    circle = PodOwnerIndex([second, workload(DEPLOYMENTS, "first", second, "Deployment")])
+    assert circle.resolve_pod(pod("x", second, "Deployment")).kind == "Deployment"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_owners_that_own_each_other_are_not_followed_for_ever() -> None:
     ],
 )
 def test_a_pod_that_is_gone_is_told_by_its_name(name: str, expected: WorkloadKey | None) -> None:
-    owners = Owners(
+    owners = PodOwnerIndex(
         [
             workload(DEPLOYMENTS, "web"),
             workload(DEPLOYMENTS, "web-api"),
@@ -137,13 +141,13 @@ def test_a_pod_that_is_gone_is_told_by_its_name(name: str, expected: WorkloadKey
             workload(ROLLOUTS, "canary"),
         ]
     )
-    assert owners.of("shop", name) == expected
-    assert owners.of("bank", name) is None
+    assert owners.find_workload("shop", name) == expected
+    assert owners.find_workload("bank", name) is None
 
 
 def test_a_name_that_two_could_have_given_is_nobodys() -> None:
-    owners = Owners([workload(DAEMON_SETS, "log"), workload(JOBS, "log")])
-    assert owners.of("shop", "log-x7k2p") is None
+    owners = PodOwnerIndex([workload(DAEMON_SETS, "log"), workload(JOBS, "log")])
+    assert owners.find_workload("shop", "log-x7k2p") is None
 
 
 def test_init_containers_and_native_sidecars_are_told_apart() -> None:
@@ -154,13 +158,15 @@ def test_init_containers_and_native_sidecars_are_told_apart() -> None:
     web = workload(DEPLOYMENTS, "web", template={"spec": template})
     replicas = between("web-6d4", web, "Deployment")
     injected = {"containers": [{"name": "app"}, {"name": "agent"}]}
-    owners = Owners([web], replica_sets=[replicas], pods=[pod("p", replicas, "ReplicaSet", **injected)])
+    owners = PodOwnerIndex(
+        [web], replica_sets=[replicas], pods=[pod("p", replicas, "ReplicaSet", **injected)]
+    )
     roles = {
-        name: owners.role(WorkloadContainer("shop", "Deployment", "web", name))
+        name: owners.container_role(WorkloadContainer("shop", "Deployment", "web", name))
         for name in ("app", "setup", "mesh", "agent", "unheard-of")
     }
     assert roles == {"app": "main", "setup": "init", "mesh": "sidecar", "agent": "main", "unheard-of": "main"}
-    assert owners.of("shop", "p") == key("Deployment", "web")
+    assert owners.find_workload("shop", "p") == key("Deployment", "web")
 
 
 NAMES = (
@@ -196,9 +202,9 @@ def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
 @given(owned())
 def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[WorkloadKey, str]) -> None:
     workload, pod_name = case
-    names = PodNames()
+    names = PodNameIndex()
     names.add([workload])
-    assert names.owner("shop", pod_name) == workload
+    assert names.find_owner("shop", pod_name) == workload
 
 
 @given(owned(), st.lists(owned(), max_size=8))
@@ -207,12 +213,12 @@ def test_among_many_a_pod_is_its_owners_or_one_that_could_name_it_or_nobodys(
 ) -> None:
     workload, pod_name = case
     crowd = {workload, *(other for other, _ in others)}
-    names = PodNames()
+    names = PodNameIndex()
     names.add(crowd)
-    found = names.owner("shop", pod_name)
+    found = names.find_owner("shop", pod_name)
     if found not in {workload, None}:
         assert found is not None
-        alone = PodNames()
+        alone = PodNameIndex()
         alone.add([found])
-        assert alone.owner("shop", pod_name) == found
+        assert alone.find_owner("shop", pod_name) == found
         assert len(found.name) >= len(workload.name)

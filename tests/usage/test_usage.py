@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.source import SOURCES, Ask, source
-from trimtab.usage.usage import Oom, PodContainer, Usage, plausible, summarise
+from trimtab.usage.source import SOURCES, UsageQuery, source
+from trimtab.usage.usage import Oom, PodContainer, Usage, mask_implausible, summarize_usage
 
 COLUMNS = st.lists(
     st.lists(st.one_of(st.just(np.nan), st.floats(0, 1e6)), min_size=5, max_size=5), min_size=1, max_size=4
@@ -20,13 +20,15 @@ COLUMNS = st.lists(
 def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[float]], quantile: float) -> None:
     grid = np.array(columns).T
     names = tuple(PodContainer("shop", f"web-{i}", "app") for i in range(len(columns)))
-    summary = summarise(Usage(names, 100.0, 10.0, grid, grid), (quantile, 0.0, 1.0))
+    summary = summarize_usage(Usage(names, 100.0, 10.0, grid, grid), (quantile, 0.0, 1.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of columns without a sample
         expected = np.nanquantile(grid, (quantile, 0.0, 1.0), axis=0)
     np.testing.assert_allclose(summary.cpu.values, expected, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(summary.cpu.samples, (~np.isnan(grid)).sum(axis=0))
-    for column, first, last in zip(columns, summary.memory.first, summary.memory.last, strict=True):
+    np.testing.assert_array_equal(summary.cpu.sample_counts, (~np.isnan(grid)).sum(axis=0))
+    for column, first, last in zip(
+        columns, summary.memory.first_times, summary.memory.last_times, strict=True
+    ):
         rows = [row for row, value in enumerate(column) if not np.isnan(value)]
         if rows:
             assert (first, last) == (100 + 10 * rows[0], 100 + 10 * rows[-1])
@@ -36,14 +38,14 @@ def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[floa
 
 def test_what_no_container_can_use_is_no_sample() -> None:
     values = np.array([0.0, 5.0, -1e-9, np.inf, -np.inf, np.nan, 11.0])
-    np.testing.assert_array_equal(plausible(values, most=10), [0, 5, *[np.nan] * 5])
+    np.testing.assert_array_equal(mask_implausible(values, maximum=10), [0, 5, *[np.nan] * 5])
 
 
 def test_the_window_up_to_now_lies_on_whole_steps() -> None:
-    ask = Ask.last(3600, now=10_030, step=60, namespaces=["shop"])
+    ask = UsageQuery.last(3600, now=10_030, step=60, namespaces=["shop"])
     assert (ask.end, ask.start, ask.steps) == (10_080, 6_480, 60)
     assert ask.namespaces == ("shop",)
-    assert Ask(start=0, end=0.3, step=0.1).steps == 3
+    assert UsageQuery(start=0, end=0.3, step=0.1).steps == 3
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_the_window_up_to_now_lies_on_whole_steps() -> None:
 )
 def test_a_window_that_cannot_be_is_refused(start: float, end: float, step: float, line: str) -> None:
     with pytest.raises(TrimtabError, match=line):
-        Ask(start=start, end=end, step=step)
+        UsageQuery(start=start, end=end, step=step)
 
 
 def test_sources_come_in_by_name_and_a_name_that_is_not_there_is_refused() -> None:
@@ -65,12 +67,12 @@ def test_usage_newest_is_the_last_sample_of_each_and_keeps_nothing_of_the_others
     grid = np.array([[0.0, 1], [2, 3], [4, np.nan]])
     web = (PodContainer("shop", "web-0", "web"), PodContainer("shop", "web-1", "web"))
     whole = Usage(web, 60.0, 60.0, grid, grid, ooms=(Oom(120.0, web[0]),))
-    last = whole.newest()
+    last = whole.take_latest()
     assert (last.steps, last.start, last.cpu.tolist(), last.memory.tolist()) == (1, 180.0, [[4, 3]], [[4, 3]])
     assert last.cpu.base is None
     assert last.ooms == ()
-    assert whole.newest().newest().start == 180.0
-    assert whole.part(0, 0).newest().steps == 0
+    assert whole.take_latest().take_latest().start == 180.0
+    assert whole.slice_steps(0, 0).take_latest().steps == 0
 
 
 def test_usage_part_has_the_kills_of_its_own_steps() -> None:
@@ -79,7 +81,7 @@ def test_usage_part_has_the_kills_of_its_own_steps() -> None:
     whole = Usage(
         (web,), 60.0, 60.0, grid, grid, ooms=tuple(Oom(at, web) for at in (60.0, 90.0, 150.0, 240.0))
     )
-    first, rest = whole.part(0, 2), whole.part(2, 4)
+    first, rest = whole.slice_steps(0, 2), whole.slice_steps(2, 4)
     assert [oom.at for oom in first.ooms or ()] == [60.0, 90.0]
     assert [oom.at for oom in rest.ooms or ()] == [150.0, 240.0]
     assert (rest.start, rest.steps) == (180.0, 2)

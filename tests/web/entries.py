@@ -1,23 +1,23 @@
 """What a store has of one workload."""
 
-from trimtab.actuation.resources import written
+from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.pods import Resources
-from trimtab.store import HistoryEntry
+from trimtab.store import HistoryRecord
 
 
 def entry(
     at: float, what: str = "applied", before: Resources | None = None, after: Resources | None = None
-) -> HistoryEntry:
+) -> HistoryRecord:
     """An entry of Deployment shop/web, about its one container."""
-    return HistoryEntry(
+    return HistoryRecord(
         timestamp=at,
         cluster="test",
         namespace="shop",
         kind="Deployment",
         name="web",
         what=what,
-        before={"app": written(before)} if before else None,
-        after={"app": written(after)} if after else None,
+        before={"app": to_manifest(before)} if before else None,
+        after={"app": to_manifest(after)} if after else None,
         who="x",
         why="y",
     )

@@ -12,10 +12,10 @@ import structlog
 from playwright.async_api import Browser
 
 from harness.browser import browser, watched
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.demo.runner import show
-from trimtab.web.server import serving
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.demo.runner import open_demo
+from trimtab.web.server import serve_dashboard
 
 PICTURES = {
     "overview": ("/", "light"),
@@ -30,10 +30,10 @@ PICTURES = {
 
 
 async def main(folder: Path, *, days: float) -> None:
-    async with show(days=days, seed=1) as playing:
-        await playing.play()
+    async with open_demo(days=days, seed=1) as playing:
+        await playing.run()
         async with (
-            serving(application(playing.board, OwnMachine()), "127.0.0.1:0") as url,
+            serve_dashboard(build_app(playing.backend, LocalAccess()), "127.0.0.1:0") as url,
             browser() as found,
         ):
             for name, (path, theme) in PICTURES.items():

@@ -3,25 +3,25 @@
 import math
 import random
 
-from trimtab.web.backends.snapshot import Snapshot
+from trimtab.web.backends.snapshot import DashboardSnapshot
 from trimtab.web.model import (
-    ContainerView,
+    BacktestResult,
+    ContainerDetail,
+    CostSummary,
     Curve,
+    CurveRole,
+    CurveValues,
     EffectView,
-    Factor,
-    Fared,
+    FactorView,
     HistoryEntry,
     IntentView,
-    Knob,
-    Money,
-    NodeView,
+    KnobSummary,
+    NodeSummary,
     ObjectiveView,
     Overview,
     Plot,
-    Role,
-    Size,
-    Tier,
-    Values,
+    ResourceSize,
+    TierSummary,
     WorkloadDetail,
     WorkloadRow,
 )
@@ -34,18 +34,18 @@ TIMES = tuple(NOW - (STEPS - 1 - place) * HOUR / 2 for place in range(STEPS))
 STATES = ("Applied", "Applied", "Applied", "Recommended", "Pending", "Skipped", "Reverted")
 
 
-def scene(workloads: int = 40, *, seed: int = 1) -> Snapshot:
+def scene(workloads: int = 40, *, seed: int = 1) -> DashboardSnapshot:
     """The same for the same seed."""
     draw = random.Random(seed)
     rows = tuple(_row(number, draw) for number in range(workloads))
     history = _history(rows)
-    return Snapshot(
+    return DashboardSnapshot(
         name="made-up",
         overview=Overview(
             at=NOW,
             cpu=_cluster("cores", 1.0),
             memory=_cluster("bytes", 3 * GIB),
-            money=Money(requested=8214.0, at_first=14890.0, used=5320.0, to_save=1240.0),
+            money=CostSummary(requested=8214.0, at_first=14890.0, used=5320.0, to_save=1240.0),
             states={state: sum(row.state == state for row in rows) for state in sorted({*STATES})},
             risks={"OOM": 2, "throttling": 1},
             nodes=12,
@@ -74,10 +74,10 @@ def _row(number: int, draw: random.Random) -> WorkloadRow:
         state=state,
         reason="no maintenance window is open" if state == "Pending" else "",
         pods=pods,
-        has=Size(cpu=cpu, memory=memory, memory_limit=memory * 1.5),
+        has=ResourceSize(cpu=cpu, memory=memory, memory_limit=memory * 1.5),
         should=None
         if state == "Applied"
-        else Size(cpu=cpu * share, memory=memory * share, memory_limit=memory * 1.5),
+        else ResourceSize(cpu=cpu * share, memory=memory * share, memory_limit=memory * 1.5),
         used_cpu=cpu * share * 0.7,
         used_memory=memory * share * 0.8,
         cost=pods * (cpu * 23.0 + memory / GIB * 3.1),
@@ -100,10 +100,10 @@ def _cluster(unit: str, scale: float) -> Plot:
         unit=unit,
         times=TIMES,
         curves=(
-            Curve(role=Role.ALLOCATABLE, name="allocatable", values=(scale * 144,) * STEPS),
-            Curve(role=Role.REQUESTED, name="requested", values=falls),
+            Curve(role=CurveRole.ALLOCATABLE, name="allocatable", values=(scale * 144,) * STEPS),
+            Curve(role=CurveRole.REQUESTED, name="requested", values=falls),
             Curve(
-                role=Role.USED,
+                role=CurveRole.USED,
                 name="used",
                 values=tuple(scale * _wave(place, 26, 55) for place in range(STEPS)),
             ),
@@ -113,47 +113,49 @@ def _cluster(unit: str, scale: float) -> Plot:
 
 def _detail(row: WorkloadRow, history: tuple[HistoryEntry, ...]) -> WorkloadDetail:
     def plot(unit: str, now: float, later: float, limit: float | None) -> Plot:
-        requested: Values = (now,) * (STEPS // 2) + (later,) * (STEPS - STEPS // 2)
+        requested: CurveValues = (now,) * (STEPS // 2) + (later,) * (STEPS - STEPS // 2)
         curves = [
             Curve(
-                role=Role.USED,
+                role=CurveRole.USED,
                 name="used",
                 values=tuple(_wave(i, 0.3 * later, 0.9 * later) for i in range(STEPS)),
             ),
-            Curve(role=Role.REQUESTED, name="request", values=requested),
-            Curve(role=Role.RECOMMENDED, name="recommended", values=(None,) * 48 + (later,) * (STEPS - 48)),
+            Curve(role=CurveRole.REQUESTED, name="request", values=requested),
+            Curve(
+                role=CurveRole.RECOMMENDED, name="recommended", values=(None,) * 48 + (later,) * (STEPS - 48)
+            ),
         ]
         if limit:
-            curves.append(Curve(role=Role.LIMIT, name="limit", values=(limit,) * STEPS))
+            curves.append(Curve(role=CurveRole.LIMIT, name="limit", values=(limit,) * STEPS))
         return Plot(unit=unit, times=TIMES, curves=tuple(curves))
 
     memory = row.has.memory or MIB
     return WorkloadDetail(
         row=row,
         containers=(
-            ContainerView(
+            ContainerDetail(
                 name="app",
                 has=row.has,
                 should=row.should,
                 cpu=plot("cores", row.has.cpu or 0.1, (row.has.cpu or 0.1) * 0.5, None),
                 memory=plot("bytes", memory, memory * 0.6, memory * 1.5),
                 explanation=(
-                    Factor(
+                    FactorView(
                         name="usage", detail="2016 samples since 2027-01-08 08:00 UTC", source="prometheus"
                     ),
-                    Factor(
+                    FactorView(
                         name="cpu target",
                         detail="410m: the hour of the day of the last week",
                         source="strategy trimtab",
                     ),
-                    Factor(
+                    FactorView(
                         name="memory peak",
                         detail="256Mi -> 410Mi: never below its peak and a tenth",
                         source="usage",
                     ),
                 ),
                 backtest=(
-                    Fared(
+                    BacktestResult(
                         strategy="trimtab",
                         cpu_slack=0.31,
                         cpu_under=0.012,
@@ -161,7 +163,7 @@ def _detail(row: WorkloadRow, history: tuple[HistoryEntry, ...]) -> WorkloadDeta
                         kills_a_day=0.0,
                         cost=41.2,
                     ),
-                    Fared(
+                    BacktestResult(
                         strategy="vpa",
                         cpu_slack=0.48,
                         cpu_under=0.02,
@@ -202,7 +204,9 @@ def _history(rows: tuple[WorkloadRow, ...]) -> tuple[HistoryEntry, ...]:
 
 
 def _intent() -> IntentView:
-    latency: Values = tuple(max(80.0, 190 - place * 0.6 + 12 * math.sin(place / 9)) for place in range(STEPS))
+    latency: CurveValues = tuple(
+        max(80.0, 190 - place * 0.6 + 12 * math.sin(place / 9)) for place in range(STEPS)
+    )
     cores = tuple(0.1 * step for step in range(1, 21))
     fitted = tuple(60 + 40 / amount for amount in cores)
     return IntentView(
@@ -223,13 +227,15 @@ def _intent() -> IntentView:
                     unit="ms",
                     times=TIMES,
                     curves=(
-                        Curve(role=Role.USED, name="p95 latency", values=latency),
-                        Curve(role=Role.TARGET, name="target", values=(120.0,) * STEPS),
+                        Curve(role=CurveRole.USED, name="p95 latency", values=latency),
+                        Curve(role=CurveRole.TARGET, name="target", values=(120.0,) * STEPS),
                     ),
                 ),
             ),
         ),
-        plan=(Factor(name="resize", detail="cpu 400m -> 700m", source="p95 falls by 31 ms, at least by 18"),),
+        plan=(
+            FactorView(name="resize", detail="cpu 400m -> 700m", source="p95 falls by 31 ms, at least by 18"),
+        ),
         effects=(
             EffectView(
                 name="cpu on p95 latency",
@@ -239,11 +245,11 @@ def _intent() -> IntentView:
                     along="cores",
                     times=cores,
                     curves=(
-                        Curve(role=Role.LOW, name="low", values=tuple(0.85 * each for each in fitted)),
-                        Curve(role=Role.HIGH, name="high", values=tuple(1.2 * each for each in fitted)),
-                        Curve(role=Role.ESTIMATE, name="estimate", values=fitted),
+                        Curve(role=CurveRole.LOW, name="low", values=tuple(0.85 * each for each in fitted)),
+                        Curve(role=CurveRole.HIGH, name="high", values=tuple(1.2 * each for each in fitted)),
+                        Curve(role=CurveRole.ESTIMATE, name="estimate", values=fitted),
                         Curve(
-                            role=Role.DATA,
+                            role=CurveRole.DATA,
                             name="data",
                             values=tuple(
                                 each * 1.04 if place % 2 else None for place, each in enumerate(fitted)
@@ -256,8 +262,8 @@ def _intent() -> IntentView:
     )
 
 
-def _node(number: int) -> NodeView:
-    return NodeView(
+def _node(number: int) -> NodeSummary:
+    return NodeSummary(
         name=f"node-{number}",
         cpu=16.0,
         memory=64 * GIB,
@@ -268,11 +274,13 @@ def _node(number: int) -> NodeView:
         pods=24 - 8 * number if number < 3 else 0,
         pressure={"cpu": 0.02 + 0.03 * number, "memory": 0.0, "io": 0.01},
         tiers=(
-            Tier(name="Guaranteed", pods=4, cpu_requested=4.0, memory_requested=16 * GIB),
-            Tier(name="Burstable", pods=14, cpu_requested=7.0, memory_requested=28 * GIB),
-            Tier(name="BestEffort", pods=6),
+            TierSummary(name="Guaranteed", pods=4, cpu_requested=4.0, memory_requested=16 * GIB),
+            TierSummary(name="Burstable", pods=14, cpu_requested=7.0, memory_requested=28 * GIB),
+            TierSummary(name="BestEffort", pods=6),
         ),
         knobs=(
-            Knob(name="besteffort cpu.weight", value="2", why="latency-critical pods are near their budget"),
+            KnobSummary(
+                name="besteffort cpu.weight", value="2", why="latency-critical pods are near their budget"
+            ),
         ),
     )

@@ -24,15 +24,15 @@ from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.rbac import RIGHTS, Right, missing_rights
+from trimtab.kube.rest.rbac import RBAC_RULES, RbacRule, find_missing_rules
 from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.store.errors import UnavailableError
-from trimtab.web.app import application
-from trimtab.web.auth import ClusterAccess, OwnMachine, Refused, Viewer
-from trimtab.web.backends.backend import Board
-from trimtab.web.backends.snapshot import SnapshotBoard
-from trimtab.web.model import Act, HistoryEntry, WorkloadDetail
-from trimtab.web.server import Certificate, serving
+from trimtab.web.app import build_app
+from trimtab.web.auth import AccessDenied, ClusterAccess, LocalAccess, Viewer
+from trimtab.web.backends.backend import DashboardBackend
+from trimtab.web.backends.snapshot import SnapshotBackend
+from trimtab.web.model import HistoryEntry, WorkloadAction, WorkloadDetail
+from trimtab.web.server import DashboardCertificate, serve_dashboard
 from web.scene import scene
 
 SCENE = scene(60)
@@ -42,19 +42,19 @@ UNDONE = {str(each.id) for each in SCENE.history[:50] if each.undo and each.kind
 ACT = f"/workloads/{ROW.namespace}/{ROW.kind}/{ROW.name}/hold"
 
 
-class Willing(SnapshotBoard):
+class Willing(SnapshotBackend):
     """One that would let anybody act, and tells who did."""
 
     def __init__(self) -> None:
         super().__init__(SCENE)
-        self.read_only = ""
+        self.read_only_reason = ""
         self.acts: list[str] = []
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
         found = await super().workload(key)
-        return msgspec.structs.replace(found, acts={Act.HOLD: ""}) if found else None
+        return msgspec.structs.replace(found, acts={WorkloadAction.HOLD: ""}) if found else None
 
-    async def act(self, act: object, key: object, *, who: str, why: str) -> str:
+    async def run_action(self, act: object, key: object, *, who: str, why: str) -> str:
         self.acts.append(f"{act} {key} {who} {why}")
         return "done"
 
@@ -80,7 +80,7 @@ async def csrf(session: aiohttp.ClientSession, url: str) -> str:
 async def test_an_act_needs_the_session_and_its_secret(
     board: Willing, session: aiohttp.ClientSession
 ) -> None:
-    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url:
+    async with serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url:
         async with session.post(url + ACT) as answer:
             assert answer.status == 401
         secret = await csrf(session, url)
@@ -101,7 +101,7 @@ async def test_an_act_needs_the_session_and_its_secret(
 
 
 async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSession) -> None:
-    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         for path in ("/", "/static/trimtab.js", "/nowhere", "/snapshot.json"):
             async with session.get(url + path) as answer:
                 policy = answer.headers["Content-Security-Policy"]
@@ -118,14 +118,14 @@ async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSe
 
 async def test_a_name_that_points_here_is_not_ours(session: aiohttp.ClientSession) -> None:
     async with (
-        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url,
         session.get(url, headers={"Host": "evil.example"}) as answer,
     ):
         assert answer.status == 400
 
 
 async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> None:
-    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         secret = await csrf(session, url)
         async with session.post(url + ACT, headers={"X-CSRF-Token": secret}) as answer:
             assert answer.status == 403
@@ -134,7 +134,7 @@ async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> Non
 
 async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSession) -> None:
     async with (
-        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url,
         session.get(f"{url}/workloads/shop/Deployment/gone") as answer,
     ):
         assert answer.status == 404
@@ -144,15 +144,18 @@ async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSess
 async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSession) -> None:
     row = msgspec.structs.replace(ROW, risks=("OOM", "throttling"))
     overview = msgspec.structs.replace(SCENE.overview, risks={"OOM": 1, "throttling": 1})
-    board = SnapshotBoard(msgspec.structs.replace(SCENE, workloads=(row,), overview=overview))
-    async with serving(application(board, OwnMachine()), "127.0.0.1:0") as url, session.get(url) as answer:
+    board = SnapshotBackend(msgspec.structs.replace(SCENE, workloads=(row,), overview=overview))
+    async with (
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
+        session.get(url) as answer,
+    ):
         text = await answer.text()
     assert '<dt>In danger</dt><dd class="bad-text">1</dd>' in text
     assert "1 of OOM, 1 of throttling" in text
 
 
 async def test_a_page_of_workloads_that_cannot_be_is_the_first(session: aiohttp.ClientSession) -> None:
-    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as url:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         for page in ("0", "-1", "9" * 5000):
             async with session.get(f"{url}/parts/workloads?page={page}") as answer:
                 assert answer.status == 200
@@ -207,13 +210,13 @@ async def test_rbac_says_who_may_look_and_who_may_act(
     viewer = account(cluster, namespace, "viewer", "dashboard-look")
     actor = account(cluster, namespace, "actor", "dashboard-look", "dashboard-act")
     access = ClusterAccess(admin)
-    unknown, stranger = await access.enter("made.up.token"), await access.enter(nobody)
-    assert isinstance(unknown, Refused)
-    assert "does not know this token" in unknown.why
-    assert isinstance(stranger, Refused)
-    assert "may not get optimizationpolicies" in stranger.why
+    unknown, stranger = await access.authenticate("made.up.token"), await access.authenticate(nobody)
+    assert isinstance(unknown, AccessDenied)
+    assert "does not know this token" in unknown.reason
+    assert isinstance(stranger, AccessDenied)
+    assert "may not get optimizationpolicies" in stranger.reason
     for token, may in ((viewer, False), (actor, True)):
-        entered = await access.enter(token)
+        entered = await access.authenticate(token)
         assert isinstance(entered, Viewer)
         assert await access.may_act(entered, ROW.key) is may
         await _try(board, access, token, may=may)
@@ -250,9 +253,9 @@ async def test_rbac_says_who_may_act_on_a_kind_that_is_not_built_in(
     assert not await access.may_act(roller, ROW.key)
 
 
-async def _try(board: Board, access: ClusterAccess, token: str, *, may: bool) -> None:
+async def _try(board: DashboardBackend, access: ClusterAccess, token: str, *, may: bool) -> None:
     async with (
-        serving(application(board, access), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(board, access), "127.0.0.1:0") as url,
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
     ):
         async with session.get(url) as answer:
@@ -275,15 +278,15 @@ async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tm
     away = tmp_path / "away"
     away.write_text(cluster.kubeconfig.read_text().replace(str(cluster.server.rpartition(":")[2]), "1"))
     async with Client(load_connection(kubeconfig=away)) as client:
-        found = await ClusterAccess(client).enter("token")
-    assert isinstance(found, Refused)
+        found = await ClusterAccess(client).authenticate("token")
+    assert isinstance(found, AccessDenied)
 
 
-@pytest.mark.parametrize("left_out", [None, *RIGHTS["dashboard"]], ids=str)
+@pytest.mark.parametrize("left_out", [None, *RBAC_RULES["dashboard"]], ids=str)
 async def test_each_right_of_the_dashboard_is_needed_and_no_other(
-    cluster: Cluster, namespace: str, roles: None, tmp_path: Path, left_out: Right | None
+    cluster: Cluster, namespace: str, roles: None, tmp_path: Path, left_out: RbacRule | None
 ) -> None:
-    rights = [right for right in RIGHTS["dashboard"] if right is not left_out]
+    rights = [right for right in RBAC_RULES["dashboard"] if right is not left_out]
     rules = [
         {"apiGroups": [each.group], "resources": [each.resource], "verbs": [*each.verbs]} for each in rights
     ]
@@ -298,7 +301,7 @@ async def test_each_right_of_the_dashboard_is_needed_and_no_other(
         access = ClusterAccess(client)
 
         async def whole() -> bool:
-            entered = await access.enter(token)
+            entered = await access.authenticate(token)
             return (
                 isinstance(entered, Viewer)
                 and await access.may_act(entered, ROW.key)
@@ -307,14 +310,14 @@ async def test_each_right_of_the_dashboard_is_needed_and_no_other(
 
         # The server hears of roles a little later than it answers for them; of one that is left out it never does.
         async with asyncio.timeout(60):
-            while await missing_rights(client, rights) or (left_out is None and not await whole()):
+            while await find_missing_rules(client, rights) or (left_out is None and not await whole()):
                 await asyncio.sleep(0.05)
         assert await whole() is (left_out is None)
 
 
 async def _sees_nodes(client: Client) -> bool:
     try:
-        async for _ in client.pages(NODE_METRICS):
+        async for _ in client.list_pages(NODE_METRICS):
             return True
     except Forbidden:
         return False
@@ -328,8 +331,8 @@ async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_awa
 ) -> None:
     """Browsers keep the cookies of all ports of a host together."""
     async with (
-        serving(application(board, OwnMachine()), "127.0.0.1:0") as one,
-        serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as other,
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as one,
+        serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as other,
     ):
         secret = await csrf(session, one)
         await csrf(session, other)
@@ -337,7 +340,7 @@ async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_awa
             assert answer.status == 200
 
 
-class Failing(SnapshotBoard):
+class Failing(SnapshotBackend):
     def __init__(self, failure: Exception) -> None:
         super().__init__(SCENE)
         self.failure = failure
@@ -357,7 +360,7 @@ async def test_what_fails_keeps_the_promises_too(
     failure: Exception, status: int, said: str, session: aiohttp.ClientSession
 ) -> None:
     async with (
-        serving(application(Failing(failure), OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(Failing(failure), LocalAccess()), "127.0.0.1:0") as url,
         session.get(f"{url}/history") as answer,
     ):
         assert answer.status == status
@@ -371,16 +374,18 @@ async def test_without_a_host_it_is_at_every_address_of_either_kind(
     session: aiohttp.ClientSession, host: str
 ) -> None:
     async with (
-        serving(application(SnapshotBoard(SCENE), OwnMachine()), ":0") as url,
+        serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), ":0") as url,
         session.get(URL(url).with_host(host)) as answer,
     ):
         assert answer.status == 200
 
 
 async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
-    lost = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    lost = DashboardCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(TrimtabError, match=r"tls\.crt: No such file"):
-        async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0", certificate=lost):
+        async with serve_dashboard(
+            build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0", certificate=lost
+        ):
             pass
 
 
@@ -390,7 +395,7 @@ async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path
     except NoOpenssl as why:
         pytest.skip(str(why))
     old, new = (authority.issue(name, hosts=LOOPBACK) for name in ("old", "new"))
-    shown = Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    shown = DashboardCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
 
     def put(cert: Path, key: Path) -> None:
         shown.certificate.write_bytes(cert.read_bytes())
@@ -401,8 +406,8 @@ async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path
         return await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
 
     put(old.cert, old.key)
-    pages = application(SnapshotBoard(SCENE), OwnMachine(), secure=True)
-    async with serving(pages, "127.0.0.1:0", certificate=shown, renewed_every=0.02) as url:
+    pages = build_app(SnapshotBackend(SCENE), LocalAccess(), secure=True)
+    async with serve_dashboard(pages, "127.0.0.1:0", certificate=shown, reload_seconds=0.02) as url:
         assert await served() == old.cert.read_text()
         put(new.cert, old.key)  # half of it is there
         await asyncio.sleep(0.1)

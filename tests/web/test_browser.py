@@ -7,11 +7,11 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from harness.browser import Watched, watched
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.snapshot import Snapshot, SnapshotBoard
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.snapshot import DashboardSnapshot, SnapshotBackend
 from trimtab.web.model import Overview, Plot
-from trimtab.web.server import serving
+from trimtab.web.server import serve_dashboard
 from web.scene import scene
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +24,7 @@ DETAIL = f"/workloads/{FIRST.namespace}/{FIRST.kind}/{FIRST.name}"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url() -> AsyncIterator[str]:
-    async with serving(application(SnapshotBoard(SCENE), OwnMachine()), "127.0.0.1:0") as found:
+    async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as found:
         yield found
 
 
@@ -81,9 +81,9 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_so
     browser: Browser,
 ) -> None:
     nothing = Overview(at=0.0, cpu=Plot(unit="cores"), memory=Plot(unit="bytes"))
-    board = SnapshotBoard(Snapshot(name="new", overview=nothing))
+    board = SnapshotBackend(DashboardSnapshot(name="new", overview=nothing))
     async with (
-        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
         watched(browser, url) as found,
     ):
         await found.visit("/")
@@ -93,7 +93,7 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_so
         await found.page.evaluate("charts.load()")
         await expect(found.page.locator(".uplot")).to_have_count(2)
         await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(0)
-        board._snapshot = Snapshot(name="new", overview=nothing)
+        board._snapshot = DashboardSnapshot(name="new", overview=nothing)
         await found.visit("/workloads")
         await expect(found.page.get_by_text("There are no workloads yet.")).to_be_visible()
         assert found.errors == []
@@ -217,9 +217,9 @@ async def test_a_proxy_that_answered_for_a_dashboard_that_was_away_does_not_end_
 
 
 async def test_what_came_between_a_page_and_its_stream_is_shown(browser: Browser) -> None:
-    board = SnapshotBoard(SCENE)
+    board = SnapshotBackend(SCENE)
     async with (
-        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
         watched(browser, url) as found,
     ):
 

@@ -18,13 +18,13 @@ from typing import Any, ClassVar
 import msgspec
 
 from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Budget, planner
-from trimtab.intents.plugins.server import PlannerService, serving
-from trimtab.intents.state import State
+from trimtab.intents.planner import SearchBudget, planner
+from trimtab.intents.plugins.server import PlannerService, serve_plugin
+from trimtab.intents.state import TargetState
 from trimtab.plugins import Settings
 
 
@@ -38,17 +38,17 @@ class OneStep:
 
     def plan(
         self,
-        state: State,
+        state: TargetState,
         goal: Goal,
         *,
         actuators: Sequence[Actuator],
-        effects: Effects,
-        limits: Limits,
+        effects: EffectModels,
+        limits: PlanConstraints,
         now: float,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
     ) -> Plan:
         known: dict[str, Any] = {"actuators": actuators, "effects": effects, "limits": limits}
-        plan = self._planner.plan(state, goal, **known, now=now, budget=budget or Budget())
+        plan = self._planner.plan(state, goal, **known, now=now, budget=budget or SearchBudget())
         if len(plan.deeds) < 2:
             return plan
         left_out = f"{len(plan.deeds) - 1} more deeds wait for what the first brings"
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--listen", default="127.0.0.1:0", help="where to listen")
     told = parser.parse_args()
     service = PlannerService(OneStep())
-    with serving(service, name="one-step", address=told.listen, register_at=told.register) as plugin:
+    with serve_plugin(service, name="one-step", address=told.listen, register_at=told.register) as plugin:
         print(f"listening at {plugin.endpoint}", flush=True)
         plugin.wait()
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from trimtab.actuation.change_annotations import Marks
+from trimtab.actuation.change_annotations import ChangeAnnotations
 from trimtab.actuation.resources import Sizes
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.runtime.event_correlator import EventType
 
 
-class Urgency(IntEnum):
+class Priority(IntEnum):
     """Who goes first where not all may go at once."""
 
-    BACK = 0
+    REVERT = 0
     """Taking back what hurts waits for nobody."""
-    UP = 1
-    DOWN = 2
+    INCREASE = 1
+    DECREASE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ResizePod:
 
     pod: Pod
     sizes: Sizes
-    urgency: Urgency
+    priority: Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class EvictPod:
     """Have a pod replaced, as far as its disruption budgets allow."""
 
     pod: Pod
-    urgency: Urgency
+    priority: Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class PatchTemplate:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteMarks:
+class WriteAnnotations:
     """Say on the workload what is being done to it, or was; nothing else follows before that is seen to be there.
 
     `begins` is set where a new change begins, for which there must be room.
     """
 
-    marks: Marks
-    begins: Urgency | None = None
+    annotations: ChangeAnnotations
+    start_priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Emit:
+class EmitEvent:
     """Tell users, in an Event of the workload."""
 
     type: EventType
@@ -83,4 +83,4 @@ class Skip:
     reason: str
 
 
-Deed = ResizePod | EvictPod | PatchTemplate | WriteMarks | Emit | Wait | Skip
+ChangeAction = ResizePod | EvictPod | PatchTemplate | WriteAnnotations | EmitEvent | Wait | Skip

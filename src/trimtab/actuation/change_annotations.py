@@ -16,17 +16,17 @@ from typing import Any
 
 import msgspec
 
-from trimtab.actuation.decide.health import Health
+from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.resources import Sizes
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 
-CHANGE = "trimtab.io/change"
-APPLIED = "trimtab.io/applied"
-REVERTED = "trimtab.io/reverted"
+CHANGE_ANNOTATION = "trimtab.io/change"
+APPLIED_ANNOTATION = "trimtab.io/applied"
+REVERTED_ANNOTATION = "trimtab.io/reverted"
 
 VERSION = 1
-MOST_BYTES = 16 << 10
+MAX_BYTES = 16 << 10
 """More than this is not written: annotations travel with every copy of the workload."""
 
 
@@ -39,7 +39,7 @@ class Phase(StrEnum):
     REVERTING = "Reverting"
 
 
-class Way(StrEnum):
+class UpdateMethod(StrEnum):
     """How pods come to a new size."""
 
     IN_PLACE = "InPlace"
@@ -51,12 +51,12 @@ class Way(StrEnum):
     """Those that run stay as they are; the next ones come from the changed template."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change under way. `before` is what pods go back to; `odd` those, by uid, that were of another size before."""
 
     id: str
     started: int
-    way: Way
+    way: UpdateMethod
     phase: Phase
     since: int
     """When the phase began."""
@@ -64,7 +64,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: dict[str, Resources]
     template: dict[str, Resources]
     """The sizes in the template before the change."""
-    health: Health
+    health: PodHealth
     """How the pods fared before the change."""
     settled: int = 0
     """Since when all pods of this phase have their size; 0 while some have not."""
@@ -90,15 +90,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blameless: bool = False
     """Whether it is taken back for no fault of its own, and may be tried again at once."""
 
-    def before_of(self, pod: Pod) -> Sizes:
+    def previous_size(self, pod: Pod) -> Sizes:
         return self.odd.get(pod.uid, self.before)
 
-    def came_by_it(self, pod: Pod) -> bool:
+    def is_created_by_change(self, pod: Pod) -> bool:
         """Whether a pod was made since the change was such that it should be of the new size."""
         return pod.created > max(self.since, self.renews)
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size that was last put into effect, and the template's sizes at that time."""
 
     id: str
@@ -116,7 +116,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     whose template says anything of their heap."""
 
 
-class Reverted(msgspec.Struct, frozen=True, kw_only=True):
+class RevertRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last change was taken back, how often that has happened in a row, and until when none is tried."""
 
     id: str
@@ -128,14 +128,14 @@ class Reverted(msgspec.Struct, frozen=True, kw_only=True):
     """Until when no more memory is given after an OOM kill, where that was the change. Other reverts do not hold that up."""
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """All that our annotations on a workload say."""
 
-    change: Change | None = None
-    applied: Applied | None = None
-    reverted: Reverted | None = None
+    change: OngoingChange | None = None
+    applied: AppliedSizes | None = None
+    reverted: RevertRecord | None = None
 
-    def sizes_at(self, moment: float) -> Sequence[Sizes]:
+    def earlier_sizes_at(self, moment: float) -> Sequence[Sizes]:
         """Other sizes than the present one that pods may have had at that time, of which only the second is known."""
         found: list[Sizes] = []
         if self.change and (moment <= self.change.settled or not self.change.settled):
@@ -146,10 +146,10 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class UnreadableAnnotations:
     """Annotations of ours that we cannot have written."""
 
-    why: str
+    reason: str
 
 
 class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,39 +158,45 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
     mark: msgspec.Raw = msgspec.Raw(b"")
 
 
-_TYPES: dict[str, type[Any]] = {CHANGE: Change, APPLIED: Applied, REVERTED: Reverted}
+_RECORD_TYPES: dict[str, type[Any]] = {
+    CHANGE_ANNOTATION: OngoingChange,
+    APPLIED_ANNOTATION: AppliedSizes,
+    REVERTED_ANNOTATION: RevertRecord,
+}
 
 
-def write_marks(marks: Marks, *, uid: str) -> dict[str, str]:
+def encode_change_annotations(annotations: ChangeAnnotations, *, uid: str) -> dict[str, str]:
     """The annotations that say this of the workload with this uid; those not named are to go."""
     return {
         key: msgspec.json.encode(
             _Envelope(version=VERSION, uid=uid, mark=msgspec.Raw(msgspec.json.encode(mark)))
         ).decode()
-        for key in _TYPES
-        if (mark := getattr(marks, _field(key))) is not None
+        for key in _RECORD_TYPES
+        if (mark := getattr(annotations, _field_name(key))) is not None
     }
 
 
-def read_marks(annotations: Mapping[str, str], *, uid: str) -> Marks | Foreign:
+def decode_change_annotations(
+    annotations: Mapping[str, str], *, uid: str
+) -> ChangeAnnotations | UnreadableAnnotations:
     """What the annotations of the workload with this uid say."""
     found: dict[str, Any] = {}
-    for key in _TYPES.keys() & annotations.keys():
-        mark = _read_mark(key, annotations[key], uid)
-        if isinstance(mark, Foreign):
+    for key in _RECORD_TYPES.keys() & annotations.keys():
+        mark = _decode_record(key, annotations[key], uid)
+        if isinstance(mark, UnreadableAnnotations):
             return mark
         if mark is not None:
-            found[_field(key)] = mark
-    return Marks(**found)
+            found[_field_name(key)] = mark
+    return ChangeAnnotations(**found)
 
 
-def own_marks(workload: Workload) -> Marks | None:
+def read_change_annotations(workload: Workload) -> ChangeAnnotations | None:
     """What our annotations on a workload say; None where we cannot have written them."""
-    found = read_marks(dict(workload.annotations), uid=workload.uid)
-    return None if isinstance(found, Foreign) else found
+    found = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
+    return None if isinstance(found, UnreadableAnnotations) else found
 
 
-def _read_mark(key: str, text: str, uid: str) -> Any:
+def _decode_record(key: str, text: str, uid: str) -> Any:
     """Return the mark, why it cannot be read, or None where it is of another object."""
     remedy = f"remove the annotation {key} to let trimtab start anew"
     try:
@@ -198,13 +204,15 @@ def _read_mark(key: str, text: str, uid: str) -> Any:
         if envelope.uid and envelope.uid != uid:
             return None
         if envelope.version != VERSION:
-            return Foreign(f"annotation {key} is of version {envelope.version}, not {VERSION}; {remedy}")
+            return UnreadableAnnotations(
+                f"annotation {key} is of version {envelope.version}, not {VERSION}; {remedy}"
+            )
         if not envelope.uid:
-            return Foreign(f"annotation {key} names no object; {remedy}")
-        return msgspec.json.decode(envelope.mark, type=_TYPES[key])
+            return UnreadableAnnotations(f"annotation {key} names no object; {remedy}")
+        return msgspec.json.decode(envelope.mark, type=_RECORD_TYPES[key])
     except msgspec.DecodeError as error:
-        return Foreign(f"annotation {key} cannot be read ({error}); {remedy}")
+        return UnreadableAnnotations(f"annotation {key} cannot be read ({error}); {remedy}")
 
 
-def _field(key: str) -> str:
+def _field_name(key: str) -> str:
     return key.removeprefix("trimtab.io/")

@@ -17,15 +17,28 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trimtab.actuation.change_annotations import Change, Marks, Phase, Way, own_marks
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    UpdateMethod,
+    read_change_annotations,
+)
 from trimtab.actuation.decide.startup_boost import has_more_cpu
-from trimtab.actuation.resources import Sizes, has_size, is_as_made, joined, same_fields, sizes_of
+from trimtab.actuation.resources import (
+    Sizes,
+    container_sizes,
+    has_size,
+    has_template_size,
+    merge_sizes,
+    restrict_to_fields,
+)
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.sizing.constraints import as_counted
+from trimtab.sizing.constraints import with_implied_requests
 
-_PROMOTED = frozenset({Phase.PROMOTING, Phase.VERIFYING})
+_PROMOTED_PHASES = frozenset({Phase.PROMOTING, Phase.VERIFYING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +58,7 @@ def live_pods(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if not pod.deleting and pod.phase in {"Pending", "Running", ""}]
 
 
-SYNCED = PodSync()
+DEFAULT_POD_SYNC = PodSync()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +70,9 @@ class Assignment:
     """The size that the same containers have in the template."""
 
     @classmethod
-    def of(cls, marks: Marks, template: Sizes, *, excluded: Collection[str] = ()) -> Assignment:
+    def from_annotations(
+        cls, marks: ChangeAnnotations, template: Sizes, *, excluded: Collection[str] = ()
+    ) -> Assignment:
         """Return the applied size, or the template's for containers whose size in it was edited since."""
         sizes, applied, change = dict(template), marks.applied, marks.change
         if applied:
@@ -68,21 +83,21 @@ class Assignment:
         if change and _is_promoted(change, template):
             sizes |= change.after
         return cls(
-            {name: as_counted(each) for name, each in sizes.items() if name not in excluded},
+            {name: with_implied_requests(each) for name, each in sizes.items() if name not in excluded},
             {name: each for name, each in template.items() if name not in excluded},
         )
 
-    def own_size(self, pod: Pod) -> dict[str, Resources]:
+    def assigned_size(self, pod: Pod) -> dict[str, Resources]:
         """Return the size that a pod should have once it has started.
 
         In place nothing can be added or removed, so it keeps the requests and limits that only admission gave it.
         """
-        current = sizes_of(pod.containers)
-        return {name: same_fields(now, self.sizes.get(name, now)) for name, now in current.items()}
+        current = container_sizes(pod.containers)
+        return {name: restrict_to_fields(now, self.sizes.get(name, now)) for name, now in current.items()}
 
-    def is_behind(self, pod: Pod) -> bool:
+    def needs_sync(self, pod: Pod) -> bool:
         """Whether a pod still has the size of its template, and should have another."""
-        return is_as_made(pod, self.template) and not has_size(pod, self.own_size(pod))
+        return has_template_size(pod, self.template) and not has_size(pod, self.assigned_size(pod))
 
     def boostable_size(self, pod: Pod) -> dict[str, Resources]:
         """Return the part of a pod's own size whose CPU a startup boost may raise.
@@ -92,49 +107,54 @@ class Assignment:
         stated = {name: (each.cpu_request, each.cpu_limit) for name, each in self.sizes.items()}
         return {
             name: each
-            for name, each in self.own_size(pod).items()
+            for name, each in self.assigned_size(pod).items()
             if stated.get(name) == (each.cpu_request, each.cpu_limit)
         }
 
     def synced_size(self, pod: Pod, sync: PodSync) -> dict[str, Resources]:
         """Return the size that a pod has after pod sync; one that somebody else resized is left to them."""
-        current = sizes_of(pod.containers)
+        current = container_sizes(pod.containers)
         if not sync.enabled:
             return current
-        if self.is_behind(pod):
-            return self.own_size(pod)
+        if self.needs_sync(pod):
+            return self.assigned_size(pod)
         boostable = self.boostable_size(pod) if sync.startup_boost else {}
         return current | boostable if boostable and has_more_cpu(pod, boostable) else current
 
 
-def effective_sizes(workload: Workload, pods: Iterable[Pod], sync: PodSync = SYNCED) -> dict[str, Resources]:
+def effective_sizes(
+    workload: Workload, pods: Iterable[Pod], sync: PodSync = DEFAULT_POD_SYNC
+) -> dict[str, Resources]:
     """Return the size that each container of a workload has in effect; init containers have none.
 
     It does not depend on how many pods still have the size of the template.
     """
-    return sizes_of(effective_containers(workload, pods, sync))
+    return container_sizes(effective_containers(workload, pods, sync))
 
 
 def effective_containers(
-    workload: Workload, pods: Iterable[Pod], sync: PodSync = SYNCED
+    workload: Workload, pods: Iterable[Pod], sync: PodSync = DEFAULT_POD_SYNC
 ) -> tuple[Container, ...]:
     """Return the containers of a workload with the sizes that they have in effect, and its init containers.
 
     That includes containers that admission injected: they are in no template, and still count for quota and QoS.
     """
-    marks, template = own_marks(workload) or Marks(), sizes_of(workload.containers)
-    assignment = Assignment.of(marks, template, excluded=sync.excluded)
+    marks, template = (
+        read_change_annotations(workload) or ChangeAnnotations(),
+        container_sizes(workload.containers),
+    )
+    assignment = Assignment.from_annotations(marks, template, excluded=sync.excluded)
     # Jobs that run were created from an earlier template of their CronJob, and are not resized.
     live = [] if workload.kind == "CronJob" else live_pods(pods)
     if live:
-        containers = _commonest(live, assignment, template, sync)
+        containers = _iter_majority_containers(live, assignment, template, sync)
     else:
-        containers = (_resized(each, assignment.sizes) for each in workload.containers)
+        containers = (_with_size(each, assignment.sizes) for each in workload.containers)
     changing = _size_in_change(marks.change, template) if marks.change else {}
-    return tuple(_resized(each, changing) for each in containers)
+    return tuple(_with_size(each, changing) for each in containers)
 
 
-def _commonest(
+def _iter_majority_containers(
     live: Sequence[Pod], assignment: Assignment, template: Sizes, sync: PodSync
 ) -> Iterator[Container]:
     """Yield each container with the size that most pods have after pod sync.
@@ -146,8 +166,8 @@ def _commonest(
     latest: dict[str, Container] = {}
     # Replicas mostly share their containers, so that few of them need a look: the newest of each kind.
     alike = Counter(pod.containers for pod in live)
-    newest = {pod.containers: pod for pod in sorted(live, key=_age)}
-    for pod in sorted(newest.values(), key=_age):
+    newest = {pod.containers: pod for pod in sorted(live, key=_creation_order)}
+    for pod in sorted(newest.values(), key=_creation_order):
         latest |= {each.name: each for each in pod.containers}
         for name, size in assignment.synced_size(pod, sync).items():
             votes.setdefault(name, Counter())[size] += alike[pod.containers]
@@ -155,14 +175,16 @@ def _commonest(
     order = {name: place for place, name in enumerate(template)}
     for name in sorted(votes, key=lambda name: (order.get(name, len(order)), name)):
         if name in template or 2 * votes[name].total() >= len(live):
-            yield msgspec.structs.replace(latest[name], resources=_winner(votes[name], assignment, name))
+            yield msgspec.structs.replace(
+                latest[name], resources=_majority_size(votes[name], assignment, name)
+            )
 
 
-def _age(pod: Pod) -> tuple[int, str]:
+def _creation_order(pod: Pod) -> tuple[int, str]:
     return pod.created, pod.name
 
 
-def _winner(votes: Counter[Resources], assignment: Assignment, name: str) -> Resources:
+def _majority_size(votes: Counter[Resources], assignment: Assignment, name: str) -> Resources:
     """Return the size with most votes; of equals the assigned one, then the largest, and never the one that came first."""
 
     def rank(size: Resources) -> tuple[int, bool, list[int]]:
@@ -172,26 +194,26 @@ def _winner(votes: Counter[Resources], assignment: Assignment, name: str) -> Res
     return max(votes, key=rank)
 
 
-def _resized(container: Container, sizes: Sizes) -> Container:
+def _with_size(container: Container, sizes: Sizes) -> Container:
     wanted = sizes.get(container.name)
-    if container.role == "init" or wanted is None or wanted == as_counted(container.resources):
+    if container.role == "init" or wanted is None or wanted == with_implied_requests(container.resources):
         return container  # as the template has it, which may state a limit without a request
     return msgspec.structs.replace(container, resources=wanted)
 
 
-def _size_in_change(change: Change, template: Sizes) -> Sizes:
+def _size_in_change(change: OngoingChange, template: Sizes) -> Sizes:
     """Return the size in effect while a change is under way: the new one once it is meant for all pods.
 
     Nothing where somebody edited the template meanwhile: then the change is taken back, and the template rules.
     """
-    if template not in (change.template, joined(change.template, change.after)):
+    if template not in (change.template, merge_sizes(change.template, change.after)):
         return {}
     return change.after if _is_promoted(change, template) else change.before
 
 
-def _is_promoted(change: Change, template: Sizes) -> bool:
+def _is_promoted(change: OngoingChange, template: Sizes) -> bool:
     """Whether all pods are to have the new size: those that come get it in place, or from the template that has it."""
-    if change.phase not in _PROMOTED:
+    if change.phase not in _PROMOTED_PHASES:
         return False
-    in_template = template == joined(change.template, change.after)
-    return in_template or (change.way is Way.IN_PLACE and template == change.template)
+    in_template = template == merge_sizes(change.template, change.after)
+    return in_template or (change.way is UpdateMethod.IN_PLACE and template == change.template)

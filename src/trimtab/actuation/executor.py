@@ -16,28 +16,32 @@ from typing import NamedTuple
 import structlog
 
 from trimtab.actuation.actions import (
-    Deed,
-    Emit,
+    ChangeAction,
+    EmitEvent,
     EvictPod,
     PatchTemplate,
+    Priority,
     ResizePod,
     Skip,
-    Urgency,
     Wait,
-    WriteMarks,
+    WriteAnnotations,
 )
-from trimtab.actuation.change_annotations import Marks, own_marks, write_marks
-from trimtab.actuation.decide.advance import POLL
-from trimtab.actuation.decide.context import Sightings, Situation, Wish, refusal_key
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.port import Cluster
-from trimtab.actuation.rate_limiter import Pacer, Place
-from trimtab.actuation.resources import is_settled, sizes_of
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    encode_change_annotations,
+    read_change_annotations,
+)
+from trimtab.actuation.decide.advance import POLL_INTERVAL
+from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations, rejection_key
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.rate_limiter import DisruptionLimiter, LimitScope
+from trimtab.actuation.resources import container_sizes, is_settled
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.errors import (
     ApiError,
     DisruptionBlocked,
-    FieldOwned,
+    FieldManagerConflict,
     KubeError,
     NotFound,
     Unauthorized,
@@ -49,242 +53,269 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 
 log = structlog.get_logger(__name__)
 
-ROUNDS = 8
+MAX_ROUNDS = 8
 """So often a workload is looked at in one go; whatever needs more comes back."""
-REFUSAL_HOLDS = 600
+REJECTION_TTL = 600
 """Seconds after which a refusal may have lost its cause, such as a quota."""
 FIRST_RETRY = 5
-LONGEST_RETRY = 300
+MAX_RETRY = 300
 
-_ALWAYS_LATE = "whatever is written is refused, as if somebody else had just written (409)"
-_NOT_ITS_TURN = "waiting for its turn: so many changes are under way as may be"
+_ALWAYS_CONFLICT = "whatever is written is refused, as if somebody else had just written (409)"
+_RATE_LIMITED = "waiting for its turn: so many changes are under way as may be"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class ReconcileResult:
     """Where a workload stands, why, and when to look again at the latest."""
 
     state: WorkloadState
     reason: str = ""
-    again: int | None = None
-    marks: Marks | None = None
-    done: tuple[Deed, ...] = ()
-    seen: tuple[Marks, ...] = ()
+    requeue_at: int | None = None
+    annotations: ChangeAnnotations | None = None
+    actions: tuple[ChangeAction, ...] = ()
+    annotation_history: tuple[ChangeAnnotations, ...] = ()
     """What the marks said before, and what each time they were others. Of a write whose answer was lost only this tells."""
 
 
-class _Stop(Exception):
+class _StopReconcile(Exception):
     """This go is over."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ReconcileResult) -> None:
         super().__init__(report.reason)
-        self.report = report
+        self.result = report
 
 
 @dataclass(slots=True)
-class _Memory:
+class _LocalState:
     """What is remembered of one workload between two looks."""
 
-    unsettled: dict[str, int] = field(default_factory=dict)
-    unready: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, tuple[str, int]] = field(default_factory=dict)
-    holding: set[Hashable] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
+    unsettled_since: dict[str, int] = field(default_factory=dict)
+    unready_since: dict[str, int] = field(default_factory=dict)
+    rejections: dict[str, tuple[str, int]] = field(default_factory=dict)
+    slots: set[Hashable] = field(default_factory=set)
+    missing_pods: set[str] = field(default_factory=set)
     """Pods, by uid, of which a server said in this go that they are not there."""
-    late: int = 0
+    conflicts: int = 0
     """How often it said in this go that somebody else had written first."""
-    patched: str = ""
-    since: int = 0
+    patched_change: str = ""
+    observed_since: int = 0
     failures: int = 0
-    seen: list[Marks] = field(default_factory=list)
+    annotation_history: list[ChangeAnnotations] = field(default_factory=list)
     """What the marks said when this go began, or the last one ended, and since."""
 
-    def fail(self) -> int:
+    def record_failure(self) -> int:
         """It failed once more; the answer is after how many seconds to try again."""
         self.failures += 1
-        return min(LONGEST_RETRY, FIRST_RETRY << min(self.failures - 1, 10))
+        return min(MAX_RETRY, FIRST_RETRY << min(self.failures - 1, 10))
 
-    def see(self, marks: Marks | None) -> None:
-        if marks is not None and marks not in self.seen[-1:]:
-            self.seen.append(marks)
+    def record_annotations(self, marks: ChangeAnnotations | None) -> None:
+        if marks is not None and marks not in self.annotation_history[-1:]:
+            self.annotation_history.append(marks)
 
-    def look(self, pods: Sequence[Pod], now: int) -> Sightings:
+    def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
         """Note which pods are not settled or not ready, and forget what is over."""
         live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
-        waiting = [pod.uid for pod in live if not is_settled(pod, sizes_of(pod.containers))]
-        self.unsettled = {uid: min(self.unsettled.get(uid, now), now) for uid in waiting}
+        waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
+        self.unsettled_since = {uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting}
         unready = [pod.uid for pod in live if not pod.ready]
-        self.unready = {uid: min(self.unready.get(uid, now), now) for uid in unready}
-        self.since = min(self.since or now, now)
+        self.unready_since = {uid: min(self.unready_since.get(uid, now), now) for uid in unready}
+        self.observed_since = min(self.observed_since or now, now)
         # Or it holds for as long as a clock was set back by.
-        self.refused = {key: said for key, said in self.refused.items() if abs(now - said[1]) < REFUSAL_HOLDS}
-        return Sightings(
-            unsettled=dict(self.unsettled),
-            unready=dict(self.unready),
-            refused={key: words for key, (words, _) in self.refused.items()},
-            patched=self.patched,
-            since=self.since,
+        self.rejections = {
+            key: said for key, said in self.rejections.items() if abs(now - said[1]) < REJECTION_TTL
+        }
+        return LocalObservations(
+            unsettled_since=dict(self.unsettled_since),
+            unready_since=dict(self.unready_since),
+            rejections={key: words for key, (words, _) in self.rejections.items()},
+            patched_change=self.patched_change,
+            observed_since=self.observed_since,
         )
 
 
 class _Slot(NamedTuple):
     holder: str
-    place: Place
-    urgency: Urgency
+    scope: LimitScope
+    priority: Priority
 
 
-class Actuator:
+class ChangeExecutor:
     """Brings workloads to their sizes, one reconcile at a time; reconciles of different workloads may overlap."""
 
     def __init__(
-        self, cluster: Cluster, *, may_write: Callable[[], bool], pacer: Pacer | None = None
+        self, cluster: ClusterPort, *, may_write: Callable[[], bool], limiter: DisruptionLimiter | None = None
     ) -> None:
         self._cluster = cluster
         self._may_write = may_write
-        self._pacer = pacer or Pacer()
-        self._memories: dict[WorkloadKey, _Memory] = {}
+        self._limiter = limiter or DisruptionLimiter()
+        self._local_states: dict[WorkloadKey, _LocalState] = {}
 
-    def glance(self, workload: Workload, pods: Sequence[Pod], wish: Wish, *, now: int) -> Report | None:
+    def check_cached(
+        self, workload: Workload, pods: Sequence[Pod], desired: DesiredChange, *, now: int
+    ) -> ReconcileResult | None:
         """Where a workload stands by cached records, at the cost of no request; None when it is to be reconciled.
 
         A change under way always is: whether it hurts is judged by what is so now.
         """
-        memory = self._memories.get(workload.key) or _Memory()
-        situation = Situation(
-            workload=workload, pods=pods, wish=wish, now=now, sightings=memory.look(pods, now)
+        memory = self._local_states.get(workload.key) or _LocalState()
+        situation = ChangeContext(
+            workload=workload, pods=pods, desired=desired, now=now, observations=memory.observe(pods, now)
         )
-        if memory.unsettled:
-            self._memories[workload.key] = memory
-        deeds = next_deeds(situation)
+        if memory.unsettled_since:
+            self._local_states[workload.key] = memory
+        deeds = next_actions(situation)
         rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
-        report = _report(situation, rest)
+        report = _build_result(situation, rest)
         if report.state is WorkloadState.APPLYING:
             return None
         if deeds and rest is None:
-            turns = [self._turn(deed, situation) for deed in deeds if not isinstance(deed, Emit)]
+            turns = [self._next_slot(deed, situation) for deed in deeds if not isinstance(deed, EmitEvent)]
             if min(turns) <= now:
                 return None
-            return replace(report, state=WorkloadState.PENDING, reason=_NOT_ITS_TURN, again=min(turns))
+            return replace(report, state=WorkloadState.PENDING, reason=_RATE_LIMITED, requeue_at=min(turns))
         for deed in deeds:
-            if isinstance(deed, Emit):
+            if isinstance(deed, EmitEvent):
                 self._emit(workload, deed)
         return report
 
-    async def reconcile(self, key: WorkloadKey, wish: Wish, *, now: int) -> Report | None:
+    async def reconcile(
+        self, key: WorkloadKey, desired: DesiredChange, *, now: int
+    ) -> ReconcileResult | None:
         """Bring one workload as far as it can be brought now; None when it is gone."""
-        memory = self._memories.setdefault(key, _Memory())
-        memory.gone.clear()
-        memory.late = 0
-        del memory.seen[:-1]
-        done: list[Deed] = []
-        report = Report(state=WorkloadState.APPLYING, again=now + 1)
+        memory = self._local_states.setdefault(key, _LocalState())
+        memory.missing_pods.clear()
+        memory.conflicts = 0
+        del memory.annotation_history[:-1]
+        done: list[ChangeAction] = []
+        report = ReconcileResult(state=WorkloadState.APPLYING, requeue_at=now + 1)
         try:
-            for _ in range(ROUNDS):
-                situation = await self._look(key, wish, memory, now)
+            for _ in range(MAX_ROUNDS):
+                situation = await self._read_context(key, desired, memory, now)
                 if situation is None:
                     self.forget(key)
                     return None
-                memory.see(own_marks(situation.workload))
-                if found := await self._round(situation, memory, done):
+                memory.record_annotations(read_change_annotations(situation.workload))
+                if found := await self._run_round(situation, memory, done):
                     memory.failures = 0
                     report = found
                     break
             else:
-                if memory.late == ROUNDS and not done:
-                    report = Report(
-                        state=WorkloadState.FAILED, reason=_ALWAYS_LATE, again=now + memory.fail()
+                if memory.conflicts == MAX_ROUNDS and not done:
+                    report = ReconcileResult(
+                        state=WorkloadState.FAILED,
+                        reason=_ALWAYS_CONFLICT,
+                        requeue_at=now + memory.record_failure(),
                     )
-        except _Stop as stop:
-            report = stop.report
+        except _StopReconcile as stop:
+            report = stop.result
         except KubeError as error:
-            report = Report(state=WorkloadState.FAILED, reason=describe(error), again=now + memory.fail())
-        known = report.marks or next(reversed(memory.seen), None)  # also of one that failed
-        return replace(report, marks=known, done=tuple(done), seen=tuple(memory.seen))
+            report = ReconcileResult(
+                state=WorkloadState.FAILED, reason=describe(error), requeue_at=now + memory.record_failure()
+            )
+        known = report.annotations or next(
+            reversed(memory.annotation_history), None
+        )  # also of one that failed
+        return replace(
+            report,
+            annotations=known,
+            actions=tuple(done),
+            annotation_history=tuple(memory.annotation_history),
+        )
 
     def forget(self, key: WorkloadKey) -> bool:
         """A workload that nobody asks for any more; whether it was dealt with until now."""
-        memory = self._memories.pop(key, None)
+        memory = self._local_states.pop(key, None)
         if memory:
-            self._pacer.give_back(memory.holding)
+            self._limiter.release(memory.slots)
         return memory is not None
 
-    async def _look(self, key: WorkloadKey, wish: Wish, memory: _Memory, now: int) -> Situation | None:
-        workload = await self._cluster.workload(key)
+    async def _read_context(
+        self, key: WorkloadKey, wish: DesiredChange, memory: _LocalState, now: int
+    ) -> ChangeContext | None:
+        workload = await self._cluster.get_workload(key)
         if workload is None:
             return None
-        pods = await self._cluster.pods(workload)
-        sightings = memory.look(pods, now)
-        self._pacer.give_back(over := memory.holding - memory.unsettled.keys())
-        memory.holding -= over
-        return Situation(workload=workload, pods=pods, wish=wish, now=now, sightings=sightings)
+        pods = await self._cluster.list_pods(workload)
+        sightings = memory.observe(pods, now)
+        self._limiter.release(over := memory.slots - memory.unsettled_since.keys())
+        memory.slots -= over
+        return ChangeContext(workload=workload, pods=pods, desired=wish, now=now, observations=sightings)
 
-    async def _round(self, situation: Situation, memory: _Memory, done: list[Deed]) -> Report | None:
+    async def _run_round(
+        self, situation: ChangeContext, memory: _LocalState, done: list[ChangeAction]
+    ) -> ReconcileResult | None:
         """Carry out the deeds of one step; a report when there is no more to do for now."""
         looks_different = False
         turns: list[int] = []
         rest: Wait | Skip | None = None
-        for deed in next_deeds(situation):
+        for deed in next_actions(situation):
             if isinstance(deed, Wait | Skip):
                 rest = deed
-            elif isinstance(deed, Emit):
+            elif isinstance(deed, EmitEvent):
                 if not turns:  # else what it tells of is yet to be done
-                    self._tell(situation.workload, deed)
-            elif (turn := self._book(deed, situation, memory)) > situation.now:
+                    self._log_and_emit(situation.workload, deed)
+            elif (turn := self._acquire_slot(deed, situation, memory)) > situation.now:
                 turns.append(turn)
             else:
                 looks_different = True
-                if not await self._do(deed, situation, memory):
+                if not await self._execute(deed, situation, memory):
                     break
                 done.append(deed)
         if looks_different:
             return None
         if turns:
-            return replace(_report(situation, rest), reason=_NOT_ITS_TURN, again=min(turns))
-        return _report(situation, rest)
+            return replace(_build_result(situation, rest), reason=_RATE_LIMITED, requeue_at=min(turns))
+        return _build_result(situation, rest)
 
-    def _turn(self, deed: Deed, situation: Situation) -> int:
+    def _next_slot(self, deed: ChangeAction, situation: ChangeContext) -> int:
         """When it is this deed's turn: now, or later."""
-        slot = _slot(deed, situation.workload)
+        slot = _required_slot(deed, situation.workload)
         if slot is None:
             return situation.now
-        return math.ceil(self._pacer.turn(slot.holder, slot.place, urgency=slot.urgency, now=situation.now))
+        return math.ceil(
+            self._limiter.next_slot(slot.holder, slot.scope, priority=slot.priority, now=situation.now)
+        )
 
-    def _book(self, deed: Deed, situation: Situation, memory: _Memory) -> int:
+    def _acquire_slot(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> int:
         """Take a slot for it: now, or when to ask again."""
-        slot = _slot(deed, situation.workload)
+        slot = _required_slot(deed, situation.workload)
         if slot is None:
             return situation.now
-        turn = self._pacer.take(slot.holder, slot.place, urgency=slot.urgency, now=situation.now)
+        turn = self._limiter.acquire(slot.holder, slot.scope, priority=slot.priority, now=situation.now)
         if turn <= situation.now:
-            memory.holding.add(slot.holder)
+            memory.slots.add(slot.holder)
         return math.ceil(turn)
 
-    async def _do(self, deed: Deed, situation: Situation, memory: _Memory) -> bool:
+    async def _execute(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> bool:
         """Do it; False when it was refused, or the world has changed. What may pass by itself is raised."""
         if not self._may_write():
-            raise _Stop(replace(_report(situation, None), reason="this process may not write any more"))
+            raise _StopReconcile(
+                replace(_build_result(situation, None), reason="this process may not write any more")
+            )
         try:
-            await self._write(deed, situation.workload, memory)
+            await self._apply(deed, situation.workload, memory)
         except NotFound as missing:
             if isinstance(deed, ResizePod):
                 # Twice, though it was seen in between: this server knows nothing of resizing.
-                if deed.pod.uid in memory.gone:
-                    raise _Stop(_later(situation, missing, POLL)) from missing
-                memory.gone.add(deed.pod.uid)
+                if deed.pod.uid in memory.missing_pods:
+                    raise _StopReconcile(_retry_later(situation, missing, POLL_INTERVAL)) from missing
+                memory.missing_pods.add(deed.pod.uid)
             return False
         except DisruptionBlocked as blocked:
-            raise _Stop(_later(situation, blocked, blocked.retry_after or POLL)) from blocked
+            raise _StopReconcile(
+                _retry_later(situation, blocked, blocked.retry_after or POLL_INTERVAL)
+            ) from blocked
         except ApiError as error:
             if error.transient or isinstance(error, Unauthorized):
                 raise
             if is_lost_race(error):
-                memory.late += 1
+                memory.conflicts += 1
                 return False
-            self._refuse(deed, situation, memory, error)
+            self._record_rejection(deed, situation, memory, error)
             return False
         return True
 
-    async def _write(self, deed: Deed, workload: Workload, memory: _Memory) -> None:
+    async def _apply(self, deed: ChangeAction, workload: Workload, memory: _LocalState) -> None:
         cluster = self._cluster
         match deed:
             case ResizePod(pod=pod, sizes=sizes):
@@ -293,71 +324,78 @@ class Actuator:
                 await cluster.evict(pod)
             case PatchTemplate(sizes=sizes, take_ownership=take_ownership):
                 await cluster.patch_template(workload, sizes, take_ownership=take_ownership)
-                memory.patched = _change_id(workload)
-            case WriteMarks(marks=marks):
-                await cluster.annotate(workload, write_marks(marks, uid=workload.uid))
-                memory.see(marks)
+                memory.patched_change = _change_id(workload)
+            case WriteAnnotations(annotations=marks):
+                await cluster.annotate(workload, encode_change_annotations(marks, uid=workload.uid))
+                memory.record_annotations(marks)
 
-    def _refuse(self, deed: Deed, situation: Situation, memory: _Memory, error: ApiError) -> None:
+    def _record_rejection(
+        self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState, error: ApiError
+    ) -> None:
         """Remember that the server said no, and tell in its own words."""
         words = " ".join(error.message.split())
         if "exceeded quota" in words:
             words += "; raise the quota or lower resourceBounds"
-        if isinstance(error, FieldOwned) and "takeOwnership" not in words:
+        if isinstance(error, FieldManagerConflict) and "takeOwnership" not in words:
             words += "; the template is left to them, see updateStrategy.takeOwnership"
-        self._tell(situation.workload, Emit("Warning", "Refused", words))
+        self._log_and_emit(situation.workload, EmitEvent("Warning", "Refused", words))
         match deed:
             case ResizePod(pod=pod, sizes=sizes):
-                memory.refused[refusal_key(pod.uid, sizes)] = words, situation.now
+                memory.rejections[rejection_key(pod.uid, sizes)] = words, situation.now
             case PatchTemplate(sizes=sizes):
-                memory.refused[refusal_key(situation.workload.uid, sizes)] = words, situation.now
+                memory.rejections[rejection_key(situation.workload.uid, sizes)] = words, situation.now
             case _:
-                raise _Stop(Report(state=WorkloadState.FAILED, reason=words)) from error
+                raise _StopReconcile(ReconcileResult(state=WorkloadState.FAILED, reason=words)) from error
 
-    def _tell(self, workload: Workload, emit: Emit) -> None:
+    def _log_and_emit(self, workload: Workload, emit: EmitEvent) -> None:
         log.info("actuation", workload=str(workload.key), did=emit.reason, why=emit.message)
         self._emit(workload, emit)
 
-    def _emit(self, workload: Workload, emit: Emit) -> None:
+    def _emit(self, workload: Workload, emit: EmitEvent) -> None:
         self._cluster.emit(workload, type=emit.type, reason=emit.reason, message=emit.message)
 
 
-def _slot(deed: Deed, workload: Workload) -> _Slot | None:
+def _required_slot(deed: ChangeAction, workload: Workload) -> _Slot | None:
     """What a deed takes up; None where it may go at any time."""
     match deed:
-        case ResizePod(pod=pod, urgency=urgency) | EvictPod(pod=pod, urgency=urgency):
-            return _Slot(pod.uid, Place(pod.namespace, pod.node), urgency)
-        case WriteMarks(begins=Urgency() as urgency):
-            return _Slot(workload.uid, Place(workload.namespace), urgency)
+        case ResizePod(pod=pod, priority=urgency) | EvictPod(pod=pod, priority=urgency):
+            return _Slot(pod.uid, LimitScope(pod.namespace, pod.node), urgency)
+        case WriteAnnotations(start_priority=Priority() as urgency):
+            return _Slot(workload.uid, LimitScope(workload.namespace), urgency)
     return None
 
 
 def _change_id(workload: Workload) -> str:
-    marks = own_marks(workload)
+    marks = read_change_annotations(workload)
     return marks.change.id if marks and marks.change else ""
 
 
-def _later(situation: Situation, error: ApiError, seconds: float) -> Report:
+def _retry_later(situation: ChangeContext, error: ApiError, seconds: float) -> ReconcileResult:
     """That it stands where it stood, in the server's words, and is looked at again."""
     again = situation.now + math.ceil(seconds)
-    return replace(_report(situation, None), reason=error.message, again=again)
+    return replace(_build_result(situation, None), reason=error.message, requeue_at=again)
 
 
-def _report(situation: Situation, rest: Wait | Skip | None) -> Report:
+def _build_result(situation: ChangeContext, rest: Wait | Skip | None) -> ReconcileResult:
     """Where the workload stands when this is what is left to do."""
-    known = own_marks(situation.workload)
+    known = read_change_annotations(situation.workload)
     again = rest.until if isinstance(rest, Wait) else None
-    return Report(
-        state=_state(situation, known, rest), reason=rest.reason if rest else "", again=again, marks=known
+    return ReconcileResult(
+        state=_workload_state(situation, known, rest),
+        reason=rest.reason if rest else "",
+        requeue_at=again,
+        annotations=known,
     )
 
 
-def _state(situation: Situation, marks: Marks | None, rest: Wait | Skip | None) -> WorkloadState:
-    if situation.wish.withheld:
+def _workload_state(
+    situation: ChangeContext, marks: ChangeAnnotations | None, rest: Wait | Skip | None
+) -> WorkloadState:
+    if situation.desired.blocked_reason:
         return WorkloadState.RECOMMENDED
     if marks and marks.change:
         return WorkloadState.APPLYING
-    if situation.wish.on_hold:
+    if situation.desired.hold_reason:
         return WorkloadState.RECOMMENDED
     if isinstance(rest, Skip):
         return WorkloadState.SKIPPED

@@ -15,15 +15,15 @@ from dataclasses import replace
 
 import msgspec
 
-from trimtab.actuation.decide.context import Wish
+from trimtab.actuation.decide.context import DesiredChange
 from trimtab.api.duration import Duration
 from trimtab.kube.kinds.pods import Resources
 
-HOLD = "trimtab.io/hold"
-MANAGER = "trimtab.io-hold"
+HOLD_ANNOTATION = "trimtab.io/hold"
+HOLD_MANAGER = "trimtab.io-hold"
 """The field manager that writes it."""
-_BY_HAND = "an annotation"
-_AT_ONCE = Duration.parse("0s")
+_MANUAL = "an annotation"
+_NO_INTERVAL = Duration.parse("0s")
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,35 +40,35 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{to} {self.who}" + (f": {self.why}" if self.why else "")
 
     @property
-    def by_hand(self) -> bool:
-        return self.who == _BY_HAND
+    def is_manual(self) -> bool:
+        return self.who == _MANUAL
 
-    def written(self) -> str:
+    def encode(self) -> str:
         """As the annotation has it."""
         return msgspec.json.encode(self).decode()
 
-    def asked(self, wish: Wish) -> Wish:
+    def apply_to(self, desired: DesiredChange) -> DesiredChange:
         """What is wished for instead: these sizes, at any time of day, since a person has decided on now."""
-        strategy = wish.strategy.model_copy(update={"min_interval": _AT_ONCE, "windows": ()})
+        strategy = desired.strategy.model_copy(update={"min_interval": _NO_INTERVAL, "windows": ()})
         return replace(
-            wish,
+            desired,
             sizes=self.sizes,
             strategy=strategy,
-            urgent=False,
-            unread="",
-            on_hold="",
+            is_urgent=False,
+            usage_error="",
+            hold_reason="",
             stabilization=0,
-            effective=None,
-            alone=frozenset(),
+            computed_from=None,
+            excluded_containers=frozenset(),
         )
 
 
 def read_hold(annotations: Iterable[tuple[str, str]]) -> Hold | None:
     """The hold among a workload's annotations; None where nobody holds it."""
-    text = dict(annotations).get(HOLD)
+    text = dict(annotations).get(HOLD_ANNOTATION)
     if text is None:
         return None
     try:
         return msgspec.json.decode(text, type=Hold)
     except msgspec.DecodeError:
-        return Hold(who=_BY_HAND, why=text)
+        return Hold(who=_MANUAL, why=text)

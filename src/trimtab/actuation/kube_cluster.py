@@ -11,25 +11,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from trimtab.actuation.pod_options import MANAGER as OPTIONS_MANAGER
-from trimtab.actuation.pod_options import OptionsMark, options_patch
-from trimtab.actuation.resources import Sizes, said, sizes_of
-from trimtab.actuation.template_patch import by_role, removed, template_patch
-from trimtab.kube.cache.projection import Folding, R, Shape
-from trimtab.kube.errors import FieldOwned, Invalid, NotFound, Status
-from trimtab.kube.kinds.metadata import metadata
-from trimtab.kube.kinds.pods import Container, Pod, pods
-from trimtab.kube.kinds.workloads import BUILT_IN, Workload, WorkloadKey, kind_name, workloads
+from trimtab.actuation.pod_options import OPTIONS_MANAGER, OptionsAnnotation, build_options_patch
+from trimtab.actuation.resources import Sizes, container_sizes, format_sizes
+from trimtab.actuation.template_patch import build_template_patch, list_removed, split_by_role
+from trimtab.kube.cache.projection import Projection, ProjectionCache, R
+from trimtab.kube.errors import FieldManagerConflict, Invalid, NotFound, Status
+from trimtab.kube.kinds.metadata import metadata_projection
+from trimtab.kube.kinds.pods import Container, Pod, pod_projection
+from trimtab.kube.kinds.workloads import BUILT_IN, Workload, WorkloadKey, qualify_kind, workload_projection
 from trimtab.kube.rest.client import Client, Object, PatchType
-from trimtab.kube.rest.list_pages import records
+from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder
 
-MARKS_MANAGER = "trimtab.io-marks"
+ANNOTATIONS_MANAGER = "trimtab.io-marks"
 
 
-class LiveCluster:
+class KubeCluster:
     """One API server, as applying sees it; `kinds` tells which resources hold workloads by now."""
 
     def __init__(
@@ -41,76 +40,78 @@ class LiveCluster:
     ) -> None:
         self._client = client
         self._events = events
-        self._folding = Folding()
+        self._projection_cache = ProjectionCache()
         self._kinds = kinds
-        self._shapes: dict[Resource, Shape[Workload]] = {}
-        self._pods = pods(self._folding)
-        self._metadata = metadata(self._folding)
+        self._projections: dict[Resource, Projection[Workload]] = {}
+        self._pod_projection = pod_projection(self._projection_cache)
+        self._metadata_projection = metadata_projection(self._projection_cache)
 
-    async def workload(self, key: WorkloadKey) -> Workload | None:
+    async def get_workload(self, key: WorkloadKey) -> Workload | None:
         # The latest that was found of a kind: one of a newer version takes the place of another.
-        known = {kind_name(each.kind, each.group): each for each in self._kinds()}
+        known = {qualify_kind(each.kind, each.group): each for each in self._kinds()}
         if key.kind not in known:
             return None
-        shape = self._shape(known[key.kind])
+        shape = self._projection(known[key.kind])
         try:
             found = await self._client.get(
-                known[key.kind], key.name, namespace=key.namespace, into=shape.wire
+                known[key.kind], key.name, namespace=key.namespace, into=shape.wire_type
             )
         except NotFound:
             return None
-        return shape.fold(found)
+        return shape.project(found)
 
-    async def pods(self, workload: Workload) -> Sequence[Pod]:
+    async def list_pods(self, workload: Workload) -> Sequence[Pod]:
         """By its selector, and of those the ones that it owns, be it through a ReplicaSet or a Job."""
         owners = {workload.uid}
         between = JOBS if workload.kind == "CronJob" else REPLICA_SETS
         if workload.kind not in {"StatefulSet", "DaemonSet", "ReplicaSet", "Job"}:
             owners |= {
                 each.uid
-                for each in await self._list(between, self._metadata, workload)
+                for each in await self._list(between, self._metadata_projection, workload)
                 if each.owner and each.owner.uid == workload.uid
             }
-        found = await self._list(PODS, self._pods, workload)
+        found = await self._list(PODS, self._pod_projection, workload)
         return [pod for pod in found if pod.owner and pod.owner.uid in owners]
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        main, sidecars = by_role(pod.containers, sizes)
+        main, sidecars = split_by_role(pod.containers, sizes)
         answer = await self._client.resize(
             pod.name, main, sidecars=sidecars, namespace=pod.namespace, version=str(pod.version)
         )
-        _demand(sizes, _read(self._pods, answer).containers, of="the pod")
+        _verify_sizes(sizes, _parse(self._pod_projection, answer).containers, subject="the pod")
 
     async def evict(self, pod: Pod) -> None:
         await self._client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        current, shape = sizes_of(workload.containers), self._shape(workload.resource)
+        current, shape = container_sizes(workload.containers), self._projection(workload.resource)
         # To apply removes only what nobody else owns; whoever set a limit co-owns it.
-        removes = any(removed(current[name], wanted) for name, wanted in sizes.items())
+        removes = any(list_removed(current[name], wanted) for name, wanted in sizes.items())
         if removes and take_ownership:
             await self._client.patch(
                 workload.resource,
                 workload.name,
-                template_patch(workload, sizes, removing_from=current),
+                build_template_patch(workload, sizes, removing_from=current),
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
         # With its uid, since to apply to what is gone would make it anew.
         named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
-        body = {"metadata": named} | template_patch(workload, sizes)
+        body = {"metadata": named} | build_template_patch(workload, sizes)
         if removes and not take_ownership:
             # Asked first: applied in part, it would be neither what was nor what is wanted.
             answer = await self._client.apply(workload.resource, body, dry_run=True)
-            found = sizes_of(_read(shape, answer).containers)
+            found = container_sizes(_parse(shape, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
-                words = f"the template keeps {said(found)}: another field manager owns it, see takeOwnership"
-                raise FieldOwned(Status(message=words, reason="Conflict", code=FieldOwned.code))
+                words = f"the template keeps {format_sizes(found)}: another field manager owns it, see takeOwnership"
+                raise FieldManagerConflict(
+                    Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
+                )
         answer = await self._client.apply(workload.resource, body, force=take_ownership)
-        _demand(sizes, _read(shape, answer).containers, of="the template")
+        _verify_sizes(sizes, _parse(shape, answer).containers, subject="the template")
 
-    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
-        body = options_patch(mark)
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
+        body = build_options_patch(annotation)
         # With its uid, since to apply to what is gone would make it anew.
         body["metadata"] |= {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         await self._client.apply(workload.resource, body, manager=OPTIONS_MANAGER)
@@ -135,7 +136,7 @@ class LiveCluster:
             }
         }
         # By force: nobody else has a say in what these annotations hold.
-        await self._client.apply(workload.resource, body, force=True, manager=MARKS_MANAGER)
+        await self._client.apply(workload.resource, body, force=True, manager=ANNOTATIONS_MANAGER)
 
     def emit(
         self,
@@ -154,23 +155,25 @@ class LiveCluster:
         )
         self._events.record(about, type=type, reason=reason, message=message, action="Resize")
 
-    def _shape(self, resource: Resource) -> Shape[Workload]:
-        if resource not in self._shapes:
-            self._shapes[resource] = workloads(resource, self._folding)
-        return self._shapes[resource]
+    def _projection(self, resource: Resource) -> Projection[Workload]:
+        if resource not in self._projections:
+            self._projections[resource] = workload_projection(resource, self._projection_cache)
+        return self._projections[resource]
 
-    async def _list(self, resource: Resource, shape: Shape[R], workload: Workload) -> list[R]:
-        found = records(self._client, resource, shape, namespace=workload.namespace, labels=workload.selector)
+    async def _list(self, resource: Resource, shape: Projection[R], workload: Workload) -> list[R]:
+        found = list_records(
+            self._client, resource, shape, namespace=workload.namespace, labels=workload.selector
+        )
         return [record async for record in found]
 
 
-def _read(shape: Shape[R], answer: Object) -> R:
-    return shape.fold(msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire))
+def _parse(shape: Projection[R], answer: Object) -> R:
+    return shape.project(msgspec.json.decode(msgspec.json.encode(answer), type=shape.wire_type))
 
 
-def _demand(sizes: Sizes, containers: Iterable[Container], *, of: str) -> None:
+def _verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str) -> None:
     """Take a yes for a no where something else was written: asked again, the server would say so for ever."""
-    found = sizes_of(containers)
+    found = container_sizes(containers)
     if any(found[name] != wanted for name, wanted in sizes.items() if name in found):
-        words = f"{of} is given {said(found)} instead: something sets it as it is written, such as an admission webhook"
+        words = f"{subject} is given {format_sizes(found)} instead: something sets it as it is written, such as an admission webhook"
         raise Invalid(Status(message=words, reason="Invalid", code=Invalid.code))

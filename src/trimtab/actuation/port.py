@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from trimtab.actuation.pod_options import OptionsMark
+from trimtab.actuation.pod_options import OptionsAnnotation
 from trimtab.actuation.resources import Sizes
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType
 
 
-class Cluster(Protocol):
+class ClusterPort(Protocol):
     """What can be asked of a cluster, and done to it."""
 
-    async def workload(self, key: WorkloadKey) -> Workload | None:
+    async def get_workload(self, key: WorkloadKey) -> Workload | None:
         """The workload as it is now; None when it is gone."""
         ...
 
-    async def pods(self, workload: Workload) -> Sequence[Pod]:
+    async def list_pods(self, workload: Workload) -> Sequence[Pod]:
         """All its pods as they are now."""
         ...
 
@@ -39,7 +39,7 @@ class Cluster(Protocol):
         """Give the pod template these sizes; FieldOwned when another owns them and is not to be overruled."""
         ...
 
-    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
         """Give the pod template the options that the mark has in effect, and leave the mark; FieldOwned when another
         owns one of them.
         """

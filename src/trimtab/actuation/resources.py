@@ -13,7 +13,7 @@ from typing import Any
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.sizing.guards.change_size import round_up
-from trimtab.sizing.recommendation import MIB, amount_text
+from trimtab.sizing.recommendation import MIB, format_amount
 
 Sizes = Mapping[str, Resources]
 """Resources by the name of the container."""
@@ -22,36 +22,40 @@ _CPU_ROUNDING = 2
 """Millicores by which a kernel's shares and quotas may differ from what was asked."""
 
 
-def sizes_of(containers: Iterable[Container]) -> dict[str, Resources]:
+def container_sizes(containers: Iterable[Container]) -> dict[str, Resources]:
     return {each.name: each.resources for each in containers if each.role != "init"}
 
 
-def joined(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
+def merge_sizes(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
     """The current size with what is wanted in its place, for the containers that are there."""
     return {name: wanted.get(name, resources) for name, resources in current.items()}
 
 
-def only(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
+def select_sizes(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
     """Of these containers alone."""
     return {name: resources for name, resources in sizes.items() if name in names}
 
 
 def has_size(pod: Pod, sizes: Sizes) -> bool:
     """Whether the pod's spec asks for it. Containers that the pod has not do not count."""
-    return _agree(sizes_of(pod.containers), sizes)
+    return _sizes_match(container_sizes(pod.containers), sizes)
 
 
 def is_settled(pod: Pod, sizes: Sizes) -> bool:
     """Whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
     if pod.resize is not None or not has_size(pod, sizes):
         return False
-    applied = {state.name: state.applied for state in pod.states if state.applied and state.name in sizes}
-    return all(_close(resources, sizes[name]) for name, resources in applied.items())
+    applied = {
+        state.name: state.actual_resources
+        for state in pod.container_statuses
+        if state.actual_resources and state.name in sizes
+    }
+    return all(_is_close(resources, sizes[name]) for name, resources in applied.items())
 
 
-def is_as_made(pod: Pod, template: Sizes) -> bool:
+def has_template_size(pod: Pod, template: Sizes) -> bool:
     """Whether the pod has the size of its template; what the template leaves open, admission may have filled in."""
-    current = sizes_of(pod.containers)
+    current = container_sizes(pod.containers)
     return all(
         made is None or made == now
         for name, resources in template.items()
@@ -60,14 +64,14 @@ def is_as_made(pod: Pod, template: Sizes) -> bool:
     )
 
 
-def grows(before: Sizes, after: Sizes) -> bool:
+def has_increase(before: Sizes, after: Sizes) -> bool:
     """Whether any container gets more of anything: such a change is the more urgent one."""
-    return _is_more(before, after, _fields)
+    return _has_more(before, after, _fields)
 
 
-def needs_room(before: Sizes, after: Sizes) -> bool:
+def increases_requests(before: Sizes, after: Sizes) -> bool:
     """Whether any container requests more, so that a node must have room for it."""
-    return _is_more(before, after, lambda each: (each.cpu_request, each.memory_request))
+    return _has_more(before, after, lambda each: (each.cpu_request, each.memory_request))
 
 
 def adds_memory(before: Sizes, after: Sizes) -> bool:
@@ -85,7 +89,7 @@ def adds_memory(before: Sizes, after: Sizes) -> bool:
     )
 
 
-def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:
+def _has_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[int | None, ...]]) -> bool:
     return any(
         (new or 0) > (old or 0)
         for name in before
@@ -94,7 +98,7 @@ def _is_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[i
     )
 
 
-def safe_memory(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
+def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
     """What is wanted, with memory lowered only down to what is needed; not at all where that is unknown.
 
     To have no limit is to have more than any, so that none is set where the need is unknown; and a limit stays above its
@@ -128,7 +132,7 @@ def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
     return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
 
 
-def without_more_room(current: Resources, wanted: Resources) -> Resources:
+def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
     """What can be had of it where no request can grow and no memory limit can shrink; limits grow where the QoS class lets them."""
 
     def pair(
@@ -156,7 +160,7 @@ def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
     )
 
 
-def same_fields(current: Resources, wanted: Resources) -> Resources:
+def restrict_to_fields(current: Resources, wanted: Resources) -> Resources:
     """What can be had of it in place: nothing is added or removed there, and a limit stays above its request."""
 
     def kept(now: int | None, wish: int | None, least: int | None = None) -> int | None:
@@ -174,7 +178,7 @@ def same_fields(current: Resources, wanted: Resources) -> Resources:
     )
 
 
-def at_least(current: Resources, wanted: Resources) -> Resources:
+def raise_only(current: Resources, wanted: Resources) -> Resources:
     """What is wanted, with nothing less than it is now: without a limit it stays without, and one that is to go stays
     above its request until then.
     """
@@ -195,51 +199,51 @@ def at_least(current: Resources, wanted: Resources) -> Resources:
     )
 
 
-def written(resources: Resources) -> dict[str, Any]:
+def to_manifest(resources: Resources) -> dict[str, Any]:
     """As a manifest has it."""
-    requests = _amounts(resources.cpu_request, resources.memory_request)
-    limits = _amounts(resources.cpu_limit, resources.memory_limit)
+    requests = _format_amounts(resources.cpu_request, resources.memory_request)
+    limits = _format_amounts(resources.cpu_limit, resources.memory_limit)
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
-def said(sizes: Sizes) -> str:
+def format_sizes(sizes: Sizes) -> str:
     """For people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
-    return "; ".join(f"{name}: {_said(resources)}" for name, resources in sizes.items())
+    return "; ".join(f"{name}: {_format_resources(resources)}" for name, resources in sizes.items())
 
 
-def _said(resources: Resources) -> str:
+def _format_resources(resources: Resources) -> str:
     parts = [
         f"{what} {request or 'unset'}" + (f" (limit {limit})" if limit else "")
         for what, request, limit in (
-            ("cpu", _cpu_text(resources.cpu_request), _cpu_text(resources.cpu_limit)),
-            ("memory", _memory_text(resources.memory_request), _memory_text(resources.memory_limit)),
+            ("cpu", _format_cpu(resources.cpu_request), _format_cpu(resources.cpu_limit)),
+            ("memory", _format_memory(resources.memory_request), _format_memory(resources.memory_limit)),
         )
         if request or limit
     ]
     return ", ".join(parts) or "nothing asked for"
 
 
-def _cpu_text(millicores: int | None) -> str:
-    return "" if millicores is None else str(Quantity.of_millicores(millicores))
+def _format_cpu(millicores: int | None) -> str:
+    return "" if millicores is None else str(Quantity.from_millicores(millicores))
 
 
-def _memory_text(count: int | None) -> str:
+def _format_memory(count: int | None) -> str:
     """Format memory for people: exact where it is a whole number of MiB, else rounded, for nobody reads bytes."""
     if count is None:
         return ""
-    return str(Quantity.of_bytes(count)) if count % MIB == 0 else amount_text("memory", count)
+    return str(Quantity.from_bytes(count)) if count % MIB == 0 else format_amount("memory", count)
 
 
-def _amounts(cpu: int | None, memory: int | None) -> dict[str, str]:
-    amounts = {} if cpu is None else {"cpu": str(Quantity.of_millicores(cpu))}
-    return amounts if memory is None else amounts | {"memory": str(Quantity.of_bytes(memory))}
+def _format_amounts(cpu: int | None, memory: int | None) -> dict[str, str]:
+    amounts = {} if cpu is None else {"cpu": str(Quantity.from_millicores(cpu))}
+    return amounts if memory is None else amounts | {"memory": str(Quantity.from_bytes(memory))}
 
 
-def _agree(current: Sizes, wanted: Sizes) -> bool:
+def _sizes_match(current: Sizes, wanted: Sizes) -> bool:
     return all(current[name] == resources for name, resources in wanted.items() if name in current)
 
 
-def _close(applied: Resources, wanted: Resources) -> bool:
+def _is_close(applied: Resources, wanted: Resources) -> bool:
     for got, asked in ((applied.cpu_request, wanted.cpu_request), (applied.cpu_limit, wanted.cpu_limit)):
         if got is not None and asked is not None and abs(got - asked) > max(_CPU_ROUNDING, asked // 100):
             return False

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from trimtab.actuation.change_annotations import Marks
-from trimtab.actuation.resources import Sizes, sizes_of
+from trimtab.actuation.change_annotations import ChangeAnnotations
+from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 
@@ -24,17 +24,19 @@ class StartLimits(NamedTuple):
     """Containers with a limit that neither their template nor our annotations explain: they may have started with more."""
 
 
-def memory_limits_at_start(workload: Workload, pods: Sequence[Pod], marks: Marks | None) -> StartLimits:
+def memory_limits_at_start(
+    workload: Workload, pods: Sequence[Pod], marks: ChangeAnnotations | None
+) -> StartLimits:
     """Return what is known of the memory limits that the processes of these pods started with."""
-    marks = marks or Marks()
+    marks = marks or ChangeAnnotations()
     live = [pod for pod in pods if not pod.deleting]
     oldest = min((pod.created for pod in live), default=0)
     # A container that restarts to be resized has the heap of its present limit.
     restarting = {each.name for pod in live for each in pod.containers if each.restart_on_memory_resize}
-    template = sizes_of(workload.containers)
-    present = _limits(sizes_of(pod.containers) for pod in live)
+    template = container_sizes(workload.containers)
+    present = _collect_limits(container_sizes(pod.containers) for pod in live)
     remembered = marks.applied.started if marks.applied and oldest <= marks.applied.at else {}
-    earlier = _limits([template, *_earlier(oldest, marks)])
+    earlier = _collect_limits([template, *_earlier_sizes(oldest, marks)])
     largest: dict[str, int] = {}
     for name in present.keys() | earlier.keys() | remembered.keys():
         found = present.get(name, set())
@@ -42,31 +44,31 @@ def memory_limits_at_start(workload: Workload, pods: Sequence[Pod], marks: Marks
             found = {*found, *earlier.get(name, ()), remembered.get(name, 0)}
         if found:
             largest[name] = max(found)
-    explained = _limits(_explained(oldest, marks))
+    explained = _collect_limits(_explained_sizes(oldest, marks))
     unknown = {
         name
         for name, limits in present.items()
         if name in template
         and name not in restarting
         and name not in remembered
-        and _exceed(limits - explained.get(name, set()), template[name].memory_limit)
+        and _exceeds_template(limits - explained.get(name, set()), template[name].memory_limit)
     }
     return StartLimits(largest, frozenset(unknown))
 
 
-def _exceed(limits: Iterable[int], template: int | None) -> bool:
+def _exceeds_template(limits: Iterable[int], template: int | None) -> bool:
     """Whether a limit is larger than the template's; where that has none, admission filled it in."""
     return template is not None and any(limit > template for limit in limits)
 
 
-def _explained(oldest: int, marks: Marks) -> list[Sizes]:
+def _explained_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
     """List the sizes that pods have by us, with a start that is known: by a change, or from admission on."""
     change, applied = marks.change, marks.applied
     found: list[Sizes] = [change.before, change.after, *change.odd.values()] if change else []
     return [*found, applied.sizes] if applied and oldest > applied.at else found
 
 
-def _earlier(oldest: int, marks: Marks) -> list[Sizes]:
+def _earlier_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
     """List the sizes of before the last changes, where a pod of that time still runs."""
     change, applied = marks.change, marks.applied
     found: list[Sizes] = []
@@ -77,7 +79,7 @@ def _earlier(oldest: int, marks: Marks) -> list[Sizes]:
     return found
 
 
-def _limits(sizes: Iterable[Sizes]) -> dict[str, set[int]]:
+def _collect_limits(sizes: Iterable[Sizes]) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for each in sizes:
         for name, resources in each.items():

@@ -3,9 +3,9 @@
 The lowest room of the house: everything else may import it, and it imports nothing of ours.
 """
 
-from trimtab.api.crd import crd, crd_yaml
+from trimtab.api.crd import build_crd, render_crd
 from trimtab.api.duration import Duration
-from trimtab.api.errors import DurationError, InvalidObjectError, QuantityError, problems_of
+from trimtab.api.errors import DurationError, InvalidObjectError, QuantityError, format_problems
 from trimtab.api.intent import Intent
 from trimtab.api.kind import API_VERSION, GROUP, VERSION, Kind
 from trimtab.api.kpiprofile import KPIProfile
@@ -13,7 +13,7 @@ from trimtab.api.meta import Condition, LabelSelector, ObjectMeta
 from trimtab.api.nodemetric import NodeMetric
 from trimtab.api.nodeqospolicy import NodeQoSPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicy
-from trimtab.api.quantity import Quantity, memory_bytes, millicores
+from trimtab.api.quantity import Quantity, parse_memory_bytes, parse_millicores
 
 KINDS: tuple[type[Kind], ...] = (OptimizationPolicy, Intent, KPIProfile, NodeMetric, NodeQoSPolicy)
 
@@ -36,9 +36,9 @@ __all__ = [
     "OptimizationPolicy",
     "Quantity",
     "QuantityError",
-    "crd",
-    "crd_yaml",
-    "memory_bytes",
-    "millicores",
-    "problems_of",
+    "build_crd",
+    "format_problems",
+    "parse_memory_bytes",
+    "parse_millicores",
+    "render_crd",
 ]

@@ -11,18 +11,18 @@ import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
 from trimtab.api.duration import Duration
-from trimtab.api.kind import GROUP, VERSION, Column, Kind
+from trimtab.api.kind import GROUP, VERSION, Kind, PrinterColumn
 from trimtab.api.quantity import Quantity
 
 Schema = dict[str, Any]
 
 _CATEGORY = "trimtab"
 _HEADER = "# Made by `trimtab crds` from the models in trimtab.api; change those and run `make crds`.\n"
-_DROPPED = ("title", "additionalProperties", "$defs", "anyOf", "default")
-_FIRST = ("description", "type", "format", "enum", "default")
+_DROPPED_KEYS = ("title", "additionalProperties", "$defs", "anyOf", "default")
+_LEADING_KEYS = ("description", "type", "format", "enum", "default")
 
 
-def crd(kind: type[Kind]) -> dict[str, Any]:
+def build_crd(kind: type[Kind]) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     name, names = kind.__name__, kind.names
     return {
@@ -45,18 +45,20 @@ def crd(kind: type[Kind]) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": _openapi(kind)},
+                    "schema": {"openAPIV3Schema": _build_openapi_schema(kind)},
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": [_column(column) for column in names.columns],
+                    "additionalPrinterColumns": [_to_printer_column(column) for column in names.columns],
                 }
             ],
         },
     }
 
 
-def crd_yaml(kind: type[Kind]) -> str:
+def render_crd(kind: type[Kind]) -> str:
     """The CRD as the file that is kept in the repository."""
-    return _HEADER + yaml.dump(crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return _HEADER + yaml.dump(
+        build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
+    )
 
 
 class _Dumper(yaml.SafeDumper):
@@ -76,9 +78,9 @@ class _Generator(GenerateJsonSchema):
         return str(dft) if isinstance(dft, Quantity | Duration) else super().encode_default(dft)
 
 
-def _openapi(kind: type[Kind]) -> Schema:
+def _build_openapi_schema(kind: type[Kind]) -> Schema:
     generated = kind.model_json_schema(mode="validation", by_alias=True, schema_generator=_Generator)
-    schema = _structural(generated, generated.get("$defs", {}))
+    schema = _to_structural(generated, generated.get("$defs", {}))
     # The server knows these itself, and lets a CRD say nothing more about them.
     for known in ("apiVersion", "kind"):
         schema["properties"][known] = {"type": "string"}
@@ -86,24 +88,24 @@ def _openapi(kind: type[Kind]) -> Schema:
     return schema
 
 
-def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
+def _to_structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     """One node of JSON Schema as the structural schema of the API server."""
-    node = _resolved(node, definitions)
-    schema = {key: value for key, value in node.items() if key not in _DROPPED}
+    node = _resolve(node, definitions)
+    schema = {key: value for key, value in node.items() if key not in _DROPPED_KEYS}
     if "description" in node:
         schema["description"] = " ".join(node["description"].split())
     if "x-kubernetes-int-or-string" in node:
         schema["anyOf"] = node["anyOf"]
     if "items" in node:
-        schema["items"] = _structural(node["items"], definitions)
+        schema["items"] = _to_structural(node["items"], definitions)
     if "properties" in node:
         schema["properties"] = {
-            name: _structural(value, definitions) for name, value in node["properties"].items()
+            name: _to_structural(value, definitions) for name, value in node["properties"].items()
         }
     elif node.get("additionalProperties") is True:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     elif "additionalProperties" in node:
-        schema["additionalProperties"] = _structural(node["additionalProperties"], definitions)
+        schema["additionalProperties"] = _to_structural(node["additionalProperties"], definitions)
     if not float(node.get("minimum", 0)).is_integer():
         # The server cuts such a bound to a whole number before it compares it with one.
         least = {"rule": f"self >= {node['minimum']}", "message": f"must be at least {node['minimum']}"}
@@ -111,24 +113,24 @@ def _structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if node.get("default") not in (None, "", [], {}):
         # In full, although its fields have defaults of their own: the server tries a default against the rules bare.
         schema["default"] = node["default"]
-    return {key: schema[key] for key in (*_FIRST, *schema) if key in schema}
+    return {key: schema[key] for key in (*_LEADING_KEYS, *schema) if key in schema}
 
 
-def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
+def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
     """The node with references followed and an optional's null dropped; what stands beside them wins."""
     if "$ref" in node:
         target = definitions[node["$ref"].removeprefix("#/$defs/")]
-        return _resolved(
+        return _resolve(
             {**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions
         )
     if "anyOf" in node and {"type": "null"} in node["anyOf"]:
         (only,) = [option for option in node["anyOf"] if option != {"type": "null"}]
-        return _resolved(
+        return _resolve(
             {**only, **{key: value for key, value in node.items() if key != "anyOf"}}, definitions
         )
     return node
 
 
-def _column(column: Column) -> dict[str, Any]:
+def _to_printer_column(column: PrinterColumn) -> dict[str, Any]:
     shown = {"name": column.name, "type": column.type, "jsonPath": column.path}
     return {**shown, "priority": column.priority} if column.priority else shown

@@ -52,14 +52,14 @@ class Duration:
     def parse(cls, text: str) -> Duration:
         """Read what Go's `time.ParseDuration` reads, and refuse what it refuses."""
         unsigned = text.removeprefix(text[:1]) if text[:1] in {"+", "-"} else text
-        total = 0 if unsigned == "0" else sum(_parts(text, unsigned))
+        total = 0 if unsigned == "0" else sum(_parse_parts(text, unsigned))
         negative = text.startswith("-")
         if total > (_LIMIT if negative else _LIMIT - 1):
-            raise _too_long(text)
+            raise _make_overflow_error(text)
         return cls(-total if negative else total)
 
     @classmethod
-    def of_seconds(cls, seconds: float) -> Duration:
+    def from_seconds(cls, seconds: float) -> Duration:
         return cls(round(seconds * _SECOND))
 
     @property
@@ -73,10 +73,10 @@ class Duration:
             return "0s"
         if rest < _SECOND:
             unit = next(unit for unit in ("ms", "µs", "ns") if rest >= _UNITS[unit])
-            return f"{sign}{_ratio(rest, _UNITS[unit])}{unit}"
+            return f"{sign}{_format_ratio(rest, _UNITS[unit])}{unit}"
         minutes, rest = divmod(rest, _UNITS["m"])
         hours, minutes = divmod(minutes, 60)
-        text = f"{_ratio(rest, _SECOND)}s"
+        text = f"{_format_ratio(rest, _SECOND)}s"
         if hours:
             text = f"{hours}h{minutes}m{text}"
         elif minutes:
@@ -89,7 +89,7 @@ class Duration:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            _field, serialization=core_schema.to_string_ser_schema()
+            _validate_field, serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
@@ -99,7 +99,7 @@ class Duration:
         return {"type": "string", "pattern": PATTERN, "maxLength": MAX_LENGTH}
 
 
-def _parts(text: str, unsigned: str) -> list[int]:
+def _parse_parts(text: str, unsigned: str) -> list[int]:
     """Each number with its unit, in nanoseconds."""
     parts: list[int] = []
     while unsigned or not parts:
@@ -116,14 +116,14 @@ def _parts(text: str, unsigned: str) -> list[int]:
         if unit not in _UNITS:
             days = "; write days as hours, like 168h" if unit == "d" else f"; {_ADVICE}"
             raise DurationError(f'duration "{text}": unknown unit "{unit}"{days}')
-        parts.append(_nanoseconds(text, whole, fraction, unit))
+        parts.append(_to_nanoseconds(text, whole, fraction, unit))
     return parts
 
 
-def _nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
+def _to_nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
     significant = whole.lstrip("0")
     if len(significant) > 19 or int(significant or "0") > _LIMIT // _UNITS[unit]:
-        raise _too_long(text)
+        raise _make_overflow_error(text)
     # In floating point, in this order, for so does Go: 0.3µs is 299ns in neither or in both.
     numerator, scale = 0, 1.0
     for digit in fraction:
@@ -132,22 +132,22 @@ def _nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
         numerator, scale = numerator * 10 + int(digit), scale * 10
     total = int(significant or "0") * _UNITS[unit] + int(float(numerator) * (_UNITS[unit] / scale))
     if total > _LIMIT:
-        raise _too_long(text)
+        raise _make_overflow_error(text)
     return total
 
 
-def _too_long(text: str) -> DurationError:
+def _make_overflow_error(text: str) -> DurationError:
     return DurationError(f'duration "{text}": is longer than 292 years, the most that can be kept')
 
 
-def _ratio(value: int, unit: int) -> str:
+def _format_ratio(value: int, unit: int) -> str:
     """`value / unit` with just the digits it needs."""
     whole, fraction = divmod(value, unit)
     digits = f"{fraction:0{len(str(unit)) - 1}d}".rstrip("0") if fraction else ""
     return f"{whole}.{digits}" if digits else str(whole)
 
 
-def _field(value: object) -> Duration:
+def _validate_field(value: object) -> Duration:
     """A field's value: what a manifest may say, and what our own code gives."""
     if isinstance(value, Duration):
         return value

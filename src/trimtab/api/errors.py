@@ -38,18 +38,18 @@ class InvalidObjectError(TrimtabError):
         super().__init__((f"{origin}: " if origin else "") + "; ".join(problems))
 
 
-def problem(message: str, *, field: str = "") -> PydanticCustomError:
+def validation_problem(message: str, *, field: str = "") -> PydanticCustomError:
     """What a validator raises; `field` is a path below what is validated, where a part of it is to blame."""
     return PydanticCustomError("problem", "{message}", {"message": message, "field": field})
 
 
-def problems_of(error: ValidationError, *, prefix: str = "") -> list[str]:
+def format_problems(error: ValidationError, *, prefix: str = "") -> list[str]:
     """What pydantic found wrong, each in one line as Kubernetes writes it: `spec.weight: must be at most 1000`."""
     found = error.errors(include_url=False)
-    return [_line(one, prefix) for one in found if not _follows(one, found)]
+    return [_format_problem(one, prefix) for one in found if not _is_consequence(one, found)]
 
 
-def _follows(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
+def _is_consequence(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
     """Pydantic counts a list's bad items as missing, and then finds it too short."""
     place = one["loc"]
     return one["type"] == "too_short" and any(
@@ -57,21 +57,21 @@ def _follows(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
     )
 
 
-def _line(found: ErrorDetails, prefix: str) -> str:
+def _format_problem(found: ErrorDetails, prefix: str) -> str:
     context = found.get("ctx", {})
     path = prefix
-    for step in (*map(str, found["loc"]), *_below(context)):
+    for step in (*map(str, found["loc"]), *_read_field_steps(context)):
         path += f"[{step}]" if step.isdigit() else f".{step}" if path else step
-    said = _PHRASES.get(found["type"], "").format(**context) or _plain(found["msg"])
+    said = _PHRASES.get(found["type"], "").format(**context) or _clean_message(found["msg"])
     return f"{path}: {said}" if path else said
 
 
-def _below(context: dict[str, object]) -> list[str]:
+def _read_field_steps(context: dict[str, object]) -> list[str]:
     """A rule of a whole model says which of the model's fields it is about."""
     return [step for step in str(context.get("field", "")).split(".") if step]
 
 
-def _plain(message: str) -> str:
+def _clean_message(message: str) -> str:
     """Pydantic's words without the class of the exception that carried ours."""
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]

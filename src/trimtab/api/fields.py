@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 from trimtab.api.duration import Duration
-from trimtab.api.errors import problem
+from trimtab.api.errors import validation_problem
 
 Bool = Annotated[bool, Strict()]
 Int = Annotated[int, Strict(), Field(json_schema_extra={"format": "int64"})]
@@ -29,30 +29,30 @@ Count = Annotated[Int, Field(ge=0)]
 Number = Annotated[float, Strict(), Field(json_schema_extra={"format": "double"})]
 Percent = Annotated[Int, Field(ge=0, le=100)]
 
-MOST_CONTAINERS = 64
+MAX_CONTAINERS = 64
 """Containers of one pod that a status tells of."""
 
 
-def _rfc3339(moment: datetime) -> str:
+def _format_rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def time_text(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Seconds since 1970 as `metav1.Time` is written: the second that has begun."""
-    return _rfc3339(datetime.fromtimestamp(math.floor(seconds), UTC))
+    return _format_rfc3339(datetime.fromtimestamp(math.floor(seconds), UTC))
 
 
-Time = Annotated[AwareDatetime, PlainSerializer(_rfc3339, when_used="always")]
+Time = Annotated[AwareDatetime, PlainSerializer(_format_rfc3339, when_used="always")]
 """A moment, written to the second as `metav1.Time` is."""
 
 
 @dataclass(frozen=True)
-class Shaped:
+class TextPattern:
     """Text of a given shape; `like` says it in words, because nobody reads a pattern."""
 
     pattern: str
-    like: str
-    at_most: int
+    description: str
+    max_length: int
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -60,26 +60,26 @@ class Shaped:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {**handler(schema), "pattern": self.pattern, "maxLength": self.at_most}
+        return {**handler(schema), "pattern": self.pattern, "maxLength": self.max_length}
 
     def _check(self, given: str) -> str:
-        if len(given) > self.at_most or not re.fullmatch(self.pattern, given):
-            raise problem(f'"{given}" must be {self.like}')
+        if len(given) > self.max_length or not re.fullmatch(self.pattern, given):
+            raise validation_problem(f'"{given}" must be {self.description}')
         return given
 
 
 _DNS = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
-MOST_CHARACTERS = 1024
-Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Name = Annotated[str, Shaped(rf"^{_DNS}(\.{_DNS})*$", "a lower-case name, such as web-1", 253)]
-NamespaceName = Annotated[str, Shaped(f"^{_DNS}$", "the name of a namespace, such as team-a", 63)]
+MAX_TEXT_LENGTH = 1024
+Text = Annotated[str, Field(max_length=MAX_TEXT_LENGTH)]
+Name = Annotated[str, TextPattern(rf"^{_DNS}(\.{_DNS})*$", "a lower-case name, such as web-1", 253)]
+NamespaceName = Annotated[str, TextPattern(f"^{_DNS}$", "the name of a namespace, such as team-a", 63)]
 PluginName = Annotated[
-    str, Shaped("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a lower-case name, such as prometheus", 63)
+    str, TextPattern("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a lower-case name, such as prometheus", 63)
 ]
 KindName = Annotated[
     str,
-    Shaped(
+    TextPattern(
         rf"^[A-Z][A-Za-z0-9]*(\.{_DNS})*$",
         "a kind, with its group if need be: Deployment, Rollout.argoproj.io",
         253,
@@ -88,11 +88,11 @@ KindName = Annotated[
 
 
 @dataclass(frozen=True)
-class Within:
+class DurationRange:
     """A duration from `least` to `most`."""
 
-    least: str
-    most: str
+    minimum: str
+    maximum: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
@@ -100,20 +100,22 @@ class Within:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        within = f"duration(self) >= duration('{self.least}') && duration(self) <= duration('{self.most}')"
+        within = (
+            f"duration(self) >= duration('{self.minimum}') && duration(self) <= duration('{self.maximum}')"
+        )
         return {**handler(schema), "x-kubernetes-validations": [{"rule": within, "message": self._message()}]}
 
     def _message(self) -> str:
-        return f"must be from {self.least} to {self.most}"
+        return f"must be from {self.minimum} to {self.maximum}"
 
     def _check(self, given: Duration) -> Duration:
-        if not Duration.parse(self.least) <= given <= Duration.parse(self.most):
-            raise problem(self._message())
+        if not Duration.parse(self.minimum) <= given <= Duration.parse(self.maximum):
+            raise validation_problem(self._message())
         return given
 
 
 @dataclass(frozen=True)
-class Unique:
+class UniqueItems:
     """A list without duplicates: of plain values, or of objects told apart by `keys`.
 
     The API server merges such lists by what tells their items apart, so two field managers can share one.
@@ -138,6 +140,6 @@ class Unique:
             identity = tuple(getattr(item, key) for key in self.keys) if self.keys else (item,)
             if identity in seen:
                 named = "/".join(map(str, identity))
-                raise problem(f'duplicate of "{named}"; each may be given once', field=str(place))
+                raise validation_problem(f'duplicate of "{named}"; each may be given once', field=str(place))
             seen.add(identity)
         return given

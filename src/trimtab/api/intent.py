@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab.api.fields import Bool, Count, KindName, Name, Number, Shaped, Text, Time, Unique
-from trimtab.api.kind import AGE, READY, Column, Kind, Names
+from trimtab.api.fields import Bool, Count, KindName, Name, Number, Text, TextPattern, Time, UniqueItems
+from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.meta import Condition
-from trimtab.api.model import Model, Observed
+from trimtab.api.model import ApiModel, StatusModel
 
 ObjectiveName = Annotated[
-    str, Shaped("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "one word, such as p99-latency", 63)
+    str, TextPattern("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", "one word, such as p99-latency", 63)
 ]
 ProfileName = Annotated[
     str,
-    Shaped(
+    TextPattern(
         "^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         "the name of a KPIProfile, such as p99latency, or monitoring/p99latency in another namespace",
         317,
@@ -29,11 +29,11 @@ ProfileName = Annotated[
 Message = Annotated[str, Field(max_length=4096)]
 
 
-class TargetRef(Model):
+class TargetRef(ApiModel):
     """The workload that an intent is about, in the intent's own namespace."""
 
     api_version: Annotated[
-        str, Shaped("^([-a-z0-9.]+/)?v[a-z0-9]+$", "an API version, such as apps/v1", 253)
+        str, TextPattern("^([-a-z0-9.]+/)?v[a-z0-9]+$", "an API version, such as apps/v1", 253)
     ] = "apps/v1"
     """The API version of the workload."""
 
@@ -44,7 +44,7 @@ class TargetRef(Model):
     """The name of the workload."""
 
 
-class Objective(Model):
+class ObjectiveSpec(ApiModel):
     """One thing that is wanted of the workload."""
 
     name: ObjectiveName
@@ -60,7 +60,7 @@ class Objective(Model):
     """How far past the value still counts as met, as a fraction of it: 0.1 of 10 ms is 11 ms."""
 
 
-class IntentSpec(Model):
+class IntentSpec(ApiModel):
     """What is wanted."""
 
     target_ref: TargetRef
@@ -72,11 +72,13 @@ class IntentSpec(Model):
     active: Bool = True
     """Whether the planner acts on it; when false it only reports."""
 
-    objectives: Annotated[tuple[Objective, ...], Field(min_length=1, max_length=5), Unique(("name",))]
+    objectives: Annotated[
+        tuple[ObjectiveSpec, ...], Field(min_length=1, max_length=5), UniqueItems(("name",))
+    ]
     """What is wanted, one to five objectives."""
 
 
-class Verdict(StrEnum):
+class ObjectiveVerdict(StrEnum):
     """Whether an objective is met; what cannot be measured is Unknown, never Met."""
 
     MET = "Met"
@@ -84,7 +86,7 @@ class Verdict(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class ObjectiveStatus(Observed):
+class ObjectiveStatus(StatusModel):
     """Where one objective stands."""
 
     name: ObjectiveName
@@ -96,7 +98,7 @@ class ObjectiveStatus(Observed):
     wanted: Number | None = None
     """What is wanted."""
 
-    verdict: Verdict = Verdict.UNKNOWN
+    verdict: ObjectiveVerdict = ObjectiveVerdict.UNKNOWN
     """Met, Missed or Unknown."""
 
     since: Time | None = None
@@ -121,7 +123,7 @@ class PlanPurpose(StrEnum):
     """To leave all as it is."""
 
 
-class DeedStatus(Observed):
+class ActionStatus(StatusModel):
     """One step of a plan."""
 
     actuator: Text
@@ -131,7 +133,7 @@ class DeedStatus(Observed):
     """What it does, in words."""
 
 
-class EffectStatus(Observed):
+class EffectStatus(StatusModel):
     """What a plan means for one objective."""
 
     objective: ObjectiveName
@@ -153,7 +155,7 @@ class EffectStatus(Observed):
     """What it was when the deeds were judged."""
 
 
-class PlanStatus(Observed):
+class PlanStatus(StatusModel):
     """What was last planned, why, and what came of it."""
 
     purpose: PlanPurpose
@@ -165,13 +167,13 @@ class PlanStatus(Observed):
     planner: Text | None = None
     """Which planner made it."""
 
-    deeds: Annotated[tuple[DeedStatus, ...], Field(max_length=16)] = ()
+    deeds: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
     """What is to be done, in order."""
 
     why: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
     """The reasons, each with its values."""
 
-    effects: Annotated[tuple[EffectStatus, ...], Field(max_length=5), Unique(("objective",))] = ()
+    effects: Annotated[tuple[EffectStatus, ...], Field(max_length=5), UniqueItems(("objective",))] = ()
     """What it is expected to bring, and what it brought."""
 
     performed_at: Time | None = None
@@ -184,16 +186,16 @@ class PlanStatus(Observed):
     """Why they are not done."""
 
 
-class IntentStatus(Observed):
+class IntentStatus(StatusModel):
     """What was observed."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
 
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), UniqueItems(("type",))] = ()
     """Ready, Met and others, each with its reason."""
 
-    objectives: Annotated[tuple[ObjectiveStatus, ...], Field(max_length=5), Unique(("name",))] = ()
+    objectives: Annotated[tuple[ObjectiveStatus, ...], Field(max_length=5), UniqueItems(("name",))] = ()
     """Where each objective stands."""
 
     plan: PlanStatus | None = None
@@ -203,19 +205,19 @@ class IntentStatus(Observed):
 class Intent(Kind):
     """What a service owner wants of a workload, as objectives instead of resources."""
 
-    names = Names(
+    names = KindNames(
         plural="intents",
         short=("it",),
         namespaced=True,
         columns=(
-            Column("Kind", ".spec.targetRef.kind", priority=1),
-            Column("Target", ".spec.targetRef.name"),
-            Column("Priority", ".spec.priority", "number"),
-            Column("Active", ".spec.active", "boolean"),
-            READY,
-            Column("Met", '.status.conditions[?(@.type=="Met")].status'),
-            Column("Plan", ".status.plan.purpose", priority=1),
-            AGE,
+            PrinterColumn("Kind", ".spec.targetRef.kind", priority=1),
+            PrinterColumn("Target", ".spec.targetRef.name"),
+            PrinterColumn("Priority", ".spec.priority", "number"),
+            PrinterColumn("Active", ".spec.active", "boolean"),
+            READY_COLUMN,
+            PrinterColumn("Met", '.status.conditions[?(@.type=="Met")].status'),
+            PrinterColumn("Plan", ".status.plan.purpose", priority=1),
+            AGE_COLUMN,
         ),
     )
 

@@ -10,17 +10,17 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
-from trimtab.api.errors import InvalidObjectError, problems_of
+from trimtab.api.errors import InvalidObjectError, format_problems
 from trimtab.api.meta import ObjectMeta
-from trimtab.api.model import Model
+from trimtab.api.model import ApiModel
 
 API_VERSION: Final = "trimtab.io/v1alpha1"
 GROUP, _, VERSION = API_VERSION.partition("/")
-INSTALL: Final = "trimtab crds | kubectl apply --server-side -f -"
+INSTALL_COMMAND: Final = "trimtab crds | kubectl apply --server-side -f -"
 """What brings our kinds into a cluster."""
 
 
-class Column(NamedTuple):
+class PrinterColumn(NamedTuple):
     """One column of `kubectl get`; a higher priority shows it with `-o wide` only."""
 
     name: str
@@ -29,24 +29,24 @@ class Column(NamedTuple):
     priority: int = 0
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
-READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+AGE_COLUMN = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
+READY_COLUMN = PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status')
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class KindNames:
     """What a kind is called, and where it lives."""
 
     plural: str
     short: tuple[str, ...]
     namespaced: bool
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
 
 
-class Kind(Model):
+class Kind(ApiModel):
     """A kind of ours. A subclass is named as its kind and adds `spec` and `status`."""
 
-    names: ClassVar[Names]
+    names: ClassVar[KindNames]
 
     api_version: Literal["trimtab.io/v1alpha1"] = API_VERSION
     kind: str
@@ -58,8 +58,8 @@ class Kind(Model):
         try:
             return cls.model_validate(manifest)
         except ValidationError as error:
-            raise InvalidObjectError(problems_of(error), origin=origin) from None
+            raise InvalidObjectError(format_problems(error), origin=origin) from None
 
-    def manifest(self) -> dict[str, Any]:
+    def to_manifest(self) -> dict[str, Any]:
         """The object as plain data, ready to be sent or written as YAML."""
         return self.model_dump(mode="json")

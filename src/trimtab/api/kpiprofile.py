@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.fields import Bool, Count, Text
-from trimtab.api.kind import AGE, Column, Kind, Names
-from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.kind import AGE_COLUMN, Kind, KindNames, PrinterColumn
+from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 
 _URL = r"^https?://[^/\s]+"
 
@@ -29,20 +29,20 @@ class KPIType(StrEnum):
 _MORE_IS_BETTER = (KPIType.AVAILABILITY, KPIType.THROUGHPUT)
 
 
-class KPIProfileSpec(Model):
+class KPIProfileSpec(ApiModel):
     """How it is measured."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="query",
             message="is required when type is custom",
-            holds=lambda self: self.type is not KPIType.CUSTOM or self.query is not None,
+            predicate=lambda self: self.type is not KPIType.CUSTOM or self.query is not None,
             cel="self.type != 'custom' || has(self.query)",
         ),
-        Rule(
+        ValidationRule(
             field="props",
             message="endpoint must be a URL, such as http://prometheus.monitoring:9090",
-            holds=lambda self: self.endpoint is None or re.match(_URL, self.endpoint) is not None,
+            predicate=lambda self: self.endpoint is None or re.match(_URL, self.endpoint) is not None,
             cel="!has(self.props) || !('endpoint' in self.props) "
             rf"|| self.props['endpoint'].matches(r'{_URL}')",
         ),
@@ -73,7 +73,7 @@ class KPIProfileSpec(Model):
         return self.type not in _MORE_IS_BETTER if self.minimize is None else self.minimize
 
 
-class KPIProfileStatus(Observed):
+class KPIProfileStatus(StatusModel):
     """What was observed."""
 
     observed_generation: Count | None = None
@@ -89,15 +89,15 @@ class KPIProfileStatus(Observed):
 class KPIProfile(Kind):
     """How something that people care about is measured, such as the 99th percentile of latency."""
 
-    names = Names(
+    names = KindNames(
         plural="kpiprofiles",
         short=("kpi",),
         namespaced=True,
         columns=(
-            Column("Type", ".spec.type"),
-            Column("Resolved", ".status.resolved", "boolean"),
-            Column("Reason", ".status.reason", priority=1),
-            AGE,
+            PrinterColumn("Type", ".spec.type"),
+            PrinterColumn("Resolved", ".status.resolved", "boolean"),
+            PrinterColumn("Reason", ".status.reason", priority=1),
+            AGE_COLUMN,
         ),
     )
 

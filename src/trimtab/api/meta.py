@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from trimtab.api.fields import Count, Shaped, Time
-from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.fields import Count, TextPattern, Time
+from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 
 Labels = Mapping[str, str]
 
@@ -20,13 +20,13 @@ _NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
 LABEL_KEY = rf"^{_PREFIX}{_NAME}$"
 
-LabelKey = Annotated[str, Shaped(LABEL_KEY, "the key of a label, such as app or example.com/tier", 317)]
+LabelKey = Annotated[str, TextPattern(LABEL_KEY, "the key of a label, such as app or example.com/tier", 317)]
 LabelValue = Annotated[
-    str, Shaped(rf"^({_NAME})?$", "the value of a label: at most 63 letters, digits, -, _ or .", 63)
+    str, TextPattern(rf"^({_NAME})?$", "the value of a label: at most 63 letters, digits, -, _ or .", 63)
 ]
 
 
-class ObjectMeta(Observed):
+class ObjectMeta(StatusModel):
     """Who an object is. Fields that we never look at are read past, not refused."""
 
     name: str = ""
@@ -48,17 +48,17 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(Observed):
+class Condition(StatusModel):
     """One aspect of an object's state, as `metav1.Condition` has it."""
 
-    type: Annotated[str, Shaped(r"^[A-Za-z][-A-Za-z0-9_./]*$", "one word, such as Ready", 316)]
+    type: Annotated[str, TextPattern(r"^[A-Za-z][-A-Za-z0-9_./]*$", "one word, such as Ready", 316)]
     """What the condition is about, such as Ready."""
 
     status: ConditionStatus
     """True, False or Unknown."""
 
     reason: Annotated[
-        str, Shaped(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "one word, such as PolicyValid", 1024)
+        str, TextPattern(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "one word, such as PolicyValid", 1024)
     ]
     """Why, as one word for programs."""
 
@@ -72,7 +72,7 @@ class Condition(Observed):
     """Which generation of the spec this was found for."""
 
 
-class Operator(StrEnum):
+class LabelSelectorOperator(StrEnum):
     """How a label is compared with the values of a requirement."""
 
     IN = "In"
@@ -81,23 +81,23 @@ class Operator(StrEnum):
     DOES_NOT_EXIST = "DoesNotExist"
 
 
-_COMPARING = (Operator.IN, Operator.NOT_IN)
+_VALUE_OPERATORS = (LabelSelectorOperator.IN, LabelSelectorOperator.NOT_IN)
 
 
-class Requirement(Model):
+class LabelSelectorRequirement(ApiModel):
     """One demand on the labels of an object."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="values",
             message="is required when operator is In or NotIn",
-            holds=lambda self: self.operator not in _COMPARING or bool(self.values),
+            predicate=lambda self: self.operator not in _VALUE_OPERATORS or bool(self.values),
             cel="!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)",
         ),
-        Rule(
+        ValidationRule(
             field="values",
             message="must be left out when operator is Exists or DoesNotExist",
-            holds=lambda self: self.operator in _COMPARING or not self.values,
+            predicate=lambda self: self.operator in _VALUE_OPERATORS or not self.values,
             cel="self.operator in ['In', 'NotIn'] || !has(self.values) || size(self.values) == 0",
         ),
     )
@@ -105,7 +105,7 @@ class Requirement(Model):
     key: LabelKey
     """The label that the requirement is about."""
 
-    operator: Operator
+    operator: LabelSelectorOperator
     """In, NotIn, Exists or DoesNotExist."""
 
     values: Annotated[tuple[LabelValue, ...], Field(max_length=64)] = ()
@@ -114,24 +114,24 @@ class Requirement(Model):
     def matches(self, labels: Labels) -> bool:
         """NotIn holds for an object without the label, as in every Kubernetes selector."""
         match self.operator:
-            case Operator.IN:
+            case LabelSelectorOperator.IN:
                 return self.key in labels and labels[self.key] in self.values
-            case Operator.NOT_IN:
+            case LabelSelectorOperator.NOT_IN:
                 return labels.get(self.key) not in self.values
-            case Operator.EXISTS:
+            case LabelSelectorOperator.EXISTS:
                 return self.key in labels
-            case Operator.DOES_NOT_EXIST:
+            case LabelSelectorOperator.DOES_NOT_EXIST:
                 return self.key not in labels
 
 
-class LabelSelector(Model):
+class LabelSelector(ApiModel):
     """Selects objects by their labels; all demands must hold, and an empty selector selects everything."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="matchLabels",
             message="every key must be the key of a label, such as app or example.com/tier",
-            holds=lambda self: all(re.fullmatch(LABEL_KEY, key) for key in self.match_labels),
+            predicate=lambda self: all(re.fullmatch(LABEL_KEY, key) for key in self.match_labels),
             cel=f"!has(self.matchLabels) || self.matchLabels.all(key, key.matches(r'{LABEL_KEY}'))",
         ),
     )
@@ -139,7 +139,7 @@ class LabelSelector(Model):
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = Field(default_factory=dict)
     """Labels that an object must have, with these values."""
 
-    match_expressions: Annotated[tuple[Requirement, ...], Field(max_length=32)] = ()
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=32)] = ()
     """Further demands on labels."""
 
     def matches(self, labels: Labels) -> bool:

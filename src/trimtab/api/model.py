@@ -20,12 +20,12 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
-from trimtab.api.errors import problem
-from trimtab.docstrings import Described
+from trimtab.api.errors import validation_problem
+from trimtab.docstrings import DocumentedModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class ValidationRule:
     """One demand on several fields of a model."""
 
     field: str
@@ -34,18 +34,18 @@ class Rule:
     message: str
     """What is wrong and how to mend it."""
 
-    holds: Callable[[Any], bool]
+    predicate: Callable[[Any], bool]
     cel: str
 
     detail: str = ""
     """The values at fault, such as `{min} > {max}`; ours alone, for CEL may not spend what writing numbers costs."""
 
-    def check(self, model: "Model") -> None:
-        if not self.holds(model):
+    def check(self, model: "ApiModel") -> None:
+        if not self.predicate(model):
             values = f" ({self.detail.format(**dict(model))})" if self.detail else ""
-            raise problem(self.message + values, field=self.field)
+            raise validation_problem(self.message + values, field=self.field)
 
-    def validation(self) -> dict[str, str]:
+    def to_schema_validation(self) -> dict[str, str]:
         """The rule as an entry of `x-kubernetes-validations`."""
         where = {"fieldPath": f".{self.field}"} if self.field else {}
         return {"rule": self.cel, "message": self.message, **where}
@@ -54,7 +54,7 @@ class Rule:
 _EMPTY: tuple[Any, ...] = ("", (), [], {})
 
 
-class Model(Described):
+class ApiModel(DocumentedModel):
     """A part of a kind. Unknown fields are refused, so that a misspelt one is named and not ignored."""
 
     model_config = ConfigDict(
@@ -67,24 +67,24 @@ class Model(Described):
         allow_inf_nan=False,
     )
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[ValidationRule, ...]] = ()
 
     @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, given: Any) -> Any:
+    def _drop_nulls(cls, given: Any) -> Any:
         """The API server prunes a null before it fills defaults in, so a null is as good as no field."""
         if isinstance(given, dict) and None in given.values():
             return {name: value for name, value in given.items() if value is not None}
         return given
 
     @model_validator(mode="after")
-    def _rules_hold(self) -> Self:
+    def _check_rules(self) -> Self:
         for rule in self.rules:
             rule.check(self)
         return self
 
     @model_serializer(mode="wrap")
-    def _without_what_is_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize_without_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what says nothing: null, and the empty where empty is the default."""
         written: dict[str, Any] = dump(self)
         for name, field in type(self).model_fields.items():
@@ -100,11 +100,11 @@ class Model(Described):
     ) -> dict[str, Any]:
         written = super().__get_pydantic_json_schema__(schema, handler)
         if cls.rules:
-            written["x-kubernetes-validations"] = [rule.validation() for rule in cls.rules]
+            written["x-kubernetes-validations"] = [rule.to_schema_validation() for rule in cls.rules]
         return written
 
 
-class Observed(Model):
+class StatusModel(ApiModel):
     """A part of a status. Fields that we do not know are read past: a newer version of ours may have written them."""
 
     model_config = ConfigDict(extra="ignore")

@@ -9,21 +9,21 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trimtab.api.duration import Duration
-from trimtab.api.fields import MOST_CONTAINERS, Int, Number, Text, Time, Unique, Within
-from trimtab.api.kind import AGE, Column, Kind, Names
-from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.fields import MAX_CONTAINERS, DurationRange, Int, Number, Text, Time, UniqueItems
+from trimtab.api.kind import AGE_COLUMN, Kind, KindNames, PrinterColumn
+from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 from trimtab.api.quantity import Quantity
 
-Window = Annotated[Duration, Within("1m", "24h")]
+Window = Annotated[Duration, DurationRange("1m", "24h")]
 
-MOST_PODS = 1000
-MOST_KNOBS = 32
+MAX_PODS = 1000
+MAX_KNOBS = 32
 
 
-class AggregatePolicy(Model):
+class AggregatePolicy(ApiModel):
     """Over which windows usage is aggregated."""
 
-    durations: Annotated[tuple[Window, ...], Field(min_length=1, max_length=8), Unique()] = (
+    durations: Annotated[tuple[Window, ...], Field(min_length=1, max_length=8), UniqueItems()] = (
         Duration.parse("5m"),
         Duration.parse("10m"),
         Duration.parse("30m"),
@@ -31,15 +31,15 @@ class AggregatePolicy(Model):
     """The windows, such as 5m, 10m and 30m."""
 
 
-class MetricCollectPolicy(Model):
+class MetricCollectPolicy(ApiModel):
     """How usage is collected and reported."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="reportIntervalSeconds",
             message="must not exceed aggregateDurationSeconds",
             detail="{report_interval_seconds} > {aggregate_duration_seconds}",
-            holds=lambda self: self.report_interval_seconds <= self.aggregate_duration_seconds,
+            predicate=lambda self: self.report_interval_seconds <= self.aggregate_duration_seconds,
             cel="self.reportIntervalSeconds <= self.aggregateDurationSeconds",
         ),
     )
@@ -54,14 +54,14 @@ class MetricCollectPolicy(Model):
     """Over which windows the node's usage is aggregated."""
 
 
-class NodeMetricSpec(Model):
+class NodeMetricSpec(ApiModel):
     """How usage is to be collected."""
 
     metric_collect_policy: MetricCollectPolicy = MetricCollectPolicy()
     """How usage is collected and reported."""
 
 
-class Usage(Observed):
+class ResourceUsage(StatusModel):
     """An amount of CPU and memory."""
 
     cpu: Quantity | None = None
@@ -71,68 +71,68 @@ class Usage(Observed):
     """Memory, without the page cache."""
 
 
-class Aggregates(Observed):
+class UsageAggregates(StatusModel):
     """How usage was spread over a window."""
 
-    avg: Usage | None = None
+    avg: ResourceUsage | None = None
     """The average."""
 
-    p50: Usage | None = None
+    p50: ResourceUsage | None = None
     """The median."""
 
-    p90: Usage | None = None
+    p90: ResourceUsage | None = None
     """The 90th percentile."""
 
-    p95: Usage | None = None
+    p95: ResourceUsage | None = None
     """The 95th percentile."""
 
-    p99: Usage | None = None
+    p99: ResourceUsage | None = None
     """The 99th percentile."""
 
 
-class AggregatedUsage(Observed):
+class AggregatedUsage(StatusModel):
     """Usage over one window."""
 
     duration: Duration
     """The window."""
 
-    usage: Aggregates
+    usage: UsageAggregates
     """How usage was spread over it."""
 
 
-Windows = Annotated[tuple[AggregatedUsage, ...], Field(max_length=8), Unique(("duration",))]
+Windows = Annotated[tuple[AggregatedUsage, ...], Field(max_length=8), UniqueItems(("duration",))]
 
 
-class NodeUsage(Observed):
+class NodeUsage(StatusModel):
     """What the node as a whole uses."""
 
-    node_usage: Usage | None = None
+    node_usage: ResourceUsage | None = None
     """All of the node."""
 
     aggregated_node_usages: Windows = ()
     """All of the node, over each window that has enough samples."""
 
-    system_usage: Usage | None = None
+    system_usage: ResourceUsage | None = None
     """The system's own part: the node without its pods."""
 
     aggregated_system_usages: Windows = ()
     """The system's own part, over each window that has enough samples."""
 
-    best_effort_usage: Usage | None = None
+    best_effort_usage: ResourceUsage | None = None
     """The part of best-effort pods."""
 
 
-class ContainerUsage(Observed):
+class ContainerUsage(StatusModel):
     """What one container uses."""
 
     name: Text
     """The name of the container."""
 
-    usage: Usage
+    usage: ResourceUsage
     """What it uses."""
 
 
-class PodUsage(Observed):
+class PodUsage(StatusModel):
     """What one pod uses."""
 
     namespace: Text
@@ -141,23 +141,23 @@ class PodUsage(Observed):
     name: Text
     """The name of the pod."""
 
-    pod_usage: Usage
+    pod_usage: ResourceUsage
     """All containers of the pod together."""
 
     containers: Annotated[
-        tuple[ContainerUsage, ...], Field(max_length=MOST_CONTAINERS), Unique(("name",))
+        tuple[ContainerUsage, ...], Field(max_length=MAX_CONTAINERS), UniqueItems(("name",))
     ] = ()
     """What each of its containers uses, or each of the first of very many."""
 
 
-class Reclaimable(Observed):
+class ReclaimableMetric(StatusModel):
     """What could be lent out."""
 
-    resource: Usage
+    resource: ResourceUsage
     """Requested by production pods and, by the prediction of their peaks, not needed."""
 
 
-class Pressure(Observed):
+class Pressure(StatusModel):
     """For how much of the last minute tasks waited, from 0 to 1."""
 
     cpu: Number | None = None
@@ -170,7 +170,7 @@ class Pressure(Observed):
     """Some task waited for a device."""
 
 
-class TurnedKnob(Observed):
+class KnobStatus(StatusModel):
     """A setting of the kernel's that the agent holds."""
 
     where: Text
@@ -189,7 +189,7 @@ class TurnedKnob(Observed):
     """The numbers that made it."""
 
 
-class NodeMetricStatus(Observed):
+class NodeMetricStatus(StatusModel):
     """What was observed."""
 
     update_time: Time | None = None
@@ -199,17 +199,17 @@ class NodeMetricStatus(Observed):
     """What the node as a whole uses."""
 
     pods_metric: Annotated[
-        tuple[PodUsage, ...], Field(max_length=MOST_PODS), Unique(("namespace", "name"))
+        tuple[PodUsage, ...], Field(max_length=MAX_PODS), UniqueItems(("namespace", "name"))
     ] = ()
     """What each pod uses."""
 
-    prod_reclaimable_metric: Reclaimable | None = None
+    prod_reclaimable_metric: ReclaimableMetric | None = None
     """What production pods have to spare."""
 
     pressure: Pressure | None = None
     """For how much of the time tasks waited; missing where the kernel does not tell."""
 
-    knobs: Annotated[tuple[TurnedKnob, ...], Field(max_length=MOST_KNOBS), Unique(("where", "knob"))] = ()
+    knobs: Annotated[tuple[KnobStatus, ...], Field(max_length=MAX_KNOBS), UniqueItems(("where", "knob"))] = ()
     """What the agent has set in the kernel, and why: the 32 that reach furthest."""
 
     qos_policy: Text | None = None
@@ -219,18 +219,18 @@ class NodeMetricStatus(Observed):
 class NodeMetric(Kind):
     """What a node and its pods use, as its agent reports it; named like the node."""
 
-    names = Names(
+    names = KindNames(
         plural="nodemetrics",
         short=("nm",),
         namespaced=False,
         columns=(
-            Column("CPU", ".status.nodeMetric.nodeUsage.cpu"),
-            Column("Memory", ".status.nodeMetric.nodeUsage.memory"),
-            Column("Reclaimable CPU", ".status.prodReclaimableMetric.resource.cpu", priority=1),
-            Column("Reclaimable Memory", ".status.prodReclaimableMetric.resource.memory", priority=1),
-            Column("Policy", ".status.qosPolicy"),
-            Column("Updated", ".status.updateTime", "date"),
-            AGE,
+            PrinterColumn("CPU", ".status.nodeMetric.nodeUsage.cpu"),
+            PrinterColumn("Memory", ".status.nodeMetric.nodeUsage.memory"),
+            PrinterColumn("Reclaimable CPU", ".status.prodReclaimableMetric.resource.cpu", priority=1),
+            PrinterColumn("Reclaimable Memory", ".status.prodReclaimableMetric.resource.memory", priority=1),
+            PrinterColumn("Policy", ".status.qosPolicy"),
+            PrinterColumn("Updated", ".status.updateTime", "date"),
+            AGE_COLUMN,
         ),
     )
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trimtab.api.fields import Bool, Count, Int, Percent, Text, Unique
-from trimtab.api.kind import AGE, READY, Column, Kind, Names
+from trimtab.api.fields import Bool, Count, Int, Percent, Text, UniqueItems
+from trimtab.api.kind import AGE_COLUMN, READY_COLUMN, Kind, KindNames, PrinterColumn
 from trimtab.api.meta import Condition, LabelSelector
-from trimtab.api.model import Model, Observed, Rule
+from trimtab.api.model import ApiModel, StatusModel, ValidationRule
 
 Positive = Annotated[Int, Field(ge=1)]
 
@@ -24,15 +24,15 @@ class CPUSuppressPolicy(StrEnum):
     CFS_QUOTA = "cfsQuota"
 
 
-class CPUSuppress(Model):
+class CPUSuppressSpec(ApiModel):
     """Leave best-effort pods only the CPU that the others do not need."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="minPercent",
             message="must not be more than thresholdPercent, or best-effort pods fill the node beyond it",
             detail="{min_percent} > {threshold_percent}",
-            holds=lambda self: self.min_percent <= self.threshold_percent,
+            predicate=lambda self: self.min_percent <= self.threshold_percent,
             cel="self.minPercent <= self.thresholdPercent",
         ),
     )
@@ -60,7 +60,7 @@ class CPUBurstPolicy(StrEnum):
     AUTO = "auto"
 
 
-class CPUBurst(Model):
+class CPUBurstSpec(ApiModel):
     """Let pods exceed their CPU limit for a moment instead of throttling them."""
 
     policy: CPUBurstPolicy = CPUBurstPolicy.NONE
@@ -87,15 +87,15 @@ class CPUEvictPolicy(StrEnum):
     EVICT_BY_ALLOCATABLE = "evictByAllocatable"
 
 
-class CPUEvict(Model):
+class CPUEvictSpec(ApiModel):
     """Evict best-effort pods that are starved of CPU, so that they can run elsewhere."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="satisfactionLowerPercent",
             message="must be less than satisfactionUpperPercent",
             detail="{satisfaction_lower_percent} >= {satisfaction_upper_percent}",
-            holds=lambda self: self.satisfaction_lower_percent < self.satisfaction_upper_percent,
+            predicate=lambda self: self.satisfaction_lower_percent < self.satisfaction_upper_percent,
             cel="self.satisfactionLowerPercent < self.satisfactionUpperPercent",
         ),
     )
@@ -121,15 +121,15 @@ class CPUEvict(Model):
     """How long to wait between two evictions."""
 
 
-class MemoryEvict(Model):
+class MemoryEvictSpec(ApiModel):
     """Evict best-effort pods before the node runs out of memory, if that brings it below the threshold."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="lowerPercent",
             message="must be less than thresholdPercent",
             detail="{lower_percent} >= {threshold_percent}",
-            holds=lambda self: self.lower_percent is None or self.lower_percent < self.threshold_percent,
+            predicate=lambda self: self.lower_percent is None or self.lower_percent < self.threshold_percent,
             cel="!has(self.lowerPercent) || self.lowerPercent < self.thresholdPercent",
         ),
     )
@@ -151,7 +151,7 @@ class MemoryEvict(Model):
         return self.threshold_percent - 2 if self.lower_percent is None else self.lower_percent
 
 
-class MemoryProtection(Model):
+class MemoryProtection(ApiModel):
     """How the memory of one tier is protected and slowed down."""
 
     min_limit_percent: Percent = 0
@@ -164,7 +164,7 @@ class MemoryProtection(Model):
     """Where between request and limit reclaim sets in (memory.high); 0 is never."""
 
 
-class MemoryQoS(Model):
+class MemoryQoSSpec(ApiModel):
     """Protect the memory of the tiers from each other."""
 
     enable: Bool = False
@@ -180,15 +180,15 @@ class MemoryQoS(Model):
     """For best-effort pods."""
 
 
-class CacheShare(Model):
+class CacheShare(ApiModel):
     """Which part of the last-level cache and of the memory bandwidth a tier may use."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="catRangeStartPercent",
             message="must be less than catRangeEndPercent",
             detail="{cat_range_start_percent} >= {cat_range_end_percent}",
-            holds=lambda self: self.cat_range_start_percent < self.cat_range_end_percent,
+            predicate=lambda self: self.cat_range_start_percent < self.cat_range_end_percent,
             cel="self.catRangeStartPercent < self.catRangeEndPercent",
         ),
     )
@@ -210,7 +210,7 @@ class BestEffortCacheShare(CacheShare):
     """Where its part of the cache ends."""
 
 
-class Resctrl(Model):
+class ResctrlSpec(ApiModel):
     """Share the last-level cache and the memory bandwidth out between the tiers."""
 
     enable: Bool = False
@@ -234,7 +234,7 @@ class BlockType(StrEnum):
     POD_VOLUME = "podvolume"
 
 
-class BlockIO(Model):
+class BlockDeviceSpec(ApiModel):
     """How much one tier may do on one block device; 0 is no throttle."""
 
     name: Text
@@ -259,26 +259,26 @@ class BlockIO(Model):
     """Its weight against the other tiers, by blk-iocost."""
 
 
-Blocks = Annotated[tuple[BlockIO, ...], Field(max_length=32), Unique(("name",))]
+BlockDevices = Annotated[tuple[BlockDeviceSpec, ...], Field(max_length=32), UniqueItems(("name",))]
 
 
-class BlkIO(Model):
+class BlkIOSpec(ApiModel):
     """Keep the tiers from taking each other's disks."""
 
     enable: Bool = False
     """Whether the strategy runs."""
 
-    lsr: Blocks = ()
+    lsr: BlockDevices = ()
     """For reserved pods, one entry a device."""
 
-    ls: Blocks = ()
+    ls: BlockDevices = ()
     """For latency-sensitive pods, one entry a device."""
 
-    be: Blocks = ()
+    be: BlockDevices = ()
     """For best-effort pods, one entry a device."""
 
 
-class System(Model):
+class SystemSpec(ApiModel):
     """Make the kernel reclaim memory early enough."""
 
     enable: Bool = False
@@ -291,7 +291,7 @@ class System(Model):
     """vm.watermark_scale_factor, in ten-thousandths of the node's memory."""
 
 
-class NodeQoSPolicySpec(Model):
+class NodeQoSPolicySpec(ApiModel):
     """What is wanted."""
 
     node_selector: LabelSelector | None = None
@@ -300,38 +300,38 @@ class NodeQoSPolicySpec(Model):
     weight: Annotated[Int, Field(ge=1, le=1000)] = 100
     """Which policy wins where several select a node: the heaviest, and of equals the first by name."""
 
-    cpu_suppress: CPUSuppress = CPUSuppress()
+    cpu_suppress: CPUSuppressSpec = CPUSuppressSpec()
     """Leave best-effort pods only the CPU that the others do not need."""
 
-    cpu_burst: CPUBurst = CPUBurst()
+    cpu_burst: CPUBurstSpec = CPUBurstSpec()
     """Let pods exceed their CPU limit for a moment instead of throttling them."""
 
-    cpu_evict: CPUEvict = CPUEvict()
+    cpu_evict: CPUEvictSpec = CPUEvictSpec()
     """Evict best-effort pods that are starved of CPU."""
 
-    memory_evict: MemoryEvict = MemoryEvict()
+    memory_evict: MemoryEvictSpec = MemoryEvictSpec()
     """Evict best-effort pods before the node runs out of memory."""
 
-    memory_qos: MemoryQoS = Field(default=MemoryQoS(), alias="memoryQoS")
+    memory_qos: MemoryQoSSpec = Field(default=MemoryQoSSpec(), alias="memoryQoS")
     """Protect the memory of the tiers from each other."""
 
-    resctrl: Resctrl = Resctrl()
+    resctrl: ResctrlSpec = ResctrlSpec()
     """Share the last-level cache and the memory bandwidth out between the tiers."""
 
-    blkio: BlkIO = BlkIO()
+    blkio: BlkIOSpec = BlkIOSpec()
     """Keep the tiers from taking each other's disks."""
 
-    system: System = System()
+    system: SystemSpec = SystemSpec()
     """Make the kernel reclaim memory early enough."""
 
 
-class NodeQoSPolicyStatus(Observed):
+class NodeQoSPolicyStatus(StatusModel):
     """What was observed."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
 
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), UniqueItems(("type",))] = ()
     """Ready and others, each with its reason."""
 
     nodes: Count | None = None
@@ -341,17 +341,17 @@ class NodeQoSPolicyStatus(Observed):
 class NodeQoSPolicy(Kind):
     """How the agent on a node keeps latency-sensitive pods fast while best-effort pods fill the rest."""
 
-    names = Names(
+    names = KindNames(
         plural="nodeqospolicies",
         short=("nqp",),
         namespaced=False,
         columns=(
-            Column("Weight", ".spec.weight", "integer"),
-            Column("Nodes", ".status.nodes", "integer"),
-            Column("Suppress", ".spec.cpuSuppress.enable", "boolean", priority=1),
-            Column("Burst", ".spec.cpuBurst.policy", priority=1),
-            READY,
-            AGE,
+            PrinterColumn("Weight", ".spec.weight", "integer"),
+            PrinterColumn("Nodes", ".status.nodes", "integer"),
+            PrinterColumn("Suppress", ".spec.cpuSuppress.enable", "boolean", priority=1),
+            PrinterColumn("Burst", ".spec.cpuBurst.policy", priority=1),
+            READY_COLUMN,
+            AGE_COLUMN,
         ),
     )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 
 
-class Format(StrEnum):
+class QuantityFormat(StrEnum):
     """Which suffixes a quantity was written with, and will be written with again."""
 
     DECIMAL_SI = "DecimalSI"
@@ -42,7 +42,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIX = ["", *_BINARY]
 
-_SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT = re.compile(r"[eE]([+-]?)0*([0-9]{1,19})")
 _ADVICE = "write it like 500m, 1.5Gi or 1e9"
 
@@ -62,44 +62,44 @@ class Quantity:
     """
 
     amount: Decimal
-    format: Format = Format.DECIMAL_SI
+    format: QuantityFormat = QuantityFormat.DECIMAL_SI
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
         """Read what Go reads, and refuse what it refuses."""
-        shape = _SHAPE.fullmatch(text)
+        shape = _QUANTITY.fullmatch(text)
         if not text or not shape:
-            raise _refusal(text)
+            raise _make_parse_error(text)
         sign, whole, fraction, suffix = shape.groups(default="")
-        power, exponent, written = _suffix(text, suffix)
+        power, exponent, written = _parse_suffix(text, suffix)
         digits = whole + fraction
         if not digits and (exponent < -9 or power > 40):
             raise QuantityError(f'quantity "{text}": there is no number before the suffix; {_ADVICE}')
         amount = Decimal(f"{digits}e{exponent - len(fraction)}") if digits.strip("0") else Decimal(0)
         if power:
             amount = _EXACT.multiply(amount, Decimal(2**power))
-        if amount and _tenth_power(amount) < -9:
+        if amount and _decimal_exponent(amount) < -9:
             amount = _EXACT.quantize(amount, _NANO)
-        if written is Format.BINARY_SI:
+        if written is QuantityFormat.BINARY_SI:
             amount = min(amount, Decimal(_INT64_MAX))
             if 0 < amount < 1:
-                written = Format.DECIMAL_SI
+                written = QuantityFormat.DECIMAL_SI
         return cls(amount.copy_negate() if sign == "-" and amount else amount, written)
 
     @classmethod
-    def of_millicores(cls, millicores: int) -> Quantity:
+    def from_millicores(cls, millicores: int) -> Quantity:
         """CPU as people write it: 1500 is `1500m`, 2000 is `2`."""
         return cls(_EXACT.scaleb(Decimal(millicores), -3))
 
     @classmethod
-    def of_bytes(cls, count: int) -> Quantity:
+    def from_bytes(cls, count: int) -> Quantity:
         """Memory as people write it: 536870912 is `512Mi`."""
-        return cls(Decimal(count), Format.BINARY_SI)
+        return cls(Decimal(count), QuantityFormat.BINARY_SI)
 
     @property
     def millicores(self) -> int:
         """Thousandths, rounded up as Go's MilliValue does, for a request must never shrink by being read."""
-        return _whole(_EXACT.scaleb(self.amount, 3))
+        return _to_int64(_EXACT.scaleb(self.amount, 3))
 
     @property
     def cores(self) -> float:
@@ -108,22 +108,22 @@ class Quantity:
     @property
     def bytes(self) -> int:
         """The whole number, rounded up as Go's Value does."""
-        return _whole(self.amount)
+        return _to_int64(self.amount)
 
     def __str__(self) -> str:
         """The canonical form: no fraction, and the largest suffix that loses nothing."""
         if not self.amount:
             return "0"
-        binary = self.format is Format.BINARY_SI and self.amount.copy_abs() >= _KIBI
+        binary = self.format is QuantityFormat.BINARY_SI and self.amount.copy_abs() >= _KIBI
         if binary and self.amount == self.amount.to_integral_value():
-            return _binary(int(self.amount))
+            return _format_binary(int(self.amount))
         _, digits, tenth = _EXACT.normalize(self.amount).as_tuple()
         assert isinstance(tenth, int)  # parse lets no infinity in
         exponent = tenth - tenth % 3
-        if self.format is not Format.DECIMAL_EXPONENT:
+        if self.format is not QuantityFormat.DECIMAL_EXPONENT:
             exponent = min(exponent, 18)
         suffix = _DECIMAL_SUFFIX.get(exponent, "")
-        if self.format is Format.DECIMAL_EXPONENT and exponent:
+        if self.format is QuantityFormat.DECIMAL_EXPONENT and exponent:
             suffix = f"e{exponent}"
         sign = "-" if self.amount < 0 else ""
         return sign + "".join(map(str, digits)) + "0" * (tenth - exponent) + suffix
@@ -143,7 +143,7 @@ class Quantity:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            _field, serialization=core_schema.to_string_ser_schema()
+            _validate_field, serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
@@ -160,31 +160,31 @@ class Quantity:
 
 
 @lru_cache(maxsize=65_536)
-def millicores(text: str) -> int:
+def parse_millicores(text: str) -> int:
     """CPU in thousandths of a core. Remembered: a cluster of 200,000 pods uses a few hundred different texts."""
     return Quantity.parse(text).millicores
 
 
 @lru_cache(maxsize=65_536)
-def memory_bytes(text: str) -> int:
+def parse_memory_bytes(text: str) -> int:
     """Memory in bytes, remembered like `millicores`."""
     return Quantity.parse(text).bytes
 
 
-def _suffix(text: str, suffix: str) -> tuple[int, int, Format]:
+def _parse_suffix(text: str, suffix: str) -> tuple[int, int, QuantityFormat]:
     """What a suffix multiplies by, as a power of two, a power of ten and the format it stands for."""
     if suffix in _DECIMAL:
-        return 0, _DECIMAL[suffix], Format.DECIMAL_SI
+        return 0, _DECIMAL[suffix], QuantityFormat.DECIMAL_SI
     if suffix in _BINARY:
-        return _BINARY[suffix], 0, Format.BINARY_SI
+        return _BINARY[suffix], 0, QuantityFormat.BINARY_SI
     exponent = _EXPONENT.fullmatch(suffix)
     if not exponent or int(exponent[2]) > _INT64_MAX:
-        raise _refusal(text)
+        raise _make_parse_error(text)
     # Go keeps the low 32 bits, so a cluster may hold such a text.
-    return 0, (int(exponent[1] + exponent[2]) + 2**31) % 2**32 - 2**31, Format.DECIMAL_EXPONENT
+    return 0, (int(exponent[1] + exponent[2]) + 2**31) % 2**32 - 2**31, QuantityFormat.DECIMAL_EXPONENT
 
 
-def _refusal(text: str) -> QuantityError:
+def _make_parse_error(text: str) -> QuantityError:
     number, suffix = re.fullmatch(r"([+-]?[0-9.]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     if not text:
         wrong = "is empty"
@@ -199,19 +199,19 @@ def _refusal(text: str) -> QuantityError:
     return QuantityError(f'quantity "{text}": {wrong}; {_ADVICE}')
 
 
-def _tenth_power(amount: Decimal) -> int:
+def _decimal_exponent(amount: Decimal) -> int:
     exponent = amount.as_tuple().exponent
     assert isinstance(exponent, int)  # never infinite
     return exponent
 
 
-def _whole(amount: Decimal) -> int:
+def _to_int64(amount: Decimal) -> int:
     if amount.adjusted() > 18:
         return _INT64_MAX if amount > 0 else -_INT64_MAX
     return max(-_INT64_MAX, min(_INT64_MAX, int(amount.to_integral_value(ROUND_UP))))
 
 
-def _binary(count: int) -> str:
+def _format_binary(count: int) -> str:
     power = 0
     while count % _KIBI == 0:
         count //= _KIBI
@@ -219,7 +219,7 @@ def _binary(count: int) -> str:
     return f"{count}{_BINARY_SUFFIX[power]}"
 
 
-def _field(value: object) -> Quantity:
+def _validate_field(value: object) -> Quantity:
     """A field's value: what a manifest may say, and what our own code gives."""
     if isinstance(value, Quantity):
         return value

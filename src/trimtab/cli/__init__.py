@@ -44,30 +44,30 @@ COMMANDS = {
     "workload": "Make workloads by settings and a seed, keep them under an id, look at them, hand them on.",
 }
 
-USAGE = 2
+USAGE_ERROR = 2
 INTERRUPTED = 130
 
 
-def build(*asked: str) -> App:
+def build_app(*asked: str) -> App:
     """All commands, none of them imported yet; those that are asked for give their own help, and not their summary."""
     app = App(
         name="trimtab",
         help="Keeps every workload of a Kubernetes cluster at the smallest size that still meets its objectives.",
         version=__version__,
         help_format="plaintext",
-        default_parameter=Parameter(negative=(), show_default=_worth_telling),
+        default_parameter=Parameter(negative=(), show_default=_filter_default),
         result_action="return_value",
         suppress_keyboard_interrupt=False,
         exit_on_error=False,
         print_error=False,
     )
     for name, summary in COMMANDS.items():
-        spelled = spelling(name)
+        spelled = module_name(name)
         app.command(f"trimtab.cli.{spelled}:{spelled}", name=name, help=None if name in asked else summary)
     return app
 
 
-def spelling(name: str) -> str:
+def module_name(name: str) -> str:
     """What a command's file and function are called: `import` is a word of Python's own."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
@@ -76,36 +76,36 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code."""
     code = 0
     try:
-        code = build(*arguments[:1])(list(arguments)) or 0
+        code = build_app(*arguments[:1])(list(arguments)) or 0
         sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
     except CycloptsError as error:
-        return _refuse(_usage(error))
+        return _print_usage_error(_format_usage_error(error))
     except TrimtabError as error:
-        return _refuse(_one_line(error))
+        return _print_usage_error(_to_one_line(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
-        _silence()
+        _discard_output()
         return code
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
             raise
-        _silence()
-        return _refuse(f"the output cannot be written: {error.strerror}")
+        _discard_output()
+        return _print_usage_error(f"the output cannot be written: {error.strerror}")
     return code
 
 
 @contextmanager
-def until_unread() -> Iterator[None]:
+def ignore_closed_pipe() -> Iterator[None]:
     """Print a result whose reader may stop reading early, as `| head` does: the exit code is still to be found."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence()
+        _discard_output()
 
 
-def _silence() -> None:
+def _discard_output() -> None:
     """Nothing more may be flushed at the exit into an output that takes nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -113,48 +113,48 @@ def _silence() -> None:
 def main() -> NoReturn:
     """The entry point of the `trimtab` command."""
     arguments = sys.argv[1:]
-    _open_what_is_closed()
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An output that knows no arrows gets question marks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
-    _import(*arguments[:1])
+    _preload_command(*arguments[:1])
     sys.exit(run(arguments))
 
 
-def _open_what_is_closed() -> None:
+def _open_closed_streams() -> None:
     """Nothing to read and nobody to write to, for whoever starts us without: what is printed to no stderr goes to stdout."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we run
 
 
-def _import(name: str = "") -> None:
+def _preload_command(name: str = "") -> None:
     """What a command imports stays until it ends: to look through it for garbage was a quarter of the start-up."""
     if name in COMMANDS:
         gc.disable()
-        importlib.import_module(f"trimtab.cli.{spelling(name)}")
+        importlib.import_module(f"trimtab.cli.{module_name(name)}")
         gc.freeze()
         gc.enable()
 
 
-def _worth_telling(default: object) -> object:
+def _filter_default(default: object) -> object:
     """The default in a command's help: that nothing is given when nothing is, goes without saying."""
     return None if default is False or default in ((), "") else default
 
 
-def _refuse(line: str) -> int:
+def _print_usage_error(line: str) -> int:
     print(f"trimtab: {line}", file=sys.stderr)
-    return USAGE
+    return USAGE_ERROR
 
 
-def _usage(error: CycloptsError) -> str:
+def _format_usage_error(error: CycloptsError) -> str:
     command = " ".join(["trimtab", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
         wrong = f'Unexpected argument "{(error.unused_tokens or [""])[0]}".'
     else:
-        wrong = _one_line(error)
+        wrong = _to_one_line(error)
     return f"{wrong} See `{command} --help`."
 
 
-def _one_line(error: Exception) -> str:
+def _to_one_line(error: Exception) -> str:
     return " ".join(str(error).split())

@@ -13,9 +13,9 @@ from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.memory_trim import keep_small
-from trimtab.node.agent import Agent
-from trimtab.node.config import AgentSettings, kubelet_url
+from trimtab.memory_trim import limit_allocator_arenas
+from trimtab.node.agent import NodeAgent
+from trimtab.node.config import AgentSettings, parse_kubelet_url
 
 
 def agent(
@@ -83,8 +83,8 @@ def agent(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
     """
-    keep_small()
-    _log_as(log)
+    limit_allocator_arenas()
+    _configure_logs(log)
     settings = AgentSettings(
         node=node or socket.gethostname(),
         cgroups=cgroups,
@@ -93,7 +93,7 @@ def agent(
         sys=sys_,
         state=state,
         address=address,
-        kubelet=kubelet and kubelet_url(kubelet),
+        kubelet=kubelet and parse_kubelet_url(kubelet),
         kubelet_insecure=kubelet_insecure,
         nri=nri,
         cri=cri,
@@ -103,14 +103,14 @@ def agent(
     )
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     try:
-        made = Agent(settings, connection)
+        made = NodeAgent(settings, connection)
     except OSError as error:
         raise TrimtabError(f"agent: {error}; it needs the node's cgroups, /proc and /sys") from None
     gc.freeze()  # what is there now stays: no need to look through it again and again
     uvloop.run(made.run())
 
 
-def _log_as(form: str) -> None:
+def _configure_logs(form: str) -> None:
     """On standard error, as the operator does; its own way would bring in all of the operator, and thrice the memory."""
     rendered = (
         structlog.processors.JSONRenderer(default=str)

@@ -19,29 +19,29 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from trimtab.cli._common.scan_options import pairs, plainly_refused, seconds, window_of
+from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values, parse_seconds
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.job import ORACLE, Engine, Run, told
-from trimtab.lab.local_engine import on_cores
-from trimtab.lab.ray_engine import HERE, OnRay
-from trimtab.lab.report import Outcome, page, partial, section
-from trimtab.lab.sample_data import sample
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.job import ORACLE, BacktestJob, Engine, select_schedule_settings
+from trimtab.lab.local_engine import run_on_cores
+from trimtab.lab.ray_engine import LOCAL, RayEngine
+from trimtab.lab.report import BacktestOutcome, describe_partial_coverage, render_page, render_section
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.scores import Scores
-from trimtab.plural import counted, lasting
+from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.source_selection import PROMETHEUS, open_source
-from trimtab.scan.usage_trace import history
+from trimtab.scan.usage_trace import read_usage_trace
 from trimtab.sizing.strategy import STRATEGIES
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 
-DEFAULT = "trimtab,vpa,krr"
-MOST_STABILIZATION = 86400.0
+DEFAULT_STRATEGIES = "trimtab,vpa,krr"
+MAX_STABILIZATION = 86400.0
 """Seconds; policies can ask for no more."""
-HEAD = (
+HEADER = (
     "STRATEGY",
     "CPU\nSLACK",
     "UNDER",
@@ -58,7 +58,7 @@ HEAD = (
 
 def backtest(
     *paths: Path,
-    strategy: str = DEFAULT,
+    strategy: str = DEFAULT_STRATEGIES,
     setting: Annotated[Sequence[str], Parameter(name=["--setting", "-s"])] = (),
     update: str = "1h",
     warm_up: str = "24h",
@@ -66,7 +66,7 @@ def backtest(
     stabilization: str = "0s",
     form: Annotated[str | None, Parameter(name="--format")] = None,
     engine: Literal["cores", "ray"] = "cores",
-    ray_address: str = HERE,
+    ray_address: str = LOCAL,
     demo: bool = False,
     prometheus: str | None = None,
     found: bool = False,
@@ -140,32 +140,32 @@ def backtest(
     output
         A table for people, json or csv for programs, html for a page with charts and the worst containers.
     """
-    asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
-    if [demo, bool(paths), asked.anything].count(True) != 1:
+    asked = ClusterUsageOptions(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    if [demo, bool(paths), asked.is_given].count(True) != 1:
         raise TrimtabError(
             "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
         )
-    asked.refuse_idle()
-    schedule = _schedule(update, warm_up, minimum_change, stabilization)
-    choices = _compared(strategy, setting, schedule)
+    asked.reject_unused()
+    schedule = _build_schedule(update, warm_up, minimum_change, stabilization)
+    choices = _select_strategies(strategy, setting, schedule)
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        if asked.anything:
+        if asked.is_given:
             traces = asyncio.run(asked.read(progress))
         elif demo:
-            traces = {"demo": sample()}
+            traces = {"demo": generate_sample_trace()}
         else:
             traces = {str(path): _read(path, form, progress) for path in paths}
-        runs = [Run(source, *choice) for source in traces for choice in [*choices, (ORACLE, {})]]
-        scores = _scores(
-            OnRay(ray_address) if engine == "ray" else on_cores, traces, runs, schedule, progress
+        runs = [BacktestJob(source, *choice) for source in traces for choice in [*choices, (ORACLE, {})]]
+        scores = _run_backtests(
+            RayEngine(ray_address) if engine == "ray" else run_on_cores, traces, runs, schedule, progress
         )
-    _print(_results(traces, zip(runs, scores, strict=True), schedule), output)
+    _print(_group_outcomes(traces, zip(runs, scores, strict=True), schedule), output)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClusterUsageOptions:
     """Which usage of which cluster is to be read, where it is any."""
 
     prometheus: str | None
@@ -178,30 +178,30 @@ class Asked:
     namespaces: tuple[str, ...]
 
     @property
-    def anything(self) -> bool:
+    def is_given(self) -> bool:
         return self.found or self.prometheus is not None
 
-    def refuse_idle(self) -> None:
+    def reject_unused(self) -> None:
         """Complain of what is said of a cluster's usage where none is read: it would be passed over."""
         told = {"--namespace": self.namespaces, "--source-setting": self.source_setting, "--step": self.step}
         for option, given in told.items():
-            if given and not self.anything:
+            if given and not self.is_given:
                 raise TrimtabError(f"{option}: is about usage of a cluster; add --prometheus or --found")
 
     async def read(self, progress: Progress) -> dict[str, Trace]:
-        window = window_of(self.days)
-        settings = pairs("--source-setting", self.source_setting)
+        window = parse_days(self.days)
+        settings = parse_key_values("--source-setting", self.source_setting)
         if self.prometheus is not None:
             settings["url"] = self.prometheus
-        step = None if self.step is None else _seconds("--step", self.step)
+        step = None if self.step is None else _parse_seconds("--step", self.step)
         connection = load_connection(kubeconfig=self.kubeconfig, context=self.context)
         task = progress.add_task(escape(connection.context), total=1.0)
         async with (
-            Client(connection, retry=RetryRule(attempts=2)) as client,
-            plainly_refused(connection),
+            Client(connection, retry=RetryPolicy(attempts=2)) as client,
+            friendly_errors(connection),
             open_source(client, name=PROMETHEUS, settings=settings) as opened,
         ):
-            trace = await history(
+            trace = await read_usage_trace(
                 client,
                 opened.source,
                 namespaces=self.namespaces or None,
@@ -209,45 +209,47 @@ class Asked:
                 step=step,
                 now=time.time(),
                 progress=lambda text, share: progress.update(task, description=text, completed=share),
-                planned=lambda reading: print(
+                on_planned=lambda reading: print(
                     f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr
                 ),
             )
-        return {opened.described: trace}
+        return {opened.description: trace}
 
 
-def _seconds(option: str, text: str) -> float:
-    found = seconds(option, text)
+def _parse_seconds(option: str, text: str) -> float:
+    found = parse_seconds(option, text)
     if found < 0 or (found == 0 and option not in {"--warm-up", "--stabilization"}):
         raise TrimtabError(f"{option}: must be more than 0")
     return found
 
 
-def _schedule(update: str, warm_up: str, minimum_change: float, stabilization: str) -> Schedule:
+def _build_schedule(update: str, warm_up: str, minimum_change: float, stabilization: str) -> BacktestSchedule:
     if not minimum_change >= 0:
         raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
-    kept = _seconds("--stabilization", stabilization)
-    if kept > MOST_STABILIZATION:
+    kept = _parse_seconds("--stabilization", stabilization)
+    if kept > MAX_STABILIZATION:
         raise TrimtabError("--stabilization: must be 24h or less")
-    return Schedule(
-        update=_seconds("--update", update),
-        warm_up=_seconds("--warm-up", warm_up),
+    return BacktestSchedule(
+        update=_parse_seconds("--update", update),
+        warm_up=_parse_seconds("--warm-up", warm_up),
         minimum_change=minimum_change,
         stabilization=kept,
     )
 
 
-def _compared(strategy: str, settings: Sequence[str], schedule: Schedule) -> list[tuple[str, dict[str, str]]]:
+def _select_strategies(
+    strategy: str, settings: Sequence[str], schedule: BacktestSchedule
+) -> list[tuple[str, dict[str, str]]]:
     """The strategies with each choice of their settings; what is wrong is refused before anything long is begun."""
     names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
-    choices = [(name, choice) for name in names for choice in _choices(name, settings)]
-    _refuse_unused(settings, names)
+    choices = [(name, choice) for name in names for choice in _expand_settings(name, settings)]
+    _reject_unused(settings, names)
     for name, choice in choices:
-        STRATEGIES.settings_of(name, {**told(name, schedule), **choice})
+        STRATEGIES.parse_settings(name, {**select_schedule_settings(name, schedule), **choice})
     return choices
 
 
-def _choices(name: str, settings: Sequence[str]) -> Iterator[dict[str, str]]:
+def _expand_settings(name: str, settings: Sequence[str]) -> Iterator[dict[str, str]]:
     """Each combination of the values given for a strategy."""
     swept: dict[str, list[str]] = {}
     for text in settings:
@@ -261,7 +263,7 @@ def _choices(name: str, settings: Sequence[str]) -> Iterator[dict[str, str]]:
         yield dict(zip(swept, choice, strict=True))
 
 
-def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
+def _reject_unused(settings: Sequence[str], names: Sequence[str]) -> None:
     for text in settings:
         if text.partition(".")[0] not in names:
             raise TrimtabError(
@@ -269,35 +271,41 @@ def _refuse_unused(settings: Sequence[str], names: Sequence[str]) -> None:
             )
 
 
-def _results(
-    traces: Mapping[str, Trace], scored: Iterable[tuple[Run, Scores]], schedule: Schedule
-) -> dict[str, list[Outcome]]:
+def _group_outcomes(
+    traces: Mapping[str, Trace], scored: Iterable[tuple[BacktestJob, Scores]], schedule: BacktestSchedule
+) -> dict[str, list[BacktestOutcome]]:
     """How each strategy fared, by recording; a recording that not even the oracle could be scored on is refused."""
-    results: dict[str, list[Outcome]] = {source: [] for source in traces}
+    results: dict[str, list[BacktestOutcome]] = {source: [] for source in traces}
     for run, scores in scored:
         if run.strategy == ORACLE and not scores.containers:
-            raise TrimtabError(_too_short(run.source, traces[run.source], schedule))
-        results[run.source].append(Outcome(run.strategy, _told(run.settings), scores))
+            raise TrimtabError(_format_too_short(run.recording, traces[run.recording], schedule))
+        results[run.recording].append(BacktestOutcome(run.strategy, _format_settings(run.settings), scores))
     return results
 
 
-def _too_short(source: str, trace: Trace, schedule: Schedule) -> str:
+def _format_too_short(source: str, trace: Trace, schedule: BacktestSchedule) -> str:
     return (
-        f"{source}: nothing of it can be scored: {counted(trace.samples, 'sample')} with {lasting(trace.step)} between "
-        f"two, where sizes are set every {lasting(schedule.update)}; record more, or set them more often by --update"
+        f"{source}: nothing of it can be scored: {pluralize(trace.sample_count, 'sample')} with {format_time_span(trace.step)} between "
+        f"two, where sizes are set every {format_time_span(schedule.update)}; record more, or set them more often by --update"
     )
 
 
 def _read(path: Path, form: str | None, progress: Progress) -> Trace:
     task = progress.add_task(escape(f"read {path.name}"), total=1.0)
-    return read(path, form=form, progress=lambda share: progress.update(task, completed=share))
+    return read_trace(path, format_name=form, progress=lambda share: progress.update(task, completed=share))
 
 
-def _scores(
-    engine: Engine, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, progress: Progress
+def _run_backtests(
+    engine: Engine,
+    traces: Mapping[str, Trace],
+    runs: Sequence[BacktestJob],
+    schedule: BacktestSchedule,
+    progress: Progress,
 ) -> list[Scores]:
     tasks = [
-        progress.add_task(escape(f"{run.strategy} {_told(run.settings)}"), total=traces[run.source].steps)
+        progress.add_task(
+            escape(f"{run.strategy} {_format_settings(run.settings)}"), total=traces[run.recording].steps
+        )
         for run in runs
     ]
     scores = dict(
@@ -306,21 +314,22 @@ def _scores(
     return [scores[number] for number in range(len(runs))]
 
 
-def _told(settings: Mapping[str, str]) -> str:
+def _format_settings(settings: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
+def _print(results: Mapping[str, Sequence[BacktestOutcome]], output: str) -> None:
     if output == "html":
         sections = [
-            section(source, outcomes, [HEAD, *map(_row, outcomes)]) for source, outcomes in results.items()
+            render_section(source, outcomes, [HEADER, *map(_build_row, outcomes)])
+            for source, outcomes in results.items()
         ]
-        print(page(f"Back-test: {', '.join(results)}", sections))
+        print(render_page(f"Back-test: {', '.join(results)}", sections))
     elif output == "table":
         console = Console()
         for source, outcomes in results.items():
             table = Table(
-                *HEAD,
+                *HEADER,
                 box=None,
                 title=escape(source),
                 title_justify="left",
@@ -331,15 +340,15 @@ def _print(results: Mapping[str, Sequence[Outcome]], output: str) -> None:
             for column in table.columns[1:]:
                 column.justify = "right"
             for outcome in outcomes:
-                table.add_row(*map(escape, _row(outcome)))
+                table.add_row(*map(escape, _build_row(outcome)))
             console.print(table)
-            for line in partial(outcomes):
+            for line in describe_partial_coverage(outcomes):
                 console.print(escape(line), soft_wrap=True)
     else:
-        print(_records(results, output), end="")
+        print(_render_records(results, output), end="")
 
 
-def _records(results: Mapping[str, Sequence[Outcome]], output: str) -> str:
+def _render_records(results: Mapping[str, Sequence[BacktestOutcome]], output: str) -> str:
     records: list[dict[str, str | float]] = [
         {
             "source": source,
@@ -356,10 +365,10 @@ def _records(results: Mapping[str, Sequence[Outcome]], output: str) -> str:
         writer.writeheader()
         writer.writerows(records)
         return text.getvalue()
-    return json.dumps([_plain(record) for record in records], indent=2) + "\n"
+    return json.dumps([_nan_to_null(record) for record in records], indent=2) + "\n"
 
 
-def _plain(record: Mapping[str, str | float]) -> dict[str, str | float | None]:
+def _nan_to_null(record: Mapping[str, str | float]) -> dict[str, str | float | None]:
     """JSON knows no NaN: what was not measured is null."""
     return {
         key: None if isinstance(value, float) and math.isnan(value) else value
@@ -367,7 +376,7 @@ def _plain(record: Mapping[str, str | float]) -> dict[str, str | float | None]:
     }
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _build_row(outcome: BacktestOutcome) -> tuple[str, ...]:
     summary = outcome.scores.summary()
 
     def share(key: str, digits: int = 1) -> str:

@@ -16,6 +16,6 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
     shell
         The shell to print it for.
     """
-    from trimtab.cli import build
+    from trimtab.cli import build_app
 
-    print(build().generate_completion(prog_name="trimtab", shell=shell))
+    print(build_app().generate_completion(prog_name="trimtab", shell=shell))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.atomic_write import write
+from trimtab.atomic_write import write_atomically
 from trimtab.errors import TrimtabError
 
 
@@ -39,22 +39,22 @@ def crds(
     return 0
 
 
-def _files() -> dict[str, str]:
-    from trimtab.api import KINDS, crd_yaml
+def _render_files() -> dict[str, str]:
+    from trimtab.api import KINDS, render_crd
 
-    return {f"{kind.names.plural}.yaml": crd_yaml(kind) for kind in KINDS}
+    return {f"{kind.names.plural}.yaml": render_crd(kind) for kind in KINDS}
 
 
 def _write(directory: Path) -> int:
-    files = {directory / name: text for name, text in _files().items()}
-    write(files)
+    files = {directory / name: text for name, text in _render_files().items()}
+    write_atomically(files)
     for path in files:
         print(path)
     return 0
 
 
 def _check(directory: Path) -> int:
-    wanted = {name: text.encode() for name, text in _files().items()}
+    wanted = {name: text.encode() for name, text in _render_files().items()}
     found = {path.name: path.read_bytes() for path in directory.glob("*.yaml") if path.is_file()}
     for name in sorted(wanted.keys() | found.keys()):
         if name not in found:
@@ -67,13 +67,15 @@ def _check(directory: Path) -> int:
 
 
 def _print(output: Literal["yaml", "json", "table"]) -> None:
-    from trimtab.api import KINDS, crd
+    from trimtab.api import KINDS, build_crd
 
     if output == "yaml":
-        print("---\n".join(_files().values()), end="")
+        print("---\n".join(_render_files().values()), end="")
     elif output == "json":
         print(
-            json.dumps({"apiVersion": "v1", "kind": "List", "items": [crd(kind) for kind in KINDS]}, indent=2)
+            json.dumps(
+                {"apiVersion": "v1", "kind": "List", "items": [build_crd(kind) for kind in KINDS]}, indent=2
+            )
         )
     else:
         from rich.console import Console
@@ -81,7 +83,7 @@ def _print(output: Literal["yaml", "json", "table"]) -> None:
 
         table = Table("KIND", "NAME", "SHORT", "SCOPE", box=None)
         for kind in KINDS:
-            definition = crd(kind)
+            definition = build_crd(kind)
             table.add_row(
                 kind.__name__,
                 definition["metadata"]["name"],

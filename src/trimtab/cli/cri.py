@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 
 from trimtab.errors import TrimtabError
-from trimtab.node.hooks.agent_socket import Agent
+from trimtab.node.hooks.agent_socket import AgentClient
 from trimtab.node.hooks.cri import CriProxy
 
 
@@ -39,7 +39,7 @@ def cri(
     if not 0 < deadline < inf:
         raise TrimtabError(f"--deadline {deadline:g}: must be a number of seconds, and more than 0")
     try:
-        asyncio.run(_serve(CriProxy(listen, runtime, Agent(agent, deadline=deadline))))
+        asyncio.run(_serve(CriProxy(listen, runtime, AgentClient(agent, deadline=deadline))))
     except (OSError, RuntimeError) as error:
         raise TrimtabError(f"--listen {listen}: cannot be listened on: {error}; name another") from None
 

@@ -10,20 +10,20 @@ from typing import Annotated, Literal
 import structlog
 from cyclopts import Parameter
 
-from trimtab.cli._common.scan_options import drawn, shown_progress, write
+from trimtab.cli._common.scan_options import render_text, show_progress, write_output
 from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
-from trimtab.plural import counted
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.backend import Board
-from trimtab.web.backends.snapshot import SnapshotBoard, read_snapshot
-from trimtab.web.demo.runner import show
-from trimtab.web.demo.summary import Document, lines, summary
-from trimtab.web.demo.warmup import compiling_beside
-from trimtab.web.server import is_loopback, serving
+from trimtab.plural import pluralize
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.backend import DashboardBackend
+from trimtab.web.backends.snapshot import SnapshotBackend, read_snapshot
+from trimtab.web.demo.runner import open_demo
+from trimtab.web.demo.summary import SummaryDocument, build_summary, render_summary
+from trimtab.web.demo.warmup import compile_in_background
+from trimtab.web.server import is_loopback, serve_dashboard
 
-MOST_DAYS = 28.0
+MAX_DAYS = 28.0
 
 
 def demo(
@@ -61,8 +61,8 @@ def demo(
     output
         What --headless prints: text with a chart, or json for programs.
     """
-    if not 0 < days <= MOST_DAYS:
-        raise TrimtabError(f"--days {days:g}: give more than 0 and at most {MOST_DAYS:g}")
+    if not 0 < days <= MAX_DAYS:
+        raise TrimtabError(f"--days {days:g}: give more than 0 and at most {MAX_DAYS:g}")
     if not is_loopback(address):
         raise TrimtabError(
             f"--address {address}: the demo is for this machine alone; name a loopback address, such as 127.0.0.1:8090"
@@ -71,44 +71,47 @@ def demo(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with suppress(KeyboardInterrupt):
         if snapshot is not None:
-            asyncio.run(_look(SnapshotBoard(read_snapshot(snapshot)), address))
+            asyncio.run(_serve_snapshot(SnapshotBackend(read_snapshot(snapshot)), address))
         elif headless:
-            with compiling_beside():
-                found = asyncio.run(_headless(days=days, seed=seed))
+            with compile_in_background():
+                found = asyncio.run(_run_headless(days=days, seed=seed))
             if output == "json":
                 print(json.dumps(found, indent=2))
             else:
-                write(drawn(lambda width: lines(found, width=width), to_file=False), None)
+                write_output(
+                    render_text(lambda width: render_summary(found, width=width), to_file=False), None
+                )
         else:
-            with compiling_beside():
-                asyncio.run(_live(days=days, seed=seed, address=address))
+            with compile_in_background():
+                asyncio.run(_run_live(days=days, seed=seed, address=address))
 
 
-async def _headless(*, days: float, seed: int) -> Document:
-    with shown_progress("demo") as told:
+async def _run_headless(*, days: float, seed: int) -> SummaryDocument:
+    with show_progress("demo") as told:
         told("getting ready", 0.0)
-        async with show(days=days, seed=seed) as playing:
-            await playing.play(lambda share: told(counted(days, "simulated day"), share))
-            return await summary(playing.board, days=days, seed=seed)
+        async with open_demo(days=days, seed=seed) as playing:
+            await playing.run(lambda share: told(pluralize(days, "simulated day"), share))
+            return await build_summary(playing.backend, days=days, seed=seed)
 
 
-async def _live(*, days: float, seed: int, address: str) -> None:
+async def _run_live(*, days: float, seed: int, address: str) -> None:
     async with (
-        show(days=days, seed=seed) as playing,
-        serving(application(playing.board, OwnMachine()), address) as url,
+        open_demo(days=days, seed=seed) as playing,
+        serve_dashboard(build_app(playing.backend, LocalAccess()), address) as url,
     ):
         print(
-            f"Dashboard: {url}\nFull speed for {counted(days, 'simulated day')}. Ctrl-C ends it.", flush=True
+            f"Dashboard: {url}\nFull speed for {pluralize(days, 'simulated day')}. Ctrl-C ends it.",
+            flush=True,
         )
-        await playing.get_ready()
-        await playing.play()
-        found = await summary(playing.board, days=days, seed=seed)
-        write(drawn(lambda width: lines(found, width=width), to_file=False), None)
+        await playing.warm_up()
+        await playing.run()
+        found = await build_summary(playing.backend, days=days, seed=seed)
+        write_output(render_text(lambda width: render_summary(found, width=width), to_file=False), None)
         print(f"\nGo on looking: {url}\nCtrl-C ends it.", flush=True)
-        await playing.go_on()
+        await playing.run_slowly()
 
 
-async def _look(board: Board, address: str) -> None:
-    async with serving(application(board, OwnMachine()), address) as url:
+async def _serve_snapshot(board: DashboardBackend, address: str) -> None:
+    async with serve_dashboard(build_app(board, LocalAccess()), address) as url:
         print(f"Snapshot of {board.name}: {url}\nCtrl-C ends it.", flush=True)
         await asyncio.Event().wait()

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.actuation.resources import written
-from trimtab.cli import until_unread
-from trimtab.cli._common.scan_options import Looking
-from trimtab.cli._common.workload_selection import Choosing, show_diff
-from trimtab.scan.patches.change import Change
+from trimtab.actuation.resources import to_manifest
+from trimtab.cli import ignore_closed_pipe
+from trimtab.cli._common.scan_options import ScanOptions
+from trimtab.cli._common.workload_selection import WorkloadSelection, print_diff
+from trimtab.scan.patches.change import ResourceChange
 
 
 def diff(
     *workload: str,
-    choosing: Choosing = Choosing(),  # noqa: B008 - it is frozen
-    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    selection: WorkloadSelection = WorkloadSelection(),  # noqa: B008 - it is frozen
+    scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
     output: Annotated[Literal["diff", "json"], Parameter(name=["--output", "-o"])] = "diff",
 ) -> int:
     """Show current against recommended resources as a unified diff.
@@ -35,23 +35,23 @@ def diff(
     output
         A unified diff for people, json for programs.
     """
-    changes = asyncio.run(choosing.changes(looking, workload))
-    with until_unread():
+    changes = asyncio.run(selection.find_changes(scan_options, workload))
+    with ignore_closed_pipe():
         if output == "json":
-            print(json.dumps([_record(change) for change in changes], indent=2))
+            print(json.dumps([_build_record(change) for change in changes], indent=2))
         else:
-            show_diff(changes)
+            print_diff(changes)
     return int(bool(changes))
 
 
-def _record(change: Change) -> dict[str, object]:
+def _build_record(change: ResourceChange) -> dict[str, object]:
     workload = change.workload
     return {
         "namespace": workload.namespace,
         "kind": workload.key.kind,
         "name": workload.name,
         "containers": [
-            {"name": name, "now": written(change.before[name]), "recommended": written(after)}
+            {"name": name, "now": to_manifest(change.before[name]), "recommended": to_manifest(after)}
             for name, after in change.after.items()
         ],
     }

@@ -18,16 +18,16 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
 from trimtab.api import KINDS
-from trimtab.api.crd import crd
+from trimtab.api.crd import build_crd
 from trimtab.api.kind import Kind
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
-from trimtab.cli import COMMANDS, build
-from trimtab.docstrings import descriptions
+from trimtab.cli import COMMANDS, build_app
+from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.lab.workloads.generator import GENERATORS
-from trimtab.operator.config.loader import model_in
+from trimtab.operator.config.loader import nested_model
 from trimtab.operator.config.model import OperatorConfig, restart_fields
-from trimtab.operator.label_histogram import Distribution
+from trimtab.operator.label_histogram import LabelHistogram
 from trimtab.operator.metrics import Metrics
 from trimtab.plugins import Family, Settings
 from trimtab.sizing.strategy import STRATEGIES
@@ -101,13 +101,13 @@ def render_kinds() -> str:
 
 
 def render_commands() -> str:
-    generated = build(*COMMANDS).generate_docs(recursive=True)
+    generated = build_app(*COMMANDS).generate_docs(recursive=True)
     return _page(_COMMANDS, generated[generated.index("## trimtab ") :])
 
 
 def render_operator() -> str:
     """Render the operator's settings, each with its path in the file, and its own metrics."""
-    restart, texts = set(restart_fields()), descriptions(OperatorConfig)
+    restart, texts = set(restart_fields()), read_field_descriptions(OperatorConfig)
     settings = [
         (f"`{path}`{' ↻' if name in restart else ''}", default, text)
         for name, field in OperatorConfig.model_fields.items()
@@ -116,7 +116,7 @@ def render_operator() -> str:
     metrics = [
         _metric_row(value)
         for value in vars(Metrics()).values()
-        if isinstance(value, MetricWrapperBase | Distribution)
+        if isinstance(value, MetricWrapperBase | LabelHistogram)
     ]
     return _page(
         _OPERATOR,
@@ -128,7 +128,7 @@ def render_operator() -> str:
 
 def render_plugins(head: str, family: Family[Any]) -> str:
     """Render one section a plugin: its docstring and its settings."""
-    plugins = {name: family.type_of(name) for name in family.names()}
+    plugins = {name: family.load_type(name) for name in family.names()}
     modules = Counter(plugin.__module__ for plugin in plugins.values())
     sections = (
         _plugin_section(name, plugin, alone=modules[plugin.__module__] == 1)
@@ -160,7 +160,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _kind_section(kind: type[Kind]) -> str:
-    definition = crd(kind)["spec"]
+    definition = build_crd(kind)["spec"]
     (version,) = definition["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     rows = [
@@ -204,20 +204,20 @@ def _schema_default(field: Schema) -> str:
 
 
 def _setting_rows(path: str, field: FieldInfo, text: str) -> Iterator[tuple[str, str, str]]:
-    model = model_in(field.annotation)
+    model = nested_model(field.annotation)
     if model is None or model is OptimizationPolicySpec:
         yield path, _field_default(field), _cell(text)
         return
     path += "[]" if get_args(field.annotation) and get_args(field.annotation)[-1] is ... else ""
-    texts = descriptions(model)
+    texts = read_field_descriptions(model)
     for name, inner in model.model_fields.items():
         yield from _setting_rows(f"{path}.{inner.alias or name}", inner, texts.get(name, ""))
 
 
-def _metric_row(collector: MetricWrapperBase | Distribution) -> tuple[str, str, str, str]:
+def _metric_row(collector: MetricWrapperBase | LabelHistogram) -> tuple[str, str, str, str]:
     (family,) = collector.describe()
     # prometheus_client has no public way to read the label names of a collector.
-    names = collector.labelnames if isinstance(collector, Distribution) else collector._labelnames  # noqa: SLF001
+    names = collector.labelnames if isinstance(collector, LabelHistogram) else collector._labelnames  # noqa: SLF001
     name = family.name + ("_total" if family.type == "counter" else "")
     return f"`{name}`", family.type, ", ".join(f"`{label}`" for label in names), _cell(family.documentation)
 
@@ -227,7 +227,7 @@ def _plugin_section(name: str, plugin: type[Any], *, alone: bool) -> str:
     own, module = plugin.__doc__, sys.modules[plugin.__module__].__doc__
     text = inspect.cleandoc((module or own if alone else own or module) or "")
     settings: type[Settings] = plugin.settings_type
-    texts = descriptions(settings)
+    texts = read_field_descriptions(settings)
     rows = [
         (f"`{field_name}`", _field_default(field), _cell(texts.get(field_name, "")))
         for field_name, field in settings.model_fields.items()

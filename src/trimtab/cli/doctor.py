@@ -10,35 +10,35 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from trimtab.api import API_VERSION, GROUP, KINDS
-from trimtab.api.kind import INSTALL
-from trimtab.cli import until_unread
-from trimtab.cli._common.doctor_checks import SHOWN_AT_MOST, Finding, readiness
-from trimtab.cli._common.scan_options import pairs, plainly_refused, window_of
+from trimtab.api.kind import INSTALL_COMMAND
+from trimtab.cli import ignore_closed_pipe
+from trimtab.cli._common.doctor_checks import MAX_SHOWN, CheckResult, check_readiness
+from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values
 from trimtab.cli._common.webhook_check import CHECK, check_webhook
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import ApiError, KubeError, describe
 from trimtab.kube.rest.capabilities import (
-    Version,
-    lowers_memory_limits,
-    resizes_in_place,
-    served,
-    server_version,
+    KubeVersion,
+    can_lower_memory_limits,
+    get_server_version,
+    list_served_resources,
+    supports_in_place_resize,
 )
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.rbac import HOME, RIGHTS, Process, missing_rights
-from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE, Component, find_missing_rules
+from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
 
-OLDEST = Version(1, 29)
+MIN_VERSION = KubeVersion(1, 29)
 
 
 def doctor(
     *,
     context: str | None = None,
     kubeconfig: str | None = None,
-    process: Process = "scan",
+    process: Component = "scan",
     namespace: Annotated[str | None, Parameter(name=["--namespace", "-n"])] = None,
-    home: str = HOME,
+    home: str = SYSTEM_NAMESPACE,
     prometheus: str | None = None,
     source_setting: tuple[str, ...] = (),
     days: float = 14.0,
@@ -74,78 +74,86 @@ def doctor(
     output
         A table for people or json for programs.
     """
-    window_of(days)  # or it is refused here
-    source = pairs("--source-setting", source_setting) | ({"url": prometheus} if prometheus else {})
-    findings = asyncio.run(
-        _examine(kubeconfig, context, process, namespace, home=home, source=source, days=days)
+    parse_days(days)  # or it is refused here
+    source = parse_key_values("--source-setting", source_setting) | (
+        {"url": prometheus} if prometheus else {}
     )
-    with until_unread():
+    findings = asyncio.run(
+        _run_checks(kubeconfig, context, process, namespace, home=home, source=source, days=days)
+    )
+    with ignore_closed_pipe():
         if output == "json":
             print(json.dumps([asdict(finding) for finding in findings], indent=2))
         else:
-            _show(findings)
+            _print_table(findings)
     return int(any(finding.state == "problem" for finding in findings))
 
 
-async def _examine(
+async def _run_checks(
     kubeconfig: str | None,
     context: str | None,
-    process: Process,
+    process: Component,
     namespace: str | None,
     *,
     home: str,
     source: Mapping[str, Any],
     days: float,
-) -> list[Finding]:
+) -> list[CheckResult]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     async with (
-        Client(connection, retry=RetryRule(attempts=2), timeout=15) as client,
-        plainly_refused(connection),
+        Client(connection, retry=RetryPolicy(attempts=2), timeout=15) as client,
+        friendly_errors(connection),
     ):
-        cluster = await _cluster(
+        cluster = await _check_cluster(
             client
         )  # when even this fails there is nothing to examine: the error says why
-        checks: dict[str, Callable[[], Awaitable[Finding]]] = {
-            f"rights of {process}": lambda: _rights(client, process, namespace, home),
-            "metrics-server": lambda: _metrics_server(client),
-            **({} if source else {"history": lambda: _history(client)}),
-            "resize in place": lambda: _resize(client),
-            "kinds": lambda: _kinds(client, process),
+        checks: dict[str, Callable[[], Awaitable[CheckResult]]] = {
+            f"rights of {process}": lambda: _check_rights(client, process, namespace, home),
+            "metrics-server": lambda: _check_metrics_server(client),
+            **({} if source else {"history": lambda: _check_history(client)}),
+            "resize in place": lambda: _check_resize(client),
+            "kinds": lambda: _check_kinds(client, process),
             CHECK: lambda: check_webhook(client),
         }
-        findings = await asyncio.gather(*(_guarded(name, check) for name, check in checks.items()))
-        met = await readiness(client, source=source, days=days, namespace=namespace, now=time.time())
+        findings = await asyncio.gather(*(_run_guarded(name, check) for name, check in checks.items()))
+        met = await check_readiness(client, source=source, days=days, namespace=namespace, now=time.time())
         return [cluster, *findings, *met]
 
 
-async def _guarded(name: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _run_guarded(name: str, check: Callable[[], Awaitable[CheckResult]]) -> CheckResult:
     """A check that cannot be made is a finding too: the others are still worth having."""
     try:
         return await check()
     except ApiError as error:
-        return Finding(
+        return CheckResult(
             name, "problem", describe(error), "ask your administrator for this right, or try again"
         )
     except KubeError as error:
-        return Finding(name, "problem", describe(error), "check the connection to the API server")
+        return CheckResult(name, "problem", describe(error), "check the connection to the API server")
 
 
-async def _cluster(client: Client) -> Finding:
-    server, connection = await server_version(client), client.connection
+async def _check_cluster(client: Client) -> CheckResult:
+    server, connection = await get_server_version(client), client.connection
     found = f"{connection.context} ({connection.server}), Kubernetes {server.text}"
-    if server.version < OLDEST:
-        return Finding("cluster", "warning", found, f"Trimtab is made for Kubernetes {OLDEST} and later")
-    return Finding("cluster", "ok", found)
+    if server.version < MIN_VERSION:
+        return CheckResult(
+            "cluster", "warning", found, f"Trimtab is made for Kubernetes {MIN_VERSION} and later"
+        )
+    return CheckResult("cluster", "ok", found)
 
 
-async def _rights(client: Client, process: Process, namespace: str | None, home: str) -> Finding:
-    missing = await missing_rights(client, RIGHTS[process], namespace=namespace, home=home)
+async def _check_rights(client: Client, process: Component, namespace: str | None, home: str) -> CheckResult:
+    missing = await find_missing_rules(
+        client, RBAC_RULES[process], namespace=namespace, system_namespace=home
+    )
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     if not missing:
-        return Finding(f"rights of {process}", "ok", f"all that it needs {where}")
-    shown = "; ".join(f"{right} in {home}" if right.home else str(right) for right in missing[:SHOWN_AT_MOST])
-    more = f"; and {len(missing) - SHOWN_AT_MOST} more" if len(missing) > SHOWN_AT_MOST else ""
-    return Finding(
+        return CheckResult(f"rights of {process}", "ok", f"all that it needs {where}")
+    shown = "; ".join(
+        f"{right} in {home}" if right.own_namespace else str(right) for right in missing[:MAX_SHOWN]
+    )
+    more = f"; and {len(missing) - MAX_SHOWN} more" if len(missing) > MAX_SHOWN else ""
+    return CheckResult(
         f"rights of {process}",
         "problem",
         f"missing {where}: {shown}{more}",
@@ -153,20 +161,20 @@ async def _rights(client: Client, process: Process, namespace: str | None, home:
     )
 
 
-async def _metrics_server(client: Client) -> Finding:
+async def _check_metrics_server(client: Client) -> CheckResult:
     if await has_metrics_server(client):
-        return Finding("metrics-server", "ok", "answers")
-    return Finding(
+        return CheckResult("metrics-server", "ok", "answers")
+    return CheckResult(
         "metrics-server", "warning", "does not answer", "install metrics-server, or give Trimtab a Prometheus"
     )
 
 
-async def _history(client: Client) -> Finding:
+async def _check_history(client: Client) -> CheckResult:
     servers = await find_promql_servers(client)
     if servers:
-        shown = ", ".join(f"{server.flavour} at {server.url}" for server in servers[:SHOWN_AT_MOST])
-        return Finding("history", "ok", shown)
-    return Finding(
+        shown = ", ".join(f"{server.flavour} at {server.url}" for server in servers[:MAX_SHOWN])
+        return CheckResult("history", "ok", shown)
+    return CheckResult(
         "history",
         "warning",
         "no Prometheus, Thanos, Mimir or VictoriaMetrics found by its Service labels",
@@ -174,17 +182,17 @@ async def _history(client: Client) -> Finding:
     )
 
 
-async def _resize(client: Client) -> Finding:
-    if await resizes_in_place(client):
-        if not lowers_memory_limits((await server_version(client)).version):
-            return Finding(
+async def _check_resize(client: Client) -> CheckResult:
+    if await supports_in_place_resize(client):
+        if not can_lower_memory_limits((await get_server_version(client)).version):
+            return CheckResult(
                 "resize in place",
                 "warning",
                 "running pods can be resized without a restart, but their memory limits cannot be lowered",
                 "upgrade to Kubernetes 1.34 or later, or allow pods to be recreated (updateStrategy.allowRecreate)",
             )
-        return Finding("resize in place", "ok", "running pods can be resized without a restart")
-    return Finding(
+        return CheckResult("resize in place", "ok", "running pods can be resized without a restart")
+    return CheckResult(
         "resize in place",
         "warning",
         "the server has no pods/resize",
@@ -192,34 +200,36 @@ async def _resize(client: Client) -> Finding:
     )
 
 
-async def _kinds(client: Client, process: Process) -> Finding:
-    known = await served(client, API_VERSION)
+async def _check_kinds(client: Client, process: Component) -> CheckResult:
+    known = await list_served_resources(client, API_VERSION)
     missing = [kind.__name__ for kind in KINDS if kind.names.plural not in known]
     if not missing:
-        return Finding("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
+        return CheckResult("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
     found = f"not installed: {', '.join(missing)}"
     if process == "scan":
-        return Finding("kinds", "warning", found, "a scan needs none; they come when Trimtab is installed")
-    return Finding(
+        return CheckResult(
+            "kinds", "warning", found, "a scan needs none; they come when Trimtab is installed"
+        )
+    return CheckResult(
         "kinds",
         "problem",
         found,
-        f"{INSTALL}; or install Trimtab, which brings them (a chart that finds them there needs "
+        f"{INSTALL_COMMAND}; or install Trimtab, which brings them (a chart that finds them there needs "
         "--set crds.install=false)",
     )
 
 
-_MARKS = {"ok": "[green]✔[/]", "warning": "[yellow]![/]", "problem": "[red]✘[/]"}
+_SYMBOLS = {"ok": "[green]✔[/]", "warning": "[yellow]![/]", "problem": "[red]✘[/]"}
 
 
-def _show(findings: list[Finding]) -> None:
+def _print_table(findings: list[CheckResult]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table.grid(padding=(0, 1))
     for finding in findings:
-        table.add_row(_MARKS[finding.state], f"[bold]{finding.check}[/]", escape(finding.found))
+        table.add_row(_SYMBOLS[finding.state], f"[bold]{finding.check}[/]", escape(finding.found))
         if finding.advice:
             table.add_row("", "", f"[dim]→ {escape(finding.advice)}[/]")
     Console().print(table)

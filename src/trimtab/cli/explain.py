@@ -8,16 +8,16 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.atomic_write import see_writable
-from trimtab.atomic_write import write as write_files
-from trimtab.cli._common.scan_options import Looking, drawn, write
-from trimtab.cli._common.workload_selection import tell
+from trimtab.atomic_write import check_writable
+from trimtab.atomic_write import write_atomically as write_files
+from trimtab.cli._common.scan_options import ScanOptions, render_text, write_output
+from trimtab.cli._common.workload_selection import print_note
 from trimtab.errors import TrimtabError
-from trimtab.scan.explanation import Explanation, Past
+from trimtab.scan.explanation import Explanation, UsageRecorder
 from trimtab.scan.explanation import explain as explained
-from trimtab.scan.model import Survey
-from trimtab.scan.render.document import document
-from trimtab.scan.render.explanation import page, renderables
+from trimtab.scan.model import ScanResult
+from trimtab.scan.render.document import build_document
+from trimtab.scan.render.explanation import render_explanation, render_page
 
 
 def explain(
@@ -25,7 +25,7 @@ def explain(
     /,
     *,
     context: str | None = None,
-    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
     output: Annotated[Literal["table", "json", "html", "png"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
@@ -46,60 +46,62 @@ def explain(
     output_file
         Write to this file instead; it is written whole or not at all.
     """
-    namespace, kind, name = _parts(workload)
+    namespace, kind, name = _parse_workload(workload)
     if output == "png" and output_file is None:
         raise TrimtabError("--output png: say where to with --output-file FILE")
     if output_file:
-        see_writable(output_file)
-    past = Past()
+        check_writable(output_file)
+    past = UsageRecorder()
     survey = asyncio.run(
-        looking.survey(
+        scan_options.scan(
             context=context,
             namespaces=[namespace],
             kinds=[kind],
             names=[name],
-            heard=past.hear,
-            on_chosen=past.expect,
+            on_usage=past.observe_usage,
+            on_selected=past.select_workload,
         )
     )
     if not survey.workloads:
-        raise TrimtabError(f"{workload}: {_why_not(survey)}")
+        raise TrimtabError(f"{workload}: {_missing_reason(survey)}")
     found = explained(survey, past)
     if found.key.name != name:
-        tell(f"{workload}: belongs to {found.key}, which is what is sized")
+        print_note(f"{workload}: belongs to {found.key}, which is what is sized")
     if output == "png" and output_file is not None:
-        from trimtab.scan.render.png import png
+        from trimtab.scan.render.png import render_png
 
-        write_files({output_file: png(found)})
+        write_files({output_file: render_png(found)})
     else:
-        write(_rendered(found, output, to_file=output_file is not None), output_file)
+        write_output(_render(found, output, to_file=output_file is not None), output_file)
 
 
-def _parts(workload: str) -> list[str]:
+def _parse_workload(workload: str) -> list[str]:
     parts = workload.split("/")
     if len(parts) != 3 or not all(parts):
         raise TrimtabError(f"{workload}: write it as NAMESPACE/KIND/NAME, like shop/Deployment/web")
     return parts
 
 
-def _why_not(survey: Survey) -> str:
-    if survey.skipped:
-        return f"there is nothing to explain: {survey.skipped[0].reason}"
+def _missing_reason(scan: ScanResult) -> str:
+    if scan.skipped:
+        return f"there is nothing to explain: {scan.skipped[0].reason}"
     return "there is no such workload; `trimtab scan` lists those that there are"
 
 
-def _plain(scores: dict[str, float]) -> dict[str, float | None]:
+def _nan_to_null(scores: dict[str, float]) -> dict[str, float | None]:
     """JSON knows no NaN: what was not measured is null."""
     return {name: None if math.isnan(score) else score for name, score in scores.items()}
 
 
-def _rendered(found: Explanation, output: str, *, to_file: bool) -> str:
+def _render(found: Explanation, output: str, *, to_file: bool) -> str:
     if output == "json":
         scores = {
-            each.container.name: {fared.strategy: _plain(fared.scores.summary()) for fared in each.fared}
+            each.container.name: {
+                fared.strategy: _nan_to_null(fared.scores.summary()) for fared in each.backtests
+            }
             for each in found.containers
         }
-        return json.dumps({**document(found.survey), "backtest": scores}, indent=2) + "\n"
+        return json.dumps({**build_document(found.scan), "backtest": scores}, indent=2) + "\n"
     if output == "html":
-        return page(found)
-    return drawn(lambda width: renderables(found, width=width), to_file=to_file)
+        return render_page(found)
+    return render_text(lambda width: render_explanation(found, width=width), to_file=to_file)

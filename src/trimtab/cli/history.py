@@ -16,18 +16,18 @@ from cyclopts import Parameter
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimtab.api.fields import time_text
-from trimtab.cli._common.scan_options import drawn, seconds, write
-from trimtab.cli._common.workload_selection import is_among, parsed
+from trimtab.api.fields import format_time
+from trimtab.cli._common.scan_options import parse_seconds, render_text, write_output
+from trimtab.cli._common.workload_selection import matches_any, parse_workload
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.store import HistoryEntry, Store
-from trimtab.web.views.history import entry_of
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.store import HistoryRecord, Store
+from trimtab.web.views.history import build_history_entry
 
-What = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
-DONE: tuple[What, ...] = ("applied", "reverted", "held", "released")
-PAGE = 1000
+EntryKind = Literal["applied", "reverted", "held", "released", "applying", "recommended"]
+COMPLETED: tuple[EntryKind, ...] = ("applied", "reverted", "held", "released")
+PAGE_SIZE = 1000
 _COLOURS = {"applied": "green", "reverted": "red", "held": "yellow"}
 
 
@@ -36,7 +36,7 @@ def history(
     /,
     *,
     since: str = "24h",
-    what: tuple[What, ...] = (),
+    what: tuple[EntryKind, ...] = (),
     top: int = 50,
     cluster: str | None = None,
     store: str | None = None,
@@ -74,25 +74,25 @@ def history(
     """
     if top < 0:
         raise TrimtabError(f"--top {top}: must be 0 or more")
-    begin = time.time() - seconds("--since", since)
-    key = parsed(workload) if workload else None
-    address = store or LiveConfig(config, environment=os.environ).current.store.url
+    begin = time.time() - parse_seconds("--since", since)
+    key = parse_workload(workload) if workload else None
+    address = store or ConfigReloader(config, environment=os.environ).current.store.url
     most = top + 1 if top else sys.maxsize  # one more tells that there are more
-    found = asyncio.run(_read(address, begin, what or DONE, key, cluster, most=most))
+    found = asyncio.run(_read_entries(address, begin, what or COMPLETED, key, cluster, most=most))
     shown = found[:top] if top else found
     if output == "json":
         text = json.dumps([msgspec.to_builtins(each) for each in shown], indent=2) + "\n"
     elif output == "csv":
-        text = _table(shown)
+        text = _render_csv(shown)
     else:
-        text = drawn(
-            lambda _: _lines(shown, more=len(found) > len(shown), since=since),
+        text = render_text(
+            lambda _: _render_lines(shown, more=len(found) > len(shown), since=since),
             to_file=output_file is not None,
         )
-    write(text, output_file)
+    write_output(text, output_file)
 
 
-async def _read(
+async def _read_entries(
     address: str,
     begin: float,
     what: Sequence[str],
@@ -100,11 +100,11 @@ async def _read(
     cluster: str | None,
     *,
     most: int,
-) -> list[HistoryEntry]:
+) -> list[HistoryRecord]:
     """The newest first."""
-    found: list[HistoryEntry] = []
-    page: list[HistoryEntry] | None = None
-    async with Store.open(address, only_to_read=True) as store:
+    found: list[HistoryRecord] = []
+    page: list[HistoryRecord] | None = None
+    async with Store.open(address, read_only=True) as store:
         while page is None or (page and len(found) < most):
             page = await store.history.find(
                 what=what,
@@ -113,17 +113,17 @@ async def _read(
                 namespace=key.namespace if key else None,
                 name=key.name if key else None,
                 older_than=page[-1] if page else None,
-                limit=PAGE,
+                limit=PAGE_SIZE,
             )
             found += [
                 each
                 for each in page
-                if key is None or is_among(WorkloadKey(each.kind, each.namespace, each.name), [key])
+                if key is None or matches_any(WorkloadKey(each.kind, each.namespace, each.name), [key])
             ]
     return found[:most]
 
 
-def _visible(text: str) -> str:
+def _escape_control(text: str) -> str:
     """With what would steer a terminal spelled out: reasons hold the words of strangers."""
     return "".join(
         each if each == "\n" or each.isprintable() else each.encode("unicode_escape").decode()
@@ -131,13 +131,13 @@ def _visible(text: str) -> str:
     )
 
 
-def _lines(entries: Sequence[HistoryEntry], *, more: bool, since: str) -> Iterator[RenderableType]:
+def _render_lines(entries: Sequence[HistoryRecord], *, more: bool, since: str) -> Iterator[RenderableType]:
     if not entries:
         yield f"nothing in the last {since}"
     of_several = len({each.cluster for each in entries}) > 1
     for each in entries:
-        told = entry_of(each)
-        head = Text(f"{time_text(each.timestamp)}  ")
+        told = build_history_entry(each)
+        head = Text(f"{format_time(each.timestamp)}  ")
         head.append(f"{each.what:<8}", style=_COLOURS.get(each.what, ""))
         head.append(f"  {each.namespace}/{each.kind}/{each.name}", style="bold")
         if of_several:
@@ -146,20 +146,20 @@ def _lines(entries: Sequence[HistoryEntry], *, more: bool, since: str) -> Iterat
         about = f"{each.container}: " if each.container else ""
         if told.before or told.after:
             yield Text(f"    {about}{told.before or 'nothing'} -> {told.after or 'nothing'}")
-        for line in _visible(f"{each.who}: {told.why}".rstrip(": ")).splitlines():
+        for line in _escape_control(f"{each.who}: {told.why}".rstrip(": ")).splitlines():
             yield Text(f"    {line}", style="dim")
     if more:
         yield Text("… and older ones: --top 0 shows all.", style="dim")
 
 
-def _table(entries: Sequence[HistoryEntry]) -> str:
+def _render_csv(entries: Sequence[HistoryRecord]) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     subject = ["cluster", "namespace", "kind", "name", "container"]
     rows.writerow(["time", "what", *subject, "before", "after", "who", "why"])
     for each in entries:
-        told = entry_of(each)
+        told = build_history_entry(each)
         of = each.cluster, each.namespace, each.kind, each.name, each.container
         said = told.before, told.after, each.who, told.why
-        rows.writerow([time_text(each.timestamp), each.what, *of, *map(_visible, said)])
+        rows.writerow([format_time(each.timestamp), each.what, *of, *map(_escape_control, said)])
     return text.getvalue()

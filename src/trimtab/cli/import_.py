@@ -12,23 +12,23 @@ import msgspec
 import yaml
 from cyclopts import Parameter
 
-from trimtab.atomic_write import write
-from trimtab.cli import until_unread
-from trimtab.cli._common.scan_options import plainly_refused
+from trimtab.atomic_write import write_atomically
+from trimtab.cli import ignore_closed_pipe
+from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import NotFound
-from trimtab.kube.kinds.vpas import Vpa, vpas
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.kube.rest.capabilities import cluster_uid
+from trimtab.kube.rest.capabilities import get_cluster_uid
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import VPAS
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.plural import counted
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.plural import pluralize
 from trimtab.recommender.cohort_manager import state_key
 from trimtab.recommender.vpa_checkpoints import read_checkpoints
-from trimtab.scan.cluster_snapshot import look
-from trimtab.scan.vpa_import import SIZING, Inherited, learned_of, policy_of
+from trimtab.scan.cluster_snapshot import take_snapshot
+from trimtab.scan.vpa_import import STRATEGY_SPEC, ImportedPolicy, build_vpa_cohort, convert_vpa
 from trimtab.store import Store
 
 
@@ -75,18 +75,18 @@ def import_(
         The policies as yaml or json, or a table of what becomes of each VPA.
     """
     assert what == "vpa"
-    found = asyncio.run(_import(kubeconfig, context, namespace or None, store))
-    with until_unread():
+    found = asyncio.run(_run_import(kubeconfig, context, namespace or None, store))
+    with ignore_closed_pipe():
         if directory is not None:
-            files = {directory / _file_name(each.vpa): _document(each) for each in found if each.policy}
-            write(files)
+            files = {directory / _file_name(each.vpa): _render_policy(each) for each in found if each.policy}
+            write_atomically(files)
             print("\n".join(map(str, files)))
         elif output == "json":
             print(json.dumps([each.policy for each in found if each.policy], indent=2))
         elif output == "yaml":
-            print("---\n".join(_document(each) for each in found if each.policy), end="")
+            print("---\n".join(_render_policy(each) for each in found if each.policy), end="")
         else:
-            _show(found)
+            _print_table(found)
     if output != "table":
         for each in found:
             for note in each.notes:
@@ -94,29 +94,29 @@ def import_(
     return int(any(each.policy is None for each in found))
 
 
-async def _import(
+async def _run_import(
     kubeconfig: str | None, context: str | None, namespaces: tuple[str, ...] | None, store: str | None
-) -> list[Inherited]:
+) -> list[ImportedPolicy]:
     connection = load_connection(kubeconfig=kubeconfig, context=context)
-    async with Client(connection, retry=RetryRule(attempts=2)) as client, plainly_refused(connection):
-        raw = await _read(client, namespaces)
+    async with Client(connection, retry=RetryPolicy(attempts=2)) as client, friendly_errors(connection):
+        raw = await _list_vpas(client, namespaces)
         if not raw:
             raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")
-        specs = {_folded(each): each["spec"] for each in raw}
-        picture = await look(client, namespaces=sorted({vpa.namespace for vpa in specs}))
-        workloads = picture.workloads()
-        owned = {each.key: picture.top_of(each).key for each in picture.owned()}
+        specs = {_project_vpa(each): each["spec"] for each in raw}
+        picture = await take_snapshot(client, namespaces=sorted({vpa.namespace for vpa in specs}))
+        workloads = picture.list_workloads()
+        owned = {each.key: picture.find_top_owner(each).key for each in picture.list_owned()}
         if store is not None:
-            print(await _keep(client, list(specs), workloads, store), file=sys.stderr)
-    return [policy_of(vpa, spec, workloads, owned) for vpa, spec in specs.items()]
+            print(await _store_checkpoints(client, list(specs), workloads, store), file=sys.stderr)
+    return [convert_vpa(vpa, spec, workloads, owned) for vpa, spec in specs.items()]
 
 
-async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Object]:
+async def _list_vpas(client: Client, namespaces: tuple[str, ...] | None) -> list[Object]:
     try:
         return [
             each
             for namespace in namespaces or (None,)
-            for each in await client.items(VPAS, namespace=namespace)
+            for each in await client.list_objects(VPAS, namespace=namespace)
         ]
     except NotFound:
         raise TrimtabError(
@@ -124,37 +124,39 @@ async def _read(client: Client, namespaces: tuple[str, ...] | None) -> list[Obje
         ) from None
 
 
-def _folded(raw: Object) -> Vpa:
-    shape = vpas()
-    return shape.fold(msgspec.json.decode(msgspec.json.encode(raw), type=shape.wire))
+def _project_vpa(raw: Object) -> VerticalPodAutoscaler:
+    shape = vpa_projection()
+    return shape.project(msgspec.json.decode(msgspec.json.encode(raw), type=shape.wire_type))
 
 
-async def _keep(client: Client, known: list[Vpa], workloads: Sequence[Workload], address: str) -> str:
+async def _store_checkpoints(
+    client: Client, known: list[VerticalPodAutoscaler], workloads: Sequence[Workload], address: str
+) -> str:
     """Put what was learned where the operator looks for it when it starts; what to tell of that."""
-    cohort = learned_of(known, await read_checkpoints(client), workloads)
+    cohort = build_vpa_cohort(known, await read_checkpoints(client), workloads)
     if cohort is None:
         return "nothing learned: there are no checkpoints of these VPAs' containers"
-    key = state_key(await cluster_uid(client), SIZING, 0)
+    key = state_key(await get_cluster_uid(client), STRATEGY_SPEC, 0)
     async with Store.open(address) as store:
         if await store.states.load(key):
             raise TrimtabError(
-                f"--store {address}: it already knows what strategy {SIZING.strategy} learned of this cluster; name another"
+                f"--store {address}: it already knows what strategy {STRATEGY_SPEC.strategy} learned of this cluster; name another"
             )
         await store.states.save(key, cohort.state(), timestamp=time.time())
-    return f"{address}: what VPA learned of {counted(len(cohort.fleet), 'container')}"
+    return f"{address}: what VPA learned of {pluralize(len(cohort.table), 'container')}"
 
 
-def _file_name(vpa: Vpa) -> str:
+def _file_name(vpa: VerticalPodAutoscaler) -> str:
     """With a dot, which no namespace has: shop and api-web are not shop-api and web."""
     return f"{vpa.namespace}.{vpa.name}.yaml"
 
 
-def _document(found: Inherited) -> str:
+def _render_policy(found: ImportedPolicy) -> str:
     notes = "".join(f"# {note}\n" for note in found.notes)
     return notes + yaml.safe_dump(found.policy, sort_keys=False)
 
 
-def _show(found: list[Inherited]) -> None:
+def _print_table(found: list[ImportedPolicy]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

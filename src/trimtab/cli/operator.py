@@ -9,11 +9,11 @@ import uvloop
 from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import load_connection, runs_in_pod
-from trimtab.memory_trim import keep_small
-from trimtab.operator.app import Companion, Operator
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.logs import configure
+from trimtab.kube.auth import is_running_in_pod, load_connection
+from trimtab.memory_trim import limit_allocator_arenas
+from trimtab.operator.app import EmbeddedService, OperatorApp
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.logs import configure_logging
 
 
 def operator(
@@ -59,25 +59,25 @@ def operator(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config; in a pod, neither is needed.
     """
-    keep_small()
+    limit_allocator_arenas()
     flags = [*set_, *(["dryRun=true"] if dry_run else [])]
-    live = LiveConfig(config, environment=os.environ, flags=flags)
-    configure(live.current.logs)
-    live.subscribe(lambda now: configure(now.logs))
+    live = ConfigReloader(config, environment=os.environ, flags=flags)
+    configure_logging(live.current.logs)
+    live.subscribe(lambda now: configure_logging(now.logs))
     connection = load_connection(kubeconfig=kubeconfig, context=context)
     companions = []
     if dashboard is not None:
-        companions.append(_beside(dashboard, dashboard_certificate, dashboard_key))
+        companions.append(_build_dashboard(dashboard, dashboard_certificate, dashboard_key))
     gc.freeze()  # what is there now stays: no need to look through it again and again
-    uvloop.run(Operator(connection, live, companions=companions).run())
+    uvloop.run(OperatorApp(connection, live, embedded=companions).run())
 
 
-def _beside(address: str, certificate: Path | None, key: Path | None) -> Companion:
+def _build_dashboard(address: str, certificate: Path | None, key: Path | None) -> EmbeddedService:
     # Only here: an operator without a dashboard is the smaller for it.
-    from trimtab.web.embedded import dashboard
-    from trimtab.web.server import Certificate
+    from trimtab.web.embedded import embed_dashboard
+    from trimtab.web.server import DashboardCertificate
 
     if (certificate is None) != (key is None):
         raise TrimtabError("--dashboard-certificate and --dashboard-key: give both, or neither")
-    files = Certificate(certificate, key) if certificate and key else None
-    return dashboard(address, certificate=files, in_pod=runs_in_pod())
+    files = DashboardCertificate(certificate, key) if certificate and key else None
+    return embed_dashboard(address, certificate=files, in_pod=is_running_in_pod())

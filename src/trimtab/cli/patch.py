@@ -11,24 +11,24 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from trimtab.atomic_write import write as write_files
-from trimtab.cli import until_unread
-from trimtab.cli._common.scan_options import Looking
-from trimtab.cli._common.workload_selection import Choosing, show_diff, tell
+from trimtab.atomic_write import write_atomically as write_files
+from trimtab.cli import ignore_closed_pipe
+from trimtab.cli._common.scan_options import ScanOptions
+from trimtab.cli._common.workload_selection import WorkloadSelection, print_diff, print_note
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
-from trimtab.kube.errors import ApiError, FieldOwned, describe
+from trimtab.kube.errors import ApiError, FieldManagerConflict, describe
 from trimtab.kube.rest.client import Client
 from trimtab.scan.patches.apply import apply_change
-from trimtab.scan.patches.change import Change
-from trimtab.scan.patches.documents import Builds, Edits
+from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.documents import FileEdits, FindBuilds
 from trimtab.scan.patches.helm_charts import HelmChart
 from trimtab.scan.patches.helm_releases import KINDS
-from trimtab.scan.patches.helm_values import GivenPath, edit_values, parse_path
-from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, Layout
+from trimtab.scan.patches.helm_values import HelmPath, edit_values, parse_helm_path
+from trimtab.scan.patches.kustomize import FLUX, KUSTOMIZATIONS, KustomizationTree
 from trimtab.scan.patches.manifests import edit_manifests
 from trimtab.scan.patches.patch_folder import update_folder
-from trimtab.scan.patches.render import command, edit
+from trimtab.scan.patches.render import render_command, render_edit
 
 Format = Literal["kubectl", "strategic", "kustomize", "helm", "manifests"]
 
@@ -47,8 +47,8 @@ def patch(
     dry_run: Literal["none", "server"] = "none",
     yes: Annotated[bool, Parameter(name=["--yes", "-y"])] = False,
     force: bool = False,
-    choosing: Choosing = Choosing(),  # noqa: B008 - it is frozen
-    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    selection: WorkloadSelection = WorkloadSelection(),  # noqa: B008 - it is frozen
+    scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
 ) -> int:
     """Write recommended resources as commands, patches or edits of your own files, or apply them.
 
@@ -91,23 +91,23 @@ def patch(
     force
         With --apply: take fields over that another manager, such as a GitOps tool, has set.
     """
-    _refuse_idle(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
+    _reject_conflicts(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
     if not apply and (dry_run != "none" or yes or force):
         raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
         raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
-    paths = [parse_path(text) for text in helm_path]
-    changes = asyncio.run(choosing.changes(looking, workload))
+    paths = [parse_helm_path(text) for text in helm_path]
+    changes = asyncio.run(selection.find_changes(scan_options, workload))
     if apply:
-        return _apply(changes, choosing, looking, dry_run=dry_run == "server", yes=yes, force=force)
+        return _apply(changes, selection, scan_options, dry_run=dry_run == "server", yes=yes, force=force)
     if form == "helm":
-        return _helm(file, changes, paths, chart, write=write)
+        return _edit_helm(file, changes, paths, chart, write=write)
     if form == "manifests":
-        return _manifests(file, changes, write=write)
-    return _patches(_possible(changes), form, directory)
+        return _edit_manifests(file, changes, write=write)
+    return _write_patches(_filter_possible(changes), form, directory)
 
 
-def _refuse_idle(
+def _reject_conflicts(
     form: Format,
     directory: Path | None,
     files: Sequence[Path],
@@ -148,22 +148,22 @@ def _refuse_idle(
 # Files and commands
 
 
-def _patches(changes: Sequence[Change], form: Format, directory: Path | None) -> int:
+def _write_patches(changes: Sequence[ResourceChange], form: Format, directory: Path | None) -> int:
     if form == "kubectl":
-        print("".join(f"{command(change)}\n" for change in changes), end="")
+        print("".join(f"{render_command(change)}\n" for change in changes), end="")
         return 0
-    existing = _in_folder(directory) if directory else {}
+    existing = _read_folder(directory) if directory else {}
     edits = update_folder(changes, existing, is_kustomize=form == "kustomize")
     if directory is None:
         print("---\n".join(f"# {name}\n{text}" for name, text in edits.files.items()), end="")
         return 0
     write_files({directory / name: text for name, text in edits.files.items()})
-    with until_unread():
+    with ignore_closed_pipe():
         print("".join(f"{directory / name}\n" for name in edits.files), end="")
     return _report(edits)
 
 
-def _in_folder(directory: Path) -> dict[str, str]:
+def _read_folder(directory: Path) -> dict[str, str]:
     """Read the YAML files of a folder; one that is no text is taken as empty, so that it is not written over."""
     found = {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
@@ -175,15 +175,15 @@ def _in_folder(directory: Path) -> dict[str, str]:
     return found
 
 
-def _possible(changes: Sequence[Change]) -> list[Change]:
+def _filter_possible(changes: Sequence[ResourceChange]) -> list[ResourceChange]:
     for change in changes:
-        if change.obstacle:
-            tell(f"{change.workload.key}: left out: {change.obstacle}")
-    return [change for change in changes if not change.obstacle]
+        if change.blocked_reason:
+            print_note(f"{change.workload.key}: left out: {change.blocked_reason}")
+    return [change for change in changes if not change.blocked_reason]
 
 
 @dataclass
-class _Sources:
+class _SourceFiles:
     """The files that users name, and those below the folders that they name."""
 
     files: dict[Path, str] = field(default_factory=dict)
@@ -200,17 +200,17 @@ class _Sources:
         except TrimtabError as error:
             self.unreadable.append(str(error))
 
-    def finish(self, edits: Edits, *, write: bool) -> int:
+    def finish(self, edits: FileEdits, *, write: bool) -> int:
         """Show or write what changed, and report the rest; 1 if something was not certain."""
-        edits.unclear = [*self.unreadable, *edits.unclear]
-        with until_unread():
-            _edited(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
+        edits.ambiguous = [*self.unreadable, *edits.ambiguous]
+        with ignore_closed_pipe():
+            _write_edits(self.files, {Path(path): text for path, text in edits.files.items()}, write=write)
         return _report(edits)
 
 
-def _sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _Sources:
+def _read_sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _SourceFiles:
     """Read the given files, and of the given folders the files that are relevant."""
-    found = _Sources()
+    found = _SourceFiles()
     known: set[Path] = set()  # a file that is spelled in two ways, or also in a folder, is one file
     for path in given:
         if not path.is_dir() and path.resolve() not in known:
@@ -218,23 +218,23 @@ def _sources(given: Sequence[Path], is_relevant: Callable[[bytes], bool]) -> _So
             found.named.add(str(path))
             found.add(path)
     for folder in (path for path in given if path.is_dir()):
-        for path in _yaml_below(folder):
-            if path.resolve() not in known and is_relevant(_bytes(path)):
+        for path in _list_yaml_below(folder):
+            if path.resolve() not in known and is_relevant(_read_bytes(path)):
                 known.add(path.resolve())
                 found.add(path)
     return found
 
 
-def _helm(
+def _edit_helm(
     given: Sequence[Path],
-    changes: Sequence[Change],
-    paths: Sequence[GivenPath],
+    changes: Sequence[ResourceChange],
+    paths: Sequence[HelmPath],
     chart: str | None,
     *,
     write: bool,
 ) -> int:
     kinds = [kind.encode() for kind in KINDS]
-    sources = _sources(given, lambda content: any(kind in content for kind in kinds))
+    sources = _read_sources(given, lambda content: any(kind in content for kind in kinds))
     charts = {}
     for name in sources.named:
         beside = Path(name).parent / "Chart.yaml"
@@ -243,46 +243,46 @@ def _helm(
         elif beside.is_file() and shutil.which("helm"):
             charts[name] = HelmChart(str(beside.parent))
     edits = edit_values(
-        sources.texts, changes, paths=paths, charts=charts, builds=_builds(given), named=sources.named
+        sources.texts, changes, paths=paths, charts=charts, builds=_find_builds(given), named=sources.named
     )
     return sources.finish(edits, write=write)
 
 
-def _manifests(given: Sequence[Path], changes: Sequence[Change], *, write: bool) -> int:
+def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *, write: bool) -> int:
     # A kustomization may put a prefix before a name, or a suffix behind it, but never changes a container's.
     names = {name.encode() for change in changes for name in change.after}
-    sources = _sources(
+    sources = _read_sources(
         given, lambda content: b"containers" in content and any(name in content for name in names)
     )
-    edits = edit_manifests(sources.texts, changes, builds=_builds(given), named=sources.named)
+    edits = edit_manifests(sources.texts, changes, builds=_find_builds(given), named=sources.named)
     return sources.finish(edits, write=write)
 
 
-def _report(edits: Edits) -> int:
-    for line in [*edits.absent, *edits.unclear]:
-        tell(line)
-    return int(bool(edits.unclear))
+def _report(edits: FileEdits) -> int:
+    for line in [*edits.not_found, *edits.ambiguous]:
+        print_note(line)
+    return int(bool(edits.ambiguous))
 
 
-def _builds(given: Sequence[Path]) -> Builds:
+def _find_builds(given: Sequence[Path]) -> FindBuilds:
     """Read the kustomizations of the repositories that the given paths are in."""
     texts, paths = {}, []
-    for root in {_repository(path.resolve()) for path in given}:
-        for path in _yaml_below(root):
+    for root in {_find_repository(path.resolve()) for path in given}:
+        for path in _list_yaml_below(root):
             paths.append(str(path))
-            if path.name in KUSTOMIZATIONS or FLUX.encode() in _bytes(path):
-                texts[str(path)] = _bytes(path).decode(errors="replace")
-    layout = Layout(texts, paths)
-    return lambda path: layout.builds(os.path.realpath(path))
+            if path.name in KUSTOMIZATIONS or FLUX.encode() in _read_bytes(path):
+                texts[str(path)] = _read_bytes(path).decode(errors="replace")
+    layout = KustomizationTree(texts, paths)
+    return lambda path: layout.find_builds(os.path.realpath(path))
 
 
-def _repository(path: Path) -> Path:
+def _find_repository(path: Path) -> Path:
     """Find the folder of the repository; where there is none, the folder that is given or that the file is in."""
     folder = path if path.is_dir() else path.parent
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)
 
 
-def _yaml_below(folder: Path) -> Iterator[Path]:
+def _list_yaml_below(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
         for name in sorted(names):
@@ -290,7 +290,7 @@ def _yaml_below(folder: Path) -> Iterator[Path]:
                 yield Path(place, name)
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     """Read a file of a folder; one that cannot be read says nothing."""
     try:
         return path.read_bytes()
@@ -307,31 +307,37 @@ def _read(path: Path) -> str:
         raise TrimtabError(f"--file {path}: this is no text; name a YAML file") from None
 
 
-def _edited(before: Mapping[Path, str], after: Mapping[Path, str], *, write: bool) -> None:
+def _write_edits(before: Mapping[Path, str], after: Mapping[Path, str], *, write: bool) -> None:
     changed = {path: text for path, text in after.items() if text != before[path]}
     if write:
         write_files(changed)
         print("".join(f"{path}\n" for path in changed), end="")
         return
     for path, text in changed.items():  # as it is in the file, whatever the terminal can show
-        sys.stdout.buffer.write(edit(str(path), before[path], text).encode())
+        sys.stdout.buffer.write(render_edit(str(path), before[path], text).encode())
 
 
 # The cluster
 
 
 def _apply(
-    changes: Sequence[Change], choosing: Choosing, looking: Looking, *, dry_run: bool, yes: bool, force: bool
+    changes: Sequence[ResourceChange],
+    selection: WorkloadSelection,
+    scan_options: ScanOptions,
+    *,
+    dry_run: bool,
+    yes: bool,
+    force: bool,
 ) -> int:
-    possible = _possible(changes)
+    possible = _filter_possible(changes)
     if not possible:
-        tell("there is nothing to change")
+        print_note("there is nothing to change")
         return 0
-    connection = load_connection(kubeconfig=looking.kubeconfig, context=choosing.context)
-    with until_unread():
-        show_diff(possible)
-    if not (dry_run or yes) and not _confirmed(len(possible), connection.context):
-        tell("nothing was changed")
+    connection = load_connection(kubeconfig=scan_options.kubeconfig, context=selection.context)
+    with ignore_closed_pipe():
+        print_diff(possible)
+    if not (dry_run or yes) and not _confirm(len(possible), connection.context):
+        print_note("nothing was changed")
         return 0
 
     async def send() -> int:
@@ -342,18 +348,20 @@ def _apply(
                     await apply_change(client, change, force=force, dry_run=dry_run)
                 except ApiError as error:
                     advice = (
-                        "; --force takes them over" if isinstance(error, FieldOwned) and not force else ""
+                        "; --force takes them over"
+                        if isinstance(error, FieldManagerConflict) and not force
+                        else ""
                     )
-                    tell(f"{change.workload.key}: refused: {describe(error)}{advice}")
+                    print_note(f"{change.workload.key}: refused: {describe(error)}{advice}")
                     refused += 1
                 else:
-                    tell(f"{change.workload.key}: {'would be changed' if dry_run else 'changed'}")
+                    print_note(f"{change.workload.key}: {'would be changed' if dry_run else 'changed'}")
         return refused
 
     return int(bool(asyncio.run(send())))
 
 
-def _confirmed(count: int, context: str) -> bool:
+def _confirm(count: int, context: str) -> bool:
     print(
         f"Change {count} workload{'s' * (count > 1)} of {context}? Their pods will be replaced. [y/N] ",
         end="",

@@ -11,22 +11,22 @@ import yaml
 from cyclopts import Parameter
 
 from trimtab.api import Intent, KPIProfile
-from trimtab.cli._common.plan_output import document, renderables
-from trimtab.cli._common.scan_options import drawn, plainly_refused, write
+from trimtab.cli._common.plan_output import build_document, render_preview
+from trimtab.cli._common.scan_options import friendly_errors, render_text, write_output
 from trimtab.errors import TrimtabError
-from trimtab.intents.kpi.measurement import Measure, measure
-from trimtab.intents.state import State
+from trimtab.intents.kpi.measurement import KpiDefinition, resolve_kpi
+from trimtab.intents.state import TargetState
 from trimtab.kube.auth import load_connection
-from trimtab.kube.errors import NOT_UNDERSTOOD
-from trimtab.kube.kinds.custom import profile_key
-from trimtab.kube.rest.capabilities import server_version
+from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.kube.kinds.custom import resolve_profile_key
+from trimtab.kube.rest.capabilities import get_server_version
 from trimtab.kube.rest.client import Client
-from trimtab.operator.config.loader import configuration
-from trimtab.operator.config.model import LogFormat, Logs, OperatorConfig
-from trimtab.operator.intents.guardrails import guarded, said_of_use
-from trimtab.operator.intents.preview import Preview, preview, previewed
-from trimtab.operator.intents.state_builder import goal_of
-from trimtab.operator.logs import configure
+from trimtab.operator.config.loader import load_configuration
+from trimtab.operator.config.model import LogFormat, LogSettings, OperatorConfig
+from trimtab.operator.intents.guardrails import explain_no_release, guardrail_constraints
+from trimtab.operator.intents.preview import PlanPreview, preview_intent, preview_state
+from trimtab.operator.intents.state_builder import build_goal
+from trimtab.operator.logs import configure_logging
 
 
 def plan(
@@ -77,22 +77,24 @@ def plan(
         raise TrimtabError("name an intent as NAMESPACE/NAME, or give one by --file and --state")
     if (file is None) != (state is None):
         raise TrimtabError("--file and --state go together: what is wanted, and what is")
-    text = _text(config) if config else ""
+    text = _read_text(config) if config else ""
     flags = [f"metricsSource.settings.url={prometheus}"] if prometheus else []
-    told = configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
+    told = load_configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
     if file and state:
-        found = _offline(file, state, told)
+        found = _plan_offline(file, state, told)
     else:
         assert intent is not None
-        found = asyncio.run(_online(intent, told, context=context, kubeconfig=kubeconfig))
+        found = asyncio.run(_plan_online(intent, told, context=context, kubeconfig=kubeconfig))
     if output == "json":
-        rendered = json.dumps(document(found), indent=2) + "\n"
+        rendered = json.dumps(build_document(found), indent=2) + "\n"
     else:
-        rendered = drawn(lambda width: renderables(found, width=width), to_file=output_file is not None)
-    write(rendered, output_file)
+        rendered = render_text(
+            lambda width: render_preview(found, width=width), to_file=output_file is not None
+        )
+    write_output(rendered, output_file)
 
 
-def _text(config: Path) -> str:
+def _read_text(config: Path) -> str:
     try:
         return config.read_text()
     except OSError as error:
@@ -101,47 +103,47 @@ def _text(config: Path) -> str:
         raise TrimtabError(f"--config {config}: this is no text; name a YAML file") from None
 
 
-async def _online(
-    intent: str, told: OperatorConfig, *, context: str | None, kubeconfig: str | None
-) -> Preview:
+async def _plan_online(
+    intent: str, config: OperatorConfig, *, context: str | None, kubeconfig: str | None
+) -> PlanPreview:
     namespace, slash, name = intent.partition("/")
     if not slash or not namespace or not name or "/" in name:
         raise TrimtabError(f"{intent}: write it as NAMESPACE/NAME, like shop/web")
-    configure(
-        Logs(format=LogFormat.CONSOLE, level="error")
+    configure_logging(
+        LogSettings(format=LogFormat.CONSOLE, level="error")
     )  # that a watch broke and came back is nobody's news here
     connection = load_connection(kubeconfig=kubeconfig, context=context)
-    async with Client(connection) as client, plainly_refused(connection):
-        await server_version(client)  # or the watches would try for a minute, and not say why
-        return await preview(client, told, (namespace, name), now=time.time())
+    async with Client(connection) as client, friendly_errors(connection):
+        await get_server_version(client)  # or the watches would try for a minute, and not say why
+        return await preview_intent(client, config, (namespace, name), now=time.time())
 
 
-def _offline(file: Path, state: Path, told: OperatorConfig) -> Preview:
-    found, profiles = _manifests(file)
+def _plan_offline(file: Path, state: Path, config: OperatorConfig) -> PlanPreview:
+    found, profiles = _read_manifests(file)
     namespace = found.metadata.namespace or "default"
 
-    def how(measured_by: str) -> Measure:
-        profile = profiles.get(profile_key(measured_by, namespace)[1])
+    def how(measured_by: str) -> KpiDefinition:
+        profile = profiles.get(resolve_profile_key(measured_by, namespace)[1])
         if profile is None:
             raise TrimtabError(f"{file}: there is no KPIProfile {measured_by}; put it beside the Intent")
-        return measure(profile.spec, told.intents.usual_queries)
+        return resolve_kpi(profile.spec, config.intents.default_queries)
 
     name = f"{namespace}/{found.metadata.name}"
-    goal = goal_of(name, found.spec, namespace=namespace, measure=how, settings=told.intents)
-    now = _state(state)
-    limits = guarded(now, told.intents.guardrails_of(namespace), goal=goal)
-    return previewed(
+    goal = build_goal(name, found.spec, namespace=namespace, resolve_kpi=how, settings=config.intents)
+    now = _read_state(state)
+    limits = guardrail_constraints(now, config.intents.guardrails_for(namespace), goal=goal)
+    return preview_state(
         now,
         goal,
-        settings=told.intents,
+        settings=config.intents,
         limits=limits,
         now=time.time(),
         clock=time.perf_counter,
-        remarks=tuple(said_of_use(now, goal)),
+        remarks=tuple(explain_no_release(now, goal)),
     )
 
 
-def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
+def _read_manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     try:
         found = [each for each in yaml.safe_load_all(file.read_text()) if each]
     except OSError as error:
@@ -158,10 +160,10 @@ def _manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     return intents[0], {each.metadata.name or "": each for each in profiles}
 
 
-def _state(file: Path) -> State:
+def _read_state(file: Path) -> TargetState:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=State)
+        return msgspec.json.decode(file.read_bytes(), type=TargetState)
     except OSError as error:
         raise TrimtabError(f"--state {file}: cannot be read: {error.strerror}") from None
-    except NOT_UNDERSTOOD as error:
+    except DECODE_ERRORS as error:
         raise TrimtabError(f"--state {file}: is no state to plan from: {error}") from None

@@ -12,20 +12,20 @@ import yaml
 from cyclopts import Parameter
 from rich.console import RenderableType
 
-from trimtab.atomic_write import see_writable
-from trimtab.cli import USAGE
-from trimtab.cli._common.clusters import Reached, by_cluster, reach, without
-from trimtab.cli._common.scan_options import Looking, drawn, write
+from trimtab.atomic_write import check_writable
+from trimtab.cli import USAGE_ERROR
+from trimtab.cli._common.clusters import ClusterContext, exclude_known, group_by_cluster, probe_context
+from trimtab.cli._common.scan_options import ScanOptions, render_text, write_output
 from trimtab.errors import TrimtabError
-from trimtab.kube.auth import contexts
-from trimtab.scan.fail_conditions import Threshold
-from trimtab.scan.model import Survey
+from trimtab.kube.auth import list_contexts
+from trimtab.scan.fail_conditions import FailCondition
+from trimtab.scan.model import ScanResult
 from trimtab.scan.pricing import read_prices
-from trimtab.scan.render.document import csv_text, document
-from trimtab.scan.render.html import page
-from trimtab.scan.render.markdown import markdown
-from trimtab.scan.render.summary import together
-from trimtab.scan.render.table import renderables
+from trimtab.scan.render.document import build_document, render_csv
+from trimtab.scan.render.html import render_page
+from trimtab.scan.render.markdown import render_markdown
+from trimtab.scan.render.summary import format_all_clusters
+from trimtab.scan.render.table import render_scan
 from trimtab.sizing.strategy import STRATEGIES
 
 Output = Literal["table", "json", "yaml", "csv", "markdown", "html"]
@@ -38,7 +38,7 @@ def scan(
     namespace: Annotated[Sequence[str], Parameter(name=["--namespace", "-n"])] = (),
     selector: Annotated[str, Parameter(name=["--selector", "-l"])] = "",
     kind: Sequence[str] = (),
-    looking: Looking = Looking(),  # noqa: B008 - it is frozen
+    scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
     compare: str = "",
     price_cpu: float | None = None,
     price_memory: float | None = None,
@@ -90,56 +90,58 @@ def scan(
         Write to this file instead; it is written whole or not at all.
     """
     if output_file:
-        see_writable(output_file)
+        check_writable(output_file)
     if top < 0:
         raise TrimtabError(f"--top {top}: must be 0, for all, or more")
-    thresholds = [Threshold.parse(text) for text in fail_on]
+    thresholds = [FailCondition.parse(text) for text in fail_on]
     prices = read_prices(price_file, cpu=price_cpu, memory=price_memory)
     peers = [name for name in compare.split(",") if name]
-    for name in (looking.strategy, *peers):
-        STRATEGIES.type_of(name)
+    for name in (scan_options.strategy, *peers):
+        STRATEGIES.load_type(name)
 
     look = partial(
-        looking.survey,
+        scan_options.scan,
         namespaces=namespace or None,
         labels=selector,
         kinds=kind,
         compare=peers,
         prices=prices,
     )
-    names = _contexts(looking.kubeconfig, context, every=all_contexts)
-    reached = partial(reach, kubeconfig=looking.kubeconfig, namespaces=namespace or None)
-    surveys, failed = _surveys(names, reached, look, partial(looking.unseen, prices=prices))
+    names = _resolve_contexts(scan_options.kubeconfig, context, every=all_contexts)
+    reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
+    surveys, failed = _scan_clusters(
+        names, reached, look, partial(scan_options.build_failed_scan, prices=prices)
+    )
     if not failed and not any(found.workloads or found.skipped for found in surveys):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
-    write(_rendered(surveys, output, top=top, to_file=output_file is not None), output_file)
-    broken = [why for threshold in thresholds if (why := threshold.broken_by(surveys))]
+    write_output(_render(surveys, output, top=top, to_file=output_file is not None), output_file)
+    broken = [why for threshold in thresholds if (why := threshold.find_violation(surveys))]
     for why in broken:
         print(f"trimtab: {why}", file=sys.stderr)
-    return USAGE if failed else int(bool(broken))
+    return USAGE_ERROR if failed else int(bool(broken))
 
 
-def _surveys(
+def _scan_clusters(
     names: Sequence[str | None],
-    reached: Callable[[str], Awaitable[Reached]],
-    look: Callable[..., Awaitable[Survey]],
-    unseen: Callable[[str, str], Survey],
-) -> tuple[list[Survey], bool]:
+    probe: Callable[[str], Awaitable[ClusterContext]],
+    scan_one: Callable[..., Awaitable[ScanResult]],
+    build_failed: Callable[[str, str], ScanResult],
+) -> tuple[list[ScanResult], bool]:
     """Each cluster once, and whether one of them failed: of several that is told, and keeps nobody from the others."""
-    surveys: list[Survey] = []  # no task's result: to end its loop, asyncio writes that out, however long
+    surveys: list[ScanResult] = []  # no task's result: to end its loop, asyncio writes that out, however long
 
     async def look_at_all() -> bool:
         if len(names) == 1:
-            surveys.append(await look(context=names[0]))
+            surveys.append(await scan_one(context=names[0]))
             return False
         errors: dict[str, TrimtabError] = {}
         missed: set[str] = set()
-        for group in by_cluster([await reached(name) for name in names if name is not None]):
-            found, wrong = await _by_any_of(group, look)
+        for group in group_by_cluster([await probe(name) for name in names if name is not None]):
+            found, wrong = await _scan_by_contexts(group, scan_one)
             errors |= wrong
             if not found:
                 missed |= wrong.keys()
-                found = [unseen(context, str(error)) for context, error in wrong.items()]
+                found = [build_failed(context, str(error)) for context, error in wrong.items()]
             surveys.extend(found)
         last = errors.popitem()[1] if errors.keys() == set(names) else None
         for error in errors.values():
@@ -151,15 +153,15 @@ def _surveys(
     return surveys, asyncio.run(look_at_all())
 
 
-async def _by_any_of(
-    contexts: Sequence[Reached], look: Callable[..., Awaitable[Survey]]
-) -> tuple[list[Survey], dict[str, TrimtabError]]:
+async def _scan_by_contexts(
+    contexts: Sequence[ClusterContext], scan_one: Callable[..., Awaitable[ScanResult]]
+) -> tuple[list[ScanResult], dict[str, TrimtabError]]:
     """Look at one cluster by the contexts that lead there: one that sees all is enough, and nothing counts twice."""
-    found: list[Survey] = []
+    found: list[ScanResult] = []
     errors: dict[str, TrimtabError] = {}
     for place, each in enumerate(contexts, 1):
         try:
-            found.append(without(await look(context=each.context), found))
+            found.append(exclude_known(await scan_one(context=each.context), found))
         except TrimtabError as error:
             errors[each.context] = error
             continue
@@ -171,38 +173,38 @@ async def _by_any_of(
     return found, errors
 
 
-def _contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> Sequence[str | None]:
+def _resolve_contexts(kubeconfig: str | None, given: Sequence[str], *, every: bool) -> Sequence[str | None]:
     if not every:
         return given or (None,)
     if given:
         raise TrimtabError("--all-contexts: names every context already; leave --context out")
-    found = [known.name for known in contexts(kubeconfig)]
+    found = [known.name for known in list_contexts(kubeconfig)]
     if not found:
         raise TrimtabError("--all-contexts: no kubeconfig with a context found; set KUBECONFIG")
     return found
 
 
-def _rendered(surveys: Sequence[Survey], output: Output, *, top: int, to_file: bool) -> str:
+def _render(scans: Sequence[ScanResult], output: Output, *, top: int, to_file: bool) -> str:
     match output:
         case "json":
-            written = msgspec.json.encode({"clusters": [document(found) for found in surveys]})
+            written = msgspec.json.encode({"clusters": [build_document(found) for found in scans]})
             return msgspec.json.format(written, indent=2).decode() + "\n"
         case "yaml":
-            return yaml.safe_dump({"clusters": [document(found) for found in surveys]}, sort_keys=False)
+            return yaml.safe_dump({"clusters": [build_document(found) for found in scans]}, sort_keys=False)
         case "csv":
-            return csv_text(surveys)
+            return render_csv(scans)
         case "markdown":
-            return "\n".join(markdown(found, top=top) for found in surveys)
+            return "\n".join(render_markdown(found, top=top) for found in scans)
         case "html":
-            return page(surveys)
-    return drawn(lambda width: _lines(surveys, width=width, top=top), to_file=to_file)
+            return render_page(scans)
+    return render_text(lambda width: _render_lines(scans, width=width, top=top), to_file=to_file)
 
 
-def _lines(surveys: Sequence[Survey], *, width: int, top: int) -> Iterator[RenderableType]:
-    for number, found in enumerate(surveys):
+def _render_lines(scans: Sequence[ScanResult], *, width: int, top: int) -> Iterator[RenderableType]:
+    for number, found in enumerate(scans):
         if number:
             yield ""
-        yield from renderables(found, width=width, top=top)
-    if len(surveys) > 1:
+        yield from render_scan(found, width=width, top=top)
+    if len(scans) > 1:
         yield ""
-        yield together(surveys)
+        yield format_all_clusters(scans)

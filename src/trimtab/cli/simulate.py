@@ -18,14 +18,20 @@ from rich.table import Table
 
 from trimtab.cli._common.seed import Seed
 from trimtab.errors import TrimtabError
-from trimtab.lab.simulator.cluster_generator import STEP, settled, town
-from trimtab.lab.simulator.comparison import NONE, Course, play, policies_of, refuse_idle
-from trimtab.lab.simulator.report import page
-from trimtab.lab.simulator.scenario import Scene
-from trimtab.plural import counted, lasting
-from trimtab.usage.files import read
+from trimtab.lab.simulator.cluster_generator import STEP, generate_cluster, generate_cluster_from_trace
+from trimtab.lab.simulator.comparison import (
+    NONE,
+    PolicyRun,
+    load_policies,
+    require_matching_workloads,
+    run_policy,
+)
+from trimtab.lab.simulator.report import render_page
+from trimtab.lab.simulator.scenario import Scenario
+from trimtab.plural import format_time_span, pluralize
+from trimtab.usage.files import read_trace
 
-HEAD = (
+HEADER = (
     "POLICY",
     "NODES",
     "CPU\nSLACK",
@@ -91,12 +97,12 @@ def simulate(
         raise TrimtabError(f"--workloads {workloads}: must be at least 1")
     names = contenders or (NONE, "vpa", "trimtab")
     for name in names:
-        policies_of(name)  # refused before anything long is begun
+        load_policies(name)  # refused before anything long is begun
     # What the operator tells of every deed is for its log; here the numbers tell.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    scene = _scene(recording, workloads=workloads, days=days, warm_up=warm_up, seed=seed)
+    scene = _build_scenario(recording, workloads=workloads, days=days, warm_up=warm_up, seed=seed)
     for name in names:
-        refuse_idle(name, scene)
+        require_matching_workloads(name, scene)
     console = Console(file=sys.stderr)
     courses = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -107,55 +113,61 @@ def simulate(
                 progress.update(task, completed=share)  # type: ignore[arg-type]
 
             courses.append(
-                asyncio.run(play(scene, name, days=days, warm_up=warm_up * 86400, seed=seed, advance=advance))
+                asyncio.run(
+                    run_policy(
+                        scene, name, days=days, warm_up=warm_up * 86400, seed=seed, on_progress=advance
+                    )
+                )
             )
     _print(courses, scene, days=days, output=output)
     return 0
 
 
-def _scene(recording: Path | None, *, workloads: int, days: float, warm_up: float, seed: int) -> Scene:
+def _build_scenario(
+    recording: Path | None, *, workloads: int, days: float, warm_up: float, seed: int
+) -> Scenario:
     if recording is None:
-        _refuse_nothing_to_count(days, warm_up, STEP)
-        return town(workloads=workloads, days=days, seed=seed)
-    scene = settled(read(recording), seed=seed)
-    _refuse_nothing_to_count(days, warm_up, scene.demand.step)
+        _reject_short_run(days, warm_up, STEP)
+        return generate_cluster(workloads=workloads, days=days, seed=seed)
+    scene = generate_cluster_from_trace(read_trace(recording), seed=seed)
+    _reject_short_run(days, warm_up, scene.demand.step)
     return scene
 
 
-def _refuse_nothing_to_count(days: float, warm_up: float, step: float) -> None:
+def _reject_short_run(days: float, warm_up: float, step: float) -> None:
     if round(days * 86400 / step) * step <= warm_up * 86400:
         raise TrimtabError(
-            f"--days {days:g}: must be at least a step of {lasting(step)} more than --warm-up, {warm_up:g}"
+            f"--days {days:g}: must be at least a step of {format_time_span(step)} more than --warm-up, {warm_up:g}"
         )
 
 
-def _print(courses: Sequence[Course], scene: Scene, *, days: float, output: str) -> None:
-    pods = sum(spec.replicas for spec in scene.workloads)
-    title = f"{counted(len(scene.workloads), 'workload')}, {counted(pods, 'pod')}, {counted(days, 'day')}"
+def _print(runs: Sequence[PolicyRun], scenario: Scenario, *, days: float, output: str) -> None:
+    pods = sum(spec.replicas for spec in scenario.workloads)
+    title = f"{pluralize(len(scenario.workloads), 'workload')}, {pluralize(pods, 'pod')}, {pluralize(days, 'day')}"
     if output == "json":
-        records = [{"policy": course.contender, **course.summary()} for course in courses]
+        records = [{"policy": course.policy_name, **course.summary()} for course in runs]
         print(json.dumps(records, indent=2))
     elif output == "html":
-        print(page(f"Simulated: {title}", courses, [HEAD, *map(_row, courses)]))
+        print(render_page(f"Simulated: {title}", runs, [HEADER, *map(_build_row, runs)]))
     else:
         table = Table(
-            *HEAD, box=None, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+            *HEADER, box=None, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
         )
         table.columns[0].overflow = "fold"
         for column in table.columns[1:]:
             column.justify = "right"
-        for course in courses:
-            table.add_row(*map(escape, _row(course)))
+        for course in runs:
+            table.add_row(*map(escape, _build_row(course)))
         console = Console()
         if not console.is_terminal:
             console.width = COLUMNS
         console.print(table)
 
 
-def _row(course: Course) -> tuple[str, ...]:
-    found = course.summary()
+def _build_row(run: PolicyRun) -> tuple[str, ...]:
+    found = run.summary()
     return (
-        course.contender,
+        run.policy_name,
         f"{found['nodes']:.1f}",
         f"{found['cpu_slack']:.1%}",
         f"{found['over_request']:.1%}",

@@ -18,15 +18,15 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.cli import until_unread
-from trimtab.cli._common.scan_options import pairs, plainly_refused, seconds, shown_progress
+from trimtab.cli import ignore_closed_pipe
+from trimtab.cli._common.scan_options import friendly_errors, parse_key_values, parse_seconds, show_progress
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator import Course, Entry, Journal, Place, Recommender
-from trimtab.lab.emulator import stress as follow
-from trimtab.lab.workloads import Folder
-from trimtab.scan.render.units import cpu_text, memory_text
+from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, RunLog, StressStrategy
+from trimtab.lab.emulator import run_stress as follow
+from trimtab.lab.workloads import WorkloadLibrary
+from trimtab.scan.render.units import format_cpu, format_memory
 from trimtab.sizing.strategy import STRATEGIES
 
 
@@ -103,7 +103,7 @@ def stress(
     output
         A table of how it went, or every period as json or csv.
     """
-    found = Folder(folder).load(workload)
+    found = WorkloadLibrary(folder).load(workload)
     if not 1 <= pods <= found.series:
         raise TrimtabError(
             f"--pods {pods}: workload {workload} has {found.series} series; ask for 1 to that many"
@@ -111,36 +111,41 @@ def stress(
     if not 0 < scale < math.inf:
         raise TrimtabError(f"--scale {scale:g}: must be more than 0, and no more than a number can tell")
     name = f"stress-{secrets.token_hex(3)}"
-    place = Place(
+    place = EmulationConfig(
         namespace=namespace,
         run=name,
-        period=_seconds("--period", period),
-        cpu_limit=_limit("--cpu-limit", cpu_limit),
-        memory_limit=_limit("--memory-limit", memory_limit),
+        period=_parse_seconds("--period", period),
+        cpu_limit=_parse_limit("--cpu-limit", cpu_limit),
+        memory_limit=_parse_limit("--memory-limit", memory_limit),
         source=source,
-        source_settings=pairs("--source-setting", source_setting),
+        source_settings=parse_key_values("--source-setting", source_setting),
         image=image,
     )
-    courses = {f"{name}-{number}": Course.of(found, series=number, scale=scale) for number in range(pods)}
-    recommender = _recommender(strategy, setting, update)
-    periods = None if duration is None else max(1, round(_seconds("--duration", duration) / place.period))
+    courses = {
+        f"{name}-{number}": LoadProfile.from_workload(found, series=number, scale=scale)
+        for number in range(pods)
+    }
+    recommender = _build_recommender(strategy, setting, update)
+    periods = (
+        None if duration is None else max(1, round(_parse_seconds("--duration", duration) / place.period))
+    )
 
-    async def whole() -> Journal:
+    async def whole() -> RunLog:
         connection = load_connection(kubeconfig=kubeconfig, context=context)
-        async with Client(connection) as client, plainly_refused(connection):
-            with shown_progress(connection.context) as told:
+        async with Client(connection) as client, friendly_errors(connection):
+            with show_progress(connection.context) as told:
                 return await follow(
-                    client, courses, place, recommender=recommender, periods=periods, told=told
+                    client, courses, place, under_test=recommender, periods=periods, on_progress=told
                 )
 
-    with _logs_on_stderr():
+    with _redirect_logs():
         journal = asyncio.run(_interruptible(whole()))
-    with until_unread():
+    with ignore_closed_pipe():
         _print(journal, output)
     return int(journal.summary()["ooms"] > 0)
 
 
-def _limit(option: str, times: float) -> float | None:
+def _parse_limit(option: str, times: float) -> float | None:
     """The limit beside the request; None for none."""
     if times != 0 and not 1 <= times < math.inf:
         raise TrimtabError(
@@ -149,17 +154,17 @@ def _limit(option: str, times: float) -> float | None:
     return times or None
 
 
-def _recommender(strategy: str, setting: tuple[str, ...], update: str) -> Recommender | None:
+def _build_recommender(strategy: str, setting: tuple[str, ...], update: str) -> StressStrategy | None:
     """Who sizes the pods; what it cannot be told is refused before any pod is made."""
-    settings, every = pairs("--setting", setting), _seconds("--update", update)
+    settings, every = parse_key_values("--setting", setting), _parse_seconds("--update", update)
     if strategy == "none":
         return None
-    STRATEGIES.settings_of(strategy, settings)
-    return Recommender(name=strategy, settings=settings, update=every)
+    STRATEGIES.parse_settings(strategy, settings)
+    return StressStrategy(name=strategy, settings=settings, update=every)
 
 
 @contextmanager
-def _logs_on_stderr() -> Iterator[None]:
+def _redirect_logs() -> Iterator[None]:
     """What the actuator logs must not get into what is printed for programs."""
     before = structlog.get_config()
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
@@ -169,7 +174,7 @@ def _logs_on_stderr() -> Iterator[None]:
         structlog.configure(**before)
 
 
-async def _interruptible(run: Coroutine[Any, Any, Journal]) -> Journal:
+async def _interruptible(run: Coroutine[Any, Any, RunLog]) -> RunLog:
     """The end of a process asked for politely takes the pods away too, as Ctrl-C does."""
     task = asyncio.ensure_future(run)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -179,56 +184,58 @@ async def _interruptible(run: Coroutine[Any, Any, Journal]) -> Journal:
         raise KeyboardInterrupt from None
 
 
-def _seconds(option: str, text: str) -> float:
-    found = seconds(option, text)
+def _parse_seconds(option: str, text: str) -> float:
+    found = parse_seconds(option, text)
     if found < 1:
         raise TrimtabError(f"{option} {text}: must be at least 1s")
     return found
 
 
-def _print(journal: Journal, output: str) -> None:
+def _print(run_log: RunLog, output: str) -> None:
     if output == "json":
-        summary = {key: None if math.isnan(value) else value for key, value in journal.summary().items()}
+        summary = {key: None if math.isnan(value) else value for key, value in run_log.summary().items()}
         entries = [
             {
                 key: None if isinstance(value, float) and math.isnan(value) else value
                 for key, value in row.items()
             }
-            for row in (entry._asdict() for entry in journal.entries)
+            for row in (entry._asdict() for entry in run_log.entries)
         ]
-        print(json.dumps({"summary": summary, "refusals": journal.refusals, "periods": entries}, indent=2))
+        print(
+            json.dumps({"summary": summary, "refusals": run_log.resize_errors, "periods": entries}, indent=2)
+        )
     elif output == "csv":
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([Entry._fields, *journal.entries])
+        writer.writerows([PeriodRecord._fields, *run_log.entries])
         print(text.getvalue(), end="")
     else:
-        _table(journal)
+        _print_table(run_log)
 
 
-def _table(journal: Journal) -> None:
-    summary = journal.summary()
+def _print_table(run_log: RunLog) -> None:
+    summary = run_log.summary()
     table = Table("", "CPU", "MEMORY", box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for what in ("wanted", "used"):
         cpu, memory = summary[f"cpu_{what}"], summary[f"memory_{what}"]
-        table.add_row(what, _amount(cpu * 1000, cpu_text), _amount(memory, memory_text))
-    table.add_row("unserved", _share(summary["cpu_unserved"]), "")
-    table.add_row("slack", _share(summary["cpu_slack"]), _share(summary["memory_slack"]))
-    table.add_row("throttled", _share(summary["throttled"]), "")
+        table.add_row(what, _format_amount(cpu * 1000, format_cpu), _format_amount(memory, format_memory))
+    table.add_row("unserved", _format_share(summary["cpu_unserved"]), "")
+    table.add_row("slack", _format_share(summary["cpu_slack"]), _format_share(summary["memory_slack"]))
+    table.add_row("throttled", _format_share(summary["throttled"]), "")
     table.add_row("OOM kills", "", f"{summary['ooms']:.0f}")
     console = Console()
     console.print(table)
     told = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
     console.print(told + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
-    for line in dict.fromkeys(journal.refusals):
+    for line in dict.fromkeys(run_log.resize_errors):
         console.print(line, highlight=False, markup=False)
 
 
-def _amount(value: float, text: Any) -> str:
+def _format_amount(value: float, text: Any) -> str:
     return "-" if math.isnan(value) else str(text(value))
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1%}"

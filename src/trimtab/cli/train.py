@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from trimtab.cli._common.seed import Seed
-from trimtab.cli.backtest import Asked
+from trimtab.cli.backtest import ClusterUsageOptions
 from trimtab.errors import TrimtabError
-from trimtab.lab.ray_engine import HERE
-from trimtab.usage.files import read
+from trimtab.lab.ray_engine import LOCAL
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Trace
 
 UPDATES = {"forecaster": 100, "ppo": 250, "sac": 160}
@@ -39,7 +39,7 @@ def train(
     every: int = 5,
     form: Annotated[str | None, Parameter(name="--format")] = None,
     engine: Literal["here", "ray"] = "here",
-    ray_address: str = HERE,
+    ray_address: str = LOCAL,
     prometheus: str | None = None,
     found: bool = False,
     source_setting: tuple[str, ...] = (),
@@ -110,11 +110,11 @@ def train(
     output
         A line for people, json for programs.
     """
-    asked = Asked(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
-    asked.refuse_idle()
-    if only_recorded and not (paths or asked.anything):
+    asked = ClusterUsageOptions(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
+    asked.reject_unused()
+    if only_recorded and not (paths or asked.is_given):
         raise TrimtabError("--only-recorded: name recordings to learn from, or --prometheus or --found")
-    lesson = Lesson(
+    lesson = TrainingJob(
         learner=learner,
         updates=UPDATES[learner] if updates is None else updates,
         seed=seed,
@@ -125,22 +125,22 @@ def train(
     )
     if min(lesson.updates, containers, hours, every) < 1:
         raise TrimtabError("--updates, --containers, --hours and --every: must each be at least 1")
-    _refuse_without_jax()
+    _require_jax()
     console = Console(file=sys.stderr)
-    with _shown(console) as progress, _workers(engine, ray_address) as workers:
-        traces = {str(path): read(path, form=form) for path in paths}
-        if asked.anything:
+    with _show_progress(console) as progress, _open_workers(engine, ray_address) as workers:
+        traces = {str(path): read_trace(path, format_name=form) for path in paths}
+        if asked.is_given:
             traces |= asyncio.run(asked.read(progress))
-        traces = _long_enough(lesson, traces, progress.console)
-        _make(folder)  # before anything is learned that could not be kept
-        made, figures = _learned(lesson, traces, folder, every, workers, progress)
-    _keep(made, folder, figures)
-    _tell(learner, folder, made, figures, output)
+        traces = _drop_short_recordings(lesson, traces, progress.console)
+        _make_folder(folder)  # before anything is learned that could not be kept
+        made, figures = _run_training(lesson, traces, folder, every, workers, progress)
+    _save_weights(made, folder, figures)
+    _print_result(learner, folder, made, figures, output)
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingJob:
     """What is learned, from what and for how long."""
 
     learner: str
@@ -161,118 +161,124 @@ class Lesson:
         words += [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
         return shlex.join(words if self.generated else [*words, "--only-recorded"])
 
-    def data(self, traces: Iterable[str]) -> list[str]:
+    def list_data(self, traces: Iterable[str]) -> list[str]:
         """Name what is learned from."""
-        from trimtab.lab.training.sources import TRAINED
+        from trimtab.lab.training.sources import TRAINED_FAMILIES
 
-        generators = ["generators: " + ", ".join(TRAINED)] if self.generated else []
+        generators = ["generators: " + ", ".join(TRAINED_FAMILIES)] if self.generated else []
         return [*generators, *(Path(name).name for name in traces)]
 
 
-def _learned(
-    lesson: Lesson, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
+def _run_training(
+    job: TrainingJob, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
 ) -> tuple[Any, list[dict[str, float]]]:
     """The learner when it is done, and the figures of all its updates."""
     from trimtab.lab.training import loop  # after Ray: see `workers`
 
-    task = progress.add_task(f"{lesson.learner}: gathering", total=lesson.updates)
-    made = _learner(lesson, list(traces.values()), workers)
+    task = progress.add_task(f"{job.learner}: gathering", total=job.updates)
+    made = _build_learner(job, list(traces.values()), workers)
 
     def told(done: int, figures: dict[str, float]) -> None:
-        worth = f"{lesson.learner}: {made.objective} {figures[made.objective]:.4f}"
+        worth = f"{job.learner}: {made.objective} {figures[made.objective]:.4f}"
         progress.update(task, completed=done, description=worth)
 
     return made, loop.train(
         made,
         folder,
-        updates=lesson.updates,
-        every=every,
-        told=told,
-        command=lesson.command,
-        data=lesson.data(traces),
+        updates=job.updates,
+        checkpoint_every=every,
+        on_update=told,
+        command=job.command,
+        data=job.list_data(traces),
     )
 
 
-def _keep(made: Any, folder: Path, figures: Sequence[dict[str, float]]) -> None:
+def _save_weights(made: Any, folder: Path, figures: Sequence[dict[str, float]]) -> None:
     """Write the weights, and the card beside them."""
     from trimtab.lab.training import loop, model_card
 
-    loop.ship(made, folder / WEIGHTS)
-    model_card.write(folder, folder / CARD, made, figures=figures)
+    loop.write_weights(made, folder / WEIGHTS)
+    model_card.write_model_card(folder, folder / CARD, made, figures=figures)
 
 
-def _long_enough(lesson: Lesson, traces: Mapping[str, Trace], console: Console) -> dict[str, Trace]:
+def _drop_short_recordings(
+    job: TrainingJob, traces: Mapping[str, Trace], console: Console
+) -> dict[str, Trace]:
     """Without the recordings that are too short to learn from, each of which is told of: the card must not name them."""
     from trimtab.lab.training import sources
 
-    hours = sources.SHORTEST if lesson.learner == "forecaster" else _episode(lesson)
+    hours = sources.MIN_HOURS if job.learner == "forecaster" else _compute_episode_hours(job)
     for name, trace in traces.items():
-        if not sources.lasts(trace, hours):
+        if not sources.covers_hours(trace, hours):
             line = f"trimtab: {name}: left out, for {hours} hours are the least"
             console.print(line, soft_wrap=True, markup=False, highlight=False)
-    return {name: trace for name, trace in traces.items() if sources.lasts(trace, hours)}
+    return {name: trace for name, trace in traces.items() if sources.covers_hours(trace, hours)}
 
 
-def _episode(lesson: Lesson) -> int:
+def _compute_episode_hours(job: TrainingJob) -> int:
     """The hours of an agent's longest episode, with those that it watches first."""
-    from trimtab.lab.training.base_agent import Stage
+    from trimtab.lab.training.base_agent import RolloutConfig
 
-    return lesson.hours + max(Stage().warm_ups)
+    return job.hours + max(RolloutConfig().warm_ups)
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrimtabError(f"--folder {folder}: cannot be made: {error.strerror}") from None
 
 
-def _refuse_without_jax() -> None:
+def _require_jax() -> None:
     if not all(map(find_spec, ("jax", "optax", "tensorboardX"))):
         raise TrimtabError("train: JAX is not installed: pip install 'trimtab[train]'")
 
 
 @contextmanager
-def _shown(console: Console) -> Iterator[Progress]:
+def _show_progress(console: Console) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
 
 
 @contextmanager
-def _workers(engine: str, address: str) -> Iterator[Any]:
-    from trimtab.lab.training.workers import here, on_ray
+def _open_workers(engine: str, address: str) -> Iterator[Any]:
+    from trimtab.lab.training.workers import connect_ray_workers, run_locally
 
     if engine == "here":
-        yield here
+        yield run_locally
         return
-    with on_ray(address) as workers:
+    with connect_ray_workers(address) as workers:
         yield workers
 
 
-def _learner(lesson: Lesson, traces: list[Trace], workers: Any) -> Any:
-    from trimtab.lab.environments import Course
+def _build_learner(job: TrainingJob, traces: list[Trace], workers: Any) -> Any:
+    from trimtab.lab.environments import EnvironmentConfig
     from trimtab.lab.training import sources
-    from trimtab.lab.training.base_agent import Stage
+    from trimtab.lab.training.base_agent import RolloutConfig
 
-    seed, updates, generated = lesson.seed, lesson.updates, lesson.generated
-    if lesson.learner == "forecaster":
-        from trimtab.lab.training.forecaster import ForecasterLearner, ForecasterPlan
+    seed, updates, generated = job.seed, job.updates, job.generated
+    if job.learner == "forecaster":
+        from trimtab.lab.training.forecaster import ForecasterConfig, ForecasterLearner
 
-        made = sources.recordings(traces, seed=seed, containers=lesson.containers, generated=generated)
-        return ForecasterLearner(made, seed=seed, plan=ForecasterPlan(updates=updates), workers=workers)
-    demand = sources.demand(traces, hours=_episode(lesson), generated=generated)
-    stage = Stage(course=Course(demand=demand, hours=lesson.hours), containers=lesson.containers)
-    if lesson.learner == "ppo":
-        from trimtab.lab.training.ppo import PpoLearner, PpoPlan
+        made = sources.build_training_traces(
+            traces, seed=seed, containers=job.containers, generated=generated
+        )
+        return ForecasterLearner(made, seed=seed, config=ForecasterConfig(updates=updates), workers=workers)
+    demand = sources.build_training_demand(traces, hours=_compute_episode_hours(job), generated=generated)
+    stage = RolloutConfig(course=EnvironmentConfig(demand=demand, hours=job.hours), containers=job.containers)
+    if job.learner == "ppo":
+        from trimtab.lab.training.ppo import PpoConfig, PpoLearner
 
-        return PpoLearner(seed=seed, plan=PpoPlan(stage=stage, updates=updates), workers=workers)
-    from trimtab.lab.training.sac import SacLearner, SacPlan
+        return PpoLearner(seed=seed, config=PpoConfig(stage=stage, updates=updates), workers=workers)
+    from trimtab.lab.training.sac import SacConfig, SacLearner
 
-    return SacLearner(seed=seed, plan=SacPlan(stage=stage), workers=workers)
+    return SacLearner(seed=seed, config=SacConfig(stage=stage), workers=workers)
 
 
-def _tell(learner: str, folder: Path, made: Any, figures: Sequence[dict[str, float]], output: str) -> None:
+def _print_result(
+    learner: str, folder: Path, made: Any, figures: Sequence[dict[str, float]], output: str
+) -> None:
     weights, objective = folder / WEIGHTS, made.objective
     first, last = figures[0][objective], figures[-1][objective]
     if output == "json":

@@ -10,15 +10,15 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.cli._common.scan_options import drawn, pairs, write
+from trimtab.cli._common.scan_options import parse_key_values, render_text, write_output
 from trimtab.cli._common.seed import Seed
-from trimtab.docstrings import descriptions
+from trimtab.docstrings import read_field_descriptions
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads import GENERATORS, Folder, Workload, generate
+from trimtab.lab.workloads import GENERATORS, GeneratedWorkload, WorkloadLibrary, generate
 from trimtab.lab.workloads.export import export
-from trimtab.lab.workloads.plot import page, png
-from trimtab.scan.render.text_chart import chart
-from trimtab.scan.render.units import cpu_text, memory_text
+from trimtab.lab.workloads.plot import render_page, write_png
+from trimtab.scan.render.text_chart import draw_chart
+from trimtab.scan.render.units import format_cpu, format_memory
 from trimtab.usage.trace import Floats
 
 Action = Literal["generate", "list", "plot", "types", "export"]
@@ -77,7 +77,7 @@ def workload(
     output
         A table for people, or json for programs.
     """
-    kept = Folder(folder)
+    kept = WorkloadLibrary(folder)
     if action == "generate":
         _generate(kept, id, workload_type, setting, count, seed, output)
     elif action == "list":
@@ -99,7 +99,7 @@ def workload(
 
 
 def _generate(
-    kept: Folder,
+    kept: WorkloadLibrary,
     id: str | None,  # noqa: A002
     workload_type: str | None,
     setting: tuple[str, ...],
@@ -109,7 +109,7 @@ def _generate(
 ) -> None:
     if workload_type is None:
         raise TrimtabError(f"--workload-type: name one of {', '.join(GENERATORS.names())}")
-    settings: dict[str, Any] = pairs("--setting", setting)
+    settings: dict[str, Any] = parse_key_values("--setting", setting)
     made = generate(workload_type, count=count, seed=seed, **settings)
     name = kept.save(made, id=id)
     if output == "json":
@@ -120,11 +120,11 @@ def _generate(
         )
         return
     print(name)
-    print(f"trimtab: {_told(made)}; in {kept.path / name}", file=sys.stderr)
+    print(f"trimtab: {_describe(made)}; in {kept.path / name}", file=sys.stderr)
 
 
-def _list(kept: Folder, output: str) -> None:
-    found = kept.list()
+def _list(kept: WorkloadLibrary, output: str) -> None:
+    found = kept.list_saved()
     if output == "json":
         keys = ("id", "type", "series", "steps", "step", "seed")
         print(json.dumps([{key: getattr(saved, key) for key in keys} for saved in found], indent=2))
@@ -143,66 +143,64 @@ def _list(kept: Folder, output: str) -> None:
 def _types(workload_type: str | None, output: str) -> None:
     names = GENERATORS.names() if workload_type is None else (workload_type,)
     if output == "json":
-        known = {name: GENERATORS.type_of(name).settings_type.model_json_schema() for name in names}
+        known = {name: GENERATORS.load_type(name).settings_type.model_json_schema() for name in names}
         print(json.dumps(known, indent=2))
     elif workload_type is None:
         table = Table("TYPE", "WHAT IT IS", box=None, pad_edge=False)
         for name in names:
-            table.add_row(name, _summary(name))
+            table.add_row(name, _read_summary(name))
         Console().print(table)
     else:
-        print(_summary(workload_type) + "\n")
+        print(_read_summary(workload_type) + "\n")
         table = Table("SETTING", "DEFAULT", "MEANING", box=None, pad_edge=False)
-        kind = GENERATORS.type_of(workload_type).settings_type
-        said = descriptions(kind)
+        kind = GENERATORS.load_type(workload_type).settings_type
+        said = read_field_descriptions(kind)
         for name, field in kind.model_fields.items():
-            default = "(needed)" if field.is_required() else _value(field.default)
+            default = "(needed)" if field.is_required() else _format_default(field.default)
             table.add_row(name, default, said.get(name, ""))
         Console().print(table)
 
 
-def _summary(name: str) -> str:
+def _read_summary(name: str) -> str:
     """What the file of a type says of it first."""
-    said = sys.modules[GENERATORS.type_of(name).__module__].__doc__ or ""
+    said = sys.modules[GENERATORS.load_type(name).__module__].__doc__ or ""
     return " ".join(said.split("\n\n")[0].split())
 
 
-def _value(default: object) -> str:
+def _format_default(default: object) -> str:
     if isinstance(default, tuple):
         return ",".join(f"{number:g}" for number in default)
     return "" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def _plot(found: Workload, name: str, series: int, path: Path | None) -> None:
+def _plot(found: GeneratedWorkload, name: str, series: int, path: Path | None) -> None:
     title = f"{name}: {found.type}"
     if path is None:
         if not 0 <= series < found.series:
             raise TrimtabError(f"--series {series}: {name} has {found.series}, from 0")
-        print(drawn(lambda width: _lines(found, series, width), to_file=False), end="")
+        print(render_text(lambda width: _render_lines(found, series, width), to_file=False), end="")
     elif path.suffix == ".html":
-        write(page(found, title), path)
+        write_output(render_page(found, title), path)
     elif path.suffix == ".png":
-        png(found, title, path)
+        write_png(found, title, path)
     else:
         raise TrimtabError(f"--output-file {path}: must end in .png or .html")
 
 
-def _lines(found: Workload, series: int, width: int) -> Iterable[str]:
-    yield f"{found.names[series]}: {_told(found)}"
+def _render_lines(found: GeneratedWorkload, series: int, width: int) -> Iterable[str]:
+    yield f"{found.names[series]}: {_describe(found)}"
     for what, row, text in (
-        ("CPU", found.cpu[series] * 1000, cpu_text),
-        ("memory", found.memory[series], memory_text),
+        ("CPU", found.cpu[series] * 1000, format_cpu),
+        ("memory", found.memory[series], format_memory),
     ):
         yield what
-        yield from chart(row, _marks(row), text=text, width=width)
+        yield from draw_chart(row, _compute_lines(row), text=text, width=width)
 
 
-def _marks(row: Floats) -> dict[str, float | None]:
+def _compute_lines(row: Floats) -> dict[str, float | None]:
     return {"mean": float(row.mean()), "peak": float(row.max())}
 
 
-def _told(made: Workload) -> str:
-    mean = (
-        f"{cpu_text(float(made.cpu.mean()) * 1000)} and {memory_text(float(made.memory.mean()))} on average"
-    )
+def _describe(made: GeneratedWorkload) -> str:
+    mean = f"{format_cpu(float(made.cpu.mean()) * 1000)} and {format_memory(float(made.memory.mean()))} on average"
     return f"{made.series} series of {made.steps} samples, {made.step:g} s apart, {mean}"

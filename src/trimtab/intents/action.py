@@ -10,25 +10,27 @@ from typing import Any
 
 import msgspec
 
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 
 
-class Deed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actuator: str
     parameters: Mapping[str, Any]
     """What the actuator needs to do it; JSON, so that it can be remembered and sent to a plugin."""
-    after: State
+    after: TargetState
     """What is expected once it is done."""
     disruption: float = 0.0
     """What doing it costs by itself, in cores for an hour: restarts, warm-ups. Never negative."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """For people: what it does, in a few words."""
-        said = [f"{name} {_short(value)}" for name, value in self.parameters.items() if value is not None]
+        said = [
+            f"{name} {_format_value(value)}" for name, value in self.parameters.items() if value is not None
+        ]
         return f"{self.actuator} {', '.join(said)}"
 
 
-def _short(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Of bytes, people count the digits."""
     if not isinstance(value, float):
         return str(value)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 from trimtab.plugins import Family
 
 
@@ -30,16 +30,18 @@ class Actuator(Protocol):
     disruption: float
     """The least that a deed costs by itself, in cores for an hour."""
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+    def candidates(
+        self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
+    ) -> Sequence[IntentAction]:
         """What could be done now, at most a handful; the same for the same arguments."""
         ...
 
 
-class Emergency(NamedTuple):
+class SafeguardAction(NamedTuple):
     """An action that comes before any objective, and why."""
 
-    deed: Deed
-    why: str
+    action: IntentAction
+    reason: str
     is_deadly: bool
     """Whether pods die without it: then it waits for no rest."""
 
@@ -48,7 +50,7 @@ class Emergency(NamedTuple):
 class Safeguard(Protocol):
     """An actuator that also keeps things safe, whatever is known of the objectives."""
 
-    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:
+    def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:
         """Return what must be done lest pods die, or starve while no objective shows it; None: nothing."""
         ...
 
@@ -58,5 +60,5 @@ ACTUATORS: Family[Actuator] = Family(noun="actuator", group="trimtab.actuators")
 
 def actuator(name: str, **settings: Any) -> Actuator:
     """A new actuator of this name; settings not given have their defaults."""
-    made: Actuator = ACTUATORS.type_of(name)(ACTUATORS.settings_of(name, settings))  # type: ignore[call-arg]
+    made: Actuator = ACTUATORS.load_type(name)(ACTUATORS.parse_settings(name, settings))  # type: ignore[call-arg]
     return made

@@ -16,216 +16,240 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trimtab.api.intent import Verdict
+from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.capacity import Room, taken
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.capacity import Capacity, additional_requests
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 
-PATIENCE = 3600.0
+AGING_PERIOD = 3600.0
 """Seconds of waiting that are worth as much as the whole range of priorities."""
-CLEARLY_LESS = 0.5
+PREEMPTION_RATIO = 0.5
 """Those who have together at most this share of another's priority give way to it."""
-LENIENCE = 0.2
+YIELD_TOLERANCE = 0.2
 """By which share of it those who give way may miss what they want."""
-RUNG = 4.0
+YIELD_DIVISOR = 4.0
 """The share of its cores that one who gives way is thought to give at once: one in so many."""
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One intent that is to be planned for."""
 
     goal: Goal
-    state: State
-    effects: Effects = Effects()
-    limits: Limits = Limits()
+    state: TargetState
+    effects: EffectModels = EffectModels()
+    limits: PlanConstraints = PlanConstraints()
     waiting_since: float | None = None
     """Since when it has waited for room; None: it does not."""
 
 
-class Place(NamedTuple):
+class SharedResource(NamedTuple):
     """A node, or the quota of a namespace."""
 
     kind: Literal["node", "quota"]
     name: str
 
-    def left(self, room: Room) -> float:
+    def free_cpu(self, capacity: Capacity) -> float:
         """Cores."""
-        return room.left(self.name) if self.kind == "node" else room.left_of_quota(self.name)
+        return capacity.free_cpu(self.name) if self.kind == "node" else capacity.free_quota_cpu(self.name)
 
-    def memory_left(self, room: Room) -> float:
+    def free_memory(self, capacity: Capacity) -> float:
         """Bytes."""
-        left = room.memory_left if self.kind == "node" else room.memory_left_of_quota
+        left = capacity.free_memory if self.kind == "node" else capacity.free_quota_memory
         return left(self.name)
 
-    def held_by(self, claim: Claim) -> float:
+    def cpu_held_by(self, request: PlanRequest) -> float:
         """The cores that it has here."""
-        state = claim.state
+        state = request.state
         here = sum(pod.node == self.name for pod in state.pods) if self.kind == "node" else state.replicas
-        return state.requested()[0] * here
+        return state.requests_per_pod()[0] * here
 
 
-class Ruling(NamedTuple):
+class PlanDecision(NamedTuple):
     plan: Plan
     waiting_since: float | None
     """To be remembered for the next cycle."""
 
 
-MakePlan = Callable[[Claim, Limits], Plan]
+MakePlan = Callable[[PlanRequest, PlanConstraints], Plan]
 
 
-def rank(claim: Claim, *, now: float, patience: float = PATIENCE) -> float:
+def effective_priority(request: PlanRequest, *, now: float, aging_period: float = AGING_PERIOD) -> float:
     """Who goes first: the priority, and what waiting adds to it."""
-    waited = 0.0 if claim.waiting_since is None else max(0.0, now - claim.waiting_since)
-    return claim.goal.priority + waited / patience
+    waited = 0.0 if request.waiting_since is None else max(0.0, now - request.waiting_since)
+    return request.goal.priority + waited / aging_period
 
 
-def in_order(claims: Iterable[Claim], *, now: float, patience: float = PATIENCE) -> list[Claim]:
-    return sorted(claims, key=lambda claim: (-rank(claim, now=now, patience=patience), claim.goal.intent))
+def sort_by_priority(
+    requests: Iterable[PlanRequest], *, now: float, aging_period: float = AGING_PERIOD
+) -> list[PlanRequest]:
+    return sorted(
+        requests,
+        key=lambda claim: (-effective_priority(claim, now=now, aging_period=aging_period), claim.goal.intent),
+    )
 
 
 def arbitrate(
-    claims: Sequence[Claim], *, room: Room, make: MakePlan, now: float, patience: float = PATIENCE
-) -> dict[str, Ruling]:
+    requests: Sequence[PlanRequest],
+    *,
+    capacity: Capacity,
+    make: MakePlan,
+    now: float,
+    aging_period: float = AGING_PERIOD,
+) -> dict[str, PlanDecision]:
     """A plan for each intent; together they take no more than there is."""
     rulings = {
-        claim.goal.intent: settle(claim, room=room, make=make, now=now)
-        for claim in in_order(claims, now=now, patience=patience)
+        claim.goal.intent: plan_within_capacity(claim, capacity=capacity, make=make, now=now)
+        for claim in sort_by_priority(requests, now=now, aging_period=aging_period)
     }
-    for claim in give_way(claims, rulings, room=room):
+    for claim in select_preempted(requests, rulings, capacity=capacity):
         plan = make(claim, replace(claim.limits, explore=True))
         if plan.purpose is Purpose.RELEASE:
-            rulings[claim.goal.intent] = Ruling(replace(plan, purpose=Purpose.YIELD), None)
+            rulings[claim.goal.intent] = PlanDecision(replace(plan, purpose=Purpose.YIELD), None)
     return rulings
 
 
-def settle(claim: Claim, *, room: Room, make: MakePlan, now: float) -> Ruling:
+def plan_within_capacity(
+    request: PlanRequest, *, capacity: Capacity, make: MakePlan, now: float
+) -> PlanDecision:
     """The plan of the next in order, booked."""
-    namespace = claim.goal.namespace
-    limits = room.narrowed(claim.limits, claim.state, namespace)
-    plan = make(claim, limits)
-    if not _fits(plan, claim, room):
+    namespace = request.goal.namespace
+    limits = capacity.constrain(request.limits, request.state, namespace)
+    plan = make(request, limits)
+    if not _fits(plan, request, capacity):
         # Larger pods are harder to place: then either more of them or larger ones.
         stay = replace(limits, more_cpu_in_place=0.0, more_memory_in_place=0.0)
         for narrower in (stay, replace(limits, more_pods=0.0), replace(stay, more_pods=0.0)):
-            plan = make(claim, narrower)
-            if _fits(plan, claim, room):
+            plan = make(request, narrower)
+            if _fits(plan, request, capacity):
                 break
     if plan.deeds:
-        room.take(claim.state, plan.deeds[-1].after, namespace)
-    if not (waits_for_a_place(claim) and not plan.deeds) and (
-        plan.purpose is Purpose.REACH or not missed(claim) or not _lacks_room(claim, plan, make)
+        capacity.reserve(request.state, plan.deeds[-1].after, namespace)
+    if not (needs_unplaced_pods(request) and not plan.deeds) and (
+        plan.purpose is Purpose.REACH
+        or not has_missed_objective(request)
+        or not _lacks_capacity(request, plan, make)
     ):
-        return Ruling(plan, None)
-    since = claim.waiting_since if claim.waiting_since is not None else now
-    return Ruling(replace(plan, why=(*plan.why, "it waits for room on its nodes or in its quota")), since)
+        return PlanDecision(plan, None)
+    since = request.waiting_since if request.waiting_since is not None else now
+    return PlanDecision(
+        replace(plan, why=(*plan.why, "it waits for room on its nodes or in its quota")), since
+    )
 
 
-def _lacks_room(claim: Claim, plan: Plan, make: MakePlan) -> bool:
+def _lacks_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
     """Whether it would take more if there were more: what is out of reach anyhow is not worth waiting for."""
-    wish = make(claim, claim.limits)
+    wish = make(request, request.limits)
     if not wish.deeds:
         return False
-    had = taken(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
-    return taken(claim.state, wish.deeds[-1].after)[0] > had
+    had = additional_requests(request.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
+    return additional_requests(request.state, wish.deeds[-1].after)[0] > had
 
 
-def give_way(claims: Sequence[Claim], rulings: Mapping[str, Ruling], *, room: Room) -> list[Claim]:
+def select_preempted(
+    requests: Sequence[PlanRequest], decisions: Mapping[str, PlanDecision], *, capacity: Capacity
+) -> list[PlanRequest]:
     """Those who are to give way, as claims of less: for each that waits, those of one node or quota.
 
     Who gives way may miss its own objectives by `LENIENCE`. It gets back what is left over, in its turn. Nobody gives
     way in vain: where all that is given in a place makes no room for one pod more, it would only be lost.
     """
-    waiting = [each for each in claims if rulings[each.goal.intent].waiting_since is not None]
+    waiting = [each for each in requests if decisions[each.goal.intent].waiting_since is not None]
     if not waiting:
         return []
-    sharing = _sharing((each for each in claims if _can_give(rulings[each.goal.intent])), room)
-    found: dict[str, Claim] = {}
+    sharing = _group_by_resource(
+        (each for each in requests if _can_yield(decisions[each.goal.intent])), capacity
+    )
+    found: dict[str, PlanRequest] = {}
     for claim in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
         offers = {
             place: givers
-            for place in sorted(_places(claim, room) & sharing.keys())
-            if (givers := _givers(claim, sharing[place], place, room))
+            for place in sorted(_shared_resources(claim, capacity) & sharing.keys())
+            if (givers := _select_yielding(claim, sharing[place], place, capacity))
         }
         if offers:
             place = min(offers, key=lambda each: len(offers[each]))
-            found |= {each.goal.intent: _lenient(each) for each in offers[place]}
+            found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[place]}
             del sharing[place]  # what is given there is spoken for
     return list(found.values())
 
 
-def _can_give(ruling: Ruling) -> bool:
-    return ruling.waiting_since is None and not ruling.plan.deeds
+def _can_yield(decision: PlanDecision) -> bool:
+    return decision.waiting_since is None and not decision.plan.deeds
 
 
-def _givers(claim: Claim, others: Iterable[Claim], place: Place, room: Room) -> list[Claim]:
+def _select_yielding(
+    request: PlanRequest, others: Iterable[PlanRequest], place: SharedResource, capacity: Capacity
+) -> list[PlanRequest]:
     """Who has to give way in a place so that a pod more fits in, least important first; nobody where that is too much."""
-    cpu, memory = claim.state.requested()
-    if memory > place.memory_left(room):
+    cpu, memory = request.state.requests_per_pod()
+    if memory > place.free_memory(capacity):
         # Those who give way give cores: without the memory for a pod, they would give them in vain.
         return []
-    lacking = cpu - place.left(room)
-    stake = claim.goal.priority * CLEARLY_LESS
-    found: list[Claim] = []
+    lacking = cpu - place.free_cpu(capacity)
+    stake = request.goal.priority * PREEMPTION_RATIO
+    found: list[PlanRequest] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
         stake -= other.goal.priority
         if lacking <= 0 or stake < 0:
             break
         found.append(other)
-        lacking -= place.held_by(other) / RUNG
+        lacking -= place.cpu_held_by(other) / YIELD_DIVISOR
     return found if lacking <= 0 else []
 
 
-def _sharing(claims: Iterable[Claim], room: Room) -> dict[Place, list[Claim]]:
+def _group_by_resource(
+    requests: Iterable[PlanRequest], capacity: Capacity
+) -> dict[SharedResource, list[PlanRequest]]:
     """Who is where."""
-    found: dict[Place, list[Claim]] = defaultdict(list)
-    for claim in claims:
-        for place in _places(claim, room):
+    found: dict[SharedResource, list[PlanRequest]] = defaultdict(list)
+    for claim in requests:
+        for place in _shared_resources(claim, capacity):
             found[place].append(claim)
     return found
 
 
-def _places(claim: Claim, room: Room) -> set[Place]:
+def _shared_resources(request: PlanRequest, capacity: Capacity) -> set[SharedResource]:
     """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no node could have any that is not
     closed to them; those that are not even made lack something else.
     """
-    nodes = {pod.node for pod in claim.state.pods}
-    anywhere = claim.state.unplaced and "" in nodes
-    nodes = set(room.nodes) - claim.state.closed if anywhere else nodes - {""}
-    places = {Place("node", node) for node in nodes}
-    if room.has_quota(claim.goal.namespace):
-        places.add(Place("quota", claim.goal.namespace))
+    nodes = {pod.node for pod in request.state.pods}
+    anywhere = request.state.unplaced and "" in nodes
+    nodes = set(capacity.nodes) - request.state.closed if anywhere else nodes - {""}
+    places = {SharedResource("node", node) for node in nodes}
+    if capacity.has_quota(request.goal.namespace):
+        places.add(SharedResource("quota", request.goal.namespace))
     return places
 
 
-def _lenient(claim: Claim) -> Claim:
+def _with_yield_tolerance(request: PlanRequest) -> PlanRequest:
     objectives = tuple(
         each
         if each.kind is KPIType.AVAILABILITY
-        else replace(each, value=replace(each, tolerance=LENIENCE).bound)
-        for each in claim.goal.objectives
+        else replace(each, value=replace(each, tolerance=YIELD_TOLERANCE).worst_acceptable)
+        for each in request.goal.objectives
     )
-    return replace(claim, goal=replace(claim.goal, objectives=objectives))
+    return replace(request, goal=replace(request.goal, objectives=objectives))
 
 
-def missed(claim: Claim) -> bool:
+def has_missed_objective(request: PlanRequest) -> bool:
     """Whether anything is known to be missed: only then is more wanted."""
     return any(
-        objective.verdict(claim.state.objectives.get(objective.name)) is Verdict.MISSED
-        for objective in claim.goal.objectives
+        objective.evaluate(request.state.objectives.get(objective.name)) is ObjectiveVerdict.MISSED
+        for objective in request.goal.objectives
     )
 
 
-def waits_for_a_place(claim: Claim) -> bool:
+def needs_unplaced_pods(request: PlanRequest) -> bool:
     """Whether pods that find no room are needed: all is not known to be well without them."""
-    return claim.state.unplaced > 0 and not all(
-        objective.verdict(claim.state.objectives.get(objective.name)) is Verdict.MET
-        for objective in claim.goal.objectives
+    return request.state.unplaced > 0 and not all(
+        objective.evaluate(request.state.objectives.get(objective.name)) is ObjectiveVerdict.MET
+        for objective in request.goal.objectives
     )
 
 
-def _fits(plan: Plan, claim: Claim, room: Room) -> bool:
-    return not plan.deeds or room.fits(claim.state, plan.deeds[-1].after, claim.goal.namespace)
+def _fits(plan: Plan, request: PlanRequest, capacity: Capacity) -> bool:
+    return not plan.deeds or capacity.fits(request.state, plan.deeds[-1].after, request.goal.namespace)

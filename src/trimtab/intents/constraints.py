@@ -11,15 +11,15 @@ from math import inf
 
 import msgspec
 
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 
-EVERY = "*"
+ALL_ACTUATORS = "*"
 """In `resting`: all actuators."""
-_GRACE = 1e-9
+_TOLERANCE = 1e-9
 """Sums of cores are floating-point numbers."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
     min_replicas: int = 1
     max_replicas: int = 128
     min_cpu: float = 0.01
@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def allows(self, actuator: str, *, now: float) -> bool:
         return (
             self.allows_safeguard(actuator, now=now)
-            and self.resting.get(EVERY, now) <= now
+            and self.resting.get(ALL_ACTUATORS, now) <= now
             and self.resting.get(actuator, now) <= now
         )
 
@@ -62,18 +62,18 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether an actuator may act to keep pods alive: that waits for no judgement of what was done before."""
         return not self.freeze and actuator not in self.forbidden and self.refused.get(actuator, now) <= now
 
-    def breach(self, before: State, after: State) -> str | None:
+    def find_violation(self, before: TargetState, after: TargetState) -> str | None:
         """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
         if after.sizes is before.sizes and after.replicas == before.replicas:
             return None
         return (
-            self._replicas(before, after)
-            or self._size(before, after)
-            or self._together(before, after)
-            or self._totals(before, after)
+            self._check_replicas(before, after)
+            or self._check_size(before, after)
+            or self._check_total_cpu(before, after)
+            or self._check_totals(before, after)
         )
 
-    def _replicas(self, before: State, after: State) -> str | None:
+    def _check_replicas(self, before: TargetState, after: TargetState) -> str | None:
         was, would = before.replicas, after.replicas
         if would == was:
             return None
@@ -85,7 +85,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             return f"{would - was} more pods do not fit"
         return None
 
-    def _size(self, before: State, after: State) -> str | None:
+    def _check_size(self, before: TargetState, after: TargetState) -> str | None:
         if after.sizes is before.sizes:
             return None
         for what, was, would, least, most in (
@@ -100,24 +100,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
                 return f"{would:g} {what} are fewer than {least:g}"
         return None
 
-    def _together(self, before: State, after: State) -> str | None:
+    def _check_total_cpu(self, before: TargetState, after: TargetState) -> str | None:
         was, would = ((each.cpu or 0.0) * each.placed for each in (before, after))
-        least = self.min_cpu_together * (1 - _GRACE)
+        least = self.min_cpu_together * (1 - _TOLERANCE)
         return f"{would:g} cores in all are fewer than {least:g}" if would < least and would < was else None
 
-    def _totals(self, before: State, after: State) -> str | None:
+    def _check_totals(self, before: TargetState, after: TargetState) -> str | None:
         if after.sizes is before.sizes and after.replicas <= before.replicas:
             return None
-        cpu_was, memory_was = before.requested()
-        cpu, memory = after.requested()
+        cpu_was, memory_was = before.requests_per_pod()
+        cpu, memory = after.requests_per_pod()
         for what, each, more_each, total, more in (
             ("cores", cpu - cpu_was, self.more_cpu_in_place,
              cpu * after.replicas - cpu_was * before.replicas, self.more_cpu),
             ("bytes", memory - memory_was, self.more_memory_in_place,
              memory * after.replicas - memory_was * before.replicas, self.more_memory),
         ):  # fmt: skip
-            if each > 0 and each > more_each * (1 + _GRACE):
+            if each > 0 and each > more_each * (1 + _TOLERANCE):
                 return f"{each:g} {what} more a pod do not fit its node"
-            if total > 0 and total > more * (1 + _GRACE):
+            if total > 0 and total > more * (1 + _TOLERANCE):
                 return f"{total:g} {what} more in all are over the quota or cap"
         return None

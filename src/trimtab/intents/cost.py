@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trimtab.intents.effects.inputs import CACHE, POWER, option
-from trimtab.intents.state import State
+from trimtab.intents.effects.inputs import CACHE, POWER, option_key
+from trimtab.intents.state import TargetState
 
 _GIBIBYTE = 2.0**30
-OPTIONS = {
+OPTION_COSTS = {
     "cache:guaranteed": 0.10,
     "cache:burstable": 0.05,
     "power:performance": 0.10,
@@ -20,18 +20,18 @@ OPTIONS = {
 }
 
 
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    gibibyte: float = 0.125
+class ResourceCosts(msgspec.Struct, frozen=True, kw_only=True):
+    per_gibibyte: float = 0.125
     """What a GiB of memory costs, in cores: clouds sell about eight with a core."""
-    options: Mapping[str, float] = msgspec.field(default_factory=OPTIONS.copy)
+    per_option: Mapping[str, float] = msgspec.field(default_factory=OPTION_COSTS.copy)
     """What an option costs a pod, in cores: cache that others lack, power that is drawn."""
 
-    def of(self, state: State) -> float:
+    def cost(self, state: TargetState) -> float:
         """What is reserved for all pods together."""
-        cpu, memory = state.requested()
-        each = cpu + memory / _GIBIBYTE * self.gibibyte
+        cpu, memory = state.requests_per_pod()
+        each = cpu + memory / _GIBIBYTE * self.per_gibibyte
         if state.cache_class:
-            each += self.options.get(option(CACHE, state.cache_class), 0.0)
+            each += self.per_option.get(option_key(CACHE, state.cache_class), 0.0)
         if state.power_profile:
-            each += self.options.get(option(POWER, state.power_profile), 0.0)
+            each += self.per_option.get(option_key(POWER, state.power_profile), 0.0)
         return each * state.replicas

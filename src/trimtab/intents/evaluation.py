@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import complete, learn
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.ido_import import Recorded
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import add_priors, learn_effects
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.ido_import import RecordedEvent
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import Planner
 
 
-class Forecast(NamedTuple):
+class LatencyForecast(NamedTuple):
     """What was said of the next measurement of a latency, and what it was."""
 
     learned: float
@@ -32,61 +32,65 @@ class Forecast(NamedTuple):
     measured: float
 
 
-class Turn(NamedTuple):
-    event: Recorded
+class ReplayedEvent(NamedTuple):
+    event: RecordedEvent
     plan: Plan
     samples: int
     """From how many events it had learned."""
-    forecasts: tuple[Forecast, ...]
+    forecasts: tuple[LatencyForecast, ...]
 
 
 def replay(
-    events: Sequence[Recorded],
+    events: Sequence[RecordedEvent],
     *,
     planner: Planner,
     actuators: Sequence[Actuator],
-    limits: Limits | None = None,
-    given: Effects | None = None,
-) -> list[Turn]:
+    limits: PlanConstraints | None = None,
+    given: EffectModels | None = None,
+) -> list[ReplayedEvent]:
     """Each event as it is planned now; `given` are effects that a person gave."""
-    given = given or Effects()
+    given = given or EffectModels()
     turns = []
     for place, event in enumerate(events):
         known = [(each.at, each.state) for each in events[: place + 1]]
-        learned = learn(event.goal, known, now=event.at)
-        effects = Effects(learned={**given.learned, **learned.learned}, given=given.given)
+        learned = learn_effects(event.goal, known, now=event.at)
+        effects = EffectModels(
+            learned_models={**given.learned_models, **learned.learned_models}, user_models=given.user_models
+        )
         plan = planner.plan(
             event.state,
             event.goal,
             actuators=actuators,
             effects=effects,
-            limits=limits or Limits(),
+            limits=limits or PlanConstraints(),
             now=event.at,
         )
         after = events[place + 1] if place + 1 < len(events) else None
-        turns.append(Turn(event, plan, len(known), _forecasts(event, after, effects)))
+        turns.append(ReplayedEvent(event, plan, len(known), _forecast_next(event, after, effects)))
     return turns
 
 
-def error(forecasts: Sequence[Forecast], which: int) -> float:
+def median_error(forecasts: Sequence[LatencyForecast], which: int) -> float:
     """How far off forecasts are, as a fraction: the typical one (the median)."""
     off = [abs(log(each[which] / each.measured)) for each in forecasts]
     return exp(float(np.median(off))) - 1 if off else float("nan")
 
 
-def _forecasts(event: Recorded, after: Recorded | None, effects: Effects) -> tuple[Forecast, ...]:
+def _forecast_next(
+    event: RecordedEvent, after: RecordedEvent | None, effects: EffectModels
+) -> tuple[LatencyForecast, ...]:
     if after is None:
         return ()
     state = event.state
     changed = replace(after.state, objectives=state.objectives)
-    (learned,) = complete(effects, event.goal, state).after(state, [changed], group="")
-    (guessed,) = complete(Effects(), event.goal, state).after(state, [changed], group="")
+    (learned,) = add_priors(effects, event.goal, state).predict(state, [changed], group="")
+    (guessed,) = add_priors(EffectModels(), event.goal, state).predict(state, [changed], group="")
     found = []
     for objective in event.goal.objectives:
         now, then = (each.objectives.get(objective.name) for each in (state, after.state))
         if objective.kind is KPIType.LATENCY and now and then:
             found.append(
-                Forecast(
+                LatencyForecast(
                     learned.objectives[objective.name] or now,
                     guessed.objectives[objective.name] or now,
                     now,

@@ -16,7 +16,7 @@ import msgspec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.store.effects import Effect
 
 _THOUSANDTHS = 1000.0
@@ -30,20 +30,20 @@ _FIELDS = {
 }
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class RecordedEvent(msgspec.Struct, frozen=True):
     """One event: what was, what was wanted, and what the original planner made of it."""
 
     at: float
-    state: State
+    state: TargetState
     goal: Goal
     plan: tuple[Mapping[str, Any], ...]
 
 
-def read_events(path: Path) -> list[Recorded]:
+def read_events(path: Path) -> list[RecordedEvent]:
     """The events of a file, in the order of the file."""
-    events = _read(path)
-    main = _main(events)
-    return [_event(event, main, at) for at, event in enumerate(events)]
+    events = _read_records(path)
+    main = _find_main_container(events)
+    return [_parse_event(event, main, at) for at, event in enumerate(events)]
 
 
 def read_effects(path: Path) -> list[Effect]:
@@ -55,25 +55,25 @@ def read_effects(path: Path) -> list[Effect]:
             profile_name=effect["profileName"],
             data=effect["data"],
             static=bool(effect.get("static", False)),
-            timestamp=_seconds(effect["timestamp"]),
+            timestamp=_parse_timestamp(effect["timestamp"]),
         )
-        for effect in _read(path)
+        for effect in _read_records(path)
     ]
     return sorted(found, key=lambda effect: -effect.timestamp)
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read_records(path: Path) -> list[dict[str, Any]]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
     except (OSError, msgspec.MsgspecError) as error:
         raise TrimtabError(f"{path} cannot be read as a list of records: {error}") from None
 
 
-def _event(event: Mapping[str, Any], main: str, place: int) -> Recorded:
+def _parse_event(event: Mapping[str, Any], main: str, place: int) -> RecordedEvent:
     current = {
         name: None if value < 0 else float(value) for name, value in event["current_objectives"].items()
     }
-    sizes = _sizes(event["resources"])
+    sizes = _parse_sizes(event["resources"])
     names = sorted(sizes)
     pods = tuple(
         PodState(
@@ -85,36 +85,36 @@ def _event(event: Mapping[str, Any], main: str, place: int) -> Recorded:
         )
         for name, pod in event["pods"].items()
     )
-    load = next((value for name, value in current.items() if _kind(name) is KPIType.THROUGHPUT), None)
-    state = State(
+    load = next((value for name, value in current.items() if _kpi_type(name) is KPIType.THROUGHPUT), None)
+    state = TargetState(
         objectives=current,
         pods=pods,
         replicas=max(1, len(pods)),
-        sizes=tuple(Size(container=name, **sizes[name]) for name in names),
+        sizes=tuple(ContainerSize(container=name, **sizes[name]) for name in names),
         main=names.index(main) if main in names else 0,
         load=load,
         cache_class=event["annotations"].get(_CACHE_ANNOTATION),
-        power_profile=_power(event["resources"]),
+        power_profile=_find_power_profile(event["resources"]),
     )
     objectives = tuple(
         Objective(
             name=name,
             value=float(value),
-            kind=_kind(name),
-            less_is_better=_kind(name) is KPIType.LATENCY,
+            kind=_kpi_type(name),
+            less_is_better=_kpi_type(name) is KPIType.LATENCY,
             measured_by=name,
         )
         for name, value in sorted(event["desired_objectives"].items())
     )
-    return Recorded(
-        _seconds(event["timestamp"]) or float(place),
+    return RecordedEvent(
+        _parse_timestamp(event["timestamp"]) or float(place),
         state,
         Goal(intent=event["name"], objectives=objectives),
         tuple(event["plan"] or ()),
     )
 
 
-def _sizes(resources: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def _parse_sizes(resources: Mapping[str, float]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for key, value in resources.items():
         container, _, field = key.partition("_")
@@ -123,26 +123,26 @@ def _sizes(resources: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _main(events: Sequence[Mapping[str, Any]]) -> str:
+def _find_main_container(events: Sequence[Mapping[str, Any]]) -> str:
     seen: dict[str, set[float]] = {}
     for event in events:
-        for container, size in _sizes(event["resources"]).items():
+        for container, size in _parse_sizes(event["resources"]).items():
             seen.setdefault(container, set()).add(size.get("cpu_limit", 0.0))
     return max(seen, key=lambda container: (len(seen[container]), container), default="0")
 
 
-def _power(resources: Mapping[str, float]) -> str | None:
+def _find_power_profile(resources: Mapping[str, float]) -> str | None:
     for key in resources:
         if _POWER in key:
             return key.partition("_")[2].rpartition("_")[0]
     return None
 
 
-def _kind(name: str) -> KPIType:
+def _kpi_type(name: str) -> KPIType:
     return next((kind for kind in KPIType if kind.value in name), KPIType.CUSTOM)
 
 
-def _seconds(moment: Any) -> float:
+def _parse_timestamp(moment: Any) -> float:
     if isinstance(moment, Mapping):
         moment = moment["$date"]
     text = str(moment)

@@ -11,13 +11,13 @@ from typing import Self
 
 import msgspec
 
-from trimtab.api.intent import Verdict
+from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 
-_LEAST_MISSING = 1e-9
+_MIN_UNAVAILABILITY = 1e-9
 """Nothing is available always."""
-_SHOW_CAPACITY = frozenset({KPIType.LATENCY, KPIType.CUSTOM})
+_CAPACITY_KPI_TYPES = frozenset({KPIType.LATENCY, KPIType.CUSTOM})
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,17 +34,17 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """The KPIProfile, by which effects are remembered."""
 
     @property
-    def bound(self) -> float:
+    def worst_acceptable(self) -> float:
         """The worst that still counts as met."""
         slack = abs(self.value) * self.tolerance
         worst = self.value + slack if self.less_is_better else self.value - slack
-        return min(worst, 1.0 - _LEAST_MISSING) if self.kind is KPIType.AVAILABILITY else worst
+        return min(worst, 1.0 - _MIN_UNAVAILABILITY) if self.kind is KPIType.AVAILABILITY else worst
 
-    def verdict(self, current: float | None) -> Verdict:
+    def evaluate(self, current: float | None) -> ObjectiveVerdict:
         if current is None or current != current:  # noqa: PLR0124 - NaN is no measurement either
-            return Verdict.UNKNOWN
-        met = current <= self.bound if self.less_is_better else current >= self.bound
-        return Verdict.MET if met else Verdict.MISSED
+            return ObjectiveVerdict.UNKNOWN
+        met = current <= self.worst_acceptable if self.less_is_better else current >= self.worst_acceptable
+        return ObjectiveVerdict.MET if met else ObjectiveVerdict.MISSED
 
     def deficit(self, current: float) -> float:
         """How far it is from its value: 0 or less is reached; as a logarithm, so that deeds' effects add up.
@@ -52,15 +52,15 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         Of an availability it is the missing share that counts: 99.9 % is half as far from 1 as 99.8 %.
         """
         if self.kind is KPIType.AVAILABILITY:
-            missing = max(_LEAST_MISSING, 1.0 - self.value)
-            return log(max(_LEAST_MISSING, 1.0 - current) / missing)
+            missing = max(_MIN_UNAVAILABILITY, 1.0 - self.value)
+            return log(max(_MIN_UNAVAILABILITY, 1.0 - current) / missing)
         if current <= 0 or self.value <= 0:
             reached = current <= self.value if self.less_is_better else current >= self.value
             return 0.0 if reached else inf
         off = log(current) - log(self.value)
         return off if self.less_is_better else -off
 
-    def tightened(self, headroom: float, current: float) -> Self:
+    def with_headroom(self, headroom: float, current: float) -> Self:
         """What is still wanted while resources are given back: some way from a miss, or no worse than now."""
         if self.kind is KPIType.AVAILABILITY:
             value = 1.0 - (1.0 - self.value) * (1.0 - headroom)
@@ -79,9 +79,9 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     about this one."""
     objectives: tuple[Objective, ...]
     priority: float = 0.01
-    sureness: float = 0.5
+    z_score: float = 0.5
     """How many standard deviations of a prediction plans stay clear of a miss."""
-    gives_back: bool = False
+    is_release: bool = False
     """Whether resources are to be given back: actuators then say what can be taken away, else what can be added."""
 
     @property
@@ -90,16 +90,16 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
         An availability does not, nor does a throughput, which follows the demand as long as pods keep up.
         """
-        return any(each.kind in _SHOW_CAPACITY for each in self.objectives)
+        return any(each.kind in _CAPACITY_KPI_TYPES for each in self.objectives)
 
     @property
     def namespace(self) -> str:
         return self.intent.partition("/")[0]
 
-    def deficits(self, state: State) -> list[float]:
+    def deficits(self, state: TargetState) -> list[float]:
         """How far each objective's worse end is from its value; what is unknown is infinitely far."""
         found = []
-        current, spread, sureness = state.objectives, state.spread, self.sureness
+        current, spread, sureness = state.objectives, state.spread, self.z_score
         for objective in self.objectives:
             name = objective.name
             value = current.get(name)
@@ -111,9 +111,9 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
             found.append(objective.deficit(value))
         return found
 
-    def reached(self, state: State) -> bool:
-        return max(self.deficits(state)) <= _CLOSE
+    def is_reached(self, state: TargetState) -> bool:
+        return max(self.deficits(state)) <= _EPSILON
 
 
-_CLOSE = 1e-9
+_EPSILON = 1e-9
 """Logarithms are floating-point numbers."""

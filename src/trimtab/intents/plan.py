@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trimtab.api.intent import PlanPurpose, Verdict
-from trimtab.intents.action import Deed
+from trimtab.api.intent import ObjectiveVerdict, PlanPurpose
+from trimtab.intents.action import IntentAction
 from trimtab.intents.objective import Objective
 
 Purpose = PlanPurpose
 """What a plan is for, in the words of an Intent's status."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What is expected of one objective."""
 
     objective: str
@@ -28,15 +28,15 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     """Between these it will be, as sure as the planner was asked to be."""
     wanted: float
-    verdict: Verdict
+    verdict: ObjectiveVerdict
     """Of its worse end."""
 
 
-class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+class PlanAlternative(msgspec.Struct, frozen=True, kw_only=True):
     """Another way that was looked at."""
 
-    deeds: tuple[Deed, ...]
-    outcomes: tuple[Outcome, ...]
+    deeds: tuple[IntentAction, ...]
+    outcomes: tuple[ExpectedOutcome, ...]
     cost: float
     utility: float
     meets: bool
@@ -45,12 +45,12 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
     purpose: Purpose
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[IntentAction, ...] = ()
     urgent: bool = False
     """Whether it keeps pods alive: then it waits for no rest after a revert."""
     why: tuple[str, ...] = ()
     """For people: the reasons, each with its values."""
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ExpectedOutcome, ...] = ()
     cost: float = 0.0
     """What the workload costs after it, and the doing, in cores for an hour."""
     saved: float = 0.0
@@ -59,17 +59,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what is wanted is expected: 1 is all of it."""
     proven: bool = True
     """Whether all was looked at that could have been better."""
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[PlanAlternative, ...] = ()
     """The next best, best first."""
     expanded: int = 0
     """How many states were looked at."""
 
     @property
-    def compromise(self) -> bool:
+    def is_compromise(self) -> bool:
         return self.purpose is Purpose.COMPROMISE
 
 
-def utility(objectives: Sequence[Objective], deficits: Sequence[float]) -> float:
+def compute_utility(objectives: Sequence[Objective], deficits: Sequence[float]) -> float:
     """Between 0 and 1; 1 is all."""
     whole = had = 0.0
     for objective, deficit in zip(objectives, deficits, strict=True):

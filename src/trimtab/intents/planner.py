@@ -12,24 +12,24 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 from trimtab.plugins import Family
 
 
-def never() -> bool:
+def never_expires() -> bool:
     return False
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True):
+class SearchBudget(msgspec.Struct, frozen=True, kw_only=True):
     """How much a plan may cost to find. More of it never finds a worse one."""
 
-    states: int = 250
+    max_states: int = 250
     """How many states may be looked at: the same answer on every machine."""
-    expired: Callable[[], bool] = never
+    is_expired: Callable[[], bool] = never_expires
     """Whether the time is over: the best that was found until then is the answer."""
 
 
@@ -38,14 +38,14 @@ class Planner(Protocol):
 
     def plan(
         self,
-        state: State,
+        state: TargetState,
         goal: Goal,
         *,
         actuators: Sequence[Actuator],
-        effects: Effects,
-        limits: Limits,
+        effects: EffectModels,
+        limits: PlanConstraints,
         now: float,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
     ) -> Plan:
         """The plan for one intent. It never passes a limit, and does nothing on what is unknown."""
         ...
@@ -56,5 +56,5 @@ PLANNERS: Family[Planner] = Family(noun="planner", group="trimtab.planners")
 
 def planner(name: str, **settings: Any) -> Planner:
     """A new planner of this name; settings not given have their defaults."""
-    made: Planner = PLANNERS.type_of(name)(PLANNERS.settings_of(name, settings))  # type: ignore[call-arg]
+    made: Planner = PLANNERS.load_type(name)(PLANNERS.parse_settings(name, settings))  # type: ignore[call-arg]
     return made

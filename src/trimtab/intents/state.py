@@ -24,7 +24,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The share of its time in which it serves: MTBF / (MTBF + MTTR)."""
 
 
-class Size(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContainerSize(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one container of every pod asks for and may use, in cores and bytes; None where it has none."""
 
     container: str
@@ -43,7 +43,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.memory_request if self.memory_limit is None else self.memory_limit
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     objectives: Mapping[str, float | None]
     """Each objective as it is now; None: unknown."""
     pods: tuple[PodState, ...] = ()
@@ -52,7 +52,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unplaced: int = 0
     """How many of them have no place: no node has room for them, or they may not even be made, as by a quota. They bring
     nothing, and are the first to go."""
-    sizes: tuple[Size, ...] = ()
+    sizes: tuple[ContainerSize, ...] = ()
     """One for each container of a pod."""
     main: int = 0
     """Which of `sizes` does the work; sidecars are left as they are."""
@@ -80,23 +80,23 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return max(1, self.replicas - self.unplaced)
 
     @property
-    def size(self) -> Size | None:
+    def main_size(self) -> ContainerSize | None:
         """The size of the container that does the work."""
         return self.sizes[self.main] if self.main < len(self.sizes) else None
 
     @property
     def cpu(self) -> float | None:
         """Cores that the main container of one pod can count on."""
-        size = self.size
+        size = self.main_size
         return None if size is None else size.cpu
 
     @property
     def memory(self) -> float | None:
         """Bytes that the main container of one pod may use."""
-        size = self.size
+        size = self.main_size
         return None if size is None else size.memory
 
-    def requested(self) -> tuple[float, float]:
+    def requests_per_pod(self) -> tuple[float, float]:
         """Cores and bytes that one pod asks the scheduler for."""
         cpu = memory = 0.0
         for size in self.sizes:
@@ -105,6 +105,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return cpu, memory
 
 
-def without_a_place(state: State, replicas: int) -> int:
+def count_unplaced(state: TargetState, replicas: int) -> int:
     """How many pods no node has room for once so many are wanted: of fewer, those go first, as a ReplicaSet has it."""
     return max(0, state.unplaced - max(0, state.replicas - replicas))

@@ -44,7 +44,7 @@ from trimtab.errors import TrimtabError
 
 T = TypeVar("T")
 
-NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
 """What msgspec raises of bytes that are no JSON, or not the one that is meant; of such in a text it raises Python's own."""
 
 
@@ -73,11 +73,11 @@ class TimedOut(Unreachable):
     """No answer came in time."""
 
 
-class Garbled(Unreachable):
+class KubeResponseError(Unreachable):
     """Something answered, and not as an API server does: a proxy with a page of its own, or an answer cut short."""
 
     @classmethod
-    def answer(cls, body: bytes, why: str, *, request: str) -> Garbled:
+    def from_body(cls, body: bytes, why: str, *, request: str) -> KubeResponseError:
         """Of what came as a success."""
         said = f"{why}: {excerpt(body)}" if body else "it is empty"
         advice = "check server of the cluster, and what stands before it"
@@ -160,20 +160,20 @@ class AlreadyExists(Conflict):
     """The name is taken."""
 
 
-class FieldOwned(Conflict):
+class FieldManagerConflict(Conflict):
     """Another field manager owns what was to be applied, and will not have lost it at the next try."""
 
 
 def is_lost_race(error: Exception) -> bool:
     """Whether somebody else wrote first, so that the next try, with what there is then, may go well."""
-    return isinstance(error, Conflict) and not isinstance(error, FieldOwned)
+    return isinstance(error, Conflict) and not isinstance(error, FieldManagerConflict)
 
 
 class Gone(ApiError):
     code = 410
 
     @property
-    def rest(self) -> str:
+    def continue_token(self) -> str:
         """The token that gets the rest of a list of which a version is no longer known; empty where there is none."""
         return self.status.metadata.continue_
 
@@ -217,16 +217,16 @@ class ServerTimeout(ServerError):
     code = 504
 
 
-def _by_code(root: type[ApiError]) -> dict[int, type[ApiError]]:
+def _collect_by_code(root: type[ApiError]) -> dict[int, type[ApiError]]:
     found: dict[int, type[ApiError]] = {}
     for kind in root.__subclasses__():
         if "code" in vars(kind):
             found[kind.code] = kind
-        found |= _by_code(kind)
+        found |= _collect_by_code(kind)
     return found
 
 
-_CLASSES = _by_code(ApiError)
+_CLASS_BY_CODE = _collect_by_code(ApiError)
 _STATUS = msgspec.json.Decoder(Status)
 
 
@@ -235,12 +235,12 @@ def error_from_status(
 ) -> ApiError:
     """The error that a `metav1.Status` stands for; `code` is the HTTP status, which wins when both are given."""
     code = code or status.code
-    kind = _CLASSES.get(code, ServerError if code >= 500 else ApiError)
+    kind = _CLASS_BY_CODE.get(code, ServerError if code >= 500 else ApiError)
     causes = {cause.reason for cause in status.details.causes} if status.details else set()
     if status.reason == "AlreadyExists":
         kind = AlreadyExists
     elif kind is Conflict and "FieldManagerConflict" in causes:
-        kind = FieldOwned
+        kind = FieldManagerConflict
     elif kind is TooManyRequests and "DisruptionBudget" in causes:
         kind = DisruptionBlocked
     return kind(status, request=request, retry_after=retry_after)
@@ -250,19 +250,19 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
     """The error that an HTTP answer stands for, also when something between us and the server wrote it."""
     try:
         status = _STATUS.decode(body)
-    except NOT_UNDERSTOOD:
+    except DECODE_ERRORS:
         status = Status(message=excerpt(body), code=code)
     if not status.message:
         status = msgspec.structs.replace(status, message=f"the server answered {code}", code=code)
-    return error_from_status(status, request=request, retry_after=_seconds(retry_after), code=code)
+    return error_from_status(status, request=request, retry_after=_parse_retry_after(retry_after), code=code)
 
 
-def understood(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
+def decode_response(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
     """What is read in the body of an answer; Garbled where it makes no sense."""
     try:
         return read(body)
-    except NOT_UNDERSTOOD as error:
-        raise Garbled.answer(body, describe(error), request=request) from error
+    except DECODE_ERRORS as error:
+        raise KubeResponseError.from_body(body, describe(error), request=request) from error
 
 
 def excerpt(body: bytes) -> str:
@@ -270,7 +270,7 @@ def excerpt(body: bytes) -> str:
     return " ".join(body[:200].decode("utf-8", "replace").split())
 
 
-def _seconds(header: str | None) -> float | None:
+def _parse_retry_after(header: str | None) -> float | None:
     """Retry-After in seconds; its other form, a date, is not used by Kubernetes and counts as absent."""
     try:
         wished = float(header) if header is not None else math.nan
@@ -279,16 +279,16 @@ def _seconds(header: str | None) -> float | None:
     return max(0.0, wished) if math.isfinite(wished) else None
 
 
-_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
+_SSL_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 """What aiohttp tells of its own objects, and nobody can use."""
 
 
 def describe(error: BaseException) -> str:
     """One line about an error, for a log or a status; some network errors have no text of their own."""
-    text = _OBJECT.sub("", " ".join(str(error).split()))
+    text = _SSL_OBJECT.sub("", " ".join(str(error).split()))
     return text or type(error).__name__
 
 
-def field_messages(error: ApiError) -> list[str]:
+def format_field_errors(error: ApiError) -> list[str]:
     """What the server found wrong, one line a field."""
     return [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in error.causes]

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.lab.scores import CHANGES, SUMS, Scores, tally
+from trimtab.lab.scores import CHANGES, SUMS, Scores, accumulate
 from trimtab.sizing import Strategy
-from trimtab.sizing.stats.window import Maxima
+from trimtab.sizing.stats.window import RollingMaxima
 from trimtab.usage.trace import Floats, Trace
 
-Progress = Callable[[int], None]
-WORTH_COUNTING = 0.05
+RowProgress = Callable[[int], None]
+MIN_COUNTED_CHANGE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class BacktestSchedule:
     """How the loop would have run: seconds, the least relative change that is carried out, and for how long a size is
     made smaller only to the highest that was proposed.
     """
@@ -40,57 +40,59 @@ class Schedule:
 
 
 def backtest(
-    trace: Trace, strategy: Strategy[Any], schedule: Schedule, *, progress: Progress | None = None
+    trace: Trace, strategy: Strategy[Any], schedule: BacktestSchedule, *, progress: RowProgress | None = None
 ) -> Scores:
     """The scores of a strategy on a trace; `progress` is told of each sample row that is done."""
     replay = _Replay(trace, strategy, schedule)
-    every = replay.every
+    every = replay.rows_per_update
     for row in range(0, trace.steps, every):
-        replay.interval(row, min(row + every, trace.steps))
+        replay.run_interval(row, min(row + every, trace.steps))
         if progress is not None:
             progress(min(every, trace.steps - row))
-    return Scores.of(trace.names, cpu=replay.cpu_sums, memory=replay.memory_sums, days=replay.days)
+    return Scores.from_sums(trace.names, cpu=replay.cpu_sums, memory=replay.memory_sums, days=replay.days)
 
 
 class _Replay:
     """The fleet while it is replayed: what each container has now, and the sums so far."""
 
-    def __init__(self, trace: Trace, strategy: Strategy[Any], schedule: Schedule) -> None:
+    def __init__(self, trace: Trace, strategy: Strategy[Any], schedule: BacktestSchedule) -> None:
         self.trace, self.strategy, self.schedule = trace, strategy, schedule
-        self.cpu, self.memory = np.full((2, trace.containers), np.nan)
-        self.cpu_sums, self.memory_sums = np.zeros((2, trace.containers, SUMS))
-        self._ready, self.days = _sized(trace, schedule.warm_up)
-        self.every = max(1, round(schedule.update / trace.step))
-        span = self.every * trace.step  # what samples make of an update: of each one a slice is remembered
+        self.cpu, self.memory = np.full((2, trace.container_count), np.nan)
+        self.cpu_sums, self.memory_sums = np.zeros((2, trace.container_count, SUMS))
+        self._sizable_from, self.days = _find_sizing_start(trace, schedule.warm_up)
+        self.rows_per_update = max(1, round(schedule.update / trace.step))
+        span = (
+            self.rows_per_update * trace.step
+        )  # what samples make of an update: of each one a slice is remembered
         kept = int(schedule.stabilization // span) + 1
-        self._cpu_lately, self._memory_lately = (
-            Maxima(trace.containers, seconds=kept * span, slices=kept) for _ in range(2)
+        self._recent_cpu, self._recent_memory = (
+            RollingMaxima(trace.container_count, seconds=kept * span, slices=kept) for _ in range(2)
         )
 
-    def interval(self, begin: int, end: int) -> None:
+    def run_interval(self, begin: int, end: int) -> None:
         """Size the containers, then live through the rows until the next update."""
-        now = self._time(begin)
-        ready = self._ready <= now
+        now = self._row_time(begin)
+        ready = self._sizable_from <= now
         if ready.any():
             sizes = self.strategy.recommend(now)
             cpu = sizes.cpu.target
-            if not self.strategy.keeps_cpu:
-                cpu = _stabilized(now, cpu, self.cpu, self._cpu_lately)
-            memory = _stabilized(now, sizes.memory.target, self.memory, self._memory_lately)
+            if not self.strategy.covers_stabilization:
+                cpu = _stabilize(now, cpu, self.cpu, self._recent_cpu)
+            memory = _stabilize(now, sizes.memory.target, self.memory, self._recent_memory)
             self.cpu = self._apply(self.cpu, np.where(ready, cpu, np.nan), self.cpu_sums)
             self.memory = self._apply(self.memory, np.where(ready, memory, np.nan), self.memory_sums)
-        tally(self.trace.cpu[begin:end], self.cpu, self.cpu_sums)
+        accumulate(self.trace.cpu[begin:end], self.cpu, self.cpu_sums)
         if np.any(self.trace.memory[begin:end] > self.memory):
             for row in range(begin, end):
-                self._row_with_kills(row)
+                self._replay_row_with_ooms(row)
             return
-        tally(self.trace.memory[begin:end], self.memory, self.memory_sums)
+        accumulate(self.trace.memory[begin:end], self.memory, self.memory_sums)
         for row in range(begin, end):
-            self.strategy.observe(self._time(row), self.trace.cpu[row], self.trace.memory[row])
+            self.strategy.observe(self._row_time(row), self.trace.cpu[row], self.trace.memory[row])
 
-    def _row_with_kills(self, row: int) -> None:
-        now, memory = self._time(row), self.trace.memory[row]
-        tally(memory[None], self.memory, self.memory_sums)
+    def _replay_row_with_ooms(self, row: int) -> None:
+        now, memory = self._row_time(row), self.trace.memory[row]
+        accumulate(memory[None], self.memory, self.memory_sums)
         self.strategy.observe(now, self.trace.cpu[row], np.where(memory > self.memory, self.memory, memory))
         killed = np.flatnonzero(memory > self.memory)
         if len(killed):
@@ -103,20 +105,20 @@ class _Replay:
         """What each container has from now on; a change is counted where it had something before."""
         change = np.abs(wanted - held)
         stays = np.isnan(wanted) | (change <= self.schedule.minimum_change * held)
-        sums[:, CHANGES] += ~stays & (change > WORTH_COUNTING * held)
+        sums[:, CHANGES] += ~stays & (change > MIN_COUNTED_CHANGE * held)
         return np.where(stays, held, wanted)
 
-    def _time(self, row: int) -> float:
+    def _row_time(self, row: int) -> float:
         return self.trace.start + row * self.trace.step
 
 
-def _stabilized(now: float, proposed: Floats, held: Floats, lately: Maxima) -> Floats:
+def _stabilize(now: float, proposed: Floats, held: Floats, recent: RollingMaxima) -> Floats:
     """What is proposed, but made smaller only to the highest of late."""
-    lately.add(now, proposed, np.inf)
-    return np.fmax(proposed, np.fmin(held, lately.peak(now)))
+    recent.add(now, proposed, np.inf)
+    return np.fmax(proposed, np.fmin(held, recent.peak(now)))
 
 
-def _sized(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:
+def _find_sizing_start(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:
     """When each container may first be sized, which is never without a sample; and for how many days it then lives."""
     sampled = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
     first, last = sampled.argmax(axis=0), trace.steps - sampled[::-1].argmax(axis=0)

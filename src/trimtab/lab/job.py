@@ -10,40 +10,46 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trimtab.lab.backtest import Progress, Schedule, backtest
+from trimtab.lab.backtest import BacktestSchedule, RowProgress, backtest
 from trimtab.lab.oracle import Oracle
 from trimtab.lab.scores import Scores
 from trimtab.sizing import Strategy, strategy
-from trimtab.sizing.strategy import takes
+from trimtab.sizing.strategy import has_setting
 from trimtab.usage.trace import Trace
 
 ORACLE = Oracle.name
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BacktestJob:
     """A strategy with its settings on one recording."""
 
-    source: str
+    recording: str
     """The name of the recording."""
     strategy: str
     settings: Mapping[str, str]
 
-    def scores(self, trace: Trace, schedule: Schedule, *, progress: Progress | None = None) -> Scores:
-        return backtest(trace, self._new(trace, schedule), schedule, progress=progress)
+    def compute_scores(
+        self, trace: Trace, schedule: BacktestSchedule, *, progress: RowProgress | None = None
+    ) -> Scores:
+        return backtest(trace, self._build_strategy(trace, schedule), schedule, progress=progress)
 
-    def _new(self, trace: Trace, schedule: Schedule) -> Strategy[Any]:
+    def _build_strategy(self, trace: Trace, schedule: BacktestSchedule) -> Strategy[Any]:
         if self.strategy == ORACLE:
             return Oracle(trace, update=schedule.update)
-        return strategy(self.strategy, trace.containers, **{**told(self.strategy, schedule), **self.settings})
+        return strategy(
+            self.strategy,
+            trace.container_count,
+            **{**select_schedule_settings(self.strategy, schedule), **self.settings},
+        )
 
 
-def told(name: str, schedule: Schedule) -> dict[str, float]:
+def select_schedule_settings(name: str, schedule: BacktestSchedule) -> dict[str, float]:
     """What of the schedule a strategy has settings for; those that are given go before."""
-    return {key: getattr(schedule, key) for key in ("update", "stabilization") if takes(name, key)}
+    return {key: getattr(schedule, key) for key in ("update", "stabilization") if has_setting(name, key)}
 
 
-Advance = Callable[[int, int], None]
+JobProgress = Callable[[int, int], None]
 """Told which run has come how many steps further."""
 
 
@@ -51,6 +57,11 @@ class Engine(Protocol):
     """Makes runs, somewhere."""
 
     def __call__(
-        self, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, *, advance: Advance
+        self,
+        traces: Mapping[str, Trace],
+        runs: Sequence[BacktestJob],
+        schedule: BacktestSchedule,
+        *,
+        advance: JobProgress,
     ) -> Iterator[tuple[int, Scores]]:
         """The scores of each run with its number, as they come."""

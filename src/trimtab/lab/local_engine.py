@@ -22,42 +22,46 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.job import Advance, Run
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.job import BacktestJob, JobProgress
 from trimtab.lab.scores import Scores
 from trimtab.usage.trace import Trace
 
-LITTLE = 20_000_000
+SMALL_WORK = 20_000_000
 """Samples of all runs together: some ten seconds' work."""
-GLANCE = 0.2
+POLL_INTERVAL = 0.2
 """Seconds between two looks at how far the processes have come."""
 
 
-def on_cores(
+def run_on_cores(
     traces: Mapping[str, Trace],
-    runs: Sequence[Run],
-    schedule: Schedule,
+    runs: Sequence[BacktestJob],
+    schedule: BacktestSchedule,
     *,
-    advance: Advance,
-    little: int = LITTLE,
+    advance: JobProgress,
+    small_work: int = SMALL_WORK,
 ) -> Iterator[tuple[int, Scores]]:
     """An `Engine`; with fewer than `little` samples, in this process alone."""
-    work = sum(traces[run.source].cpu.size for run in runs)
+    work = sum(traces[run.recording].cpu.size for run in runs)
     workers = min(len(os.sched_getaffinity(0)), len(runs))
-    if workers < 2 or work < little:
-        return _here(traces, runs, schedule, advance)
-    return _on(workers, traces, runs, schedule, advance)
+    if workers < 2 or work < small_work:
+        return _run_in_process(traces, runs, schedule, advance)
+    return _run_in_pool(workers, traces, runs, schedule, advance)
 
 
-def _here(
-    traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, advance: Advance
+def _run_in_process(
+    traces: Mapping[str, Trace], runs: Sequence[BacktestJob], schedule: BacktestSchedule, advance: JobProgress
 ) -> Iterator[tuple[int, Scores]]:
     for number, run in enumerate(runs):
-        yield number, run.scores(traces[run.source], schedule, progress=partial(advance, number))
+        yield number, run.compute_scores(traces[run.recording], schedule, progress=partial(advance, number))
 
 
-def _on(
-    workers: int, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, advance: Advance
+def _run_in_pool(
+    workers: int,
+    traces: Mapping[str, Trace],
+    runs: Sequence[BacktestJob],
+    schedule: BacktestSchedule,
+    advance: JobProgress,
 ) -> Iterator[tuple[int, Scores]]:
     # Not a fork of this process, which has threads: of a server that has none and has loaded what a run needs.
     context = multiprocessing.get_context("forkserver")
@@ -66,17 +70,17 @@ def _on(
     told = [0] * len(runs)
     with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         laid = {
-            source: _laid(trace, Path(folder), number)
+            source: _save_arrays(trace, Path(folder), number)
             for number, (source, trace) in enumerate(traces.items())
         }
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(steps,))
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_init_worker, initargs=(steps,))
         others = set(multiprocessing.active_children())
         pending: dict[Future[Scores], int] = {}
         try:
             for number, run in enumerate(runs):
-                pending[pool.submit(_one, laid[run.source], run, schedule, number)] = number
+                pending[pool.submit(_run_job, laid[run.recording], run, schedule, number)] = number
             while pending:
-                done, _ = wait(pending, timeout=GLANCE, return_when=FIRST_COMPLETED)
+                done, _ = wait(pending, timeout=POLL_INTERVAL, return_when=FIRST_COMPLETED)
                 for number, now in enumerate(steps):
                     advance(number, now - told[number])
                     told[number] = now
@@ -93,7 +97,7 @@ def _on(
             pool.shutdown(cancel_futures=True)
 
 
-def _laid(trace: Trace, folder: Path, number: int) -> tuple[Trace, Path, Path]:
+def _save_arrays(trace: Trace, folder: Path, number: int) -> tuple[Trace, Path, Path]:
     """The trace without its arrays, and where these are."""
     cpu, memory = folder / f"{number}-cpu.npy", folder / f"{number}-memory.npy"
     np.save(cpu, trace.cpu)
@@ -106,18 +110,20 @@ _steps: Any = None
 """In a worker: where it tells how far each run has come."""
 
 
-def _begin(steps: Any) -> None:
+def _init_worker(steps: Any) -> None:
     global _steps  # noqa: PLW0603 - a pool has no other way to give its workers shared memory
     _steps = steps
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt is told of once, by the command
 
 
-def _one(laid: tuple[Trace, Path, Path], run: Run, schedule: Schedule, number: int) -> Scores:
-    bare, cpu, memory = laid
+def _run_job(
+    saved: tuple[Trace, Path, Path], run: BacktestJob, schedule: BacktestSchedule, number: int
+) -> Scores:
+    bare, cpu, memory = saved
     # Copied where written, so that the arrays are of the same type as in one process: so is the compiled code.
     trace = replace(bare, cpu=np.load(cpu, mmap_mode="c"), memory=np.load(memory, mmap_mode="c"))
 
     def progress(rows: int) -> None:
         _steps[number] += rows
 
-    return run.scores(trace, schedule, progress=progress)
+    return run.compute_scores(trace, schedule, progress=progress)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trimtab.sizing import Bounds, Settings, Sizes, Strategy
+from trimtab.sizing import Settings, Strategy, TargetRange, Targets
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategy import Floats, Indices
 from trimtab.usage.trace import Trace
@@ -20,9 +20,9 @@ class Oracle(Strategy[Settings]):
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self, trace: Trace, *, update: float) -> None:
-        super().__init__(trace.containers, Settings())
+        super().__init__(trace.container_count, Settings())
         self._trace = trace
-        self._ahead = max(1, round(update / trace.step))
+        self._rows_ahead = max(1, round(update / trace.step))
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         """Learn nothing: all is known."""
@@ -30,16 +30,16 @@ class Oracle(Strategy[Settings]):
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         """Never happens to it."""
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         row = round((t - self._trace.start) / self._trace.step)
         cpu, memory = (
-            np.fmax.reduce(usage[row : row + self._ahead], axis=0, initial=np.nan)
+            np.fmax.reduce(usage[row : row + self._rows_ahead], axis=0, initial=np.nan)
             for usage in (self._trace.cpu, self._trace.memory)
         )
-        return Sizes(cpu=Bounds(cpu, cpu, cpu), memory=Bounds(memory, memory, memory))
+        return Targets(cpu=TargetRange(cpu, cpu, cpu), memory=TargetRange(memory, memory, memory))
 
     def arrays(self) -> dict[str, Array]:
         return {}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         """There is nothing to take over."""

@@ -16,43 +16,48 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.job import Advance, Run
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.job import BacktestJob, JobProgress
 from trimtab.lab.scores import Scores
 from trimtab.usage.trace import Trace
 
-HERE = "local"
-REACHED_WITHIN = 10.0
+LOCAL = "local"
+CONNECT_TIMEOUT = 10.0
 """Seconds."""
 
 
-class OnRay:
+class RayEngine:
     """An `Engine`. The address is Ray's: `auto`, `host:6379`, `ray://host:10001`; `local` starts one here."""
 
-    def __init__(self, address: str = HERE, *, cpus: int | None = None) -> None:
+    def __init__(self, address: str = LOCAL, *, cpus: int | None = None) -> None:
         self._address = address
         self._cpus = cpus
         """For a Ray that is started here; all of the machine's if not given."""
 
     def __call__(
-        self, traces: Mapping[str, Trace], runs: Sequence[Run], schedule: Schedule, *, advance: Advance
+        self,
+        traces: Mapping[str, Trace],
+        runs: Sequence[BacktestJob],
+        schedule: BacktestSchedule,
+        *,
+        advance: JobProgress,
     ) -> Iterator[tuple[int, Scores]]:
-        with self.connected() as ray:
+        with self.connect() as ray:
             held = {source: ray.put(trace) for source, trace in traces.items()}
-            task = ray.remote(_scores)
+            task = ray.remote(_run_job)
             pending = {
-                task.remote(held[run.source], run, schedule): number for number, run in enumerate(runs)
+                task.remote(held[run.recording], run, schedule): number for number, run in enumerate(runs)
             }
             while pending:
                 done, _ = ray.wait(list(pending), num_returns=1)
                 for result in done:
                     number = pending.pop(result)
                     scores = ray.get(result)
-                    advance(number, traces[runs[number].source].steps)
+                    advance(number, traces[runs[number].recording].steps)
                     yield number, scores
 
     @contextmanager
-    def connected(self) -> Iterator[Any]:
+    def connect(self) -> Iterator[Any]:
         """Ray itself, for as long as it is needed; one that this process is connected to already is used, and stays."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
@@ -63,41 +68,41 @@ class OnRay:
             yield ray
             return
         own: dict[str, Any] = (
-            {"num_cpus": self._cpus, "include_dashboard": False} if self._address == HERE else {}
+            {"num_cpus": self._cpus, "include_dashboard": False} if self._address == LOCAL else {}
         )
-        self._refuse_nobody()
+        self._check_reachable()
         try:
             ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise self._failure(error) from None
+            raise self._wrap_error(error) from None
         try:
             yield ray
         except ray.exceptions.RayError as error:
-            raise self._failure(error) from None
+            raise self._wrap_error(error) from None
         finally:
             ray.shutdown()
 
-    def _refuse_nobody(self) -> None:
+    def _check_reachable(self) -> None:
         """Where nobody listens Ray itself waits for minutes."""
         there = urlsplit(self._address if "://" in self._address else f"//{self._address}")
         try:
             where = (there.hostname, there.port)
         except ValueError as error:
-            raise self._failure(error) from None
+            raise self._wrap_error(error) from None
         if where[0] and where[1]:  # else it is a word that Ray knows, or tells of
             try:
-                create_connection(where, REACHED_WITHIN).close()
+                create_connection(where, CONNECT_TIMEOUT).close()
             except OSError as error:
                 why = error.strerror or "no answer"
                 raise TrimtabError(
                     f"--ray-address {self._address}: cannot connect: {why}; see that a Ray head is up there"
                 ) from None
 
-    def _failure(self, error: Exception) -> TrimtabError:
+    def _wrap_error(self, error: Exception) -> TrimtabError:
         told = str(error).strip().splitlines() or [type(error).__name__]
         return TrimtabError(f"--engine ray: {self._address}: {told[-1]}")
 
 
-def _scores(trace: Trace, run: Run, schedule: Schedule) -> Scores:
+def _run_job(trace: Trace, run: BacktestJob, schedule: BacktestSchedule) -> Scores:
     # What Ray shares cannot be written; arrays of the same type as elsewhere meet the same compiled code.
-    return run.scores(replace(trace, cpu=trace.cpu.copy(), memory=trace.memory.copy()), schedule)
+    return run.compute_scores(replace(trace, cpu=trace.cpu.copy(), memory=trace.memory.copy()), schedule)

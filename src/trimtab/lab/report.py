@@ -12,11 +12,11 @@ from html import escape
 import numpy as np
 
 from trimtab.lab.scores import Scores
-from trimtab.plural import counted
+from trimtab.plural import pluralize
 
 WIDTH, HEIGHT, EDGE = 660, 400, 66
 COLOURS = ("#0b6e4f", "#c0392b", "#2c6fbb", "#b7791f", "#7b4fa3", "#4a5568", "#0f8b8d", "#c2418f", "#6b8e23")
-WORST = 10
+WORST_SHOWN = 10
 
 STYLE = """body{font:15px system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a202c}
 table{border-collapse:collapse;margin:1rem 0}td,th{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #e2e8f0}
@@ -24,7 +24,7 @@ td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BacktestOutcome:
     """How one strategy fared with one choice of settings."""
 
     strategy: str
@@ -36,40 +36,40 @@ class Outcome:
         return f"{self.strategy} {self.settings}".strip()
 
 
-def partial(outcomes: Sequence[Outcome]) -> list[str]:
+def describe_partial_coverage(outcomes: Sequence[BacktestOutcome]) -> list[str]:
     """Who sized fewer containers than others, and so is scored on these alone."""
     most = max((len(outcome.scores.containers) for outcome in outcomes), default=0)
     return [
-        f"{outcome.label} sized {len(outcome.scores.containers)} of {counted(most, 'container')}: its scores are of these"
+        f"{outcome.label} sized {len(outcome.scores.containers)} of {pluralize(most, 'container')}: its scores are of these"
         for outcome in outcomes
         if len(outcome.scores.containers) < most
     ]
 
 
-def page(title: str, sections: Iterable[str]) -> str:
+def render_page(title: str, sections: Iterable[str]) -> str:
     """The page of all recordings."""
     head = f"<meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
     return f"<!doctype html><html lang=en>{head}{''.join(sections)}"
 
 
-def section(title: str, outcomes: Sequence[Outcome], rows: Sequence[Sequence[str]]) -> str:
+def render_section(title: str, outcomes: Sequence[BacktestOutcome], rows: Sequence[Sequence[str]]) -> str:
     """What there is to say of one recording; `rows` is the table of scores with its head."""
     return (
         f"<h1>{escape(title)}</h1>"
         "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"
-        f"{chart(outcomes, 'cpu_under', 'time under-provisioned')}{chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
-        f"<h2>Scores</h2>{table(rows)}{''.join(f'<p>{escape(line)}</p>' for line in partial(outcomes))}{''.join(_worst(outcome) for outcome in outcomes)}"
+        f"{render_chart(outcomes, 'cpu_under', 'time under-provisioned')}{render_chart(outcomes, 'cpu_deficit', 'CPU unserved')}"
+        f"<h2>Scores</h2>{render_table(rows)}{''.join(f'<p>{escape(line)}</p>' for line in describe_partial_coverage(outcomes))}{''.join(_render_worst(outcome) for outcome in outcomes)}"
     )
 
 
-def chart(outcomes: Sequence[Outcome], harm: str, name: str) -> str:
+def render_chart(outcomes: Sequence[BacktestOutcome], harm: str, name: str) -> str:
     """CPU slack to the right, harm upwards on a logarithmic scale."""
     points = [(outcome, outcome.scores.summary()) for outcome in outcomes]
     harms = [max(summary[harm], 1e-5) for _, summary in points if not np.isnan(summary[harm])]
     if not harms:
         return ""
     low, high = np.floor(np.log10(min(harms))), np.ceil(np.log10(max(harms)) + 1e-9)
-    drawn = [_axes(low, high, name)]
+    drawn = [_render_axes(low, high, name)]
     names = list(dict.fromkeys(outcome.strategy for outcome in outcomes))
     for number, strategy in enumerate(names):
         colour = COLOURS[number % len(COLOURS)]
@@ -105,7 +105,7 @@ def _y(harm: float, low: float, high: float) -> float:
     return float(HEIGHT - EDGE - (np.log10(harm) - low) / (high - low) * (HEIGHT - 2 * EDGE))
 
 
-def _axes(low: float, high: float, name: str) -> str:
+def _render_axes(low: float, high: float, name: str) -> str:
     lines = []
     for tenth in range(0, 11, 2):
         x = _x(tenth / 10)
@@ -120,35 +120,37 @@ def _axes(low: float, high: float, name: str) -> str:
     return "".join(lines)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
+def render_table(rows: Sequence[Sequence[str]]) -> str:
     head, *body = rows
     drawn = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body)
     return f"<table><tr>{drawn}</tr>{lines}</table>"
 
 
-def _worst(outcome: Outcome) -> str:
+def _render_worst(outcome: BacktestOutcome) -> str:
     """The containers that were over their request most of all."""
     scores = outcome.scores
-    order = np.argsort(-np.nan_to_num(scores.cpu_under) - np.nan_to_num(scores.ooms), kind="stable")[:WORST]
+    order = np.argsort(-np.nan_to_num(scores.cpu_under) - np.nan_to_num(scores.ooms), kind="stable")[
+        :WORST_SHOWN
+    ]
     rows = [
         ("container", "CPU slack", "time under", "CPU unserved", "memory slack", "OOMs a day", "$ a month")
     ]
     rows += [
         (
             scores.containers[index],
-            _written(scores.cpu_slack[index], ".1%"),
-            _written(scores.cpu_under[index], ".2%"),
-            _written(scores.cpu_deficit[index], ".2%"),
-            _written(scores.memory_slack[index], ".1%"),
-            _written(scores.ooms[index], ".2f"),
-            _written(scores.dollars[index], ".2f"),
+            _format_score(scores.cpu_slack[index], ".1%"),
+            _format_score(scores.cpu_under[index], ".2%"),
+            _format_score(scores.cpu_deficit[index], ".2%"),
+            _format_score(scores.memory_slack[index], ".1%"),
+            _format_score(scores.ooms[index], ".2f"),
+            _format_score(scores.dollars[index], ".2f"),
         )
         for index in order
     ]
-    return f"<details><summary>The worst of {escape(outcome.label)}</summary>{table(rows)}</details>"
+    return f"<details><summary>The worst of {escape(outcome.label)}</summary>{render_table(rows)}</details>"
 
 
-def _written(value: float, form: str) -> str:
+def _format_score(value: float, form: str) -> str:
     """A resource that nobody has recorded has no score."""
     return "-" if np.isnan(value) else format(value, form)

@@ -15,11 +15,11 @@ MIB = 2.0**20
 KINDS = ("web", "batch", "leak", "spiky")
 
 
-def sample(containers: int = 40, *, seed: int = 1) -> Trace:
+def generate_sample_trace(containers: int = 40, *, seed: int = 1) -> Trace:
     """The same fleet for the same seed."""
     draw = np.random.default_rng(seed)
     hours = np.arange(int(DAYS * 86400 / STEP)) * STEP / 3600
-    columns = [_container(KINDS[number % len(KINDS)], hours, draw) for number in range(containers)]
+    columns = [_generate_container(KINDS[number % len(KINDS)], hours, draw) for number in range(containers)]
     return Trace(
         names=tuple(f"{KINDS[number % len(KINDS)]}-{number // len(KINDS)}" for number in range(containers)),
         start=0.0,
@@ -29,11 +29,11 @@ def sample(containers: int = 40, *, seed: int = 1) -> Trace:
     )
 
 
-def _container(kind: str, hours: Floats, draw: np.random.Generator) -> tuple[Floats, Floats]:
-    size = draw.lognormal(-1.0, 0.8)
-    noise = draw.lognormal(0.0, 0.12, len(hours))
-    steady = 200 * size * (1 + 0.02 * draw.standard_normal(len(hours)))
-    day = 0.5 - 0.5 * np.cos(2 * np.pi * (hours - draw.uniform(2, 5)) / 24)
+def _generate_container(kind: str, hours: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    size = rng.lognormal(-1.0, 0.8)
+    noise = rng.lognormal(0.0, 0.12, len(hours))
+    steady = 200 * size * (1 + 0.02 * rng.standard_normal(len(hours)))
+    day = 0.5 - 0.5 * np.cos(2 * np.pi * (hours - rng.uniform(2, 5)) / 24)
     if kind == "web":
         return size * (0.2 + day**2) * noise, steady * (1 + 0.2 * day)
     if kind == "batch":
@@ -41,5 +41,5 @@ def _container(kind: str, hours: Floats, draw: np.random.Generator) -> tuple[Flo
         return size * np.where(running, 2.0, 0.01) * noise, steady * np.where(running, 4.0, 1.0)
     if kind == "leak":
         return size * 0.3 * noise, steady * (1 + (hours % 60) / 60)
-    spikes = draw.random(len(hours)) < 0.02
+    spikes = rng.random(len(hours)) < 0.02
     return size * np.where(spikes, 1.0, 0.05) * noise, steady

@@ -24,7 +24,7 @@ SUMS = 7
 
 
 @njit(cache=True)
-def tally(usage: Floats, request: Floats, sums: Floats) -> None:
+def accumulate(usage: Floats, request: Floats, sums: Floats) -> None:
     """Add a stretch of time (a row a step) in which the requests stayed; NaN: not sized, so not counted."""
     for step in range(usage.shape[0]):
         for container in range(usage.shape[1]):
@@ -68,7 +68,7 @@ class Scores:
     """The counts behind all this, of CPU and of memory."""
 
     @classmethod
-    def of(cls, names: tuple[str, ...], *, cpu: Floats, memory: Floats, days: Floats) -> Scores:
+    def from_sums(cls, names: tuple[str, ...], *, cpu: Floats, memory: Floats, days: Floats) -> Scores:
         """Of the sums, and of the days that each container could be sized, seen or not."""
         sized = (cpu[:, SAMPLES] > 0) | (memory[:, SAMPLES] > 0)
         cpu, memory, days = cpu[sized], memory[sized], days[sized]

@@ -22,36 +22,36 @@ from typing import Never
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from trimtab.aio import side_by_side
+from trimtab.aio import task_group
 from trimtab.api.nodemetric import MetricCollectPolicy, NodeMetricStatus
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.collectors import Advisor, standard
+from trimtab.node.collectors import CollectorManager, build_collectors
 from trimtab.node.config import AgentSettings
-from trimtab.node.http import checked, serving
-from trimtab.node.informer import States
-from trimtab.node.metrics import UsageExposition, exposition
+from trimtab.node.http import build_health_page, serve_http
+from trimtab.node.informer import NodeInformer
+from trimtab.node.metrics import UsageMetrics, render_metrics
 from trimtab.node.prediction import Predictor
-from trimtab.node.qos.manager import Quality
-from trimtab.node.reporter import Reporter, status_of
-from trimtab.node.restore_journal import Journal, this_boot
-from trimtab.node.series import Retention, Series, Snapshot
+from trimtab.node.qos.manager import QosManager
+from trimtab.node.reporter import Reporter, build_status
+from trimtab.node.restore_journal import RestoreJournal, read_boot_id
+from trimtab.node.series import SeriesRetention, SeriesSnapshot, SeriesStore
 
 log = structlog.get_logger(__name__)
 
 PERIOD = 1.0
 SAVE_EVERY = 60.0
-WAIT_FOR_POLICY = 30.0
+POLICY_WAIT_SECONDS = 30.0
 """Seconds after which an agent that has heard of no policy takes it that there is none, and restores what it left."""
-STUCK = 30.0
+STALLED_AFTER = 30.0
 _PEAKS = "peaks"
 
 
-class Agent:
+class NodeAgent:
     """One agent. Without a connection it looks and measures, and has nobody to report to."""
 
     def __init__(self, settings: AgentSettings, connection: Connection | None) -> None:
@@ -59,32 +59,32 @@ class Agent:
         self._connection = connection
         self._registry = CollectorRegistry()
         self._hierarchy = Hierarchy.detect(settings.cgroups)
-        self._states = States(
+        self._informer = NodeInformer(
             settings.node,
             hierarchy=self._hierarchy,
             parent=settings.cgroup_parent,
             proc=settings.proc,
             sys=settings.sys,
         )
-        self.series = Series(now=time.time())
-        self._registry.register(UsageExposition(self.series))
-        self._advisor = Advisor(
-            standard(self._hierarchy, settings.proc), self.series, registry=self._registry
+        self.series = SeriesStore(now=time.time())
+        self._registry.register(UsageMetrics(self.series))
+        self._collectors = CollectorManager(
+            build_collectors(self._hierarchy, settings.proc), self.series, registry=self._registry
         )
         self._predictor = Predictor()
-        _claim(settings.state)
-        self._snapshot = Snapshot(settings.state / "series")
+        _lock_state_directory(settings.state)
+        self._snapshot = SeriesSnapshot(settings.state / "series")
         self._saved = time.time()
-        self._began = self._last = time.monotonic()
+        self._started = self._last_round = time.monotonic()
         self._policy_known = False
-        self._quality: Quality | None = None
+        self._qos: QosManager | None = None
         self._rounds = Counter("trimtab_agent_rounds_total", "Rounds done", registry=self._registry)
-        self._late = Counter(
+        self._late_rounds = Counter(
             "trimtab_agent_rounds_late_total",
             "Rounds that took longer than a second",
             registry=self._registry,
         )
-        self._cpu = Counter(
+        self._round_cpu = Counter(
             "trimtab_agent_round_cpu_seconds_total", "CPU that rounds took", registry=self._registry
         )
 
@@ -98,107 +98,115 @@ class Agent:
         log.info("agent.ended")
 
     async def _work(self) -> Never:
-        _many_files()
+        _raise_open_file_limit()
         self._restore()
         async with AsyncExitStack() as stack:
-            stack.callback(self._states.close)
-            stack.callback(self._advisor.close)
+            stack.callback(self._informer.close)
+            stack.callback(self._collectors.close)
             pages = {
-                "/metrics": lambda: (200, exposition(self._registry)),
-                "/healthz": checked({"rounds": self._stuck}),
-                "/readyz": checked({"rounds": self._stuck, "states": self._away}),
+                "/metrics": lambda: (200, render_metrics(self._registry)),
+                "/healthz": build_health_page({"rounds": self._stalled_reason}),
+                "/readyz": build_health_page(
+                    {"rounds": self._stalled_reason, "states": self._unready_reason}
+                ),
             }
-            port = await stack.enter_async_context(serving(self._settings.address, pages))
+            port = await stack.enter_async_context(serve_http(self._settings.address, pages))
             log.info("agent.listening", port=port, node=self._settings.node)
-            self._states.listen()
-            client = await self._client(stack)
-            kubelet = await self._kubelet(stack)
+            self._informer.watch_cgroups()
+            client = await self._open_client(stack)
+            kubelet = await self._open_kubelet_client(stack)
             quality = None
             if client is None or self._settings.read_only:
-                _tell_of_the_last_life(self._settings.state)
+                _warn_unrestored_knobs(self._settings.state)
             else:
-                quality = Quality(self._settings, self._hierarchy, client, registry=self._registry)
-                self._quality = quality
+                quality = QosManager(self._settings, self._hierarchy, client, registry=self._registry)
+                self._qos = quality
                 stack.callback(quality.release)
             stack.callback(self._save)
-            group = await stack.enter_async_context(side_by_side())  # the last, and so the first to end
+            group = await stack.enter_async_context(task_group())  # the last, and so the first to end
             if client is not None:
-                self._join(client, group)
+                self._start_api_tasks(client, group)
             if kubelet is not None:
-                group.create_task(self._states.follow_kubelet(kubelet, clock=time.time))
+                group.create_task(self._informer.poll_kubelet(kubelet, clock=time.time))
             if quality is not None:
-                group.create_task(quality.hook(self._states.view(time.time())))
-            await self._rounds_for_ever(quality)
+                group.create_task(quality.run_hooks(self._informer.view(time.time())))
+            await self._run_rounds(quality)
         raise AssertionError("unreachable")
 
-    async def _client(self, stack: AsyncExitStack) -> Client | None:
+    async def _open_client(self, stack: AsyncExitStack) -> Client | None:
         if self._connection is None:
             return None
         return await stack.enter_async_context(Client(self._connection))
 
-    async def _kubelet(self, stack: AsyncExitStack) -> Client | None:
+    async def _open_kubelet_client(self, stack: AsyncExitStack) -> Client | None:
         if self._connection is None or not self._settings.kubelet:
             return None
         trust = Trust(None, insecure=True) if self._settings.kubelet_insecure else self._connection.trust
         connection = replace(
             self._connection, server=self._settings.kubelet, trust=trust, server_hostname=None, proxy=None
         )
-        return await stack.enter_async_context(Client(connection, retry=RetryRule(attempts=1), timeout=10.0))
-
-    def _join(self, client: Client, group: asyncio.TaskGroup) -> None:
-        """Follow the API server, and report to it."""
-        following = self._states.follow_api(client)
-        reporter = Reporter(
-            client, self._settings.node, self._status, uid=lambda: self._states.uid, registry=self._registry
+        return await stack.enter_async_context(
+            Client(connection, retry=RetryPolicy(attempts=1), timeout=10.0)
         )
-        for task in (following.run(), self._know_policy(), reporter.run()):
+
+    def _start_api_tasks(self, client: Client, group: asyncio.TaskGroup) -> None:
+        """Follow the API server, and report to it."""
+        following = self._informer.watch_api(client)
+        reporter = Reporter(
+            client,
+            self._settings.node,
+            self._build_status,
+            uid=lambda: self._informer.uid,
+            registry=self._registry,
+        )
+        for task in (following.run(), self._wait_policy_synced(), reporter.run()):
             group.create_task(task)
 
-    async def _rounds_for_ever(self, quality: Quality | None) -> Never:
+    async def _run_rounds(self, quality: QosManager | None) -> Never:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             began = time.thread_time()
-            await self._round(quality)
-            self._cpu.inc(time.thread_time() - began)
+            await self._run_round(quality)
+            self._round_cpu.inc(time.thread_time() - began)
             self._rounds.inc()
-            self._last = time.monotonic()
+            self._last_round = time.monotonic()
             due += PERIOD
             if due < loop.time():
-                self._late.inc()
+                self._late_rounds.inc()
                 due = loop.time()
             await asyncio.sleep(due - loop.time())
 
-    async def _round(self, quality: Quality | None) -> None:
+    async def _run_round(self, quality: QosManager | None) -> None:
         now = time.time()
-        view = self._states.view(now)
-        self._advisor.collect(view, now)
+        view = self._informer.view(now)
+        self._collectors.collect(view, now)
         self._predictor.learn(view, self.series, now)
-        if quality is not None and self._may_act():
-            holding = self._states.policy
-            await quality.round(view, self.series, holding.spec if holding else None)
+        if quality is not None and self._can_act():
+            holding = self._informer.policy
+            await quality.run_round(view, self.series, holding.spec if holding else None)
         if not 0 <= now - self._saved < SAVE_EVERY:
             self._save()
 
-    def _may_act(self) -> bool:
-        return self._policy_known or time.monotonic() - self._began > WAIT_FOR_POLICY
+    def _can_act(self) -> bool:
+        return self._policy_known or time.monotonic() - self._started > POLICY_WAIT_SECONDS
 
-    async def _know_policy(self) -> None:
-        await self._states.settled()
+    async def _wait_policy_synced(self) -> None:
+        await self._informer.wait_synced()
         self._policy_known = True
 
-    def _status(self, policy: MetricCollectPolicy) -> NodeMetricStatus:
+    def _build_status(self, policy: MetricCollectPolicy) -> NodeMetricStatus:
         now = time.time()
         windows = [duration.seconds for duration in policy.node_aggregate_policy.durations]
         own = float(policy.aggregate_duration_seconds)
-        self.series.keep(Retention(node=max(*windows, own), pods=own))
-        view = self._states.view(now)
-        spare = self._predictor.spare(view, self._settings.prediction)
+        self.series.set_retention(SeriesRetention(node=max(*windows, own), pods=own))
+        view = self._informer.view(now)
+        spare = self._predictor.estimate_reclaimable(view, self._settings.prediction)
         acts = not (self._settings.read_only or self._settings.dry_run)
-        holding = self._states.policy if acts else None
+        holding = self._informer.policy if acts else None
         followed = holding.name if holding else None
-        held = self._quality.holding() if self._quality and acts else ()
-        return status_of(view, self.series, policy, spare, followed=followed, held=held, now=now)
+        held = self._qos.active_requests() if self._qos and acts else ()
+        return build_status(view, self.series, policy, spare, policy_name=followed, requests=held, now=now)
 
     def _restore(self) -> None:
         facts = self._snapshot.load(self.series)
@@ -212,15 +220,15 @@ class Agent:
         except OSError as error:
             log.warning("agent.not_saved", error=str(error))
 
-    def _stuck(self) -> str:
-        silent = time.monotonic() - self._last
-        return f"none for {silent:.0f} s" if silent > STUCK else ""
+    def _stalled_reason(self) -> str:
+        silent = time.monotonic() - self._last_round
+        return f"none for {silent:.0f} s" if silent > STALLED_AFTER else ""
 
-    def _away(self) -> str:
-        return "; ".join(f"{name}: {why}" for name, why in self._states.troubles().items())
+    def _unready_reason(self) -> str:
+        return "; ".join(f"{name}: {why}" for name, why in self._informer.errors_by_source().items())
 
 
-def _claim(state: Path) -> None:
+def _lock_state_directory(state: Path) -> None:
     """Have the folder to write in, and alone, for as long as the process lives: at the start, not when it is needed.
 
     Each of two agents of a node would take what the other writes for what is to be restored.
@@ -242,15 +250,15 @@ def _claim(state: Path) -> None:
         )
 
 
-def _tell_of_the_last_life(state: Path) -> None:
+def _warn_unrestored_knobs(state: Path) -> None:
     """What it left, if it was killed, stays while nothing may be written."""
-    left = Journal(state / "journal", boot=this_boot()).originals
+    left = RestoreJournal(state / "journal", boot=read_boot_id()).originals
     if left:
         fix = "start the agent once without --read-only: it restores them"
         log.warning("agent.not_restored", knobs=sorted(map(str, left)), fix=fix)
 
 
-def _many_files() -> None:
+def _raise_open_file_limit() -> None:
     """Three files a cgroup are held open; how many a process is let have at first is often too few."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

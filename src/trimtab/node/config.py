@@ -15,7 +15,7 @@ from trimtab.errors import TrimtabError
 _BARE_IPV6 = re.compile(r"(https?://)([0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f.]*):(\d+)", re.IGNORECASE)
 
 
-def kubelet_url(given: str) -> str:
+def parse_kubelet_url(given: str) -> str:
     """The URL of a kubelet. A manifest does not know which kind of address it puts in, and those of IPv6 need brackets."""
     url = _BARE_IPV6.sub(r"\1[\2]:\3", given)
     try:

@@ -12,16 +12,16 @@ from contextlib import asynccontextmanager, suppress
 
 from trimtab.errors import TrimtabError
 
-Page = Callable[[], tuple[int, bytes]]
+PageHandler = Callable[[], tuple[int, bytes]]
 """The status and the text of an answer."""
 
-_PATIENCE = 5.0
-_MOST_BYTES = 8192
+_REQUEST_TIMEOUT = 5.0
+_MAX_BYTES = 8192
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
 @asynccontextmanager
-async def serving(address: str, pages: dict[str, Page]) -> AsyncIterator[int]:
+async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterator[int]:
     """Serve these paths at an address `HOST:PORT`; what is given is the port, for where any free one (0) was asked for."""
     host, _, port = address.rpartition(":")
 
@@ -29,21 +29,21 @@ async def serving(address: str, pages: dict[str, Page]) -> AsyncIterator[int]:
         with suppress(
             OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
         ):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_answer(head, pages))
+                writer.write(_build_response(head, pages))
                 await writer.drain()
         writer.close()
 
     try:
-        server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_MOST_BYTES)
+        server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_MAX_BYTES)
     except (OSError, ValueError) as error:
         raise TrimtabError(f"address {address}: cannot be listened on: {error}; name another") from None
     async with server:
         yield int(server.sockets[0].getsockname()[1])
 
 
-def checked(checks: dict[str, Callable[[], str]]) -> Page:
+def build_health_page(checks: dict[str, Callable[[], str]]) -> PageHandler:
     """A page that names what fails and why, as the API server's own do."""
 
     def page() -> tuple[int, bytes]:
@@ -55,7 +55,7 @@ def checked(checks: dict[str, Callable[[], str]]) -> Page:
     return page
 
 
-def _answer(head: bytes, pages: dict[str, Page]) -> bytes:
+def _build_response(head: bytes, pages: dict[str, PageHandler]) -> bytes:
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
     page = pages.get(target.partition("?")[0])
     if method != "GET":

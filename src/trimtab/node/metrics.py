@@ -11,15 +11,15 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from trimtab.node.model import NODE, SYSTEM, Metric, Tier, Windows, tier_subject
+from trimtab.node.model import NODE, SYSTEM, Metric, MetricWindows, Tier, tier_subject
 
 _SUBJECTS = (NODE, SYSTEM, *map(tier_subject, Tier))
 
 
-class UsageExposition(Collector):
+class UsageMetrics(Collector):
     """One gauge a metric, by subject."""
 
-    def __init__(self, windows: Windows) -> None:
+    def __init__(self, windows: MetricWindows) -> None:
         self._windows = windows
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -34,6 +34,6 @@ class UsageExposition(Collector):
             yield family
 
 
-def exposition(registry: CollectorRegistry) -> bytes:
+def render_metrics(registry: CollectorRegistry) -> bytes:
     """All that the process counts, as Prometheus reads it."""
     return generate_latest(registry) + generate_latest(REGISTRY)

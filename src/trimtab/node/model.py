@@ -17,7 +17,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
 
 TIER_LABEL: Final = "trimtab.io/qos"
-CRITICAL: Final = 2_000_000_000
+CRITICAL_PRIORITY: Final = 2_000_000_000
 """The priority from which on Kubernetes cannot do without a pod, as of kube-proxy: that of `system-cluster-critical`."""
 
 
@@ -32,7 +32,7 @@ class Tier(StrEnum):
     """Best-effort: gets what is left."""
 
 
-def tier_of(label: str | None, qos: QosClass) -> Tier:
+def resolve_tier(label: str | None, qos: QosClass) -> Tier:
     """By the pod's label where it has a good one; else what Kubernetes calls BestEffort is that, and the rest is not."""
     try:
         return Tier((label or "").upper())
@@ -40,7 +40,7 @@ def tier_of(label: str | None, qos: QosClass) -> Tier:
         return Tier.BE if qos is QosClass.BEST_EFFORT else Tier.LS
 
 
-def cache_tier(annotations: Mapping[str, str], tier: Tier) -> Tier:
+def resolve_cache_tier(annotations: Mapping[str, str], tier: Tier) -> Tier:
     """The tier whose cache class a pod is in: by its annotation where that names one, else its own."""
     named = CACHE_CLASSES.get(annotations.get(CACHE_CLASS, "").lower())
     return tier if named is None else Tier(named)
@@ -57,9 +57,9 @@ class ContainerView:
     """In millicores and bytes; None where it asks for nothing."""
     cgroup: str
     """Its path below the root of the hierarchy; `Hierarchy.cgroup` makes a handle of it."""
-    wanted: Resources = field(default_factory=Resources)
+    spec_resources: Resources = field(default_factory=Resources)
     """What its pod's spec asks for: other than what it has while it is being resized."""
-    inner: str | None = None
+    inner_cgroup: str | None = None
     """The cgroup within its own to which its runtime writes the same limits once more, if there is one."""
 
 
@@ -85,10 +85,10 @@ class PodView:
     started: float = 0.0
     """Seconds since 1970; 0 when it has not."""
     deleting: bool = False
-    of_node: bool = False
+    is_node_bound: bool = False
     """Whether it belongs to this node: sent away, it would be back at once, as one that the kubelet has from a file or that a
     DaemonSet makes."""
-    whole: Resources = field(default_factory=Resources)
+    pod_level_resources: Resources = field(default_factory=Resources)
     """What is asked for it as a whole, which its containers share; most pods ask for their containers alone."""
 
     def __post_init__(self) -> None:
@@ -98,35 +98,35 @@ class PodView:
     @property
     def is_critical(self) -> bool:
         """Whether Kubernetes calls it critical to its node or cluster."""
-        return self.priority >= CRITICAL
+        return self.priority >= CRITICAL_PRIORITY
 
     @property
-    def can_go(self) -> bool:
+    def is_evictable(self) -> bool:
         """Whether it may be sent away: no pod that nobody has told of yet, and none that the kubelet would keep, either."""
-        return bool(self.name) and not self.of_node and not self.is_critical
+        return bool(self.name) and not self.is_node_bound and not self.is_critical
 
     @cached_property
     def resources(self) -> Resources:
         """Of the pod as a whole, else of all containers together: a limit is one only where every container has it."""
-        each, whole = [container.resources for container in self.containers], self.whole
+        each, whole = [container.resources for container in self.containers], self.pod_level_resources
         return Resources(
-            cpu_request=_first(whole.cpu_request, _sum([one.cpu_request for one in each])),
-            cpu_limit=_first(whole.cpu_limit, _sum_of_all([one.cpu_limit for one in each])),
-            memory_request=_first(whole.memory_request, _sum([one.memory_request for one in each])),
-            memory_limit=_first(whole.memory_limit, _sum_of_all([one.memory_limit for one in each])),
+            cpu_request=_coalesce(whole.cpu_request, _sum_known([one.cpu_request for one in each])),
+            cpu_limit=_coalesce(whole.cpu_limit, _sum_if_all_known([one.cpu_limit for one in each])),
+            memory_request=_coalesce(whole.memory_request, _sum_known([one.memory_request for one in each])),
+            memory_limit=_coalesce(whole.memory_limit, _sum_if_all_known([one.memory_limit for one in each])),
         )
 
 
-def _first(one: int | None, other: int | None) -> int | None:
+def _coalesce(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
 
 
-def _sum(amounts: list[int | None]) -> int | None:
+def _sum_known(amounts: list[int | None]) -> int | None:
     there = [amount for amount in amounts if amount is not None]
     return sum(there) if there else None
 
 
-def _sum_of_all(amounts: list[int | None]) -> int | None:
+def _sum_if_all_known(amounts: list[int | None]) -> int | None:
     there = [amount for amount in amounts if amount is not None]
     return sum(there) if there and len(there) == len(amounts) else None
 
@@ -163,7 +163,7 @@ class NodeView:
     """In millicores, where the API server has told."""
     allocatable_memory: int | None = None
 
-    def of_tier(self, *tiers: Tier) -> tuple[PodView, ...]:
+    def pods_in_tier(self, *tiers: Tier) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.tier in tiers)
 
     @cached_property
@@ -176,13 +176,13 @@ class NodeView:
         """
         together = f"{self.best_effort_cgroup}/"
         is_shared = any(pod.tier is not Tier.BE for pod in self.pods if pod.cgroup.startswith(together))
-        pods = [pod.cgroup for pod in self.of_tier(Tier.BE)]
+        pods = [pod.cgroup for pod in self.pods_in_tier(Tier.BE)]
         if is_shared:
             return tuple(pods)
         return (self.best_effort_cgroup, *(path for path in pods if not path.startswith(together)))
 
     @cached_property
-    def by_uid(self) -> dict[str, PodView]:
+    def pods_by_uid(self) -> dict[str, PodView]:
         return {pod.uid: pod for pod in self.pods}
 
 
@@ -232,7 +232,7 @@ def container_subject(uid: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class WindowStats:
     """How a metric was spread over a window."""
 
     avg: float
@@ -243,7 +243,7 @@ class Spread:
     samples: int
 
 
-class Windows(Protocol):
+class MetricWindows(Protocol):
     """What is known of the near past, by subject ("node", "system", "tier/BE", `pod_subject`, `container_subject`).
 
     None always means: not known. Either nobody measures it here, or not long enough, or not any more.
@@ -257,6 +257,6 @@ class Windows(Protocol):
         """Over the last so many seconds; None before samples span half of them."""
         ...
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         """As `average`, with percentiles."""
         ...

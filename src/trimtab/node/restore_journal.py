@@ -19,9 +19,9 @@ from typing import Any
 
 import structlog
 
-from trimtab.atomic_write import sync
-from trimtab.node.arbiter.host_knobs import ALL
-from trimtab.node.arbiter.requests import Spot, Value
+from trimtab.atomic_write import fsync_path
+from trimtab.node.arbiter.host_knobs import ALL_KNOBS
+from trimtab.node.arbiter.requests import KnobRef, Value
 
 log = structlog.get_logger(__name__)
 
@@ -29,11 +29,11 @@ SPARE_LINES = 256
 """How many lines beyond three an entry before the file is written anew."""
 
 
-def this_boot() -> str:
+def read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-class Journal:
+class RestoreJournal:
     """The originals, by knob. What it holds is what is to be restored."""
 
     def __init__(self, path: Path, *, boot: str) -> None:
@@ -42,121 +42,125 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._originals, self._written = _read(path, boot)
         self._lines = 0
-        self._is_begun = False
+        self._is_complete = False
         """Whether the file is of this boot and has all that is known: only who has something to note needs room on a disk."""
-        self._is_told = False
+        self._is_failure_logged = False
 
     @property
-    def originals(self) -> Mapping[Spot, Value | None]:
+    def originals(self) -> Mapping[KnobRef, Value | None]:
         """None for what was not there before us, and goes away when it is restored."""
         return self._originals
 
     @property
-    def written(self) -> Mapping[Spot, tuple[Value, ...]]:
+    def written(self) -> Mapping[KnobRef, tuple[Value, ...]]:
         """What we last wrote to those, or were about to, and what before that."""
         return self._written
 
-    def wrote(self, spot: Spot, value: Value) -> None:
+    def record_write(self, ref: KnobRef, value: Value) -> None:
         """About to write this to a knob whose original is kept. Not synced: what ends a boot ends its worth."""
-        if value not in (self._originals.get(spot, value), *self._written.get(spot, ())[-1:]):
-            self._written[spot] = (*self._written.get(spot, ())[-1:], value)
-            self._note([{"ours": _entry(spot, value)}], sync=False)
+        if value not in (self._originals.get(ref, value), *self._written.get(ref, ())[-1:]):
+            self._written[ref] = (*self._written.get(ref, ())[-1:], value)
+            self._write_entries([{"ours": _encode_entry(ref, value)}], sync=False)
 
-    def keep(self, originals: Mapping[Spot, Value | None]) -> None:
+    def record_originals(self, originals: Mapping[KnobRef, Value | None]) -> None:
         """Record these for good; those that are known already keep what they have. OSError where that cannot be."""
         new = {spot: value for spot, value in originals.items() if spot not in self._originals}
         if new:
-            if not self._is_begun:
+            if not self._is_complete:
                 self._compact()
-            self._append([_entry(spot, value) for spot, value in new.items()])
+            self._append([_encode_entry(spot, value) for spot, value in new.items()])
             self._originals |= new
 
-    def revise(self, spot: Spot, value: Value) -> None:
+    def update_original(self, ref: KnobRef, value: Value) -> None:
         """Somebody else wrote a knob that we hold: that is what it is to go back to now."""
-        self._originals[spot] = value
-        self._note([_entry(spot, value)])
+        self._originals[ref] = value
+        self._write_entries([_encode_entry(ref, value)])
 
-    def drop(self, spots: Iterable[Spot]) -> None:
+    def drop(self, refs: Iterable[KnobRef]) -> None:
         """These are restored, or gone."""
-        known = [spot for spot in spots if spot in self._originals]
+        known = [spot for spot in refs if spot in self._originals]
         for spot in known:
             del self._originals[spot]
             self._written.pop(spot, None)
         if known:
-            self._note([[*spot.key] for spot in known])
+            self._write_entries([[*spot.key] for spot in known])
 
-    def _note(self, entries: Sequence[Any], *, sync: bool = True) -> None:
+    def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         """What is known by now, or all of it where the file lacks something or has too much; later, where there is no room."""
         try:
-            if self._is_begun and self._lines <= SPARE_LINES + 3 * len(self._originals):
+            if self._is_complete and self._lines <= SPARE_LINES + 3 * len(self._originals):
                 self._append(entries, sync=sync)
             else:
                 self._compact()
         except OSError as error:
-            if not self._is_told:
+            if not self._is_failure_logged:
                 log.warning("journal.not_written", path=str(self._path), error=error.strerror)
-        self._is_told = not self._is_begun
+        self._is_failure_logged = not self._is_complete
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
-        self._is_begun = False  # until all of it is there
+        self._is_complete = False  # until all of it is there
         with self._path.open("a") as file:
             # Each begins a line of its own: one that a full disk has cut short must not take the next along.
             file.writelines(f"\n{json.dumps(entry)}" for entry in entries)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        self._lines, self._is_begun = self._lines + len(entries), True
+        self._lines, self._is_complete = self._lines + len(entries), True
 
     def _compact(self) -> None:
         entries: list[Any] = [
             {"boot": self._boot},
-            *(_entry(spot, value) for spot, value in self._originals.items()),
-            *({"ours": _entry(spot, value)} for spot, values in self._written.items() for value in values),
+            *(_encode_entry(spot, value) for spot, value in self._originals.items()),
+            *(
+                {"ours": _encode_entry(spot, value)}
+                for spot, values in self._written.items()
+                for value in values
+            ),
         ]
-        self._is_begun = False
+        self._is_complete = False
         part = self._path.with_suffix(".part")
         with part.open("w") as file:
             file.writelines(f"{json.dumps(entry)}\n" for entry in entries)
             file.flush()
             os.fsync(file.fileno())
         part.replace(self._path)
-        sync(self._path.parent)
-        self._lines, self._is_begun = len(entries), True
+        fsync_path(self._path.parent)
+        self._lines, self._is_complete = len(entries), True
 
 
-def _entry(spot: Spot, value: Value | None) -> list[Any]:
-    return [*spot.key, sorted(value) if isinstance(value, frozenset) else _plain(value)]
+def _encode_entry(ref: KnobRef, value: Value | None) -> list[Any]:
+    return [*ref.key, sorted(value) if isinstance(value, frozenset) else _to_plain(value)]
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _read(path: Path, boot: str) -> tuple[dict[Spot, Value | None], dict[Spot, tuple[Value, ...]]]:
-    originals: dict[Spot, Value | None] = {}
-    written: dict[Spot, tuple[Value, ...]] = {}
+def _read(path: Path, boot: str) -> tuple[dict[KnobRef, Value | None], dict[KnobRef, tuple[Value, ...]]]:
+    originals: dict[KnobRef, Value | None] = {}
+    written: dict[KnobRef, tuple[Value, ...]] = {}
     head, *lines = path.read_text(errors="replace").split("\n") if path.exists() else [""]
-    if _parsed(head) != {"boot": boot}:
+    if _parse_line(head) != {"boot": boot}:
         return {}, {}
     for line in lines:
-        match _parsed(line):
-            case [str(place), str(name), value] if name in ALL:
-                originals[Spot(place, ALL[name])] = _value(value)
-            case [str(place), str(name)] if name in ALL:
-                spot = Spot(place, ALL[name])
+        match _parse_line(line):
+            case [str(place), str(name), value] if name in ALL_KNOBS:
+                originals[KnobRef(place, ALL_KNOBS[name])] = _decode_value(value)
+            case [str(place), str(name)] if name in ALL_KNOBS:
+                spot = KnobRef(place, ALL_KNOBS[name])
                 originals.pop(spot, None)
                 written.pop(spot, None)
-            case {"ours": [str(place), str(name), value]} if name in ALL:
-                spot = Spot(place, ALL[name])
-                written[spot] = (*written.get(spot, ())[-1:], _value(value))
+            case {"ours": [str(place), str(name), value]} if name in ALL_KNOBS:
+                spot = KnobRef(place, ALL_KNOBS[name])
+                written[spot] = (*written.get(spot, ())[-1:], _decode_value(value))
     return originals, written
 
 
-def _value(plain: Any) -> Any:
+def _decode_value(plain: Any) -> Any:
     return frozenset(plain) if isinstance(plain, list) else plain
 
 
-def _parsed(line: str) -> Any:
+def _parse_line(line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:

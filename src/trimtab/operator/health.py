@@ -18,22 +18,22 @@ Check = Callable[[], str]
 """Why it is not well; empty when it is."""
 
 
-class Health:
+class HealthChecks:
     """What there is to check; rooms add theirs when they start."""
 
     def __init__(self) -> None:
-        self.alive: dict[str, Check] = {}
-        self.ready: dict[str, Check] = {}
+        self.liveness: dict[str, Check] = {}
+        self.readiness: dict[str, Check] = {}
 
-    def application(self, metrics: Metrics) -> web.Application:
+    def build_application(self, metrics: Metrics) -> web.Application:
         async def exposed(_: web.Request) -> web.Response:
-            return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+            return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         async def healthz(_: web.Request) -> web.Response:
-            return _answer(self.alive)
+            return _respond(self.liveness)
 
         async def readyz(_: web.Request) -> web.Response:
-            return _answer(self.alive | self.ready)
+            return _respond(self.liveness | self.readiness)
 
         application = web.Application()
         application.add_routes(
@@ -42,7 +42,7 @@ class Health:
         return application
 
 
-def _answer(checks: dict[str, Check]) -> web.Response:
+def _respond(checks: dict[str, Check]) -> web.Response:
     found = {name: check() for name, check in checks.items()}
     lines = [f"[-] {name}: {why}" if why else f"[+] {name}" for name, why in found.items()]
     failed = any(found.values())

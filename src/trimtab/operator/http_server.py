@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from trimtab.errors import TrimtabError
-from trimtab.operator.config.types import host_and_port
+from trimtab.operator.config.types import split_address
 
-_GRACE = 5.0
+_SHUTDOWN_GRACE = 5.0
 """Seconds that answers under way have at the end."""
 
 
 @asynccontextmanager
-async def listening(
+async def serve_application(
     application: web.Application, address: str, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serve at this address; what is given is the port, which matters where any free one (0) was asked for."""
-    host, port = host_and_port(address)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_GRACE)
+    host, port = split_address(address)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_GRACE)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port, ssl_context=tls)

@@ -17,7 +17,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 
-class Series:
+class HistogramSeries:
     """The numbers of one combination of labels."""
 
     def __init__(self, bounds: Sequence[float], row: array[float]) -> None:
@@ -38,7 +38,7 @@ class Series:
             self.observe(time.perf_counter() - began)
 
 
-class Distribution(Collector):
+class LabelHistogram(Collector):
     """How amounts are distributed, by labels; written to by one thread, the loop's."""
 
     def __init__(
@@ -51,11 +51,11 @@ class Distribution(Collector):
         self._rows: dict[tuple[str, ...], array[float]] = {}
         """By labels: how many amounts are in each bucket, the last without a bound, and the sum of all."""
 
-    def labels(self, *values: str) -> Series:
+    def labels(self, *values: str) -> HistogramSeries:
         row = self._rows.get(values)
         if row is None:
             row = self._rows[values] = array("d", bytes(8 * (len(self._bounds) + 2)))
-        return Series(self._bounds, row)
+        return HistogramSeries(self._bounds, row)
 
     def remove(self, *values: str) -> None:
         """Tell no more of these labels."""

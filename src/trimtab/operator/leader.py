@@ -14,41 +14,46 @@ from typing import Any, Never
 
 import structlog
 
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.kube_cluster import LiveCluster
-from trimtab.actuation.rate_limiter import Pacer
-from trimtab.intents.plugins.registry import Registry
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.rate_limiter import DisruptionLimiter
+from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.capabilities import Version, lowers_memory_limits, resizes_in_place, server_version
+from trimtab.kube.rest.capabilities import (
+    KubeVersion,
+    can_lower_memory_limits,
+    get_server_version,
+    supports_in_place_resize,
+)
 from trimtab.kube.rest.client import Client
 from trimtab.kube.runtime.event_recorder import EventRecorder
 from trimtab.kube.runtime.workqueue import WorkQueue
-from trimtab.memory_trim import let_go_of_llvm
-from trimtab.operator.audit import LiveJournal
-from trimtab.operator.cluster_state import Catalog
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.safe_sizes import LearnedSafeSizes
-from trimtab.operator.intents.session import IntentTerm
+from trimtab.memory_trim import release_compiler_memory
+from trimtab.operator.audit import AuditRecorder
+from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes
+from trimtab.operator.intents.session import IntentSession
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.nodeqos.status_writer import NodeQuality
-from trimtab.operator.policy.competing_controllers import Rivals
-from trimtab.operator.policy.gauges import Tally
-from trimtab.operator.policy.matching import Standing, standings
-from trimtab.operator.policy.resolver import Orders
-from trimtab.operator.policy.status import Weather
-from trimtab.operator.policy.status_writer import PolicyKey, Statuses
-from trimtab.operator.sizing.guardrails import PromQLGuardrails
-from trimtab.operator.sizing.ingest_cycle import Turns
-from trimtab.operator.sizing.reconciler import SizingLoop
-from trimtab.operator.state import Desk
-from trimtab.operator.store_retention import Tidying
-from trimtab.operator.vpa.recommender import DropIn
-from trimtab.recommender.recommender import DEFAULT, Learning
-from trimtab.recommender.source_ingester import Pace, School
+from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
+from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.matching import OverlapStats, count_overlaps
+from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.policy.status import StatusContext
+from trimtab.operator.policy.status_writer import PolicyKey, PolicyStatusWriter
+from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
+from trimtab.operator.sizing.ingest_cycle import IngestCycle
+from trimtab.operator.sizing.reconciler import SizingReconciler
+from trimtab.operator.state import OperatorState
+from trimtab.operator.store_retention import RetentionTask
+from trimtab.operator.vpa.recommender import VpaRecommender
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Source
@@ -56,29 +61,29 @@ from trimtab.usage.source import Source
 log = structlog.get_logger(__name__)
 
 WORKERS = 8
-LAST_WORDS = 5.0
+SHUTDOWN_TIMEOUT = 5.0
 """Seconds that the end of a leader session waits for the store to take what waits for its history."""
-ASK_AGAIN = 5.0
+FEATURE_RETRY_INTERVAL = 5.0
 """Seconds after which a server that did not say what it can do is asked again."""
-STANDINGS_LAST = 10.0
+OVERLAP_TTL = 10.0
 """Seconds for which it is not counted again which policies overlap."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
+class Dependencies:
     """What a process has to lead with: the same for every term of it."""
 
     client: Client
-    catalog: Catalog
+    cluster_state: ClusterState
     events: EventRecorder
     sources: Mapping[str, Source[Any]]
     store: Store
-    config: LiveConfig
+    config: ConfigReloader
     metrics: Metrics
-    pace: Pace = field(default_factory=Pace)
-    roll: Roll | None = None
+    schedule: IngestSchedule = field(default_factory=IngestSchedule)
+    intent_index: IntentIndex | None = None
     """None where nobody looks after intents."""
-    registry: Registry = field(default_factory=Registry)
+    plugin_registry: PluginRegistry = field(default_factory=PluginRegistry)
 
     @property
     def prometheus(self) -> Prometheus | None:
@@ -86,253 +91,263 @@ class Means:
         return next((each for each in self.sources.values() if isinstance(each, Prometheus)), None)
 
 
-class Term:
+class LeaderSession:
     """What a leader does; made anew for each term, and `run` once."""
 
-    def __init__(self, means: Means, *, may_write: Callable[[], bool]) -> None:
-        self._means = means
+    def __init__(self, dependencies: Dependencies, *, may_write: Callable[[], bool]) -> None:
+        self._dependencies = dependencies
         self._may_write = may_write
-        self._catalog = catalog = means.catalog
-        self._config = config = means.config
-        self._resizes = False
-        self._server = Version(0, 0)
-        self._acted_on = config.current
-        self._standings: dict[PolicyKey, Standing] = {}
-        self._counted_at = float("-inf")
-        self._name = catalog.cluster_name
-        self._cluster = LiveCluster(means.client, means.events, kinds=catalog.kinds)
-        self._learning = Learning(
-            means.sources,
-            means.store,
-            cluster=self._name,
-            pace=means.pace,
-            metrics=means.metrics,
+        self._cluster_state = catalog = dependencies.cluster_state
+        self._config = config = dependencies.config
+        self._can_resize_in_place = False
+        self._server_version = KubeVersion(0, 0)
+        self._applied_config = config.current
+        self._overlaps: dict[PolicyKey, OverlapStats] = {}
+        self._overlaps_counted_at = float("-inf")
+        self._cluster_name = catalog.cluster_name
+        self._cluster = KubeCluster(dependencies.client, dependencies.events, kinds=catalog.workload_kinds)
+        self._recommender = Recommender(
+            dependencies.sources,
+            dependencies.store,
+            cluster=self._cluster_name,
+            schedule=dependencies.schedule,
+            metrics=dependencies.metrics,
         )
-        self._orders = Orders(catalog, lambda: config.current)
-        self._tally = Tally(means.metrics)
-        self._pacer = Pacer(config.current.pace.limits)
-        self._statuses = self._made_statuses()
-        self._node_quality = NodeQuality(
-            means.client,
+        self._policy_resolver = PolicyResolver(catalog, lambda: config.current)
+        self._gauges = WorkloadGauges(dependencies.metrics)
+        self._limiter = DisruptionLimiter(config.current.pace.limits)
+        self._status_writer = self._build_status_writer()
+        self._qos_status_writer = NodeQosStatusWriter(
+            dependencies.client,
             policies=catalog.node_policies,
             nodes=catalog.nodes,
             may_write=may_write,
             now=time.time,
         )
-        self._tidying = Tidying(means.store, now=time.time)
-        self._vpas = DropIn(
-            means.client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run
+        self._retention_task = RetentionTask(dependencies.store, now=time.time)
+        self._vpa_recommender = VpaRecommender(
+            dependencies.client, catalog, may_write=may_write, dry_run=lambda: config.current.dry_run
         )
-        self._rivals = Rivals(catalog, means.roll, lambda: config.current)
-        self._turns = Turns(
-            catalog=catalog,
-            orders=self._orders,
-            learning=self._learning,
-            statuses=self._statuses,
-            vpas=self._vpas,
-            look_again=self.look_again,
-            metrics=means.metrics,
-            intent_targets=self._rivals.intent_targets,
+        self._competitors = CompetingControllers(catalog, dependencies.intent_index, lambda: config.current)
+        self._ingest_cycle = IngestCycle(
+            cluster_state=catalog,
+            policy_resolver=self._policy_resolver,
+            recommender=self._recommender,
+            status_writer=self._status_writer,
+            vpa_recommender=self._vpa_recommender,
+            enqueue=self.enqueue,
+            metrics=dependencies.metrics,
+            intent_targets=self._competitors.intent_targets,
         )
-        self._journal = LiveJournal(
-            means.client,
+        self._recorder = AuditRecorder(
+            dependencies.client,
             self._cluster,
-            means.store,
-            name=self._name,
-            metrics=means.metrics,
+            dependencies.store,
+            cluster_name=self._cluster_name,
+            metrics=dependencies.metrics,
             may_annotate=lambda: may_write() and not config.current.dry_run,
         )
-        self._shown_problem = ""
+        self._reported_config_problem = ""
         """What the statuses of policies say is wrong with the configuration."""
-        self._loop = self._made_loop()
-        self._intents = self._made_intents(means.roll) if means.roll else None
-        self.desk = Desk(
-            name=self._name,
-            objects=means.client,
-            catalog=catalog,
-            orders=self._orders,
-            learning=self._learning,
-            statuses=self._statuses,
-            store=means.store,
-            intents=self._intents.desk if self._intents else None,
+        self._reconciler = self._build_reconciler()
+        self._intent_session = (
+            self._build_intent_session(dependencies.intent_index) if dependencies.intent_index else None
         )
-        self._workloads: WorkQueue[WorkloadKey] = WorkQueue(
-            "workloads", lambda key: self._loop.look(key, time.time()), workers=WORKERS
+        self.state = OperatorState(
+            cluster_name=self._cluster_name,
+            objects=dependencies.client,
+            cluster_state=catalog,
+            policy_resolver=self._policy_resolver,
+            recommender=self._recommender,
+            status_writer=self._status_writer,
+            store=dependencies.store,
+            intents=self._intent_session.state if self._intent_session else None,
+        )
+        self._workload_queue: WorkQueue[WorkloadKey] = WorkQueue(
+            "workloads", lambda key: self._reconciler.reconcile(key, time.time()), workers=WORKERS
         )
 
-    def _made_statuses(self) -> Statuses:
-        return Statuses(
-            self._means.client,
-            policy=self._policy,
-            standing=self._standing,
-            problem=lambda policy: self._orders.of_policy(policy).problem,
-            weather=self._weather,
+    def _build_status_writer(self) -> PolicyStatusWriter:
+        return PolicyStatusWriter(
+            self._dependencies.client,
+            policy=self._find_policy,
+            overlap=self._overlap_stats,
+            problem=lambda policy: self._policy_resolver.resolve_policy(policy).problem,
+            context=self._status_context,
             may_write=self._may_write,
-            events=self._means.events,
-            tally=self._tally,
+            events=self._dependencies.events,
+            gauges=self._gauges,
         )
 
-    def _made_loop(self) -> SizingLoop:
-        means = self._means
-        rivals = self._rivals
-        return SizingLoop(
-            catalog=self._catalog,
-            orders=self._orders,
-            learning=self._learning,
-            actuator=Actuator(self._cluster, may_write=self._may_write, pacer=self._pacer),
-            statuses=self._statuses,
-            journal=self._journal,
-            guardrails=PromQLGuardrails(means.prometheus),
-            vpas=self._vpas,
-            neighbourhood=lambda: self._turns.neighbourhood,
-            resizes_in_place=lambda: self._resizes,
-            memory_limits_stay=self._memory_limits_stay,
+    def _build_reconciler(self) -> SizingReconciler:
+        means = self._dependencies
+        rivals = self._competitors
+        return SizingReconciler(
+            cluster_state=self._cluster_state,
+            policy_resolver=self._policy_resolver,
+            recommender=self._recommender,
+            actuator=ChangeExecutor(self._cluster, may_write=self._may_write, limiter=self._limiter),
+            status_writer=self._status_writer,
+            recorder=self._recorder,
+            guardrails=PromqlGuardrailChecker(means.prometheus),
+            vpa_recommender=self._vpa_recommender,
+            cluster_constraints=lambda: self._ingest_cycle.cluster_constraints,
+            can_resize_in_place=lambda: self._can_resize_in_place,
+            memory_limits_fixed=self._are_memory_limits_fixed,
             metrics=means.metrics,
-            intent=rivals.intent,
-            unread=rivals.unread,
+            controlling_intent_name=rivals.controlling_intent_name,
+            unsynced_reason=rivals.unsynced_reason,
         )
 
-    def _made_intents(self, roll: Roll) -> IntentTerm:
-        means = self._means
-        return IntentTerm(
+    def _build_intent_session(self, intent_index: IntentIndex) -> IntentSession:
+        means = self._dependencies
+        return IntentSession(
             client=means.client,
             cluster=self._cluster,
-            catalog=self._catalog,
-            roll=roll,
-            safe_sizes=LearnedSafeSizes(
-                self._catalog, self._orders, self._learning, lambda: self._turns.neighbourhood
+            cluster_state=self._cluster_state,
+            intent_index=intent_index,
+            safe_sizes=RecommenderSafeSizes(
+                self._cluster_state,
+                self._policy_resolver,
+                self._recommender,
+                lambda: self._ingest_cycle.cluster_constraints,
             ),
-            registry=means.registry,
+            registry=means.plugin_registry,
             events=means.events,
-            usage=means.prometheus or means.sources[DEFAULT],
+            usage=means.prometheus or means.sources[DEFAULT_SOURCE],
             store=means.store,
-            name=self._name,
+            name=self._cluster_name,
             config=self._config,
             metrics=means.metrics,
-            pacer=self._pacer,
+            limiter=self._limiter,
             may_write=self._may_write,
-            resizes_in_place=lambda: self._resizes,
-            memory_limits_stay=self._memory_limits_stay,
+            can_resize_in_place=lambda: self._can_resize_in_place,
+            memory_limits_fixed=self._are_memory_limits_fixed,
         )
 
-    def look_again(self, key: WorkloadKey) -> None:
+    def enqueue(self, key: WorkloadKey) -> None:
         """Something about this workload has changed."""
-        self._workloads.add(key)
+        self._workload_queue.add(key)
 
     def policy_changed(self, policy: Policy, old: Policy | None) -> None:
         """It is new, gone, or wants something else; its workloads are told apart, and it may have none."""
-        if policy is old or old is None or not policy.says_the_same_as(old):
-            self._statuses.look_again(policy.key)
+        if policy is old or old is None or not policy.is_equivalent_to(old):
+            self._status_writer.enqueue(policy.key)
 
     async def run(self) -> Never:
         """Turn after turn, and a look at whatever changed."""
         try:
             async with asyncio.TaskGroup() as group:
-                await self._work(group)
+                await self._run_tasks(group)
         finally:
-            self._tally.clear()
-            self._learning.clear_gauges()
+            self._gauges.clear()
+            self._recommender.clear_gauges()
         raise AssertionError("unreachable")
 
-    async def _work(self, group: asyncio.TaskGroup) -> Never:
+    async def _run_tasks(self, group: asyncio.TaskGroup) -> Never:
         # Or pods would be replaced that need not be.
-        while not await self._look_at_features():  # noqa: ASYNC110 - it has to be asked
-            await asyncio.sleep(ASK_AGAIN)
-        group.create_task(self._tidying.run())
-        group.create_task(self._journal.run())
-        group.create_task(self._node_quality.run())
+        while not await self._detect_features():  # noqa: ASYNC110 - it has to be asked
+            await asyncio.sleep(FEATURE_RETRY_INTERVAL)
+        group.create_task(self._retention_task.run())
+        group.create_task(self._recorder.run())
+        group.create_task(self._qos_status_writer.run())
         try:
-            if self._intents is not None:
-                group.create_task(self._intents.run())
-            await self._vpas.begin(time.time())
-            await self._take_turn()
-            self._look_at_all()
+            if self._intent_session is not None:
+                group.create_task(self._intent_session.run())
+            await self._vpa_recommender.load_checkpoints(time.time())
+            await self._run_ingest_cycle()
+            self._enqueue_all()
             # Not before: a status would tell of no workload, and of usage that nobody has read yet.
-            group.create_task(self._statuses.queue.run())
-            group.create_task(self._workloads.run())
-            await self._take_turns()
+            group.create_task(self._status_writer.queue.run())
+            group.create_task(self._workload_queue.run())
+            await self._run_ingest_cycles()
         finally:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORDS):
-                    await asyncio.shield(self._journal.catch_up())
-            await asyncio.shield(self._learning.save(time.time()))
+                async with asyncio.timeout(SHUTDOWN_TIMEOUT):
+                    await asyncio.shield(self._recorder.flush())
+            await asyncio.shield(self._recommender.save(time.time()))
 
-    async def _take_turns(self) -> Never:
+    async def _run_ingest_cycles(self) -> Never:
         while True:
-            step = self._means.pace.step
+            step = self._dependencies.schedule.step
             await asyncio.sleep(
                 step - time.time() % step + step / 10
             )  # when the last step is over and scraped
-            await self._look_at_features()
-            await self._take_turn()
-            if self._config.current is not self._acted_on:
-                self._look_at_all()
-            if self._config.problem != self._shown_problem:
-                self._shown_problem = self._config.problem
-                for policy in self._catalog.policies:
-                    self._statuses.look_again(policy.key)
+            await self._detect_features()
+            await self._run_ingest_cycle()
+            if self._config.current is not self._applied_config:
+                self._enqueue_all()
+            if self._config.problem != self._reported_config_problem:
+                self._reported_config_problem = self._config.problem
+                for policy in self._cluster_state.policies:
+                    self._status_writer.enqueue(policy.key)
 
-    async def _take_turn(self) -> None:
-        let_go_of_llvm()  # what the imports, or the last turn's new strategies, have left
-        await self._turns.take(time.time())
-        let_go_of_llvm()
+    async def _run_ingest_cycle(self) -> None:
+        release_compiler_memory()  # what the imports, or the last turn's new strategies, have left
+        await self._ingest_cycle.run_once(time.time())
+        release_compiler_memory()
 
-    def _look_at_all(self) -> None:
+    def _enqueue_all(self) -> None:
         """At the start, and when the configuration says something else."""
-        self._acted_on = self._config.current
-        self._pacer.adopt(self._acted_on.pace.limits)
-        mandates = {workload.key: self._orders.of(workload) for workload in self._catalog.workloads()}
-        self._statuses.expect({key: mandate.key for key, mandate in mandates.items() if mandate})
-        for policy in self._catalog.policies:
-            self._statuses.look_again(policy.key)
+        self._applied_config = self._config.current
+        self._limiter.set_limits(self._applied_config.pace.limits)
+        mandates = {
+            workload.key: self._policy_resolver.resolve(workload)
+            for workload in self._cluster_state.list_workloads()
+        }
+        self._status_writer.hold_until_reconciled(
+            {key: mandate.key for key, mandate in mandates.items() if mandate}
+        )
+        for policy in self._cluster_state.policies:
+            self._status_writer.enqueue(policy.key)
         # In order, so that those of a policy are looked at together.
-        for key in sorted(mandates.keys() | self._vpas.targets()):
-            self.look_again(key)
+        for key in sorted(mandates.keys() | self._vpa_recommender.targets()):
+            self.enqueue(key)
 
-    async def _look_at_features(self) -> bool:
+    async def _detect_features(self) -> bool:
         """See what the cluster can do by now; False when it does not say, and what was known holds."""
         try:
-            self._resizes = await resizes_in_place(self._means.client)
-            self._server = (await server_version(self._means.client)).version
+            self._can_resize_in_place = await supports_in_place_resize(self._dependencies.client)
+            self._server_version = (await get_server_version(self._dependencies.client)).version
         except KubeError as error:
             log.warning("operator.features_unknown", error=describe(error))
             return False
         return True
 
-    def _memory_limits_stay(self, pods: Iterable[Pod]) -> bool:
+    def _are_memory_limits_fixed(self, pods: Iterable[Pod]) -> bool:
         """Whether the server, or a kubelet of these pods, does not lower memory limits in place."""
-        nodes = [self._catalog.nodes.get(name) for name in {pod.node for pod in pods}]
-        kubelets = [Version.parse(node.kubelet) for node in nodes if node]
-        return not lowers_memory_limits(self._server, *kubelets)
+        nodes = [self._cluster_state.nodes.get(name) for name in {pod.node for pod in pods}]
+        kubelets = [KubeVersion.parse(node.kubelet_version) for node in nodes if node]
+        return not can_lower_memory_limits(self._server_version, *kubelets)
 
-    def _policy(self, key: PolicyKey) -> Policy | None:
+    def _find_policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key
-        return self._catalog.policies.get(name, namespace)
+        return self._cluster_state.policies.get(name, namespace)
 
-    def _standing(self, policy: Policy) -> Standing:
-        if time.monotonic() - self._counted_at > STANDINGS_LAST:
-            found = standings(self._catalog.selection, self._catalog.workloads())
-            self._standings = {each.key: standing for each, standing in found.items()}
-            self._counted_at = time.monotonic()
-        return self._standings.get(policy.key) or Standing()
+    def _overlap_stats(self, policy: Policy) -> OverlapStats:
+        if time.monotonic() - self._overlaps_counted_at > OVERLAP_TTL:
+            found = count_overlaps(self._cluster_state.policy_matcher, self._cluster_state.list_workloads())
+            self._overlaps = {each.key: standing for each, standing in found.items()}
+            self._overlaps_counted_at = time.monotonic()
+        return self._overlaps.get(policy.key) or OverlapStats()
 
-    def _weather(self, policy: Policy) -> Weather:
-        school = self._learning.of(self._orders.of_policy(policy).sizing)
-        return Weather(
+    def _status_context(self, policy: Policy) -> StatusContext:
+        school = self._recommender.ingester_for(self._policy_resolver.resolve_policy(policy).strategy_spec)
+        return StatusContext(
             now=time.time(),
-            usage_trouble=school.trouble,
+            usage_error=school.last_error,
             source=school.name,
-            usage_since=school.since,
-            unsampled=tuple(sorted(self._unsampled(school, policy))),
+            first_sample_at=school.first_sample_at,
+            unsampled=tuple(sorted(self._list_unsampled(school, policy))),
             dry_run=self._config.current.dry_run,
             config_problem=self._config.problem,
         )
 
-    def _unsampled(self, school: School, policy: Policy) -> Iterator[str]:
+    def _list_unsampled(self, ingester: SourceIngester, policy: Policy) -> Iterator[str]:
         """Name the policy's containers that run, but have no samples."""
-        for namespace, pod, container in school.unsampled:
-            found = self._catalog.pods.get(pod, namespace)
-            workload = self._catalog.workload_of(found) if found else None
-            mandate = self._orders.of(workload) if workload else None
+        for namespace, pod, container in ingester.unsampled:
+            found = self._cluster_state.pods.get(pod, namespace)
+            workload = self._cluster_state.find_workload(found) if found else None
+            mandate = self._policy_resolver.resolve(workload) if workload else None
             if mandate and mandate.key == policy.key:
                 yield f"{namespace}/{pod} {container}"

@@ -14,10 +14,10 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
-from trimtab.operator.config.model import LogFormat, Logs
+from trimtab.operator.config.model import LogFormat, LogSettings
 
 
-def configure(logs: Logs, *, stream: TextIO | None = None) -> None:
+def configure_logging(logs: LogSettings, *, stream: TextIO | None = None) -> None:
     """Log in this way from now on; calling it again changes the format and level of what follows."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[logs.level.upper()]
@@ -27,7 +27,7 @@ def configure(logs: Logs, *, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*common, *_rendering(logs.format, stream)],
+        processors=[*common, *_build_renderers(logs.format, stream)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=False,
@@ -38,7 +38,7 @@ def configure(logs: Logs, *, stream: TextIO | None = None) -> None:
             foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_rendering(logs.format, stream),
+                *_build_renderers(logs.format, stream),
             ],
         )
     )
@@ -48,12 +48,12 @@ def configure(logs: Logs, *, stream: TextIO | None = None) -> None:
     root.setLevel(max(level, logging.WARNING))
 
 
-def about(*, kind: str, namespace: str, name: str, **more: Any) -> AbstractContextManager[None]:
+def bind_workload(*, kind: str, namespace: str, name: str, **more: Any) -> AbstractContextManager[None]:
     """`with about(kind="Deployment", namespace="shop", name="web"):` names the workload in every line."""
     return structlog.contextvars.bound_contextvars(workload=f"{kind} {namespace}/{name}", **more)
 
 
-def _rendering(form: LogFormat, stream: TextIO) -> list[Processor]:
+def _build_renderers(form: LogFormat, stream: TextIO) -> list[Processor]:
     if form is LogFormat.JSON:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     # Its own way to show an exception shows every variable too, and tokens and passwords among them.

@@ -12,10 +12,10 @@ from typing import Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from trimtab.operator.label_histogram import Distribution
+from trimtab.operator.label_histogram import LabelHistogram
 
 _FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-_MOMENTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+_SHORT_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -24,9 +24,9 @@ class Metrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self._counted: dict[Counter | Distribution, tuple[str, ...]] = {}
+        self._labelled_collectors: dict[Counter | LabelHistogram, tuple[str, ...]] = {}
         """What goes on counting, by its labels; who sets a gauge takes it back, too."""
-        self._there: dict[str, AbstractSet[str]] = {}
+        self._known_label_values: dict[str, AbstractSet[str]] = {}
 
         self.workloads_monitored = self._gauge(
             "workloads_monitored", "Workloads that a policy looks after", "namespace", "policy"
@@ -37,7 +37,7 @@ class Metrics:
         self.workloads_skipped = self._gauge(
             "workloads_skipped", "Workloads left alone, by why", "namespace", "policy", "reason"
         )
-        self.reconciliation_duration = self._distribution(
+        self.reconciliation_duration = self._label_histogram(
             "reconciliation_duration_seconds", "How long a look at a policy's workloads took", "policy"
         )
         self.metrics_collection_duration = self._histogram(
@@ -64,7 +64,7 @@ class Metrics:
             "applications_total", "Recommendations put into effect, by how", "policy", "method"
         )
 
-        self.usage_ratio = self._distribution(
+        self.usage_ratio = self._label_histogram(
             "usage_to_recommendation_ratio",
             "Usage of a container as a share of what is recommended for it: above 1 is too little",
             "policy",
@@ -83,17 +83,17 @@ class Metrics:
         self.intent_plans = self._counter(
             "intent_plans_total", "Plans made, by what they are for", "namespace", "purpose"
         )
-        self.intent_deeds = self._counter(
+        self.intent_actions = self._counter(
             "intent_deeds_total",
             "Deeds of plans, by whether they were done",
             "namespace",
             "actuator",
             "result",
         )
-        self.intent_planning = self._histogram(
-            "intent_planning_duration_seconds", "How long a plan took", "planner", buckets=_MOMENTS
+        self.intent_planning_duration = self._histogram(
+            "intent_planning_duration_seconds", "How long a plan took", "planner", buckets=_SHORT_SECONDS
         )
-        self.intent_turn = self._histogram(
+        self.intent_cycle_duration = self._histogram(
             "intent_turn_duration_seconds", "How long it took to look at all intents once"
         )
         self.intent_errors = self._counter(
@@ -114,11 +114,11 @@ class Metrics:
             "webhook_certificate_expiry_timestamp_seconds", "When the certificate in use expires"
         )
 
-    def there_are(self, label: Literal["policy", "namespace"], names: AbstractSet[str]) -> None:
+    def remove_stale_labels(self, label: Literal["policy", "namespace"], names: AbstractSet[str]) -> None:
         """Tell no more of those that were there the last time and are gone: others take their place for ever."""
-        gone = self._there.get(label, frozenset()) - names
-        self._there[label] = names
-        for collector, labels in self._counted.items() if gone else ():
+        gone = self._known_label_values.get(label, frozenset()) - names
+        self._known_label_values[label] = names
+        for collector, labels in self._labelled_collectors.items() if gone else ():
             if label in labels:
                 told = {
                     tuple(sample.labels[each] for each in labels)
@@ -134,7 +134,7 @@ class Metrics:
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         found = Counter(f"trimtab_{name}", what, labels, registry=self.registry)
-        self._counted[found] = labels
+        self._labelled_collectors[found] = labels
         return found
 
     def _histogram(
@@ -142,14 +142,14 @@ class Metrics:
     ) -> Histogram:
         return Histogram(f"trimtab_{name}", what, labels, registry=self.registry, buckets=buckets)
 
-    def _distribution(
+    def _label_histogram(
         self, name: str, what: str, *labels: str, bounds: tuple[float, ...] = _SECONDS
-    ) -> Distribution:
-        found = Distribution(f"trimtab_{name}", what, labels, bounds=bounds)
+    ) -> LabelHistogram:
+        found = LabelHistogram(f"trimtab_{name}", what, labels, bounds=bounds)
         self.registry.register(found)
-        self._counted[found] = labels
+        self._labelled_collectors[found] = labels
         return found
 
-    def exposition(self) -> bytes:
+    def render(self) -> bytes:
         """All that the process counts, as Prometheus reads it."""
         return generate_latest(self.registry) + generate_latest(REGISTRY)

@@ -12,11 +12,11 @@ from trimtab.store import Retention, Store, StoreError
 
 log = structlog.get_logger(__name__)
 
-EVERY = 6 * 3600.0
+INTERVAL = 6 * 3600.0
 """Seconds between two times; a store that is away then is left until the next."""
 
 
-class Tidying:
+class RetentionTask:
     """One store's; `run` it as a task while leading."""
 
     def __init__(self, store: Store, *, now: Callable[[], float]) -> None:
@@ -25,10 +25,10 @@ class Tidying:
 
     async def run(self) -> Never:
         while True:
-            await self.tidy()
-            await asyncio.sleep(EVERY)
+            await self.prune()
+            await asyncio.sleep(INTERVAL)
 
-    async def tidy(self) -> None:
+    async def prune(self) -> None:
         try:
             await self._store.prune(Retention(), now=self._now())
         except StoreError as error:

@@ -17,17 +17,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from trimtab.recommender.oom_kills import Kill, MemorySize
+from trimtab.recommender.oom_kills import MemorySize, OomKill
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.proposal import Proposal, proposal, told
-from trimtab.sizing.strategy import STRATEGIES, Bounds, Floats, Indices, Sizes
-from trimtab.sizing.tracking.container_table import ContainerTable, EvidenceTable, Fleet
-from trimtab.usage.aggregation import apart, merged
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.sizing.proposal import Proposal, build_proposal, describe_settings
+from trimtab.sizing.strategy import STRATEGIES, Floats, Indices, TargetRange, Targets
+from trimtab.sizing.tracking.container_table import ContainerTable, EvidenceTable, StrategyTable
+from trimtab.usage.aggregation import max_over_replicas, per_replica
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Usage
 from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
 
-LONG = 30 * 86400.0
+WARM_UP_STEP = 30 * 86400.0
 """Seconds after which every strategy has something to say anew."""
 EVIDENCE = "evidence"
 """In place of a strategy's name: cohorts that hold the evidence about containers."""
@@ -35,7 +35,7 @@ EVIDENCE = "evidence"
 T = TypeVar("T", bound=ContainerTable[WorkloadContainer])
 
 
-class Sizing(NamedTuple):
+class StrategySpec(NamedTuple):
     """A strategy and its settings, as canonical JSON: what containers of one cohort have in common."""
 
     strategy: str
@@ -44,11 +44,11 @@ class Sizing(NamedTuple):
     """The name of the source of their usage; empty for that of policies that name none."""
 
     @classmethod
-    def of(cls, strategy: str, settings: Mapping[str, Any]) -> Sizing:
+    def from_settings(cls, strategy: str, settings: Mapping[str, Any]) -> StrategySpec:
         return cls(strategy, msgspec.json.encode(dict(settings), order="deterministic").decode())
 
     @classmethod
-    def evidence(cls, source: str = "") -> Sizing:
+    def for_evidence(cls, source: str = "") -> StrategySpec:
         """Name the cohorts that hold the evidence about all containers of a source."""
         return cls(EVIDENCE, "{}", source)
 
@@ -56,12 +56,12 @@ class Sizing(NamedTuple):
     def is_evidence(self) -> bool:
         return self.strategy == EVIDENCE
 
-    def given(self) -> dict[str, Any]:
+    def decode_settings(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(self.settings)
         return found
 
 
-class Used(NamedTuple):
+class LatestUsage(NamedTuple):
     """What one container used at a time: of its replicas the one that used the most."""
 
     cpu: float
@@ -69,43 +69,43 @@ class Used(NamedTuple):
     memory: float
 
 
-class Learned(NamedTuple):
+class ContainerEstimate(NamedTuple):
     """What is known of one container."""
 
     proposal: Proposal
     evidence: Evidence
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    until: float
+class _SavedCohort(msgspec.Struct, frozen=True, array_like=True):
+    ingested_until: float
     table: bytes
 
 
 class Cohort(ABC, Generic[T]):
     """A table of containers, and the time up to which it has been shown their usage."""
 
-    form: Callable[[Usage, Owners], WorkloadUsage]
+    aggregate: Callable[[Usage, PodOwnerIndex], WorkloadUsage]
     """How it wants the usage of replicas: `take_in` is shown what this makes of it."""
 
-    def __init__(self, sizing: Sizing, table: T, *, until: float) -> None:
-        self.sizing = sizing
-        self.fleet = table
-        self.until = until
-        self.absent: dict[WorkloadContainer, float] = {}
+    def __init__(self, strategy_spec: StrategySpec, table: T, *, until: float) -> None:
+        self.strategy_spec = strategy_spec
+        self.table = table
+        self.ingested_until = until
+        self.absent_since: dict[WorkloadContainer, float] = {}
         """Those that are not there at the moment, and since when."""
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         """Learn of these too, from now on."""
-        self.fleet.include(names)
+        self.table.add(names)
 
     @abstractmethod
-    def take_in(
+    def observe_usage(
         self,
         usage: WorkloadUsage,
         *,
         running: Collection[WorkloadContainer] | None,
         until: float,
-        stands_for: int = 1,
+        sample_weight: int = 1,
     ) -> None:
         """Learn from all samples of a read that goes on where the last one ended, in the cohort's `form`.
 
@@ -114,16 +114,16 @@ class Cohort(ABC, Generic[T]):
         """
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode(_Kept(self.until, self.fleet.state()))
+        return msgspec.msgpack.encode(_SavedCohort(self.ingested_until, self.table.state()))
 
     def restore(self, state: bytes) -> None:
         """Take over what `state` returned from a cohort of the same sizing; else `ValueError`."""
         try:
-            kept = msgspec.msgpack.decode(state, type=_Kept)
+            kept = msgspec.msgpack.decode(state, type=_SavedCohort)
         except msgspec.MsgspecError as error:
             raise ValueError(f"state: these bytes are no cohort's: {error}") from None
-        self.fleet.restore(kept.table)
-        self.until = kept.until
+        self.table.restore(kept.table)
+        self.ingested_until = kept.ingested_until
 
     def warm_up(self) -> None:
         """Prepare what would else be done while a read is held."""
@@ -131,112 +131,118 @@ class Cohort(ABC, Generic[T]):
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
         """Note how many containers the pod of each has."""
 
-    def say_nothing(self) -> None:
+    def clear_estimates(self) -> None:
         """Take back what was said, until the next read."""
 
     def _rows(self, usage: WorkloadUsage) -> Indices:
         """Return the row of each container of a read; -1 where it is not in this cohort."""
-        known = np.array([name in self.fleet for name in usage.containers], dtype=bool)
+        known = np.array([name in self.table for name in usage.containers], dtype=bool)
         rows = np.full(known.size, -1, np.intp)
-        rows[known] = self.fleet.rows(
+        rows[known] = self.table.find_rows(
             name for name, tracked in zip(usage.containers, known, strict=True) if tracked
         )
         return rows
 
 
-class StrategyCohort(Cohort[Fleet[WorkloadContainer]]):
+class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
     """What one strategy with its settings learned of containers."""
 
-    def __init__(self, sizing: Sizing, *, until: float) -> None:
-        fleet = Fleet(sizing.strategy, sizing.given(), key=WorkloadContainer)
-        super().__init__(sizing, fleet, until=until)
-        self.form = apart if STRATEGIES.type_of(sizing.strategy).replicas_apart else merged
+    def __init__(self, strategy_spec: StrategySpec, *, until: float) -> None:
+        fleet = StrategyTable(strategy_spec.strategy, strategy_spec.decode_settings(), key=WorkloadContainer)
+        super().__init__(strategy_spec, fleet, until=until)
+        self.aggregate = (
+            per_replica
+            if STRATEGIES.load_type(strategy_spec.strategy).wants_replica_samples
+            else max_over_replicas
+        )
         # How long sizes are kept is said of the policy, where it made a difference.
-        said = {name: value for name, value in sizing.given().items() if name != "stabilization"}
-        self._facts = (told(sizing.strategy, said),) if said else ()
+        said = {
+            name: value for name, value in strategy_spec.decode_settings().items() if name != "stabilization"
+        }
+        self._facts = (describe_settings(strategy_spec.strategy, said),) if said else ()
         self._containers_per_pod: dict[WorkloadContainer, int] = {}
-        self._sizes: Sizes | None = None
+        self._targets: Targets | None = None
 
     def warm_up(self) -> None:
         """Bring what its strategy is compiled to from its cache, so that this is not done while a read is held."""
-        trial = type(self.fleet.strategy)(1, self.fleet.strategy.settings)
-        for t in (0.0, 60.0, LONG):
+        trial = type(self.table.strategy)(1, self.table.strategy.settings)
+        for t in (0.0, 60.0, WARM_UP_STEP):
             trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
-        trial.recommend(2 * LONG)
+        trial.recommend(2 * WARM_UP_STEP)
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         super().include(names)
-        self._sizes = None  # their rows may have moved
+        self._targets = None  # their rows may have moved
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
         """Note how many containers the pod of each has: some strategies divide a pod's minimum among them."""
-        if not self.fleet.strategy.divides_pod_minimum:
+        if not self.table.strategy.divides_pod_minimum:
             return
-        shared = {name: containers.get(name, 1) for name in self.fleet}
+        shared = {name: containers.get(name, 1) for name in self.table}
         if shared != self._containers_per_pod:
             self._containers_per_pod = shared
-            self._sizes = None
+            self._targets = None
 
-    def take_in(
+    def observe_usage(
         self,
         usage: WorkloadUsage,
         *,
         running: Collection[WorkloadContainer] | None,
         until: float,
-        stands_for: int = 1,
+        sample_weight: int = 1,
     ) -> None:
         """See `Cohort.take_in`; what was proposed so long before `until` that nobody will remember it is not asked for."""
         # At once: samples on which a strategy fails are not shown to it again.
-        self.until = usage.start + (len(usage.cpu) - 1) * usage.step
+        self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
         rows = self._rows(usage)
         for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
-            for earlier in reversed(range(stands_for if self.fleet.strategy.counts_samples else 1)):
-                at = t - earlier * usage.step / stands_for
+            for earlier in reversed(range(sample_weight if self.table.strategy.counts_samples else 1)):
+                at = t - earlier * usage.step / sample_weight
                 for replica in range(int(usage.replica.max(initial=0)) + 1):
                     self._observe(usage, rows, step=step, replica=replica, t=at)
-            if self.fleet.is_due(t, until=until):
+            if self.table.is_due(t, until=until):
                 self._divide_pod_minimum()
-                self.fleet.propose(t)
+                self.table.propose(t)
         if running is None:
-            self._observe_past_kills(usage, rows)
+            self._observe_past_ooms(usage, rows)
         self._divide_pod_minimum()
-        self._sizes = self.fleet.propose(self.until)
+        self._targets = self.table.propose(self.ingested_until)
 
-    def say_nothing(self) -> None:
+    def clear_estimates(self) -> None:
         """Until the next read: what a strategy said before it failed is of then."""
-        unknown = np.full(self.fleet.places, np.nan)
-        nothing = Bounds(target=unknown, lower=unknown, upper=unknown)
-        self._sizes = Sizes(cpu=nothing, memory=nothing)
+        unknown = np.full(self.table.capacity, np.nan)
+        nothing = TargetRange(target=unknown, lower=unknown, upper=unknown)
+        self._targets = Targets(cpu=nothing, memory=nothing)
 
-    def take_in_kills(self, kills: Iterable[Kill]) -> None:
+    def observe_ooms(self, ooms: Iterable[OomKill]) -> None:
         """Learn of kills that the evidence did not know yet."""
-        ours = sorted({kill for kill in kills if kill.container in self.fleet}, key=lambda kill: kill.at)
+        ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
         if ours:
-            self.fleet.observe_oom(
+            self.table.observe_oom(
                 np.array([kill.at for kill in ours]),
-                self.fleet.rows(kill.container for kill in ours),
+                self.table.find_rows(kill.container for kill in ours),
                 np.array([kill.request for kill in ours]),
             )
 
-    def proposed(self, name: WorkloadContainer, *, now: float) -> Proposal:
+    def get_proposal(self, name: WorkloadContainer, *, now: float) -> Proposal:
         """Return what the strategy proposes for a container of this cohort."""
-        if self._sizes is None:
+        if self._targets is None:
             self._divide_pod_minimum()
-            self._sizes = self.fleet.recommend(now)
-        (row,) = self.fleet.rows([name]).tolist()
-        return proposal(
-            self._sizes,
+            self._targets = self.table.recommend(now)
+        (row,) = self.table.find_rows([name]).tolist()
+        return build_proposal(
+            self._targets,
             row,
-            strategy=self.sizing.strategy,
+            strategy=self.strategy_spec.strategy,
             facts=self._facts,
-            lately=self.fleet.lately(now, row),
-            keeps_cpu=self.fleet.strategy.keeps_cpu,
+            recent=self.table.recent_targets(now, row),
+            covers_stabilization=self.table.strategy.covers_stabilization,
         )
 
     def restore(self, state: bytes) -> None:
         super().restore(state)
-        self._sizes = None
+        self._targets = None
 
     def _observe(self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float) -> None:
         columns = np.flatnonzero(usage.replica == replica)
@@ -247,7 +253,7 @@ class StrategyCohort(Cohort[Fleet[WorkloadContainer]]):
             and np.isnan(usage.memory[step, columns]).all()
         ):
             return
-        self.fleet.observe(
+        self.table.observe(
             t,
             rows[usage.container[columns]],
             cpu=usage.cpu[step, columns],
@@ -258,73 +264,77 @@ class StrategyCohort(Cohort[Fleet[WorkloadContainer]]):
         """Tell the strategy how many containers share each pod; its rows move as containers come and go."""
         if not self._containers_per_pod:
             return
-        sharing = np.ones(self.fleet.places, np.intp)
-        known = [name for name in self._containers_per_pod if name in self.fleet]
-        sharing[self.fleet.rows(known)] = [self._containers_per_pod[name] for name in known]
-        self.fleet.strategy.share_pods(sharing)
+        sharing = np.ones(self.table.capacity, np.intp)
+        known = [name for name in self._containers_per_pod if name in self.table]
+        sharing[self.table.find_rows(known)] = [self._containers_per_pod[name] for name in known]
+        self.table.strategy.set_containers_per_pod(sharing)
 
-    def _observe_past_kills(self, usage: WorkloadUsage, rows: Indices) -> None:
+    def _observe_past_ooms(self, usage: WorkloadUsage, rows: Indices) -> None:
         """Of a past that nobody watched the source tells, each kill once; their samples are all that is known of them."""
         found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
         if found:
-            self.fleet.observe_oom(*_as_arrays(found, rows))
+            self.table.observe_oom(*_ooms_to_arrays(found, rows))
 
 
 class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
     """What was seen of containers, whatever strategy sizes them."""
 
-    def __init__(self, sizing: Sizing | None = None, *, until: float) -> None:
-        super().__init__(sizing or Sizing.evidence(), EvidenceTable(key=WorkloadContainer), until=until)
-        self.form = merged
-        self._latest: Floats | None = None
+    def __init__(self, strategy_spec: StrategySpec | None = None, *, until: float) -> None:
+        super().__init__(
+            strategy_spec or StrategySpec.for_evidence(), EvidenceTable(key=WorkloadContainer), until=until
+        )
+        self.aggregate = max_over_replicas
+        self._latest_usage: Floats | None = None
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         super().include(names)
-        self._latest = None  # their rows may have moved
+        self._latest_usage = None  # their rows may have moved
 
-    def take_in(
+    def observe_usage(
         self,
         usage: WorkloadUsage,
         *,
         running: Collection[WorkloadContainer] | None,
         until: float,  # noqa: ARG002 - it proposes nothing
-        stands_for: int = 1,  # noqa: ARG002 - it counts seconds
+        sample_weight: int = 1,  # noqa: ARG002 - it counts seconds
     ) -> None:
         """See `Cohort.take_in`; the kills of a past that nobody watched are noted too."""
-        self.until = usage.start + (len(usage.cpu) - 1) * usage.step
+        self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
         rows = self._rows(usage)
         here = rows >= 0
-        due = None if running is None else self.fleet.rows(name for name in running if name in self.fleet)
+        due = (
+            None if running is None else self.table.find_rows(name for name in running if name in self.table)
+        )
         for step in range(len(usage.cpu)):
-            self.fleet.observe(
+            self.table.observe(
                 usage.start + step * usage.step,
                 rows[here],
                 cpu=usage.cpu[step, here],
                 memory=usage.memory[step, here],
                 throttled=None if usage.throttled is None else usage.throttled[step, here],
                 running=due,
-                lasts=usage.step,
+                sample_seconds=usage.step,
             )
-        self._latest = np.full((2, self.fleet.places), np.nan)
+        self._latest_usage = np.full((2, self.table.capacity), np.nan)
         if len(usage.cpu):
-            self._latest[:, rows[here]] = usage.cpu[-1, here], usage.memory[-1, here]
+            self._latest_usage[:, rows[here]] = usage.cpu[-1, here], usage.memory[-1, here]
         found = [oom for oom in usage.ooms if here[oom.container]] if running is None else []
         if found:
             # Their samples are all that is known of them here; `take_in_sizes` tells the limits that they hit.
-            self.fleet.observe_oom(*_as_arrays(found, rows), estimated=True)
+            self.table.observe_oom(*_ooms_to_arrays(found, rows), estimated=True)
 
-    def take_in_kills(self, kills: Iterable[Kill]) -> set[Kill]:
+    def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
         """Note kills; the answer is those that were not known yet."""
-        ours = sorted({kill for kill in kills if kill.container in self.fleet}, key=lambda kill: kill.at)
+        ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
         if not ours:
             return set()
         rows, limits, requests = (
-            self.fleet.rows(kill.container for kill in ours),
+            self.table.find_rows(kill.container for kill in ours),
             np.array([kill.limit for kill in ours]),
             np.array([kill.request for kill in ours]),
         )
-        used = self.fleet.memory_peak(ours[-1].at, rows)
-        new = self.fleet.observe_oom(
+        used = self.table.memory_peak(ours[-1].at, rows)
+        new = self.table.observe_oom(
             np.array([kill.at for kill in ours]),
             rows,
             # Without a limit its node ran short of memory: what it used beyond its request counts as well.
@@ -333,33 +343,35 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
         )
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
-    def take_in_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
+    def observe_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
         """Note the memory that containers have in effect."""
-        ours = [size for size in sizes if size.container in self.fleet]
+        ours = [size for size in sizes if size.container in self.table]
         if ours:
-            self.fleet.observe_sizes(
+            self.table.observe_sizes(
                 now,
-                self.fleet.rows(size.container for size in ours),
+                self.table.find_rows(size.container for size in ours),
                 np.array([size.memory for size in ours]),
                 before=np.array([size.before for size in ours]),
                 images=np.array([size.image for size in ours], np.uint32),
             )
 
-    def evidence(self, name: WorkloadContainer, *, now: float, runs_on: bool) -> Evidence:
+    def get_evidence(self, name: WorkloadContainer, *, now: float, is_long_running: bool) -> Evidence:
         """Return what was seen of a container of this cohort."""
-        (found,) = self.fleet.evidence(now, self.fleet.rows([name]), runs_on=[runs_on])
+        (found,) = self.table.collect_evidence(
+            now, self.table.find_rows([name]), is_long_running=[is_long_running]
+        )
         return found
 
-    def used(self, name: WorkloadContainer) -> Used:
+    def latest_usage(self, name: WorkloadContainer) -> LatestUsage:
         """What a container used in the last step that was shown; NaN where that was not seen."""
-        if self._latest is None:
-            return Used(math.nan, math.nan)
-        (row,) = self.fleet.rows([name])
-        cpu, memory = self._latest[:, row].tolist()
-        return Used(cpu, memory)
+        if self._latest_usage is None:
+            return LatestUsage(math.nan, math.nan)
+        (row,) = self.table.find_rows([name])
+        cpu, memory = self._latest_usage[:, row].tolist()
+        return LatestUsage(cpu, memory)
 
 
-def _as_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats, Indices, Floats]:
+def _ooms_to_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats, Indices, Floats]:
     """Return the times of kills, the rows of their containers, and the memory that they had."""
     return (
         np.array([oom.at for oom in ooms]),
@@ -371,6 +383,10 @@ def _as_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats, Indi
 AnyCohort = StrategyCohort | EvidenceCohort
 
 
-def cohort_for(sizing: Sizing, *, until: float) -> AnyCohort:
+def create_cohort(strategy_spec: StrategySpec, *, until: float) -> AnyCohort:
     """Return an empty cohort of the kind that a sizing stands for."""
-    return EvidenceCohort(sizing, until=until) if sizing.is_evidence else StrategyCohort(sizing, until=until)
+    return (
+        EvidenceCohort(strategy_spec, until=until)
+        if strategy_spec.is_evidence
+        else StrategyCohort(strategy_spec, until=until)
+    )

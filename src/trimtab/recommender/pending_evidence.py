@@ -12,17 +12,17 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from trimtab.recommender.cohort import Used
+from trimtab.recommender.cohort import LatestUsage
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
-from trimtab.usage.aggregation import merged
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.usage.aggregation import max_over_replicas
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats
-from trimtab.usage.usage import Usage, plausible
+from trimtab.usage.usage import Usage, mask_implausible
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
+class RecentUsage:
     """What containers of workloads used in the steps after those that were learned from."""
 
     columns: dict[WorkloadContainer, int] = field(default_factory=dict)
@@ -31,33 +31,33 @@ class Recent:
     memory: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
-    def of(cls, usage: Usage, owners: Owners) -> Self:
-        found = merged(usage, owners)
+    def from_usage(cls, usage: Usage, owners: PodOwnerIndex) -> Self:
+        found = max_over_replicas(usage, owners)
         columns = {name: place for place, name in enumerate(found.containers)}
-        cpu = plausible(found.cpu, most=CPU_MOST)
-        return cls(columns, usage.times, cpu, plausible(found.memory, most=MEMORY_MOST))
+        cpu = mask_implausible(found.cpu, maximum=MAX_PLAUSIBLE_CPU)
+        return cls(columns, usage.times, cpu, mask_implausible(found.memory, maximum=MAX_PLAUSIBLE_MEMORY))
 
-    def added_to(self, evidence: Evidence, name: WorkloadContainer, *, after: float) -> Evidence:
+    def add_to(self, evidence: Evidence, name: WorkloadContainer, *, after: float) -> Evidence:
         """Return the evidence of a container with its peaks and its last sample after a time, up to which it was learned."""
-        times, cpu, memory = self._steps_of(name, after)
+        times, cpu, memory = self._samples_after(name, after)
         sampled = times[~(np.isnan(cpu) & np.isnan(memory))]
         if not sampled.size:
             return evidence
         return msgspec.structs.replace(
             evidence,
-            last=max(evidence.last, float(sampled[-1])),
-            cpu_peak=_highest(evidence.cpu_peak, cpu * 1000),
-            cpu_peak_week=_highest(evidence.cpu_peak_week, cpu * 1000),
-            memory_peak=_highest(evidence.memory_peak, memory),
+            last_sample_at=max(evidence.last_sample_at, float(sampled[-1])),
+            cpu_peak=_max_peak(evidence.cpu_peak, cpu * 1000),
+            cpu_peak_week=_max_peak(evidence.cpu_peak_week, cpu * 1000),
+            memory_peak=_max_peak(evidence.memory_peak, memory),
         )
 
-    def used(self, name: WorkloadContainer, *, after: float) -> Used | None:
+    def latest_usage(self, name: WorkloadContainer, *, after: float) -> LatestUsage | None:
         """Return what a container used when it was last sampled after a time; None where it was not."""
-        _, cpu, memory = self._steps_of(name, after)
+        _, cpu, memory = self._samples_after(name, after)
         sampled = np.flatnonzero(~(np.isnan(cpu) & np.isnan(memory)))
-        return Used(float(cpu[sampled[-1]]), float(memory[sampled[-1]])) if sampled.size else None
+        return LatestUsage(float(cpu[sampled[-1]]), float(memory[sampled[-1]])) if sampled.size else None
 
-    def _steps_of(self, name: WorkloadContainer, after: float) -> tuple[Floats, Floats, Floats]:
+    def _samples_after(self, name: WorkloadContainer, after: float) -> tuple[Floats, Floats, Floats]:
         column = self.columns.get(name)
         if column is None:
             return np.empty(0), np.empty(0), np.empty(0)
@@ -65,7 +65,7 @@ class Recent:
         return self.times[later], self.cpu[later, column], self.memory[later, column]
 
 
-def _highest(known: int | None, found: Floats) -> int | None:
+def _max_peak(known: int | None, found: Floats) -> int | None:
     highest = float(np.fmax.reduce(found, initial=np.nan))
     if math.isnan(highest):
         return known

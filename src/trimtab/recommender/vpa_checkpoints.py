@@ -13,9 +13,9 @@ import structlog
 
 from trimtab.kube.errors import Forbidden, NotFound, describe
 from trimtab.kube.rest.client import Object
-from trimtab.kube.rest.object_client import Objects
+from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import VPA_CHECKPOINTS
-from trimtab.sizing.strategies.vpa import Vpa
+from trimtab.sizing.strategies.vpa import VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import import_checkpoint
 
 log = structlog.get_logger(__name__)
@@ -29,10 +29,10 @@ class CheckpointKey(NamedTuple):
     container: str
 
 
-async def read_checkpoints(client: Objects) -> dict[CheckpointKey, Object]:
+async def read_checkpoints(client: ObjectClient) -> dict[CheckpointKey, Object]:
     """All checkpoints of the recommender that was here before; none where there are none, or none may be read."""
     try:
-        found = await client.items(VPA_CHECKPOINTS)
+        found = await client.list_objects(VPA_CHECKPOINTS)
     except (NotFound, Forbidden) as error:
         log.info("checkpoints.none", reason=describe(error))
         return {}
@@ -45,16 +45,18 @@ async def read_checkpoints(client: Objects) -> dict[CheckpointKey, Object]:
     }
 
 
-def warm_up(
-    sizer: Vpa, rows: Mapping[CheckpointKey, int], checkpoints: Mapping[CheckpointKey, Object]
+def restore_checkpoints(
+    sizer: VpaStrategy, rows: Mapping[CheckpointKey, int], checkpoints: Mapping[CheckpointKey, Object]
 ) -> frozenset[CheckpointKey]:
     """Let a strategy know what VPA knew of the containers in these rows; those that it now knows of."""
     return frozenset(
-        key for key, row in rows.items() if key in checkpoints and _imported(sizer, row, key, checkpoints)
+        key for key, row in rows.items() if key in checkpoints and _try_import(sizer, row, key, checkpoints)
     )
 
 
-def _imported(sizer: Vpa, row: int, key: CheckpointKey, checkpoints: Mapping[CheckpointKey, Object]) -> bool:
+def _try_import(
+    sizer: VpaStrategy, row: int, key: CheckpointKey, checkpoints: Mapping[CheckpointKey, Object]
+) -> bool:
     try:
         import_checkpoint(sizer, row, checkpoints[key])
     except ValueError as error:

@@ -15,19 +15,19 @@ from trimtab.actuation.effective_size import PodSync, effective_containers
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.recommender.cohort import Learned, Sizing
-from trimtab.recommender.workload import Assessment, assess
-from trimtab.scan.cluster_snapshot import Picture
-from trimtab.scan.model import Skipped, Surveyed, SurveyedContainer, lacks_requests
-from trimtab.scan.pricing import Prices
-from trimtab.scan.risk import Risk, risks, severity
-from trimtab.scan.usage_model import Lessons
-from trimtab.scan.usage_totals import Consumed
+from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+from trimtab.scan.cluster_snapshot import ClusterSnapshot
+from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, lacks_requests
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.risk import Risk, assess_risks, rate_severity
+from trimtab.scan.usage_model import UsageModel
+from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Caution, Rules
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.qos import BEST_EFFORT, qos_class
-from trimtab.sizing.recommendation import MIB, Factor, Recommendation, amount_text
+from trimtab.sizing.recommendation import MIB, Factor, Recommendation, format_amount
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
@@ -40,116 +40,125 @@ NOT_SYNCED = PodSync(enabled=False)
 """A survey does not know whether an operator resizes new pods, so that each counts with what it requests."""
 
 
-class _Seen(NamedTuple):
+class _ContainerData(NamedTuple):
     """What is known of one container, whatever is made of it."""
 
     container: Container
-    learned: Learned | None
+    estimate: ContainerEstimate | None
     evidence: Evidence
-    consumed: Consumed
+    usage: UsageTotals
     risks: tuple[Risk, ...]
 
 
-class Judge:
+class Assessor:
     """Turns what was learned into what is said of each workload."""
 
     def __init__(
         self,
-        picture: Picture,
-        lessons: Lessons,
-        sizings: Mapping[str, Sizing],
-        prices: Prices,
+        snapshot: ClusterSnapshot,
+        usage_model: UsageModel,
+        strategy_specs: Mapping[str, StrategySpec],
+        prices: ResourcePrices,
         source: str,
         now: float,
     ) -> None:
-        self._picture, self._lessons, self._prices = picture, lessons, prices
-        self._sizing, *self._others = sizings.values()
+        self._snapshot, self._usage_model, self._prices = snapshot, usage_model, prices
+        self._strategy_spec, *self._compared_specs = strategy_specs.values()
         self._source, self._now = source, now
-        lessons.tell_of_kills()
+        usage_model.observe_ooms()
 
-    def surveyed(self, workload: Workload) -> Surveyed | Skipped:
+    def assess(self, workload: Workload) -> WorkloadFinding | SkippedWorkload:
         # During a rollout those that leave are there beside those that take their place.
-        pods = tuple(pod for pod in self._picture.pods_of(workload) if not pod.deleting)
+        pods = tuple(pod for pod in self._snapshot.list_pods(workload) if not pod.deleting)
         seen = {
-            each.name: self._seen(workload, each) for each in effective_containers(workload, pods, NOT_SYNCED)
+            each.name: self._read_container(workload, each)
+            for each in effective_containers(workload, pods, NOT_SYNCED)
         }
-        assessment = self._assess(workload, pods, seen)
-        if reason := _nothing_to_say(assessment, seen):
-            return Skipped(workload.key, reason, self._picture.makes(workload))
-        mean = max((each.consumed.pods for each in seen.values()), default=0.0)
-        instances = float(len(pods) or workload.replicas) if workload.runs_on else mean
+        assessment = self._recommend(workload, pods, seen)
+        if reason := _skip_reason(assessment, seen):
+            return SkippedWorkload(workload.key, reason, self._snapshot.list_owned_by(workload))
+        mean = max((each.usage.pods for each in seen.values()), default=0.0)
+        instances = float(len(pods) or workload.replicas) if workload.is_long_running else mean
         containers = tuple(
-            self._container(workload, each, seen[each.container], instances=instances)
+            self._build_finding(workload, each, seen[each.container], instances=instances)
             for each in assessment.recommendations
         )
-        return Surveyed(
+        return WorkloadFinding(
             workload=workload,
-            makes=self._picture.makes(workload),
+            owned=self._snapshot.list_owned_by(workload),
             pods=pods,
             containers=containers,
             instances=instances,
-            confidence=_confidence(containers),
-            cost=instances * sum(self._prices.of(each.has) for each in containers),
+            confidence=_rate_confidence(containers),
+            cost=instances * sum(self._prices.price_requests(each.current) for each in containers),
         )
 
-    def _seen(self, workload: Workload, container: Container) -> _Seen:
-        learned = self._learned(workload, container.name, self._sizing)
+    def _read_container(self, workload: Workload, container: Container) -> _ContainerData:
+        learned = self._estimate(workload, container.name, self._strategy_spec)
         evidence = learned.evidence if learned else Evidence()
-        consumed = self._lessons.consumption.of(
-            WorkloadContainer.of(workload.key, container.name),
-            resting_since=math.inf if workload.runs_on else workload.created,
+        consumed = self._usage_model.totals.get(
+            WorkloadContainer.from_workload(workload.key, container.name),
+            resting_since=math.inf if workload.is_long_running else workload.created,
         )
-        found = risks(container, evidence, consumed, rules=Rules(), now=self._now)
-        return _Seen(container, learned, evidence, consumed, found)
+        found = assess_risks(container, evidence, consumed, rules=PolicyRules(), now=self._now)
+        return _ContainerData(container, learned, evidence, consumed, found)
 
-    def _assess(self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _Seen]) -> Assessment:
+    def _recommend(
+        self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _ContainerData]
+    ) -> WorkloadRecommendation:
         hurt = any(each.risks for each in seen.values())
 
-        def learned(container: str) -> Learned | None:
-            found = seen[container].learned
-            return found._replace(proposal=_out_of_danger(found.proposal, seen[container])) if found else None
+        def learned(container: str) -> ContainerEstimate | None:
+            found = seen[container].estimate
+            return (
+                found._replace(proposal=_raise_above_peak(found.proposal, seen[container])) if found else None
+            )
 
         qos = qos_class(each.resources for each in workload.containers)
-        return assess(
+        return recommend_workload(
             workload,
             pods,
-            rules=_rules(keep_qos=qos != BEST_EFFORT, hurt=hurt),
-            learned=learned,
-            around=self._picture.around(workload, replicas=len(pods) or workload.replicas),
+            rules=_build_rules(keep_qos=qos != BEST_EFFORT, at_risk=hurt),
+            estimate=learned,
+            constraints=self._snapshot.constraints_for(workload, replicas=len(pods) or workload.replicas),
             source=self._source,
             now=self._now,
             sync=NOT_SYNCED,
         )
 
-    def _learned(self, workload: Workload, container: str, sizing: Sizing) -> Learned | None:
-        name = WorkloadContainer.of(workload.key, container)
-        return self._lessons.learned(name, sizing, now=self._now, runs_on=workload.runs_on)
+    def _estimate(
+        self, workload: Workload, container: str, strategy_spec: StrategySpec
+    ) -> ContainerEstimate | None:
+        name = WorkloadContainer.from_workload(workload.key, container)
+        return self._usage_model.estimate(
+            name, strategy_spec, now=self._now, is_long_running=workload.is_long_running
+        )
 
-    def _container(
-        self, workload: Workload, recommendation: Recommendation, seen: _Seen, *, instances: float
-    ) -> SurveyedContainer:
+    def _build_finding(
+        self, workload: Workload, recommendation: Recommendation, seen: _ContainerData, *, instances: float
+    ) -> ContainerFinding:
         has, should = seen.container.resources, recommendation.resources
-        saving = instances * (self._prices.of(has) - self._prices.of(should))
-        return SurveyedContainer(
+        saving = instances * (self._prices.price_requests(has) - self._prices.price_requests(should))
+        return ContainerFinding(
             name=recommendation.container,
             role=seen.container.role,
-            has=has,
+            current=has,
             recommendation=recommendation,
             evidence=seen.evidence,
-            consumed=seen.consumed,
+            usage=seen.usage,
             risks=seen.risks,
-            severity=severity(
+            severity=rate_severity(
                 seen.risks, has, should, instances=instances, lacks_requests=lacks_requests(has)
             ),
             saving=saving,
             compared={
-                other.strategy: _bare(self._learned(workload, recommendation.container, other))
-                for other in self._others
+                other.strategy: _bare_target(self._estimate(workload, recommendation.container, other))
+                for other in self._compared_specs
             },
         )
 
 
-def _rules(*, keep_qos: bool, hurt: bool) -> Rules:
+def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:
     """The default policy's, with limits that follow their requests, and no hurry to mind. A survey shows where to go, not
     the next step.
 
@@ -157,54 +166,60 @@ def _rules(*, keep_qos: bool, hurt: bool) -> Rules:
     container is in danger, no change is too small.
     """
     spec = OptimizationPolicySpec(update_strategy=UpdateStrategy(update_requests_only=False))
-    rules = Rules.of(
-        spec, Caution(samples=1, smallest_cpu=0, smallest_memory=0) if hurt else Caution(samples=1)
+    rules = PolicyRules.from_spec(
+        spec,
+        SafetyDefaults(min_samples=1, min_cpu_change=0, min_memory_change=0)
+        if at_risk
+        else SafetyDefaults(min_samples=1),
     )
     return msgspec.structs.replace(
-        rules.without_steps(),
-        minimum_change=0.0 if hurt else rules.minimum_change,
+        rules.without_step_limits(),
+        minimum_change=0.0 if at_risk else rules.minimum_change,
         minimum_history=0.0,
         keep_qos=keep_qos,
     )
 
 
-def _out_of_danger(proposal: Proposal, seen: _Seen) -> Proposal:
+def _raise_above_peak(proposal: Proposal, seen: _ContainerData) -> Proposal:
     """For a container in danger any change is worth making, and memory covers its highest peak with some headroom."""
     if not seen.risks:
         return proposal
     cpu, memory, facts = proposal.cpu.target, proposal.memory.target, proposal.facts
-    safe = seen.consumed.memory_peak * (1 + HEADROOM)
+    safe = seen.usage.memory_peak * (1 + HEADROOM)
     if "OOM" in seen.risks and memory < safe:
-        peak = amount_text("memory", round(seen.consumed.memory_peak))
+        peak = format_amount("memory", round(seen.usage.memory_peak))
         why = (
             f"at least its highest peak of {peak} and {HEADROOM:.0%}, not the strategy's {memory / MIB:.0f}Mi"
         )
         memory, facts = safe, (*facts, Factor("memory danger", why, "usage"))
     return msgspec.structs.replace(
-        proposal, cpu=Ask(cpu, cpu, cpu), memory=Ask(memory, memory, memory), facts=facts
+        proposal,
+        cpu=ResourceTarget(cpu, cpu, cpu),
+        memory=ResourceTarget(memory, memory, memory),
+        facts=facts,
     )
 
 
-def _nothing_to_say(assessment: Assessment, seen: Mapping[str, _Seen]) -> str:
+def _skip_reason(assessment: WorkloadRecommendation, seen: Mapping[str, _ContainerData]) -> str:
     """Why a workload is skipped; one in danger never is, even where nothing can be done about it."""
     if any(each.risks for each in seen.values()):
         return ""
     if not any(each.evidence.samples for each in seen.values()):
         return "no usage of it was seen in the window"
-    return assessment.held
+    return assessment.no_change_reason
 
 
-def _bare(learned: Learned | None) -> Resources:
+def _bare_target(estimate: ContainerEstimate | None) -> Resources:
     """What a strategy proposes by itself."""
-    if learned is None:
+    if estimate is None:
         return Resources()
-    cpu, memory = learned.proposal.cpu.target, learned.proposal.memory.target
+    cpu, memory = estimate.proposal.cpu.target, estimate.proposal.memory.target
     return Resources(
         cpu_request=None if math.isnan(cpu) else round(cpu),
         memory_request=None if math.isnan(memory) else round(memory),
     )
 
 
-def _confidence(containers: Sequence[SurveyedContainer]) -> str:
-    known = min((each.evidence.observed for each in containers), default=0.0)
+def _rate_confidence(containers: Sequence[ContainerFinding]) -> str:
+    known = min((each.evidence.observed_seconds for each in containers), default=0.0)
     return "high" if known >= 7 * DAY else "medium" if known >= DAY else "low"

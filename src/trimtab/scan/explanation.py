@@ -10,16 +10,16 @@ import numpy as np
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.lab.backtest import Schedule
-from trimtab.lab.job import ORACLE, Run
+from trimtab.lab.backtest import BacktestSchedule
+from trimtab.lab.job import ORACLE, BacktestJob
 from trimtab.lab.scores import REQUEST, SAMPLES, Scores
-from trimtab.plural import lasting
-from trimtab.scan.model import Survey, Surveyed, SurveyedContainer
-from trimtab.scan.pricing import Prices
-from trimtab.sizing.proposal import told
+from trimtab.plural import format_time_span
+from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.sizing.proposal import describe_settings
 from trimtab.sizing.recommendation import Factor
-from trimtab.usage.aggregation import merged
-from trimtab.usage.pod_ownership import Owners
+from trimtab.usage.aggregation import max_over_replicas
+from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.trace import Floats, Trace
 from trimtab.usage.usage import Usage
 
@@ -27,7 +27,7 @@ PEERS = ("trimtab", "vpa", "krr")
 
 
 @dataclass(slots=True)
-class Past:
+class UsageRecorder:
     """What containers of one workload used, gathered while a survey reads; of replicas the one that used most."""
 
     name: str = ""
@@ -36,13 +36,13 @@ class Past:
     start: float = 0.0
     _parts: list[tuple[int, dict[tuple[str, str], tuple[Floats, Floats]]]] = field(default_factory=list)
 
-    def expect(self, workloads: Sequence[Workload]) -> None:
+    def select_workload(self, workloads: Sequence[Workload]) -> None:
         """Gather the usage of the workload that was chosen; it may be the owner of the one that was named."""
         for each in workloads[:1]:
             self.name, self.namespace = each.name, each.namespace
 
-    def hear(self, usage: Usage, owners: Owners) -> None:
-        found = merged(usage, owners)
+    def observe_usage(self, usage: Usage, owners: PodOwnerIndex) -> None:
+        found = max_over_replicas(usage, owners)
         if not self._parts:
             self.start, self.step = usage.start, usage.step
         self._parts.append(
@@ -56,7 +56,7 @@ class Past:
             )
         )
 
-    def trace(self, kind: str, containers: Sequence[str]) -> Trace:
+    def build_trace(self, kind: str, containers: Sequence[str]) -> Trace:
         """All of it, a column a container; others of another kind may have the same name."""
         grids = [np.full((sum(steps for steps, _ in self._parts), len(containers)), np.nan) for _ in range(2)]
         begin = 0
@@ -70,28 +70,28 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Fared:
+class StrategyBacktest:
     """How one strategy would have done with one container."""
 
     strategy: str
     scores: Scores
 
-    def cost(self, prices: Prices, *, pods: float) -> float:
+    def cost(self, prices: ResourcePrices, *, pods: float) -> float:
         """What it would have asked for on average, of so many pods, as money a month."""
         cpu, memory = (
             float(sums[0, REQUEST] / sums[0, SAMPLES]) if sums[0, SAMPLES] else 0.0
             for sums in self.scores.sums
         )
-        return pods * (prices.of_cpu(cpu * 1000) + prices.of_memory(memory))
+        return pods * (prices.price_cpu(cpu * 1000) + prices.price_memory(memory))
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ContainerExplanation:
     """One container in full."""
 
-    container: SurveyedContainer
+    container: ContainerFinding
     trace: Trace
-    fared: tuple[Fared, ...]
+    backtests: tuple[StrategyBacktest, ...]
     """On its own history; empty where that is too short to say."""
 
 
@@ -99,9 +99,9 @@ class Explained:
 class Explanation:
     """One workload in full."""
 
-    survey: Survey
-    workload: Surveyed
-    containers: tuple[Explained, ...]
+    scan: ScanResult
+    workload: WorkloadFinding
+    containers: tuple[ContainerExplanation, ...]
 
     @property
     def key(self) -> WorkloadKey:
@@ -110,40 +110,40 @@ class Explanation:
     @property
     def facts(self) -> tuple[Factor, ...]:
         """What holds for every number here."""
-        survey = self.survey
+        survey = self.scan
         return (
             Factor(
                 "window",
-                f"{lasting(survey.window)}, a sample every {survey.step:g} s",
+                f"{format_time_span(survey.window)}, a sample every {survey.step:g} s",
                 "--days and --step",
             ),
-            told(survey.strategy, survey.settings),
+            describe_settings(survey.strategy, survey.settings),
         )
 
-    def cost_of(self, fared: Fared) -> float:
+    def price_backtest(self, backtest: StrategyBacktest) -> float:
         """What a strategy would have asked for on average, of all pods, as money a month."""
-        return fared.cost(self.survey.prices, pods=self.workload.instances)
+        return backtest.cost(self.scan.prices, pods=self.workload.instances)
 
 
-def explain(survey: Survey, past: Past) -> Explanation:
+def explain(scan: ScanResult, past: UsageRecorder) -> Explanation:
     """Of a survey that found one workload, and the past that was heard with it."""
-    (workload,) = survey.workloads
+    (workload,) = scan.workloads
     names = [each.name for each in workload.containers]
-    trace = past.trace(workload.key.kind, names)
+    trace = past.build_trace(workload.key.kind, names)
     containers = []
     for place, each in enumerate(workload.containers):
-        own = lived(trace.only(np.array([place], np.intp)))
-        containers.append(Explained(each, own, _fared(own, survey)))
-    return Explanation(survey, workload, tuple(containers))
+        own = trim_start(trace.select_columns(np.array([place], np.intp)))
+        containers.append(ContainerExplanation(each, own, _backtest_default_policy(own, scan)))
+    return Explanation(scan, workload, tuple(containers))
 
 
-def _fared(trace: Trace, survey: Survey) -> tuple[Fared, ...]:
+def _backtest_default_policy(trace: Trace, scan: ScanResult) -> tuple[StrategyBacktest, ...]:
     """Under the policy that a survey speaks for, which says nothing of its own."""
     kept = OptimizationPolicySpec().changes.stabilization.seconds
-    return fared(trace, survey.strategy, survey.settings, stabilization=kept)
+    return backtest_strategies(trace, scan.strategy, scan.settings, stabilization=kept)
 
 
-def lived(trace: Trace) -> Trace:
+def trim_start(trace: Trace) -> Trace:
     """From its first sample on."""
     seen = np.flatnonzero(~(np.isnan(trace.cpu) & np.isnan(trace.memory)).all(axis=1))
     first = int(seen[0]) if len(seen) else 0
@@ -156,14 +156,16 @@ def lived(trace: Trace) -> Trace:
     )
 
 
-def fared(
+def backtest_strategies(
     trace: Trace, strategy: str, settings: Mapping[str, Any], *, stabilization: float
-) -> tuple[Fared, ...]:
+) -> tuple[StrategyBacktest, ...]:
     """How a strategy with its settings, and its peers, would have done with one container; empty where its past is short."""
-    schedule = Schedule(stabilization=stabilization)
+    schedule = BacktestSchedule(stabilization=stabilization)
     found = []
     for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):
-        scores = Run(trace.names[0], name, settings if name == strategy else {}).scores(trace, schedule)
+        scores = BacktestJob(trace.names[0], name, settings if name == strategy else {}).compute_scores(
+            trace, schedule
+        )
         if scores.containers:
-            found.append(Fared(name, scores))
+            found.append(StrategyBacktest(name, scores))
     return tuple(found)

@@ -11,34 +11,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trimtab.errors import TrimtabError
-from trimtab.scan.model import Survey
-from trimtab.scan.render.units import money_text
+from trimtab.scan.model import ScanResult
+from trimtab.scan.render.units import format_money
 
-_SHAPE = re.compile(r"([a-z]+)\s*(?:(>=?)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?))?")
+_PATTERN = re.compile(r"([a-z]+)\s*(?:(>=?)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?))?")
 _EXAMPLES = "write it like waste>30%, waste>100, risk, oom>2, throttling or unset"
 
-_MEASURES: Mapping[str, Callable[[Survey], float]] = {
+_MEASURES: Mapping[str, Callable[[ScanResult], float]] = {
     "waste": lambda survey: survey.wasted,
-    "risk": lambda survey: survey.at_any_risk,
-    "oom": lambda survey: survey.at_risk("OOM"),
-    "throttling": lambda survey: survey.at_risk("throttling"),
+    "risk": lambda survey: survey.at_risk_total,
+    "oom": lambda survey: survey.count_at_risk("OOM"),
+    "throttling": lambda survey: survey.count_at_risk("throttling"),
     "unset": lambda survey: survey.without_requests,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Threshold:
+class FailCondition:
     """How much of what is too much."""
 
     measure: str
-    most: float = 0.0
+    limit: float = 0.0
     inclusive: bool = False
     """Whether to fail at the very number too."""
     is_share: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Threshold:
-        shape = _SHAPE.fullmatch(text.strip().lower())
+    def parse(cls, text: str) -> FailCondition:
+        shape = _PATTERN.fullmatch(text.strip().lower())
         if shape is None or shape[1] not in _MEASURES:
             raise TrimtabError(f"--fail-on {text}: is not understood; {_EXAMPLES}")
         measure, comparison, number, percent = shape.groups(default="")
@@ -46,20 +46,20 @@ class Threshold:
             raise TrimtabError(f"--fail-on {text}: only waste has a share; {_EXAMPLES}")
         return cls(measure, float(number or 0), comparison == ">=", bool(percent))
 
-    def broken_by(self, surveys: Sequence[Survey]) -> str:
+    def find_violation(self, scans: Sequence[ScanResult]) -> str:
         """What was found, where that is too much in all clusters together; else empty."""
-        found = sum(_MEASURES[self.measure](survey) for survey in surveys)
-        cost = sum(survey.cost for survey in surveys)
+        found = sum(_MEASURES[self.measure](survey) for survey in scans)
+        cost = sum(survey.cost for survey in scans)
         if self.is_share:
             found = 100 * found / cost if cost else 0.0
-        if not (found >= self.most if self.inclusive else found > self.most):
+        if not (found >= self.limit if self.inclusive else found > self.limit):
             return ""
         sign = ">=" if self.inclusive else ">"
-        return f"{self.measure} is {self._text(found, surveys)}, and fails at {sign}{self._text(self.most, surveys)}"
+        return f"{self.measure} is {self._format_amount(found, scans)}, and fails at {sign}{self._format_amount(self.limit, scans)}"
 
-    def _text(self, amount: float, surveys: Sequence[Survey]) -> str:
+    def _format_amount(self, amount: float, scans: Sequence[ScanResult]) -> str:
         if self.is_share:
             return f"{amount:.4g}%"
         if self.measure == "waste":
-            return f"{money_text(amount, surveys[0].prices.currency)} a month"
+            return f"{format_money(amount, scans[0].prices.currency)} a month"
         return f"{amount:g}"

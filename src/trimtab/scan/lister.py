@@ -6,41 +6,45 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.cache.projection import R, Shape
+from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.errors import ApiError, BadRequest, Forbidden, NotFound
-from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.list_pages import records
+from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import Resource
 
-EVERYWHERE = (None,)
+ALL_NAMESPACES = (None,)
 """All namespaces, in one request."""
 
 
-class Listing:
+class ResourceLister:
     """Fills caches from the namespaces that we may read, and notes what is refused."""
 
-    def __init__(self, client: Client, scopes: Sequence[str | None], troubles: dict[str, str]) -> None:
+    def __init__(
+        self, client: Client, scopes: Sequence[str | None], errors_by_resource: dict[str, str]
+    ) -> None:
         self._client = client
         self._scopes = scopes
-        self._troubles = troubles
+        self._errors_by_resource = errors_by_resource
 
-    async def fill(self, cache: Cache[R], resource: Resource, shape: Shape[R], *, labels: str = "") -> None:
+    async def fill(
+        self, cache: Cache[R], resource: Resource, shape: Projection[R], *, labels: str = ""
+    ) -> None:
         """List a resource; what is refused is noted, and so is a custom kind that the server cannot list."""
-        for namespace in self._scopes if resource.namespaced else EVERYWHERE:
+        for namespace in self._scopes if resource.namespaced else ALL_NAMESPACES:
             try:
-                async for record in records(
+                async for record in list_records(
                     self._client, resource, shape, namespace=namespace, labels=labels
                 ):
                     cache.put(record)
             except ApiError as error:
-                if not is_left_out(resource, error):
+                if not is_skippable(resource, error):
                     raise
-                self._troubles[str(resource)] = error.message
+                self._errors_by_resource[str(resource)] = error.message
 
 
-def is_left_out(resource: Resource, error: ApiError) -> bool:
+def is_skippable(resource: Resource, error: ApiError) -> bool:
     """Whether a scan goes on without a resource: one that is refused, or a custom kind whatever is the matter with it.
 
     A custom kind depends on its owner's webhooks, which may be gone while its CRD is still there; that must not cost the
@@ -50,19 +54,19 @@ def is_left_out(resource: Resource, error: ApiError) -> bool:
     return is_custom or isinstance(error, Forbidden | NotFound)
 
 
-async def selected(
+async def list_selected_uids(
     client: Client, kinds: Iterable[Resource], scopes: Sequence[str | None], *, labels: str
 ) -> set[str]:
     """The uids of the workloads with these labels: the server reads the selector, so it means what kubectl's does."""
-    shape = metadata()
+    shape = metadata_projection()
     found: set[str] = set()
     for resource, namespace in itertools.product(kinds, scopes):
         try:
-            async for record in records(client, resource, shape, namespace=namespace, labels=labels):
+            async for record in list_records(client, resource, shape, namespace=namespace, labels=labels):
                 found.add(record.uid)
         except BadRequest as error:
             raise TrimtabError(f"--selector {labels}: {error.message}") from None
         except ApiError as error:
-            if not is_left_out(resource, error):
+            if not is_skippable(resource, error):
                 raise  # and what is left out was so when they were listed: there is none to choose
     return found

@@ -12,23 +12,23 @@ from typing import Any
 
 from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.scan.pricing import Prices
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, Severity
-from trimtab.scan.usage_totals import Consumed
+from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.recommendation import Recommendation, ResourceName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurveyedContainer:
+class ContainerFinding:
     """One container of a workload; amounts are of one replica, but for what all of them consumed."""
 
     name: str
     role: Role
-    has: Resources
+    current: Resources
     recommendation: Recommendation
     evidence: Evidence
-    consumed: Consumed
+    usage: UsageTotals
     risks: tuple[Risk, ...]
     severity: Severity
     saving: float
@@ -37,33 +37,33 @@ class SurveyedContainer:
     """What other strategies would request, by their names: their bare targets, without our guards."""
 
     @property
-    def should(self) -> Resources:
+    def recommended(self) -> Resources:
         """What it should have."""
         return self.recommendation.resources
 
     @property
-    def changes(self) -> bool:
-        return self.should != self.has
+    def has_changes(self) -> bool:
+        return self.recommended != self.current
 
     @property
     def lacks_requests(self) -> bool:
-        return lacks_requests(self.has)
+        return lacks_requests(self.current)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surveyed:
+class WorkloadFinding:
     """One workload."""
 
     workload: Workload
     pods: tuple[Pod, ...]
-    containers: tuple[SurveyedContainer, ...]
+    containers: tuple[ContainerFinding, ...]
     instances: float
     """How many pods are paid for: those that run, or of a Job and CronJob the mean over the window."""
     confidence: str
     """low, medium or high: by how long its usage is known."""
     cost: float
     """Money a month for what it requests now."""
-    makes: tuple[WorkloadKey, ...] = ()
+    owned: tuple[WorkloadKey, ...] = ()
     """The workloads that it owns, as an operator's own kind owns StatefulSets."""
 
     @property
@@ -93,17 +93,17 @@ class Surveyed:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedWorkload:
     """A workload of which nothing can be said, and why."""
 
     key: WorkloadKey
     reason: str
-    makes: tuple[WorkloadKey, ...] = ()
+    owned: tuple[WorkloadKey, ...] = ()
     """The workloads that it owns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ResourceTotals:
     """One resource over all workloads, in millicores or bytes."""
 
     requested: float = 0.0
@@ -115,14 +115,14 @@ class Amounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survey:
+class ScanResult:
     """All that was found in one cluster."""
 
     context: str
     server: str
     source: str
     """Where usage came from, and how well it is known."""
-    at: float
+    scanned_at: float
     """Seconds since 1970."""
     window: float
     step: float
@@ -130,23 +130,23 @@ class Survey:
     strategy: str
     settings: Mapping[str, Any]
     """Of the strategy, all of them."""
-    prices: Prices
-    workloads: tuple[Surveyed, ...]
+    prices: ResourcePrices
+    workloads: tuple[WorkloadFinding, ...]
     """What matters most comes first."""
-    skipped: tuple[Skipped, ...]
-    refused: Mapping[str, str]
+    skipped: tuple[SkippedWorkload, ...]
+    forbidden_namespaces: Mapping[str, str]
     """Namespaces that we may not see, and what the server said."""
-    troubles: Mapping[str, str]
+    errors_by_resource: Mapping[str, str]
     """What else is missing from the picture, by resource."""
     compared: tuple[str, ...] = ()
 
     @cached_property
-    def cpu(self) -> Amounts:
-        return _total(self.workloads, "cpu")
+    def cpu(self) -> ResourceTotals:
+        return _sum_resource(self.workloads, "cpu")
 
     @cached_property
-    def memory(self) -> Amounts:
-        return _total(self.workloads, "memory")
+    def memory(self) -> ResourceTotals:
+        return _sum_resource(self.workloads, "memory")
 
     @property
     def cost(self) -> float:
@@ -156,19 +156,19 @@ class Survey:
     @property
     def wasted(self) -> float:
         """Money a month that is requested beyond what is recommended."""
-        return self.prices.of_cpu(self.cpu.wasted) + self.prices.of_memory(self.memory.wasted)
+        return self.prices.price_cpu(self.cpu.wasted) + self.prices.price_memory(self.memory.wasted)
 
     @property
     def missing(self) -> float:
         """Money a month that should be requested besides."""
-        return self.prices.of_cpu(self.cpu.missing) + self.prices.of_memory(self.memory.missing)
+        return self.prices.price_cpu(self.cpu.missing) + self.prices.price_memory(self.memory.missing)
 
-    def at_risk(self, risk: Risk) -> int:
+    def count_at_risk(self, risk: Risk) -> int:
         """How many containers are in this danger; replicas are one."""
         return sum(risk in each.risks for one in self.workloads for each in one.containers)
 
     @property
-    def at_any_risk(self) -> int:
+    def at_risk_total(self) -> int:
         """How many are in any: one that is in two is one."""
         return sum(bool(each.risks) for one in self.workloads for each in one.containers)
 
@@ -177,13 +177,15 @@ class Survey:
         return sum(each.lacks_requests for one in self.workloads for each in one.containers)
 
 
-def unseen(context: str, why: str, *, at: float, window: float, strategy: str, prices: Prices) -> Survey:
+def build_failed_scan(
+    context: str, why: str, *, at: float, window: float, strategy: str, prices: ResourcePrices
+) -> ScanResult:
     """Of a cluster that could not be looked at: nothing but that, so that a report of several does not pass for one of all."""
-    return Survey(
+    return ScanResult(
         context=context,
         server="",
         source="none was read",
-        at=at,
+        scanned_at=at,
         window=window,
         step=0.0,
         strategy=strategy,
@@ -191,24 +193,27 @@ def unseen(context: str, why: str, *, at: float, window: float, strategy: str, p
         prices=prices,
         workloads=(),
         skipped=(),
-        refused={},
-        troubles={"this cluster": why},
+        forbidden_namespaces={},
+        errors_by_resource={"this cluster": why},
     )
 
 
-def lacks_requests(has: Resources) -> bool:
+def lacks_requests(current: Resources) -> bool:
     """Whether the scheduler has to guess: with a limit alone, that is what is requested."""
-    return has.cpu_request is has.cpu_limit is None or has.memory_request is has.memory_limit is None
+    return (
+        current.cpu_request is current.cpu_limit is None
+        or current.memory_request is current.memory_limit is None
+    )
 
 
-def _total(workloads: Iterable[Surveyed], resource: ResourceName) -> Amounts:
+def _sum_resource(workloads: Iterable[WorkloadFinding], resource: ResourceName) -> ResourceTotals:
     requested = used = wasted = missing = 0.0
     for one in workloads:
         for each in one.containers:
-            had = (getattr(each.has, f"{resource}_request") or 0) * one.instances
-            should = (getattr(each.should, f"{resource}_request") or 0) * one.instances
+            had = (getattr(each.current, f"{resource}_request") or 0) * one.instances
+            should = (getattr(each.recommended, f"{resource}_request") or 0) * one.instances
             requested += had
-            used += getattr(each.consumed, resource)
+            used += getattr(each.usage, resource)
             wasted += max(had - should, 0.0)
             missing += max(should - had, 0.0)
-    return Amounts(requested, used, wasted, missing)
+    return ResourceTotals(requested, used, wasted, missing)

@@ -12,18 +12,18 @@ from unicodedata import category
 import yaml
 from pydantic import AfterValidator, Field, ValidationError
 
-from trimtab.api.errors import problems_of
+from trimtab.api.errors import format_problems
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
 from trimtab.plugins import Settings
 
-_LONGEST = 8
+_MAX_LENGTH = 8
 
 
-def _sign(text: str) -> str:
+def _check_currency(text: str) -> str:
     """What no terminal, page or pull request takes for anything but itself."""
-    if len(text) > _LONGEST or not all(
+    if len(text) > _MAX_LENGTH or not all(
         letter.isalnum() or letter in " .'" or category(letter) == "Sc" for letter in text
     ):
         raise ValueError(f"must be a sign or a short word, such as € or 'EUR ', not {text!r}")
@@ -31,10 +31,10 @@ def _sign(text: str) -> str:
 
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Currency = Annotated[str, AfterValidator(_sign)]
+Currency = Annotated[str, AfterValidator(_check_currency)]
 
 
-class Prices(Settings):
+class ResourcePrices(Settings):
     """Dollars, or whatever one pays in, for an hour of a core and of a GiB of memory."""
 
     cpu: Price = CPU_HOUR
@@ -44,20 +44,22 @@ class Prices(Settings):
     currency: Currency = "$"
     """What stands before an amount."""
 
-    def of_cpu(self, millicores: float) -> float:
+    def price_cpu(self, millicores: float) -> float:
         """A month of so many millicores."""
         return MONTH_HOURS * self.cpu * millicores / 1000
 
-    def of_memory(self, count: float) -> float:
+    def price_memory(self, count: float) -> float:
         """A month of so many bytes."""
         return MONTH_HOURS * self.memory * count / GIB
 
-    def of(self, resources: Resources) -> float:
+    def price_requests(self, resources: Resources) -> float:
         """A month of one container's requests."""
-        return self.of_cpu(resources.cpu_request or 0) + self.of_memory(resources.memory_request or 0)
+        return self.price_cpu(resources.cpu_request or 0) + self.price_memory(resources.memory_request or 0)
 
 
-def read_prices(path: Path | None, *, cpu: float | None = None, memory: float | None = None) -> Prices:
+def read_prices(
+    path: Path | None, *, cpu: float | None = None, memory: float | None = None
+) -> ResourcePrices:
     """The prices of a file (YAML or JSON with cpu, memory, currency), and over them those given by themselves."""
     found: Any = {}
     if path is not None:
@@ -71,6 +73,6 @@ def read_prices(path: Path | None, *, cpu: float | None = None, memory: float | 
             raise TrimtabError(f"--price-file {path}: write it as cpu: 0.03, memory: 0.004, a line each")
     given = {name: price for name, price in (("cpu", cpu), ("memory", memory)) if price is not None}
     try:
-        return Prices.model_validate({**found, **given})
+        return ResourcePrices.model_validate({**found, **given})
     except ValidationError as error:
-        raise TrimtabError(f"prices: {'; '.join(problems_of(error))}") from None
+        raise TrimtabError(f"prices: {'; '.join(format_problems(error))}") from None

@@ -9,22 +9,22 @@ from enum import IntEnum
 from typing import Literal
 
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.scan.pricing import Prices
-from trimtab.scan.usage_totals import Consumed
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 
 Risk = Literal["OOM", "throttling"]
 
 NEAR_LIMIT = 0.95
 """Share of its memory limit from which on a container's next peak may be its last."""
-HELD_BACK = 0.05
+THROTTLED_SHARE = 0.05
 """Share of scheduling periods in which a container is stopped that users begin to notice."""
 
-MUCH, SOME = 50.0, 5.0
+HIGH_WASTE, MEDIUM_WASTE = 50.0, 5.0
 """Dollars a month at `LIST_PRICES` from which on waste is of high and of medium severity."""
-LIST_PRICES = Prices()
+LIST_PRICES = ResourcePrices()
 """The prices by which severity is judged, so that it does not depend on the currency that people pay in."""
 
 
@@ -41,29 +41,34 @@ class Severity(IntEnum):
         return self.name.lower()
 
 
-def risks(
-    container: Container, evidence: Evidence, consumed: Consumed, *, rules: Rules, now: float
+def assess_risks(
+    container: Container, evidence: Evidence, usage: UsageTotals, *, rules: PolicyRules, now: float
 ) -> tuple[Risk, ...]:
     """What a container is in danger of with the size that it has: a kill that it got more memory after is over."""
     found: list[Risk] = []
     limit = container.resources.memory_limit
     is_killed = is_oom_prone(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
-    if is_killed or (limit and consumed.memory_peak >= NEAR_LIMIT * limit):
+    if is_killed or (limit and usage.memory_peak >= NEAR_LIMIT * limit):
         found.append("OOM")
-    if evidence.throttled is not None and evidence.throttled > HELD_BACK:
+    if evidence.throttled_share is not None and evidence.throttled_share > THROTTLED_SHARE:
         found.append("throttling")
     return tuple(found)
 
 
-def severity(
-    found: tuple[Risk, ...], has: Resources, should: Resources, *, instances: float, lacks_requests: bool
+def rate_severity(
+    found: tuple[Risk, ...],
+    current: Resources,
+    recommended: Resources,
+    *,
+    instances: float,
+    lacks_requests: bool,
 ) -> Severity:
     """Judge one container, all its replicas counted."""
     if "OOM" in found:
         return Severity.CRITICAL
-    wasted = instances * (LIST_PRICES.of(has) - LIST_PRICES.of(should))
-    if found or wasted >= MUCH:
+    wasted = instances * (LIST_PRICES.price_requests(current) - LIST_PRICES.price_requests(recommended))
+    if found or wasted >= HIGH_WASTE:
         return Severity.HIGH
-    if wasted >= SOME or lacks_requests:
+    if wasted >= MEDIUM_WASTE or lacks_requests:
         return Severity.MEDIUM
-    return Severity.LOW if should != has else Severity.NONE
+    return Severity.LOW if recommended != current else Severity.NONE

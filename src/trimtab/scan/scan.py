@@ -13,29 +13,29 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec, StrategyChoic
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Client
-from trimtab.recommender.cohort import Sizing
-from trimtab.recommender.workload import AS_A_WHOLE, sizing_of
-from trimtab.scan.assessor import DAY, Judge
-from trimtab.scan.cluster_snapshot import Picture, look
-from trimtab.scan.lister import selected
-from trimtab.scan.model import Skipped, Survey, Surveyed
-from trimtab.scan.pricing import Prices
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
+from trimtab.scan.assessor import DAY, Assessor
+from trimtab.scan.cluster_snapshot import ClusterSnapshot, take_snapshot
+from trimtab.scan.lister import list_selected_uids
+from trimtab.scan.model import ScanResult, SkippedWorkload, WorkloadFinding
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.render.summary import SHORT_KINDS
-from trimtab.scan.usage_model import Lessons
-from trimtab.scan.usage_reader import Progress, Reading, plan, read
+from trimtab.scan.usage_model import UsageModel
+from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
 from trimtab.sizing.strategy import STRATEGIES
-from trimtab.usage.pod_ownership import Owners
+from trimtab.usage.pod_ownership import PodOwnerIndex
 from trimtab.usage.prometheus import Prometheus
 from trimtab.usage.source import Source
 from trimtab.usage.usage import Usage
 
 WINDOW = 14 * DAY
 
-Heard = Callable[[Usage, Owners], None]
+OnUsage = Callable[[Usage, PodOwnerIndex], None]
 """Told of each part of the past that was read."""
 
 
-async def survey(
+async def scan_cluster(
     client: Client,
     source: Source[Any],
     *,
@@ -49,13 +49,13 @@ async def survey(
     window: float = WINDOW,
     step: float | None = None,
     now: float,
-    prices: Prices | None = None,
-    described: str = "",
-    progress: Progress = lambda _text, _share: None,
-    planned: Callable[[Reading], None] = lambda _reading: None,
-    heard: Heard = lambda _usage, _owners: None,
-    on_chosen: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
-) -> Survey:
+    prices: ResourcePrices | None = None,
+    source_description: str = "",
+    progress: ReportProgress = lambda _text, _share: None,
+    on_planned: Callable[[ReadPlan], None] = lambda _reading: None,
+    on_usage: OnUsage = lambda _usage, _owners: None,
+    on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
+) -> ScanResult:
     """Look at a cluster; `described` is what people are told of the source, `planned` hears what its read will cost.
 
     With `names`, a workload that another owns stands for its owner. `on_chosen` is called with the chosen workloads
@@ -65,93 +65,100 @@ async def survey(
     answer.
     """
     others = [name for name in dict.fromkeys(compare) if name != strategy]
-    sizings = {strategy: _sizing(strategy, settings or {}), **{name: _sizing(name, {}) for name in others}}
+    sizings = {
+        strategy: _build_strategy_spec(strategy, settings or {}),
+        **{name: _build_strategy_spec(name, {}) for name in others},
+    }
     # What is wrong with a strategy or its settings is refused before anything long is begun.
-    known = [STRATEGIES.settings_of(each.strategy, each.given()) for each in sizings.values()]
+    known = [STRATEGIES.parse_settings(each.strategy, each.decode_settings()) for each in sizings.values()]
     progress("looking at workloads", 0.0)
-    picture = await look(client, namespaces=namespaces)
-    chosen = await _chosen(client, picture, labels=labels, kinds=kinds, names=names)
-    on_chosen(chosen)
-    sized, skipped = _sized(picture, chosen)
+    picture = await take_snapshot(client, namespaces=namespaces)
+    chosen = await _select_workloads(client, picture, labels=labels, kinds=kinds, names=names)
+    on_selected(chosen)
+    sized, skipped = _split_skipped(picture, chosen)
     if not (labels or kinds or names):
-        skipped += _without_workload(picture)
+        skipped += _skip_unowned_pods(picture)
     spaces = {workload.namespace for workload in sized}
     # A strategy may learn of one from all, so that one that is asked for alone gets the size that it has among them.
-    everyone, _ = _sized(picture, (each for each in picture.workloads() if each.namespace in spaces))
-    lessons = Lessons(picture, everyone, sizings.values(), now=now)
+    everyone, _ = _split_skipped(
+        picture, (each for each in picture.list_workloads() if each.namespace in spaces)
+    )
+    lessons = UsageModel(picture, everyone, sizings.values(), now=now)
     width = step or 0.0
     if sized:
-        reading = await plan(source, window=window, step=step, now=now, namespaces=sorted(spaces))
-        planned(reading)
-        width = reading.ask.step
-        rests = not all(workload.runs_on for workload in sized)
-        if rests and isinstance(source, Prometheus) and await source.has_usage(at=reading.ask.start):
-            lessons.consumption.begin()
+        reading = await plan_read(source, window=window, step=step, now=now, namespaces=sorted(spaces))
+        on_planned(reading)
+        width = reading.query.step
+        rests = not all(workload.is_long_running for workload in sized)
+        if rests and isinstance(source, Prometheus) and await source.has_usage(at=reading.query.start):
+            lessons.totals.mark_known_from_start()
 
         def take_in(usage: Usage) -> None:
-            lessons.take_in(usage, until=reading.ask.end)
-            heard(usage, lessons.owners)
+            lessons.observe_usage(usage, until=reading.query.end)
+            on_usage(usage, lessons.owners)
 
-        await read(source, reading, take_in, progress=progress)
-    judge = Judge(picture, lessons, sizings, prices or Prices(), source.name, now)
+        await read_usage(source, reading, take_in, progress=progress)
+    judge = Assessor(picture, lessons, sizings, prices or ResourcePrices(), source.name, now)
     found = []
     for workload in sized:
-        surveyed = judge.surveyed(workload)
-        if isinstance(surveyed, Skipped):
+        surveyed = judge.assess(workload)
+        if isinstance(surveyed, SkippedWorkload):
             skipped.append(surveyed)
         else:
             found.append(surveyed)
-    return Survey(
+    return ScanResult(
         context=client.connection.context,
         server=client.connection.server,
-        source=described or source.name,
-        at=now,
+        source=source_description or source.name,
+        scanned_at=now,
         window=window,
         step=width,
         strategy=strategy,
         settings=known[0].model_dump(),
-        prices=prices or Prices(),
-        workloads=tuple(sorted(found, key=_impact)),
+        prices=prices or ResourcePrices(),
+        workloads=tuple(sorted(found, key=_impact_key)),
         skipped=tuple(skipped),
-        refused=picture.refused,
-        troubles=picture.troubles,
+        forbidden_namespaces=picture.forbidden_namespaces,
+        errors_by_resource=picture.errors_by_resource,
         compared=tuple(others),
     )
 
 
-def _sizing(strategy: str, settings: Mapping[str, Any]) -> Sizing:
+def _build_strategy_spec(strategy: str, settings: Mapping[str, Any]) -> StrategySpec:
     """As under a policy that says nothing else; whether there is such a strategy is for its registry to say."""
     choice = StrategyChoice.model_construct(name=strategy, settings=dict(settings))
-    return sizing_of(OptimizationPolicySpec(strategy=choice))
+    return strategy_spec_from_policy(OptimizationPolicySpec(strategy=choice))
 
 
-def _impact(found: Surveyed) -> tuple[float, ...]:
+def _impact_key(found: WorkloadFinding) -> tuple[float, ...]:
     """The worst first; of equals what moves most money, then what has most replicas."""
     return (-found.severity, -abs(found.saving), -found.replicas)
 
 
-async def _chosen(
-    client: Client, picture: Picture, *, labels: str, kinds: Sequence[str], names: Sequence[str]
+async def _select_workloads(
+    client: Client, snapshot: ClusterSnapshot, *, labels: str, kinds: Sequence[str], names: Sequence[str]
 ) -> list[Workload]:
-    wanted = {_known_kind(kind, picture.kinds()) for kind in kinds}
+    wanted = {_resolve_kind(kind, snapshot.workload_kinds()) for kind in kinds}
 
     def is_meant(workload: Workload) -> bool:
         return (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
 
-    found = list(filter(is_meant, picture.workloads()))
+    found = list(filter(is_meant, snapshot.list_workloads()))
     if (
         names
     ):  # a StatefulSet of an operator's own kind is sized as that, and users may know it by its own name
-        above = {each.uid: each for each in map(picture.top_of, filter(is_meant, picture.owned()))}
+        above = {
+            each.uid: each for each in map(snapshot.find_top_owner, filter(is_meant, snapshot.list_owned()))
+        }
         found += [each for uid, each in above.items() if uid not in {known.uid for known in found}]
     if labels:
         kinds_found = {workload.resource for workload in found}
-        uids = await selected(client, kinds_found, picture.scopes, labels=labels)
+        uids = await list_selected_uids(client, kinds_found, snapshot.scopes, labels=labels)
         found = [workload for workload in found if workload.uid in uids]
     return found
 
 
-def _known_kind(given: str, known: Sequence[str]) -> str:
+def _resolve_kind(given: str, known: Sequence[str]) -> str:
     """As users write it: deployment, Deployment, deploy, rollout.argoproj.io or rollout alone."""
     spelled = {kind.lower().partition(".")[0]: kind for kind in known}
     spelled |= {short: kind for kind, short in SHORT_KINDS.items()} | {kind.lower(): kind for kind in known}
@@ -161,21 +168,23 @@ def _known_kind(given: str, known: Sequence[str]) -> str:
     return found
 
 
-def _sized(picture: Picture, chosen: Iterable[Workload]) -> tuple[list[Workload], list[Skipped]]:
+def _split_skipped(
+    snapshot: ClusterSnapshot, chosen: Iterable[Workload]
+) -> tuple[list[Workload], list[SkippedWorkload]]:
     sized, skipped = [], []
     for workload in chosen:
-        reason = _not_worth_a_look(workload, picture)
+        reason = _skip_reason(workload, snapshot)
         if reason:
-            skipped.append(Skipped(workload.key, reason, picture.makes(workload)))
+            skipped.append(SkippedWorkload(workload.key, reason, snapshot.list_owned_by(workload)))
         else:
             sized.append(workload)
     return sized, skipped
 
 
-def _without_workload(picture: Picture) -> list[Skipped]:
+def _skip_unowned_pods(snapshot: ClusterSnapshot) -> list[SkippedWorkload]:
     """Pods that there is no template of, and who made them."""
     found = {}
-    for pod in picture.unowned():
+    for pod in snapshot.list_unowned_pods():
         if pod.owner is None:
             key, reason = (
                 WorkloadKey("Pod", pod.namespace, pod.name),
@@ -186,19 +195,19 @@ def _without_workload(picture: Picture) -> list[Skipped]:
         else:
             key = WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
             reason = "makes pods, and is of a kind that we do not size or may not read"
-        found[key] = Skipped(key, reason)
+        found[key] = SkippedWorkload(key, reason)
     return list(found.values())
 
 
-def _not_worth_a_look(workload: Workload, picture: Picture) -> str:
+def _skip_reason(workload: Workload, snapshot: ClusterSnapshot) -> str:
     if workload.deleting:
         return "is being deleted"
     if workload.finished:
         return "has run to its end"
-    if not workload.containers and not picture.pods_of(workload):
+    if not workload.containers and not snapshot.list_pods(workload):
         return "has no pod template that we can read"
-    if workload.as_a_whole:
-        return AS_A_WHOLE
-    if workload.runs_on and not workload.replicas:
+    if workload.has_pod_level_resources:
+        return POD_LEVEL_RESOURCES
+    if workload.is_long_running and not workload.replicas:
         return "runs on no node" if workload.kind == "DaemonSet" else "is scaled to zero"
     return ""

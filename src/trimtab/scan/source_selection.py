@@ -15,44 +15,46 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.errors import Forbidden
 from trimtab.kube.rest.client import Client
 from trimtab.usage.discovery import find_promql_servers, has_metrics_server
-from trimtab.usage.source import Health, Source, source
+from trimtab.usage.source import Source, SourceHealth, source
 
 AUTO, PROMETHEUS, METRICS_SERVER = "auto", "prometheus", "metrics-server"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SelectedSource:
     """A source that answers, and what people are told of it."""
 
     source: Source[Any]
-    described: str
-    has_past: bool
+    description: str
+    has_history: bool
     """Whether it knows more than this moment."""
 
 
 @asynccontextmanager
 async def open_source(
     client: Client, *, name: str = AUTO, settings: Mapping[str, Any] | None = None
-) -> AsyncIterator[Found]:
+) -> AsyncIterator[SelectedSource]:
     """The source of this name; for `auto`, the best of those that the cluster offers and that are well."""
     given = dict(settings or {})
     if name == AUTO and given:
         name = PROMETHEUS
-    candidates = await _offered(client) if name == AUTO else [name]
+    candidates = await _list_available(client) if name == AUTO else [name]
     async with AsyncExitStack() as opened:
         passed_over: list[str] = []
         for candidate in candidates:
             found = await opened.enter_async_context(source(candidate, client=client, **given))
             health = await found.check()
             if health.ok:
-                said = _described(found, health)
-                yield Found(found, "; ".join([said, *passed_over]), has_past=not found.capabilities.sampled)
+                said = _describe(found, health)
+                yield SelectedSource(
+                    found, "; ".join([said, *passed_over]), has_history=not found.capabilities.polled
+                )
                 return
-            passed_over.append(_refusal(candidate, health))
+            passed_over.append(_format_failure(candidate, health))
         raise TrimtabError("; ".join(passed_over))
 
 
-async def _offered(client: Client) -> list[str]:
+async def _list_available(client: Client) -> list[str]:
     """What the cluster has, the best first."""
     offered, why = [], "no Prometheus found by the labels of a Service"
     try:
@@ -70,13 +72,13 @@ async def _offered(client: Client) -> list[str]:
     return offered
 
 
-def _refusal(name: str, health: Health) -> str:
+def _format_failure(name: str, health: SourceHealth) -> str:
     return f"{name}: {health.detail}; {health.advice or f'see that {name} is there, and its address'}"
 
 
-def _described(found: Source[Any], health: Health) -> str:
+def _describe(found: Source[Any], health: SourceHealth) -> str:
     """What was found, in a few words."""
-    if found.capabilities.sampled:
+    if found.capabilities.polled:
         return f"{found.name} alone: one look at the present, low confidence"
     detail = health.detail.partition("; ")[0]
     return f"{found.name.capitalize()} at {detail}" if found.name == PROMETHEUS else f"{found.name}: {detail}"

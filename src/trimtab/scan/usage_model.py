@@ -4,48 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from trimtab.actuation.change_annotations import own_marks
+from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import containers_per_pod
-from trimtab.recommender.cohort import AnyCohort, EvidenceCohort, Learned, Sizing, StrategyCohort
-from trimtab.recommender.oom_kills import kills_of, memory_sizes
-from trimtab.scan.cluster_snapshot import Picture
-from trimtab.scan.usage_totals import Consumption
+from trimtab.operator.cluster_state import count_containers_per_pod
+from trimtab.recommender.cohort import (
+    AnyCohort,
+    ContainerEstimate,
+    EvidenceCohort,
+    StrategyCohort,
+    StrategySpec,
+)
+from trimtab.recommender.oom_kills import find_oom_kills, memory_sizes
+from trimtab.scan.cluster_snapshot import ClusterSnapshot
+from trimtab.scan.usage_totals import UsageAccumulator
 from trimtab.usage.pod_ownership import WorkloadContainer
 from trimtab.usage.usage import Usage
 from trimtab.usage.workload_usage import WorkloadUsage
 
 
-class Lessons:
+class UsageModel:
     """Taken in part by part, in the order of time; then, once, the kills that pods remember."""
 
     def __init__(
-        self, picture: Picture, workloads: Collection[Workload], sizings: Iterable[Sizing], *, now: float
+        self,
+        snapshot: ClusterSnapshot,
+        workloads: Collection[Workload],
+        strategy_specs: Iterable[StrategySpec],
+        *,
+        now: float,
     ) -> None:
-        self.owners = picture.owners()
-        self.consumption = Consumption(now)
+        self.owners = snapshot.build_owner_index()
+        self.totals = UsageAccumulator(now)
         by_key = {workload.key: workload for workload in workloads}
-        pods = {workload.key: picture.pods_of(workload) for workload in workloads}
+        pods = {workload.key: snapshot.list_pods(workload) for workload in workloads}
         names = [
-            WorkloadContainer.of(workload.key, container)
+            WorkloadContainer.from_workload(workload.key, container)
             for workload in workloads
-            for container in _containers(workload, pods[workload.key])
+            for container in _list_container_names(workload, pods[workload.key])
         ]
-        containers = {name: containers_per_pod(pods[name.workload], by_key[name.workload]) for name in names}
+        containers = {
+            name: count_containers_per_pod(pods[name.workload], by_key[name.workload]) for name in names
+        }
         self._evidence = EvidenceCohort(until=0.0)
         self._evidence.include(names)
         self._cohorts = {}
-        for sizing in sizings:
+        for sizing in strategy_specs:
             cohort = StrategyCohort(sizing, until=0.0)
             cohort.include(names)
             cohort.share_pods(containers)
             self._cohorts[sizing] = cohort
-        marks = {key: own_marks(workload) for key, workload in by_key.items()}
+        marks = {key: read_change_annotations(workload) for key, workload in by_key.items()}
         self._kills = [
             kill._replace(at=min(kill.at, now))  # the clock of its node may be ahead
             for name in names
-            for kill in kills_of(name, pods[name.workload], marks[name.workload])
+            for kill in find_oom_kills(name, pods[name.workload], marks[name.workload])
         ]
         of_workload: dict[WorkloadKey, list[WorkloadContainer]] = {}
         for name in names:
@@ -57,34 +70,34 @@ class Lessons:
         ]
         self._now = now
 
-    def take_in(self, usage: Usage, *, until: float) -> None:
+    def observe_usage(self, usage: Usage, *, until: float) -> None:
         """A part of the past, which goes on up to `until`."""
-        self.consumption.take_in(usage, self.owners)
+        self.totals.observe_usage(usage, self.owners)
         forms: dict[object, WorkloadUsage] = {}
         cohorts: list[AnyCohort] = [self._evidence, *self._cohorts.values()]
         for cohort in cohorts:
-            if cohort.form not in forms:
-                forms[cohort.form] = cohort.form(usage, self.owners)
-            cohort.take_in(forms[cohort.form], running=None, until=until)
+            if cohort.aggregate not in forms:
+                forms[cohort.aggregate] = cohort.aggregate(usage, self.owners)
+            cohort.observe_usage(forms[cohort.aggregate], running=None, until=until)
 
-    def tell_of_kills(self) -> None:
+    def observe_ooms(self) -> None:
         """Take in the kills that pods remember, once the past is in; those known from there hit the limits of now."""
-        self._evidence.take_in_sizes(self._memory, now=self._now)
-        new = self._evidence.take_in_kills(self._kills)
+        self._evidence.observe_sizes(self._memory, now=self._now)
+        new = self._evidence.observe_ooms(self._kills)
         for cohort in self._cohorts.values() if new else ():
-            cohort.take_in_kills(new)
+            cohort.observe_ooms(new)
             cohort.include(())  # so that it names sizes anew
 
-    def learned(
-        self, name: WorkloadContainer, sizing: Sizing, *, now: float, runs_on: bool
-    ) -> Learned | None:
-        if name not in self._evidence.fleet:
+    def estimate(
+        self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
+    ) -> ContainerEstimate | None:
+        if name not in self._evidence.table:
             return None
-        evidence = self._evidence.evidence(name, now=now, runs_on=runs_on)
-        return Learned(self._cohorts[sizing].proposed(name, now=now), evidence)
+        evidence = self._evidence.get_evidence(name, now=now, is_long_running=is_long_running)
+        return ContainerEstimate(self._cohorts[strategy_spec].get_proposal(name, now=now), evidence)
 
 
-def _containers(workload: Workload, pods: Sequence[Pod]) -> list[str]:
+def _list_container_names(workload: Workload, pods: Sequence[Pod]) -> list[str]:
     """The names in the template, and those that something put beside them."""
     everyone = [workload.containers, *(pod.containers for pod in pods)]
     return list(dict.fromkeys(each.name for containers in everyone for each in containers))

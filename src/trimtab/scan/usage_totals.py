@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
 from trimtab.usage.workload_usage import Indices
@@ -21,7 +21,7 @@ from trimtab.usage.workload_usage import Indices
 Bools = npt.NDArray[np.bool_]
 
 
-class Consumed(NamedTuple):
+class UsageTotals(NamedTuple):
     """Means over the window, of all pods together; peaks of a single one."""
 
     cpu: float = 0.0
@@ -34,7 +34,7 @@ class Consumed(NamedTuple):
     memory_peak: float = 0.0
 
 
-class Consumption:
+class UsageAccumulator:
     """Sums over the steps that were read so far.
 
     A step of which nobody was sampled is the source's gap, and no step, where somebody who runs on was there before it;
@@ -49,61 +49,61 @@ class Consumption:
         """The step in which each was first seen: before, it was not there."""
         self._times: list[float] = []
         """Of the steps."""
-        self._begun = math.inf
+        self._first_known_step = math.inf
         """The step in which anybody was first seen: before, the source knew nothing."""
-        self._steady = False
+        self._had_long_running = False
         """Whether anybody who runs on was there when anybody was last seen."""
         self.samples = 0
 
-    def begin(self) -> None:
+    def mark_known_from_start(self) -> None:
         """The source knew of others from the first step on: whoever is seen later rested before."""
-        self._begun = 0
+        self._first_known_step = 0
 
-    def take_in(self, usage: Usage, owners: Owners) -> None:
-        workloads = [owners.of(namespace, pod) for namespace, pod, _ in usage.containers]
+    def observe_usage(self, usage: Usage, owners: PodOwnerIndex) -> None:
+        workloads = [owners.find_workload(namespace, pod) for namespace, pod, _ in usage.containers]
         seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
-        lasting = [key is not None and key.runs_on for key in workloads]
-        are_steps = self._are_steps(usage.times, seen, np.array(lasting, np.bool_))
+        lasting = [key is not None and key.is_long_running for key in workloads]
+        are_steps = self._select_steps(usage.times, seen, np.array(lasting, np.bool_))
         seen, steps = seen[are_steps], len(self._times)
         if seen.any():
-            self._begun = min(self._begun, steps + int(seen.any(axis=1).argmax()))
+            self._first_known_step = min(self._first_known_step, steps + int(seen.any(axis=1).argmax()))
         there = seen.sum(axis=0)
-        sums = np.stack([_sum(usage.cpu, there), _sum(usage.memory, there), there], axis=1)
-        peaks = np.stack([_highest(usage.cpu), _highest(usage.memory)], axis=1)
+        sums = np.stack([_sum_columns(usage.cpu, there), _sum_columns(usage.memory, there), there], axis=1)
+        peaks = np.stack([_max_columns(usage.cpu), _max_columns(usage.memory)], axis=1)
         self.samples += int(there.sum())
         for column, workload in enumerate(workloads):
             if workload is not None and there[column]:
-                name = WorkloadContainer.of(workload, usage.containers[column].container)
+                name = WorkloadContainer.from_workload(workload, usage.containers[column].container)
                 self._sums[name] = self._sums.get(name, 0.0) + sums[column]
                 self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks[column])
                 first = steps + int(seen[:, column].argmax())
                 self._first[name] = min(self._first.get(name, first), first)
         self._times += usage.times[are_steps].tolist()
 
-    def _are_steps(self, times: Floats, seen: Bools, lasting: Bools) -> Bools:
+    def _select_steps(self, times: Floats, seen: Bools, lasting: Bools) -> Bools:
         """Which rows count: not the source's gaps, nor what is still to come."""
         anyone, steady = seen.sum(axis=1) > 0, seen[:, lasting].sum(axis=1) > 0
         latest = np.maximum.accumulate(np.where(anyone, np.arange(len(seen)), -1))
-        before = np.where(latest < 0, self._steady, steady[latest])
+        before = np.where(latest < 0, self._had_long_running, steady[latest])
         if len(before):
-            self._steady = bool(before[-1])
+            self._had_long_running = bool(before[-1])
         counted: Bools = anyone | (~before & (times <= self._now))
         return counted
 
-    def of(self, name: WorkloadContainer, *, resting_since: float = math.inf) -> Consumed:
+    def get(self, name: WorkloadContainer, *, resting_since: float = math.inf) -> UsageTotals:
         """What one container used; nothing where it was never seen.
 
         Of a CronJob that was made long before its first run that was seen, `resting_since` says when.
         """
         if name not in self._sums:
-            return Consumed()
-        first = min(self._first[name], max(bisect_left(self._times, resting_since), self._begun))
+            return UsageTotals()
+        first = min(self._first[name], max(bisect_left(self._times, resting_since), self._first_known_step))
         cpu, memory, pods = (self._sums[name] / (len(self._times) - first)).tolist()
         cpu_peak, memory_peak = self._peaks[name].tolist()
-        return Consumed(cpu * 1000, memory, pods, cpu_peak * 1000, memory_peak)
+        return UsageTotals(cpu * 1000, memory, pods, cpu_peak * 1000, memory_peak)
 
 
-def _sum(grid: Floats, there: Indices) -> Floats:
+def _sum_columns(grid: Floats, there: Indices) -> Floats:
     """Over all steps in which a pod was there. Where only the other resource was sampled, as at both ends of a run where a
     rate is not known, this one is taken to be as in the rest.
     """
@@ -112,6 +112,6 @@ def _sum(grid: Floats, there: Indices) -> Floats:
     return total
 
 
-def _highest(grid: Floats) -> Floats:
+def _max_columns(grid: Floats) -> Floats:
     highest: Floats = np.fmax.reduce(grid, axis=0, initial=0.0)
     return highest

@@ -9,15 +9,15 @@ import numpy as np
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.client import Client
-from trimtab.plural import lasting
-from trimtab.scan.cluster_snapshot import look
-from trimtab.scan.usage_reader import Progress, Reading, plan, read
-from trimtab.usage.aggregation import merged
+from trimtab.plural import format_time_span
+from trimtab.scan.cluster_snapshot import take_snapshot
+from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
+from trimtab.usage.aggregation import max_over_replicas
 from trimtab.usage.source import Source
 from trimtab.usage.trace import Trace
 
 
-async def history(
+async def read_usage_trace(
     client: Client,
     source: Source[Any],
     *,
@@ -25,29 +25,34 @@ async def history(
     window: float,
     step: float | None,
     now: float,
-    progress: Progress,
-    planned: Callable[[Reading], None],
+    progress: ReportProgress,
+    on_planned: Callable[[ReadPlan], None],
 ) -> Trace:
     """A column a container of a workload, by the replica that used most; `planned` hears what the read will cost."""
     progress("looking at workloads", 0.0)
-    picture = await look(client, namespaces=namespaces)
-    spaces = sorted({workload.namespace for workload in picture.workloads()})
+    picture = await take_snapshot(client, namespaces=namespaces)
+    spaces = sorted({workload.namespace for workload in picture.list_workloads()})
     if not spaces:
         raise TrimtabError(f"{client.connection.context}: there are no workloads; see --namespace")
-    reading = await plan(source, window=window, step=step, now=now, namespaces=spaces)
-    planned(reading)
-    owners = picture.owners()
+    reading = await plan_read(source, window=window, step=step, now=now, namespaces=spaces)
+    on_planned(reading)
+    owners = picture.build_owner_index()
     parts: list[Trace] = []
-    await read(source, reading, lambda usage: parts.append(merged(usage, owners).trace()), progress=progress)
-    found = joined(parts)
-    if not found.samples:
+    await read_usage(
+        source,
+        reading,
+        lambda usage: parts.append(max_over_replicas(usage, owners).to_trace()),
+        progress=progress,
+    )
+    found = concat_traces(parts)
+    if not found.sample_count:
         raise TrimtabError(
-            f"{client.connection.context}: no usage of its workloads was seen in {lasting(window)}; see `trimtab doctor`"
+            f"{client.connection.context}: no usage of its workloads was seen in {format_time_span(window)}; see `trimtab doctor`"
         )
     return found
 
 
-def joined(parts: Sequence[Trace]) -> Trace:
+def concat_traces(parts: Sequence[Trace]) -> Trace:
     """Traces that follow each other as one: who is not in a part has no samples there."""
     names = tuple(sorted({name for part in parts for name in part.names}))
     place = {name: number for number, name in enumerate(names)}

@@ -10,6 +10,6 @@ All containers are sized at once, in arrays with one place for each:
 """
 
 from trimtab.plugins import Settings
-from trimtab.sizing.strategy import STRATEGIES, Bounds, Sizes, Strategy, strategy
+from trimtab.sizing.strategy import STRATEGIES, Strategy, TargetRange, Targets, strategy
 
-__all__ = ["STRATEGIES", "Bounds", "Settings", "Sizes", "Strategy", "strategy"]
+__all__ = ["STRATEGIES", "Settings", "Strategy", "TargetRange", "Targets", "strategy"]

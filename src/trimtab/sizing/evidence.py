@@ -24,7 +24,7 @@ class OomKills(msgspec.Struct, frozen=True, gc=False):
 class Heap(msgspec.Struct, frozen=True, gc=False):
     """A heap that its process bounds by itself, whatever the container has."""
 
-    most: int
+    max_bytes: int
     """Bytes that it may grow to."""
     source: str
     """Where that is said: `-Xmx in args`."""
@@ -34,16 +34,16 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known of one container. None: not known."""
 
     samples: int = 0
-    ran: float = 0.0
+    run_seconds: float = 0.0
     """Seconds that the samples stand for: of the past there are fewer than of the present. Of replicas, in which any ran."""
-    first: float = 0.0
+    first_sample_at: float = 0.0
     """The time of the first sample, in seconds since 1970."""
-    last: float = 0.0
+    last_sample_at: float = 0.0
     """The time of the last sample, in seconds since 1970."""
     coverage: float = 1.0
     """The share of the samples that are there, of those that should be while it ran: that of the last day or that of the last
     week, whichever is lower."""
-    runs_on: bool = True
+    is_long_running: bool = True
     """It runs all the time, so that samples should be fresh; a Job's container does not."""
     cpu_peak: int | None = None
     """The highest CPU of the last day or so (24 to 36 hours), in millicores."""
@@ -51,10 +51,10 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The highest CPU of the last week, in millicores."""
     memory_peak: int | None = None
     """The highest working set of the last week, in bytes."""
-    cpu_start: int | None = None
+    startup_cpu_peak: int | None = None
     """The highest of both while a container starts, if that is told apart."""
-    memory_start: int | None = None
-    throttled: float | None = None
+    startup_memory_peak: int | None = None
+    throttled_share: float | None = None
     """The share of scheduling periods in which its CPU limit stopped it."""
     kills: tuple[OomKills, ...] = ()
     """Its OOM kills, a record for each size, in the order of their first kills. After a month without a kill, or when its image
@@ -64,16 +64,16 @@ class Evidence(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     earlier_memory: int = 0
     """The largest memory that it had for an hour or longer in the last month, or that its template gives it."""
     heap: Heap | None = None
-    sawtooth: bool = False
+    has_sawtooth_memory: bool = False
     """Its memory climbs and falls as a garbage collector's does."""
 
     @property
-    def observed(self) -> float:
+    def observed_seconds(self) -> float:
         """Seconds for which it was observed. Gaps do not count, except between the runs of a Job: those are its rest."""
-        between = self.last - self.first
-        return min(self.ran, between) if self.runs_on else between
+        between = self.last_sample_at - self.first_sample_at
+        return min(self.run_seconds, between) if self.is_long_running else between
 
     @property
-    def last_kill(self) -> float | None:
+    def last_kill_at(self) -> float | None:
         """The time of its last OOM kill; None where there was none."""
         return max((kills.last for kills in self.kills), default=None)

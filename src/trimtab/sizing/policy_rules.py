@@ -13,34 +13,34 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import (
     EVERY_CONTAINER,
-    BesideHpa,
     Bounds,
     ContainerRule,
     ControlledResource,
-    CpuLimitRule,
+    CPULimitRule,
+    HpaMode,
     LimitMode,
     LimitRule,
     OptimizationPolicySpec,
-    Steps,
+    StepLimits,
 )
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Container
 from trimtab.sizing.recommendation import MIB, ResourceName
 
-_FAR = 1e6
+_UNLIMITED_INCREASE = 1e6
 """Times the request: further than any change goes."""
 MEMORY_HEADROOM = 0.1
 """Memory is never lowered to less than what is needed and a tenth."""
 
 
-class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SafetyDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How careful to be, whatever the policy says."""
 
-    samples: int = 10
+    min_samples: int = 10
     """Fewer samples than these say nothing."""
-    stale: float = 900.0
+    max_sample_age: float = 900.0
     """Seconds after which the last sample of a running container is too old: the source is away, or lies."""
-    coverage: float = 0.5
+    min_coverage: float = 0.5
     """Share of the samples that should be there under which a container is not made smaller."""
     memory_headroom: float = MEMORY_HEADROOM
     """What is left above the highest recent memory when it is made smaller."""
@@ -48,44 +48,44 @@ class Caution(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is left above the highest recent CPU when a CPU limit is made smaller: peaks are averages of minutes."""
     heap_overhead: float = 0.25
     """What a process with a heap needs besides, as a share of the heap: code, threads, buffers."""
-    throttled: float = 0.05
+    max_throttled_share: float = 0.05
     """Share of throttled periods over which CPU is not made smaller: the usage seen is not the usage wanted."""
-    smallest_cpu: int = 5
+    min_cpu_change: int = 5
     """Millicores under which a change of CPU is not worth making."""
-    smallest_memory: int = 8 * MIB
+    min_memory_change: int = 8 * MIB
     """Bytes under which a change of memory is not worth making."""
     restart_factor: float = 2.0
     """How many times larger a change must be to be worth a restart of pods."""
-    pod_cpu: int = 0
+    min_pod_cpu: int = 0
     """Millicores that a pod has at least, shared out over its containers; 25 in VPA."""
-    pod_memory: int = 0
+    min_pod_memory: int = 0
     """Bytes that a pod has at least, shared out over its containers; 250 MiB in VPA."""
     oom_factor: float = 1.2
     """A container that was killed for memory gets this many times what it had,"""
-    oom_least: int = 100 * MIB
+    oom_min_increase: int = 100 * MIB
     """and at least so many bytes more."""
     oom_history: float = 8 * 86400.0
     """Seconds for which a kill counts: what it had then is not enough. The operator's `learning.history`."""
-    oom_raises: int = 3
+    max_oom_raises: int = 3
     """So often a container is given more after a kill and killed again; then it is taken for a leak."""
 
 
 class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What holds for one resource."""
 
-    least: int = 1
-    most: int | None = None
+    min_request: int = 1
+    max_request: int | None = None
     limit: LimitMode = LimitMode.KEEP
     multiplier: float = 1.0
     headroom: int = 0
     limit_below_peak: bool = False
     """Whether the limit may come below the recent peak."""
-    increase: float = 2.0
-    decrease: float = 0.5
-    smallest: int = 0
-    said_in: str = "resourceBounds"
+    max_increase: float = 2.0
+    max_decrease: float = 0.5
+    min_change: int = 0
+    bounds_field: str = "resourceBounds"
     """The field of the policy that has the bounds."""
-    sized: bool = True
+    is_controlled: bool = True
     """Whether it is for us to size."""
 
 
@@ -97,7 +97,7 @@ class ContainerRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     memory: ResourceRules
 
 
-class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """All that a policy asks of the sizes of its containers."""
 
     cpu: ResourceRules = ResourceRules()
@@ -108,29 +108,31 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether pods are replaced to be given another size, by the policy or since the cluster cannot resize them."""
     minimum_history: float = 86400.0
     keep_qos: bool = True
-    beside_hpa: BesideHpa = BesideHpa.RESCALE
-    caution: Caution = Caution()
+    hpa_mode: HpaMode = HpaMode.RESCALE
+    safety: SafetyDefaults = SafetyDefaults()
     containers: tuple[ContainerRules, ...] = ()
     """Those that name a container more exactly come first."""
 
     @property
-    def leave_alone(self) -> bool:
+    def is_excluded(self) -> bool:
         """Whether nothing of it is for us to size."""
-        return not (self.cpu.sized or self.memory.sized)
+        return not (self.cpu.is_controlled or self.memory.is_controlled)
 
-    def of_container(self, name: str) -> Rules:
+    def for_container(self, name: str) -> PolicyRules:
         """What holds for one container."""
         for each in self.containers:
             if fnmatchcase(name, each.name):
                 return msgspec.structs.replace(self, cpu=each.cpu, memory=each.memory, containers=())
         return self
 
-    def without_steps(self) -> Rules:
+    def without_step_limits(self) -> PolicyRules:
         """The same rules, where one change may go as far as it likes."""
 
         def free(rules: ResourceRules) -> ResourceRules:
             # A decrease of 0 is no step: it says that nothing is ever made smaller.
-            return msgspec.structs.replace(rules, increase=_FAR, decrease=1.0 if rules.decrease else 0.0)
+            return msgspec.structs.replace(
+                rules, increase=_UNLIMITED_INCREASE, decrease=1.0 if rules.max_decrease else 0.0
+            )
 
         return msgspec.structs.replace(
             self,
@@ -142,45 +144,52 @@ class Rules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             ),
         )
 
-    def alone(self, containers: Iterable[Container]) -> frozenset[str]:
+    def excluded_containers(self, containers: Iterable[Container]) -> frozenset[str]:
         """The names of those of which nothing is for us to size."""
-        return frozenset(each.name for each in containers if self.of_container(each.name).leave_alone)
+        return frozenset(each.name for each in containers if self.for_container(each.name).is_excluded)
 
     @classmethod
-    def of(cls, spec: OptimizationPolicySpec, caution: Caution | None = None) -> Rules:
+    def from_spec(cls, spec: OptimizationPolicySpec, safety: SafetyDefaults | None = None) -> PolicyRules:
         """Read a policy."""
-        careful = caution or Caution()
+        careful = safety or SafetyDefaults()
         bounds, changes = spec.resource_bounds, spec.changes
-        cpu = _resource_rules("cpu", bounds.cpu, spec.limit_rule("cpu"), changes.cpu, careful.smallest_cpu)
+        cpu = _resource_rules(
+            "cpu", bounds.cpu, spec.effective_limit_rule("cpu"), changes.cpu, careful.min_cpu_change
+        )
         memory = _resource_rules(
-            "memory", bounds.memory, spec.limit_rule("memory"), changes.memory, careful.smallest_memory
+            "memory",
+            bounds.memory,
+            spec.effective_limit_rule("memory"),
+            changes.memory,
+            careful.min_memory_change,
         )
         return cls(
             cpu=cpu,
             memory=memory,
             containers=tuple(
-                _container_rules(each, cpu, memory) for each in sorted(spec.containers, key=_vagueness)
+                _container_rules(each, cpu, memory)
+                for each in sorted(spec.containers, key=_specificity_order)
             ),
             minimum_change=changes.minimum,
             stabilization=changes.stabilization.seconds,
             restarts_pods=spec.update_strategy.restarts_pods,
             minimum_history=spec.metrics_config.minimum_history.seconds,
             keep_qos=spec.update_strategy.keep_qos_class,
-            beside_hpa=spec.update_strategy.beside_hpa,
-            caution=careful,
+            hpa_mode=spec.update_strategy.beside_hpa,
+            safety=careful,
         )
 
 
-def _vagueness(rule: ContainerRule) -> tuple[bool, int, str]:
+def _specificity_order(rule: ContainerRule) -> tuple[bool, int, str]:
     return EVERY_CONTAINER in rule.name, -len(rule.name), rule.name
 
 
 def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRules) -> ContainerRules:
     def own(resource: ControlledResource, usual: ResourceRules, bounds: Bounds | None) -> ResourceRules:
         if bounds is not None:
-            least, most = _least_and_most(resource.value, bounds)
+            least, most = _min_and_max(resource.value, bounds)
             said_in = f"containers[{rule.name}].resourceBounds"
-            usual = msgspec.structs.replace(usual, least=least, most=most, said_in=said_in)
+            usual = msgspec.structs.replace(usual, min_request=least, max_request=most, bounds_field=said_in)
         return msgspec.structs.replace(usual, sized=resource in rule.controlled_resources)
 
     bounds = rule.resource_bounds
@@ -191,27 +200,29 @@ def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRu
     )
 
 
-def _units(resource: ResourceName, quantity: Quantity) -> int:
+def _to_units(resource: ResourceName, quantity: Quantity) -> int:
     return quantity.millicores if resource == "cpu" else quantity.bytes
 
 
-def _least_and_most(resource: ResourceName, bounds: Bounds) -> tuple[int, int | None]:
+def _min_and_max(resource: ResourceName, bounds: Bounds) -> tuple[int, int | None]:
     """A request of nothing is no request."""
-    return max(_units(resource, bounds.min), 1), None if bounds.max is None else _units(resource, bounds.max)
+    return max(_to_units(resource, bounds.min), 1), None if bounds.max is None else _to_units(
+        resource, bounds.max
+    )
 
 
 def _resource_rules(
-    resource: ResourceName, bounds: Bounds, limit: LimitRule, steps: Steps, smallest: int
+    resource: ResourceName, bounds: Bounds, limit: LimitRule, steps: StepLimits, smallest: int
 ) -> ResourceRules:
-    least, most = _least_and_most(resource, bounds)
+    least, most = _min_and_max(resource, bounds)
     return ResourceRules(
-        least=least,
-        most=most,
+        min_request=least,
+        max_request=most,
         limit=limit.mode,
         multiplier=limit.multiplier or 1.0,
-        limit_below_peak=isinstance(limit, CpuLimitRule) and limit.allow_below_peak,
-        headroom=0 if limit.headroom is None else _units(resource, limit.headroom),
-        increase=steps.increase,
-        decrease=steps.decrease,
-        smallest=smallest,
+        limit_below_peak=isinstance(limit, CPULimitRule) and limit.allow_below_peak,
+        headroom=0 if limit.headroom is None else _to_units(resource, limit.headroom),
+        max_increase=steps.increase,
+        max_decrease=steps.decrease,
+        min_change=smallest,
     )

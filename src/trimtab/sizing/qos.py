@@ -20,7 +20,7 @@ def qos_class(containers: Iterable[Resources]) -> str:
     everyone = tuple(containers)
     if all(map(is_guaranteed, everyone)):
         return GUARANTEED
-    return BURSTABLE if any(map(_asks, everyone)) else BEST_EFFORT
+    return BURSTABLE if any(map(_has_requests_or_limits, everyone)) else BEST_EFFORT
 
 
 def is_guaranteed(has: Resources) -> bool:
@@ -33,5 +33,5 @@ def is_guaranteed(has: Resources) -> bool:
     )
 
 
-def _asks(has: Resources) -> bool:
+def _has_requests_or_limits(has: Resources) -> bool:
     return bool(has.cpu_request or has.cpu_limit or has.memory_request or has.memory_limit)

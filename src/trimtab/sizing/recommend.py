@@ -11,41 +11,50 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.sizing.constraints import Surroundings, as_counted, beside
+from trimtab.sizing.constraints import Constraints, sum_other_containers, with_implied_requests
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.guards.context import Case, Hold, Trail
-from trimtab.sizing.guards.limits import Pair, conflict
-from trimtab.sizing.guards.pipeline import LARGEST_STEP, size
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.guards.context import ExplanationBuilder, GuardContext, NoChange
+from trimtab.sizing.guards.limits import RequestLimitPair, conflict
+from trimtab.sizing.guards.pipeline import LARGEST_STEP, apply_guards
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.qos import is_guaranteed, qos_class
 from trimtab.sizing.recommendation import MIB, Recommendation
 
-_NOTHING_PROPOSED = Proposal(strategy="none")
-_NOTHING_KNOWN = Evidence()
+_NO_PROPOSAL = Proposal(strategy="none")
+_NO_EVIDENCE = Evidence()
 
 
-def recommend(
+def recommend_container(
     container: Container,
     *,
     proposal: Proposal,
     evidence: Evidence,
-    rules: Rules,
-    around: Surroundings,
+    rules: PolicyRules,
+    constraints: Constraints,
     now: float,
 ) -> Recommendation:
     """What one container should have."""
-    has, rules = container.resources, rules.of_container(container.name)
-    trail = Trail(proposal.facts)
-    cases = both(container, proposal=proposal, evidence=evidence, rules=rules, around=around, now=now)
-    cpu = size(cases[0], proposal.strategy, trail)
+    has, rules = container.resources, rules.for_container(container.name)
+    trail = ExplanationBuilder(proposal.facts)
+    cases = build_guard_contexts(
+        container, proposal=proposal, evidence=evidence, rules=rules, constraints=constraints, now=now
+    )
+    cpu = apply_guards(cases[0], proposal.strategy, trail)
     if cpu is not None:  # a node must have room for both as they will be
-        cases = cases[0], msgspec.structs.replace(cases[1], beside=cases[0].others + cpu.request)
-    memory = size(cases[1], proposal.strategy, trail)
-    if rules.keep_qos and is_guaranteed(_resources(has, cpu, memory)) and not is_guaranteed(has):
-        cpu, memory = _still_apart(cases, (cpu, memory), trail)
-    resources = _resources(has, cpu, memory)
-    held = "; ".join(dict.fromkeys(trail.holds)) if trail.holds and resources == has else None
+        cases = (
+            cases[0],
+            msgspec.structs.replace(cases[1], other_resource_request=cases[0].others_request + cpu.request),
+        )
+    memory = apply_guards(cases[1], proposal.strategy, trail)
+    if rules.keep_qos and is_guaranteed(_build_resources(has, cpu, memory)) and not is_guaranteed(has):
+        cpu, memory = _keep_burstable(cases, (cpu, memory), trail)
+    resources = _build_resources(has, cpu, memory)
+    held = (
+        "; ".join(dict.fromkeys(trail.no_change_reasons))
+        if trail.no_change_reasons and resources == has
+        else None
+    )
     return Recommendation(container.name, resources, tuple(trail.factors), held)
 
 
@@ -54,29 +63,33 @@ def recommend_pod(
     *,
     proposals: Mapping[str, Proposal],
     evidence: Mapping[str, Evidence],
-    rules: Rules,
-    around: Surroundings,
+    rules: PolicyRules,
+    constraints: Constraints,
     now: float,
 ) -> tuple[Recommendation, ...]:
     """What each container of a pod should have; each is looked at beside what was decided for those before it."""
     pod = tuple(containers)
 
-    def recommended(by: Rules) -> tuple[Recommendation, ...]:
-        return _one_by_one(pod, proposals=proposals, evidence=evidence, rules=by, around=around, now=now)
+    def recommended(by: PolicyRules) -> tuple[Recommendation, ...]:
+        return _recommend_each(
+            pod, proposals=proposals, evidence=evidence, rules=by, constraints=constraints, now=now
+        )
 
     found = recommended(rules)
-    if not any(map(_is_stepped, found)):
+    if not any(map(_is_step_limited, found)):
         return found
     # Where the steps lead is what the same guards answer when a change may go as far as it likes.
-    ends = recommended(rules.without_steps())
-    return tuple(_towards(*each) for each in zip(pod, found, ends, strict=True))
+    ends = recommended(rules.without_step_limits())
+    return tuple(_with_final_target(*each) for each in zip(pod, found, ends, strict=True))
 
 
-def _is_stepped(found: Recommendation) -> bool:
-    return found.held is None and any(factor.name.endswith(LARGEST_STEP) for factor in found.explanation)
+def _is_step_limited(found: Recommendation) -> bool:
+    return found.no_change_reason is None and any(
+        factor.name.endswith(LARGEST_STEP) for factor in found.explanation
+    )
 
 
-def _towards(container: Container, found: Recommendation, end: Recommendation) -> Recommendation:
+def _with_final_target(container: Container, found: Recommendation, end: Recommendation) -> Recommendation:
     """Note where the steps of a container lead."""
     has = container.resources
 
@@ -90,109 +103,116 @@ def _towards(container: Container, found: Recommendation, end: Recommendation) -
     is_held = any(
         step and not whole for step, whole in zip(moves(found.resources), moves(end.resources), strict=True)
     )
-    if not _is_stepped(found) or is_held or end.resources == found.resources:
+    if not _is_step_limited(found) or is_held or end.resources == found.resources:
         return found
-    return msgspec.structs.replace(found, final=end.resources)
+    return msgspec.structs.replace(found, final_resources=end.resources)
 
 
-def _one_by_one(
+def _recommend_each(
     containers: Iterable[Container],
     *,
     proposals: Mapping[str, Proposal],
     evidence: Mapping[str, Evidence],
-    rules: Rules,
-    around: Surroundings,
+    rules: PolicyRules,
+    constraints: Constraints,
     now: float,
 ) -> tuple[Recommendation, ...]:
     pod = list(containers)
-    qos = around.qos or qos_class(one.resources for one in pod)
-    quota, staying = around.quota, sum(one.role != "init" for one in pod)
+    qos = constraints.qos_class or qos_class(one.resources for one in pod)
+    quota, staying = constraints.quota, sum(one.role != "init" for one in pod)
     found = []
     for place, container in enumerate(pod):
-        recommendation = recommend(
+        recommendation = recommend_container(
             container,
-            proposal=proposals.get(container.name, _NOTHING_PROPOSED),
-            evidence=evidence.get(container.name, _NOTHING_KNOWN),
+            proposal=proposals.get(container.name, _NO_PROPOSAL),
+            evidence=evidence.get(container.name, _NO_EVIDENCE),
             rules=rules,
-            around=msgspec.structs.replace(
-                around,
-                qos=qos,
-                containers=max(staying, 1),
-                others=beside(pod, container.name),
-                staying=beside(pod, ""),
+            constraints=msgspec.structs.replace(
+                constraints,
+                qos_class=qos,
+                container_count=max(staying, 1),
+                other_containers=sum_other_containers(pod, container.name),
+                running_containers=sum_other_containers(pod, ""),
                 quota=quota,
             ),
             now=now,
         )
         found.append(recommendation)
-        quota = spent(quota, container.resources, recommendation.resources, around.replicas)
+        quota = subtract_from_quota(
+            quota, container.resources, recommendation.resources, constraints.replicas
+        )
         pod[place] = msgspec.structs.replace(container, resources=recommendation.resources)
     return tuple(found)
 
 
-def both(
+def build_guard_contexts(
     container: Container,
     *,
     proposal: Proposal,
     evidence: Evidence,
-    rules: Rules,
-    around: Surroundings,
+    rules: PolicyRules,
+    constraints: Constraints,
     now: float,
-) -> tuple[Case, Case]:
+) -> tuple[GuardContext, GuardContext]:
     """The cases of CPU and memory."""
-    has, others, staying, ranges = container.resources, around.others, around.staying, around.ranges
-    asks = as_counted(has)
+    has, others, staying, ranges = (
+        container.resources,
+        constraints.other_containers,
+        constraints.running_containers,
+        constraints.ranges,
+    )
+    asks = with_implied_requests(has)
     return (
-        Case(
+        GuardContext(
             resource="cpu",
             container=container.name,
             role=container.role,
             request=asks.cpu_request or None,
             limit=has.cpu_limit,
-            ask=proposal.cpu,
+            proposed=proposal.cpu,
             rule=rules.cpu,
             rules=rules,
             evidence=evidence,
-            around=around,
+            constraints=constraints,
             container_range=ranges.container_cpu,
             pod_range=ranges.pod_cpu,
-            others=others.cpu_request or 0,
+            others_request=others.cpu_request or 0,
             others_limit=others.cpu_limit or 0,
-            beside=(others.memory_request or 0) + (asks.memory_request or 0),
-            staying=staying.cpu_request or 0,
-            restarts=rules.restarts_pods or container.restart_on_cpu_resize,
+            other_resource_request=(others.memory_request or 0) + (asks.memory_request or 0),
+            running_request=staying.cpu_request or 0,
+            restarts_container=rules.restarts_pods or container.restart_on_cpu_resize,
             now=now,
         ),
-        Case(
+        GuardContext(
             resource="memory",
             container=container.name,
             role=container.role,
             request=asks.memory_request or None,
             limit=has.memory_limit,
-            ask=proposal.memory,
+            proposed=proposal.memory,
             rule=rules.memory,
             rules=rules,
             evidence=evidence,
-            around=around,
+            constraints=constraints,
             container_range=ranges.container_memory,
             pod_range=ranges.pod_memory,
-            others=others.memory_request or 0,
+            others_request=others.memory_request or 0,
             others_limit=others.memory_limit or 0,
-            beside=(others.cpu_request or 0) + (asks.cpu_request or 0),
-            staying=staying.memory_request or 0,
-            restarts=rules.restarts_pods or container.restart_on_memory_resize,
+            other_resource_request=(others.cpu_request or 0) + (asks.cpu_request or 0),
+            running_request=staying.memory_request or 0,
+            restarts_container=rules.restarts_pods or container.restart_on_memory_resize,
             now=now,
         ),
     )
 
 
-def spent(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
+def subtract_from_quota(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
     """What is left of a quota after a change; what a decrease gives back counts once it is given back."""
 
     def rest(left: int | None, had: int | None, has: int | None) -> int | None:
         return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
 
-    before, after = as_counted(before), as_counted(after)
+    before, after = with_implied_requests(before), with_implied_requests(after)
     return Resources(
         rest(quota.cpu_request, before.cpu_request, after.cpu_request),
         rest(quota.cpu_limit, before.cpu_limit, after.cpu_limit),
@@ -201,7 +221,9 @@ def spent(quota: Resources, before: Resources, after: Resources, replicas: int) 
     )
 
 
-def _resources(has: Resources, cpu: Pair | None, memory: Pair | None) -> Resources:
+def _build_resources(
+    has: Resources, cpu: RequestLimitPair | None, memory: RequestLimitPair | None
+) -> Resources:
     return Resources(
         has.cpu_request if cpu is None else cpu.request,
         has.cpu_limit if cpu is None else cpu.limit,
@@ -210,29 +232,33 @@ def _resources(has: Resources, cpu: Pair | None, memory: Pair | None) -> Resourc
     )
 
 
-def _still_apart(
-    cases: tuple[Case, Case], pairs: tuple[Pair | None, Pair | None], trail: Trail
-) -> tuple[Pair | None, Pair | None]:
+def _keep_burstable(
+    cases: tuple[GuardContext, GuardContext],
+    pairs: tuple[RequestLimitPair | None, RequestLimitPair | None],
+    trail: ExplanationBuilder,
+) -> tuple[RequestLimitPair | None, RequestLimitPair | None]:
     """A container with requests below its limits keeps one of them so: by a millicore or a MiB."""
     why = "below its limit: the pod does not become Guaranteed"
     for place, unit in enumerate((1, MIB)):
         pair, case = pairs[place], cases[place]
         if pair is None:
             continue
-        for apart in _apart(pair, case, unit):
+        for apart in _iter_burstable_pairs(pair, case, unit):
             if conflict(apart, case) is not None:
                 continue
             if apart.limit == pair.limit:
-                trail.step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")
+                trail.add_step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")
             else:
-                trail.step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
+                trail.add_step(case, "limit QoS", pair.limit, apart.limit, why=why, source="QoS class")
             return (apart, pairs[1]) if place == 0 else (pairs[0], apart)
     for case in cases:
-        trail.hold(case, Hold("the pod would become Guaranteed", "QoS class"))
+        trail.add_no_change(case, NoChange("the pod would become Guaranteed", "QoS class"))
     return None, None
 
 
-def _apart(pair: Pair, case: Case, unit: int) -> Iterator[Pair]:
+def _iter_burstable_pairs(
+    pair: RequestLimitPair, case: GuardContext, unit: int
+) -> Iterator[RequestLimitPair]:
     """By a limit that comes down less far, for a request that gives way does so again the next time; else by the request."""
     if pair.limit is not None and pair.limit + unit <= (case.limit or 0):
         yield msgspec.structs.replace(pair, limit=pair.limit + unit)

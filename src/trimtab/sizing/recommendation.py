@@ -17,10 +17,10 @@ ResourceName = Literal["cpu", "memory"]
 
 MIB = 2**20
 
-LONGEST_TEXT = 4096
+MAX_TEXT = 4096
 """Characters that the status field takes."""
 
-_LONGEST_LINE = 400
+_MAX_LINE = 400
 
 
 class Factor(msgspec.Struct, frozen=True, gc=False):
@@ -45,26 +45,26 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
     container: str
     resources: Resources
     explanation: tuple[Factor, ...]
-    held: str | None = None
+    no_change_reason: str | None = None
     """Why nothing is to be done although it was looked at; the resources are then those that it has."""
-    final: Resources | None = None
+    final_resources: Resources | None = None
     """Where further changes lead, if the largest step of the policy keeps this one from getting there at once."""
 
     @property
     def target(self) -> Resources:
         """What the container should end up with; `resources` are the next step towards it."""
-        return self.resources if self.final is None else self.final
+        return self.resources if self.final_resources is None else self.final_resources
 
     @property
     def text(self) -> str:
         """The explanation as lines, cut to what a status field takes: the beginning and the end are kept."""
-        lines = [_cut(str(factor), _LONGEST_LINE) for factor in self.explanation]
-        if self.held is not None:
-            lines.append(_cut(f"held: {self.held}", _LONGEST_LINE))
-        return _fit(lines)
+        lines = [_truncate(str(factor), _MAX_LINE) for factor in self.explanation]
+        if self.no_change_reason is not None:
+            lines.append(_truncate(f"held: {self.no_change_reason}", _MAX_LINE))
+        return _fit_lines(lines)
 
 
-def amount_text(resource: ResourceName, amount: int | None) -> str:
+def format_amount(resource: ResourceName, amount: int | None) -> str:
     """An amount as people read it: `250m`, `512Mi`, `none`."""
     if amount is None:
         return "none"
@@ -73,15 +73,15 @@ def amount_text(resource: ResourceName, amount: int | None) -> str:
     return f"{amount // MIB}Mi" if amount % MIB == 0 else f"{amount / MIB:.1f}Mi"
 
 
-def _cut(line: str, most: int) -> str:
+def _truncate(line: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _fit(lines: list[str]) -> str:
+def _fit_lines(lines: list[str]) -> str:
     """All lines if they fit; otherwise the middle gives way, for how it began and how it ended matter most."""
     text = "\n".join(lines)
     dropped = 0
-    while len(text) > LONGEST_TEXT:
+    while len(text) > MAX_TEXT:
         del lines[len(lines) // 2]
         dropped += 1
         middle = len(lines) // 2

@@ -24,16 +24,16 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.kube.kinds.pods import Container, Role
-from trimtab.sizing.constraints import as_counted
+from trimtab.sizing.constraints import with_implied_requests
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import MEMORY_HEADROOM, ResourceRules, Rules
-from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
+from trimtab.sizing.policy_rules import MEMORY_HEADROOM, PolicyRules, ResourceRules
+from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
-AS_IT_IS = sys.maxsize
+NO_DECREASE = sys.maxsize
 """An amount that nothing reaches: too little is known to make the container smaller at all."""
 
-LEAST_HEAP_OVERHEAD = 64 * MIB
-OOM_KILLS = "OOM kills"
+MIN_HEAP_OVERHEAD = 64 * MIB
+OOM_KILLS_SOURCE = "OOM kills"
 
 
 class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -45,7 +45,7 @@ class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The request that counts now: the limit where only a limit is set, None where neither is."""
     limit: int | None
     rule: ResourceRules
-    rules: Rules
+    rules: PolicyRules
     evidence: Evidence
     now: float
 
@@ -66,13 +66,13 @@ class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
 
 
 def sized_resource(
-    container: Container, resource: ResourceName, *, evidence: Evidence, rules: Rules, now: float
+    container: Container, resource: ResourceName, *, evidence: Evidence, rules: PolicyRules, now: float
 ) -> SizedResource:
     """Gather what the question needs; `rules` are the policy's, of which those for this container are taken."""
     own, has, counted = (
-        rules.of_container(container.name),
+        rules.for_container(container.name),
         container.resources,
-        as_counted(container.resources),
+        with_implied_requests(container.resources),
     )
     is_cpu = resource == "cpu"
     return SizedResource(
@@ -89,7 +89,7 @@ def sized_resource(
 
 def safe_minimums(sized: SizedResource) -> tuple[SafeMinimum, ...]:
     """List every reason against a smaller amount of this resource."""
-    reasons = CPU_REASONS if sized.resource == "cpu" else MEMORY_REASONS
+    reasons = CPU_CHECKS if sized.resource == "cpu" else MEMORY_CHECKS
     return tuple(found for reason in reasons if (found := reason(sized)) is not None)
 
 
@@ -105,7 +105,7 @@ def safe_limit(sized: SizedResource) -> SafeMinimum | None:
     return max(found, key=lambda each: each.amount, default=None)
 
 
-def needed_memory(container: Container, *, evidence: Evidence, rules: Rules, now: float) -> int | None:
+def needed_memory(container: Container, *, evidence: Evidence, rules: PolicyRules, now: float) -> int | None:
     """Return the bytes that a container is known to need; None where its use was never measured.
 
     A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new decrease,
@@ -114,61 +114,61 @@ def needed_memory(container: Container, *, evidence: Evidence, rules: Rules, now
     if evidence.memory_peak is None and not evidence.kills:
         return None
     found = safe_minimums(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
-    return max((each.amount for each in found if each.binds_limit and each.amount != AS_IT_IS), default=0)
+    return max((each.amount for each in found if each.binds_limit and each.amount != NO_DECREASE), default=0)
 
 
-def with_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
+def add_headroom(peak: int, share: float = MEMORY_HEADROOM) -> int:
     """Return a peak with its headroom above it, in whole bytes."""
     return peak + ceil(peak * share)
 
 
-def history(sized: SizedResource) -> SafeMinimum | None:
+def check_history(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease on little evidence: one quiet night does not show what a container needs."""
     evidence, least = sized.evidence, sized.rules.minimum_history
-    known = evidence.observed
+    known = evidence.observed_seconds
     if known >= least:
         return None
     why = f"observed for {known / 3600:.1f} h, made smaller only after {least / 3600:.1f} h"
-    return SafeMinimum("history", AS_IT_IS, why, "policy metricsConfig.minimumHistory")
+    return SafeMinimum("history", NO_DECREASE, why, "policy metricsConfig.minimumHistory")
 
 
-def coverage(sized: SizedResource) -> SafeMinimum | None:
+def check_coverage(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease while many samples are missing: peaks may lie in the gaps."""
-    share, wanted = sized.evidence.coverage, sized.rules.caution.coverage
+    share, wanted = sized.evidence.coverage, sized.rules.safety.min_coverage
     if share >= wanted:
         return None
     why = f"{share:.0%} of the samples are there, {wanted:.0%} are needed"
-    return SafeMinimum("coverage", AS_IT_IS, why, "usage")
+    return SafeMinimum("coverage", NO_DECREASE, why, "usage")
 
 
-def throttling(sized: SizedResource) -> SafeMinimum | None:
+def check_throttling(sized: SizedResource) -> SafeMinimum | None:
     """Forbid a decrease of CPU while it is throttled: usage under a limit does not show the need."""
-    share = sized.evidence.throttled
-    if share is None or share <= sized.rules.caution.throttled:
+    share = sized.evidence.throttled_share
+    if share is None or share <= sized.rules.safety.max_throttled_share:
         return None
-    return SafeMinimum("throttling", AS_IT_IS, f"throttled in {share:.0%} of periods", "usage")
+    return SafeMinimum("throttling", NO_DECREASE, f"throttled in {share:.0%} of periods", "usage")
 
 
-def peak(sized: SizedResource) -> SafeMinimum | None:
+def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
     """Keep memory above its peak of the last week and some headroom: a job may need it once a day, or once a week."""
-    highest, share = sized.evidence.memory_peak, sized.rules.caution.memory_headroom
+    highest, share = sized.evidence.memory_peak, sized.rules.safety.memory_headroom
     if highest is None:
-        return SafeMinimum("peak", AS_IT_IS, "its peak of the last week is not known", "usage")
-    why = f"peak of {amount_text('memory', highest)} in the last week, and {share:.0%}"
-    return SafeMinimum("peak", with_headroom(highest, share), why, "usage")
+        return SafeMinimum("peak", NO_DECREASE, "its peak of the last week is not known", "usage")
+    why = f"peak of {format_amount('memory', highest)} in the last week, and {share:.0%}"
+    return SafeMinimum("peak", add_headroom(highest, share), why, "usage")
 
 
-def cpu_peak(sized: SizedResource) -> SafeMinimum | None:
+def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     """Keep a CPU limit above the peak of the last week: below it the container is throttled just when it is busy."""
     seen = [each for each in (sized.evidence.cpu_peak, sized.evidence.cpu_peak_week) if each is not None]
     if not seen or sized.rule.limit_below_peak:
         return None
-    highest, share = max(seen), sized.rules.caution.cpu_headroom
-    why = f"recent peak of {amount_text('cpu', highest)} and {share:.0%}"
-    return SafeMinimum("peak", with_headroom(highest, share), why, "usage", binds_request=False)
+    highest, share = max(seen), sized.rules.safety.cpu_headroom
+    why = f"recent peak of {format_amount('cpu', highest)} and {share:.0%}"
+    return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
 
 
-def kills(sized: SizedResource) -> SafeMinimum | None:
+def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
     """Keep more than the size at which the container was last killed for memory.
 
     The kernel killed it at its limit, whatever the samples show: between two of them lies the peak that killed it.
@@ -176,30 +176,32 @@ def kills(sized: SizedResource) -> SafeMinimum | None:
     size = killed_size(sized)
     if not size:
         return None
-    return SafeMinimum("kills", oom_minimum(sized), f"killed with {amount_text('memory', size)}", OOM_KILLS)
+    return SafeMinimum(
+        "kills", oom_minimum(sized), f"killed with {format_amount('memory', size)}", OOM_KILLS_SOURCE
+    )
 
 
-def recovery(sized: SizedResource) -> SafeMinimum | None:
+def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
     """Keep the request as it is while a kill counts: what the container had more of since has shown to be enough."""
     if not killed_size(sized):
         return None
-    days = sized.rules.caution.oom_history / 86400
+    days = sized.rules.safety.oom_history / 86400
     why = f"killed for memory within the last {days:g} days"
-    return SafeMinimum("recovery", AS_IT_IS, why, OOM_KILLS, binds_limit=False)
+    return SafeMinimum("recovery", NO_DECREASE, why, OOM_KILLS_SOURCE, binds_limit=False)
 
 
 def killed_size(sized: SizedResource) -> int:
     """Return the most memory with which the container was killed while that counts; 0 where it was not."""
     if sized.resource != "memory":
         return 0
-    since = sized.now - sized.rules.caution.oom_history
+    since = sized.now - sized.rules.safety.oom_history
     return max((each.memory for each in sized.evidence.kills if each.last >= since), default=0)
 
 
 def oom_minimum(sized: SizedResource) -> int:
     """Return the memory with which the container would not have been killed, as far as is known; 0 where it was not."""
-    size, caution = killed_size(sized), sized.rules.caution
-    return max(ceil(size * caution.oom_factor), size + caution.oom_least) if size else 0
+    size, caution = killed_size(sized), sized.rules.safety
+    return max(ceil(size * caution.oom_factor), size + caution.oom_min_increase) if size else 0
 
 
 def is_oom_prone(sized: SizedResource) -> bool:
@@ -213,43 +215,59 @@ def is_oom_prone(sized: SizedResource) -> bool:
     return (sized.limit or sized.request or 0) < need
 
 
-def startup(sized: SizedResource) -> SafeMinimum | None:
+def check_startup(sized: SizedResource) -> SafeMinimum | None:
     """Keep what a container needs to start; CPU for init containers only, for others may start slowly."""
     evidence = sized.evidence
     if sized.resource == "memory":
-        highest, share = evidence.memory_start, sized.rules.caution.memory_headroom
+        highest, share = evidence.startup_memory_peak, sized.rules.safety.memory_headroom
     else:
-        highest, share = evidence.cpu_start if sized.role == "init" else None, 0.0
+        highest, share = evidence.startup_cpu_peak if sized.role == "init" else None, 0.0
     if highest is None:
         return None
-    why = f"peak while starting of {amount_text(sized.resource, highest)} and {share:.0%}"
-    return SafeMinimum("startup", with_headroom(highest, share), why, "usage")
+    why = f"peak while starting of {format_amount(sized.resource, highest)} and {share:.0%}"
+    return SafeMinimum("startup", add_headroom(highest, share), why, "usage")
 
 
-def heap(sized: SizedResource) -> SafeMinimum | None:
+def check_heap(sized: SizedResource) -> SafeMinimum | None:
     """Keep room for a whole heap and what stands beside it: a collected heap fills up to its own bound."""
-    evidence, share = sized.evidence, sized.rules.caution.heap_overhead
+    evidence, share = sized.evidence, sized.rules.safety.heap_overhead
     if evidence.heap is not None:
-        most = evidence.heap.most
-        overhead = max(ceil(most * share), LEAST_HEAP_OVERHEAD)
-        why = f"heap of up to {amount_text('memory', most)} and {amount_text('memory', overhead)} besides"
+        most = evidence.heap.max_bytes
+        overhead = max(ceil(most * share), MIN_HEAP_OVERHEAD)
+        why = f"heap of up to {format_amount('memory', most)} and {format_amount('memory', overhead)} besides"
         return SafeMinimum("heap", most + overhead, why, evidence.heap.source)
-    if evidence.sawtooth and evidence.memory_peak is not None:
+    if evidence.has_sawtooth_memory and evidence.memory_peak is not None:
         why = f"a garbage-collected heap of unknown bound: its peak and {share:.0%}"
-        return SafeMinimum("heap", with_headroom(evidence.memory_peak, share), why, "usage")
+        return SafeMinimum("heap", add_headroom(evidence.memory_peak, share), why, "usage")
     return None
 
 
-def bounds(sized: SizedResource) -> SafeMinimum | None:
+def check_policy_bound(sized: SizedResource) -> SafeMinimum | None:
     """Keep the policy's lower bound, which is one on requests."""
     rule = sized.rule
-    if rule.least <= 1:
+    if rule.min_request <= 1:
         return None
-    why = f"at least {amount_text(sized.resource, rule.least)}"
-    source = f"policy {rule.said_in}.{sized.resource}"
-    return SafeMinimum("bounds", rule.least, why, source, binds_limit=False)
+    why = f"at least {format_amount(sized.resource, rule.min_request)}"
+    source = f"policy {rule.bounds_field}.{sized.resource}"
+    return SafeMinimum("bounds", rule.min_request, why, source, binds_limit=False)
 
 
-Reason = Callable[[SizedResource], SafeMinimum | None]
-CPU_REASONS: tuple[Reason, ...] = (history, coverage, throttling, cpu_peak, startup, bounds)
-MEMORY_REASONS: tuple[Reason, ...] = (history, coverage, recovery, kills, peak, startup, heap, bounds)
+MinimumCheck = Callable[[SizedResource], SafeMinimum | None]
+CPU_CHECKS: tuple[MinimumCheck, ...] = (
+    check_history,
+    check_coverage,
+    check_throttling,
+    check_cpu_peak,
+    check_startup,
+    check_policy_bound,
+)
+MEMORY_CHECKS: tuple[MinimumCheck, ...] = (
+    check_history,
+    check_coverage,
+    check_oom_recovery,
+    check_oom_kills,
+    check_memory_peak,
+    check_startup,
+    check_heap,
+    check_policy_bound,
+)

@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.plugins import Family, Settings
-from trimtab.sizing.state.array_state import Rowed, S
+from trimtab.sizing.state.array_state import ArrayState, S
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class TargetRange:
     """One resource's answer for each container. NaN: not enough data to say.
 
     `target` is what to ask for; a request between `lower` and `upper` is not worth a change.
@@ -38,19 +38,19 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class Targets:
     """What each container should request: cores of CPU, bytes of memory."""
 
-    cpu: Bounds
-    memory: Bounds
+    cpu: TargetRange
+    memory: TargetRange
 
 
-class Strategy(Rowed[S]):
+class Strategy(ArrayState[S]):
     """Learns from usage and recommends sizes. What it learned stands in arrays with a row a container."""
 
     settings_type: ClassVar[type[Settings]]
 
-    replicas_apart: ClassVar[bool] = False
+    wants_replica_samples: ClassVar[bool] = False
     """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
     shown the replica that used most."""
 
@@ -61,11 +61,11 @@ class Strategy(Rowed[S]):
     divides_pod_minimum: ClassVar[bool] = False
     """Whether it divides a minimum for a pod among the pod's containers, and wants to be told by `share_pods`."""
 
-    def share_pods(self, containers: Indices) -> None:
+    def set_containers_per_pod(self, containers: Indices) -> None:
         """Take in how many containers the pod of each row has."""
 
     @property
-    def keeps_cpu(self) -> bool:
+    def covers_stabilization(self) -> bool:
         """Whether it sizes CPU for the time that a policy keeps sizes; for one that does not, the highest of late stays."""
         return False
 
@@ -78,7 +78,7 @@ class Strategy(Rowed[S]):
         """Take in that these containers were killed for memory, at so many bytes."""
 
     @abstractmethod
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         """The sizes at `t` seconds. Asking changes nothing."""
 
 
@@ -87,12 +87,12 @@ STRATEGIES: Family[Strategy[Any]] = Family(noun="strategy", group="trimtab.strat
 
 def strategy(name: str, containers: int, **settings: Any) -> Strategy[Any]:
     """A new strategy of this name for so many containers; settings not given have their defaults."""
-    return STRATEGIES.type_of(name)(containers, STRATEGIES.settings_of(name, settings))
+    return STRATEGIES.load_type(name)(containers, STRATEGIES.parse_settings(name, settings))
 
 
-def takes(name: str, setting: str) -> bool:
+def has_setting(name: str, setting: str) -> bool:
     """Whether a strategy has such a setting; what cannot be loaded has none, and is refused where it is made."""
     try:
-        return setting in STRATEGIES.type_of(name).settings_type.model_fields
+        return setting in STRATEGIES.load_type(name).settings_type.model_fields
     except TrimtabError:
         return False

@@ -1,6 +1,6 @@
 """Durable memory: learned state, effects, planner events, history; SQLite by default, PostgreSQL when shared."""
 
-from trimtab.store.effects import Effect, Effects
+from trimtab.store.effects import Effect, EffectRepository
 from trimtab.store.errors import (
     AccessError,
     AddressError,
@@ -14,10 +14,10 @@ from trimtab.store.errors import (
     StoreError,
     UnavailableError,
 )
-from trimtab.store.events import PlannerEvent, PlannerEvents
-from trimtab.store.history import History, HistoryEntry
-from trimtab.store.retention import Keep, Pruned, Retention
-from trimtab.store.states import State, StateKey, StateNote, States
+from trimtab.store.events import PlannerEvent, PlannerEventRepository
+from trimtab.store.history import HistoryRecord, HistoryRepository
+from trimtab.store.retention import PruneResult, Retention, RetentionLimit
+from trimtab.store.states import StateKey, StateRepository, StateSummary, StoredState
 from trimtab.store.store import Store
 
 __all__ = [
@@ -28,22 +28,22 @@ __all__ = [
     "DamagedError",
     "DamagedStateError",
     "Effect",
-    "Effects",
+    "EffectRepository",
     "FullError",
-    "History",
-    "HistoryEntry",
-    "Keep",
+    "HistoryRecord",
+    "HistoryRepository",
     "NewerSchemaError",
     "PlannerEvent",
-    "PlannerEvents",
-    "Pruned",
+    "PlannerEventRepository",
+    "PruneResult",
     "RecordError",
     "Retention",
-    "State",
+    "RetentionLimit",
     "StateKey",
-    "StateNote",
-    "States",
+    "StateRepository",
+    "StateSummary",
     "Store",
     "StoreError",
+    "StoredState",
     "UnavailableError",
 ]

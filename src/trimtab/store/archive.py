@@ -20,9 +20,9 @@ from trimtab.store.database import Database
 from trimtab.store.effects import Effect
 from trimtab.store.errors import ArchiveError
 from trimtab.store.events import PlannerEvent
-from trimtab.store.history import HistoryEntry
-from trimtab.store.row_mapping import BATCH, Record, record_of, row_of, select_records
-from trimtab.store.states import State, adopt
+from trimtab.store.history import HistoryRecord
+from trimtab.store.row_mapping import BATCH_SIZE, Record, select_records, to_record, to_row
+from trimtab.store.states import StoredState, upsert_if_newer
 from trimtab.store.tables import effects, events, history, states
 
 _log = structlog.get_logger(__name__)
@@ -30,80 +30,82 @@ _log = structlog.get_logger(__name__)
 FORMAT = 1
 
 
-class Head(msgspec.Struct, frozen=True, tag_field="record", tag="trimtab store"):
+class ArchiveHeader(msgspec.Struct, frozen=True, tag_field="record", tag="trimtab store"):
     format: int
 
 
-class End(msgspec.Struct, frozen=True, tag_field="record", tag="end"):
+class ArchiveTrailer(msgspec.Struct, frozen=True, tag_field="record", tag="end"):
     records: int
 
 
 _TABLES: dict[type[msgspec.Struct], Table] = {
-    State: states,
+    StoredState: states,
     Effect: effects,
     PlannerEvent: events,
-    HistoryEntry: history,
+    HistoryRecord: history,
 }
-_NEWEST = "newest"
-_DECODER = msgspec.json.Decoder(Head | End | State | Effect | PlannerEvent | HistoryEntry)
+_LAST_ID = "newest"
+_DECODER = msgspec.json.Decoder(
+    ArchiveHeader | ArchiveTrailer | StoredState | Effect | PlannerEvent | HistoryRecord
+)
 
 
-def _line(record: msgspec.Struct) -> bytes:
+def _encode_line(record: msgspec.Struct) -> bytes:
     return msgspec.json.encode(record) + b"\n"
 
 
-async def export(database: Database) -> AsyncIterator[bytes]:
+async def export_records(database: Database) -> AsyncIterator[bytes]:
     records = 0
-    yield _line(Head(FORMAT))
+    yield _encode_line(ArchiveHeader(FORMAT))
     for kind, table in _TABLES.items():
-        async for record in _all(database, kind, table):
-            if isinstance(record, State) and not record.intact():
+        async for record in _read_all(database, kind, table):
+            if isinstance(record, StoredState) and not record.is_intact():
                 _log.error("a damaged state is left out of the export", key=record.key)
                 continue
             records += 1
-            yield _line(record)
-    yield _line(End(records))
+            yield _encode_line(record)
+    yield _encode_line(ArchiveTrailer(records))
 
 
-async def _all(database: Database, kind: type[Record], table: Table) -> AsyncIterator[Record]:
-    page = 1 if table is states else BATCH  # a state can be tens of megabytes
+async def _read_all(database: Database, kind: type[Record], table: Table) -> AsyncIterator[Record]:
+    page = 1 if table is states else BATCH_SIZE  # a state can be tens of megabytes
     last = 0
     query = (
         select_records(kind, table).add_columns(table.c.id.label("number")).order_by(table.c.id).limit(page)
     )
     full = True
-    while full and (rows := await database.rows(query.where(table.c.id > last))):
+    while full and (rows := await database.fetch_rows(query.where(table.c.id > last))):
         for row in rows:
-            record = record_of(kind, row)
+            record = to_record(kind, row)
             # Its number is this store's own affair.
-            yield msgspec.structs.replace(record, id=0) if kind is HistoryEntry else record
+            yield msgspec.structs.replace(record, id=0) if kind is HistoryRecord else record
         last, full = rows[-1].number, len(rows) == page
 
 
 async def import_lines(database: Database, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
     """Take in what `export` gave; how many records there were."""
-    async with database.writing() as connection:
-        newest = await _newest(connection)
+    async with database.begin_write() as connection:
+        newest = await _read_last_ids(connection)
         records = 0
-        async for batch in _batches(_checked(lines)):
+        async for batch in _batch_by_kind(_validate_lines(lines)):
             records += len(batch)
             kind = type(batch[0])
-            if kind is State:
-                await adopt(connection, *batch)
+            if kind is StoredState:
+                await upsert_if_newer(connection, *batch)
             else:
-                before = {_NEWEST: newest[kind]}
-                await connection.execute(_ARRIVALS[kind], [row_of(record) | before for record in batch])
+                before = {_LAST_ID: newest[kind]}
+                await connection.execute(_INSERTS[kind], [to_row(record) | before for record in batch])
         return records
 
 
-async def _newest(connection: AsyncConnection) -> dict[type[msgspec.Struct], int]:
+async def _read_last_ids(connection: AsyncConnection) -> dict[type[msgspec.Struct], int]:
     """The last number that each table has given."""
-    numbers = (select(func.max(_TABLES[kind].c.id)).scalar_subquery() for kind in _ARRIVALS)
+    numbers = (select(func.max(_TABLES[kind].c.id)).scalar_subquery() for kind in _INSERTS)
     found = (await connection.execute(select(*numbers))).one()
-    return {kind: number or 0 for kind, number in zip(_ARRIVALS, found, strict=True)}
+    return {kind: number or 0 for kind, number in zip(_INSERTS, found, strict=True)}
 
 
-def _arrival(table: Table) -> Insert:
+def _insert_if_new(table: Table) -> Insert:
     """Insert a row unless the table had the same before the import; two alike in one archive are two."""
     columns = [column for column in table.c if column is not table.c.id]
     given = [bindparam(column.name, type_=column.type) for column in columns]
@@ -112,18 +114,20 @@ def _arrival(table: Table) -> Insert:
         column.is_not_distinct_from(value) if column.nullable else column == value
         for column, value in zip(columns, given, strict=True)
     )
-    known = exists().where(table.c.id <= bindparam(_NEWEST), *same)
+    known = exists().where(table.c.id <= bindparam(_LAST_ID), *same)
     return insert(table).from_select([column.name for column in columns], select(*given).where(not_(known)))
 
 
-_ARRIVALS = {kind: _arrival(table) for kind, table in _TABLES.items() if kind is not State}
+_INSERTS = {kind: _insert_if_new(table) for kind, table in _TABLES.items() if kind is not StoredState}
 
 
-async def _batches(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[Any]]:
+async def _batch_by_kind(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[Any]]:
     """Neighbours of one kind together; a state for itself."""
     batch: list[Any] = []
     async for record in records:
-        if batch and (type(record) is not type(batch[0]) or isinstance(record, State) or len(batch) == BATCH):
+        if batch and (
+            type(record) is not type(batch[0]) or isinstance(record, StoredState) or len(batch) == BATCH_SIZE
+        ):
             yield batch
             batch = []
         batch.append(record)
@@ -131,39 +135,41 @@ async def _batches(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[Any]]:
         yield batch
 
 
-async def _checked(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[msgspec.Struct]:
+async def _validate_lines(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[msgspec.Struct]:
     """The records of a whole and undamaged archive."""
     number, end = 0, None
-    async for line in _each(lines):
+    async for line in _iterate(lines):
         number += 1
-        record = _decoded(line, number)
-        if (number == 1) is not isinstance(record, Head) or end:
-            raise _refused(number, "an export begins with its head and finishes with its end, once")
-        if isinstance(record, End):
+        record = _decode_line(line, number)
+        if (number == 1) is not isinstance(record, ArchiveHeader) or end:
+            raise _make_archive_error(
+                number, "an export begins with its head and finishes with its end, once"
+            )
+        if isinstance(record, ArchiveTrailer):
             end = record
-        elif not isinstance(record, Head):
+        elif not isinstance(record, ArchiveHeader):
             yield record
     if end is None or end.records != number - 2:
-        raise _refused(number, "the export is cut short; make it anew")
+        raise _make_archive_error(number, "the export is cut short; make it anew")
 
 
-def _decoded(line: bytes, number: int) -> Any:
+def _decode_line(line: bytes, number: int) -> Any:
     try:
         record = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _refused(number, str(error)) from error
-    if isinstance(record, Head) and record.format > FORMAT:
-        raise _refused(number, f"format {record.format} is of a newer Trimtab; upgrade this one")
-    if isinstance(record, State) and not record.intact():
-        raise _refused(number, "the state does not match its checksum")
+        raise _make_archive_error(number, str(error)) from error
+    if isinstance(record, ArchiveHeader) and record.format > FORMAT:
+        raise _make_archive_error(number, f"format {record.format} is of a newer Trimtab; upgrade this one")
+    if isinstance(record, StoredState) and not record.is_intact():
+        raise _make_archive_error(number, "the state does not match its checksum")
     return record
 
 
-def _refused(number: int, why: str) -> ArchiveError:
+def _make_archive_error(number: int, why: str) -> ArchiveError:
     return ArchiveError(f"line {number}: {why}; nothing was imported")
 
 
-async def _each(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+async def _iterate(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     if isinstance(lines, AsyncIterable):
         async for line in lines:
             yield line

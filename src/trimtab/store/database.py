@@ -26,34 +26,34 @@ from trimtab.store.errors import (
     StoreError,
     UnavailableError,
 )
-from trimtab.store.row_mapping import Record, batches, record_of, row_of, select_records
-from trimtab.store.schema import check, upgrade
+from trimtab.store.row_mapping import Record, select_records, split_batches, to_record, to_row
+from trimtab.store.schema import check_schema, upgrade_schema
 
 log = structlog.get_logger(__name__)
 
-WRITING = "trimtab_writing"
+WRITE_OPTION = "trimtab_writing"
 """The execution option by which a backend tells a writer's transaction from a reader's."""
 
 
 class Backend(Protocol):
     """What differs between the databases."""
 
-    writers: ClassVar[int]
+    max_writers: ClassVar[int]
     """How many of our tasks may write at once."""
 
     migration_lock: ClassVar[str | None]
     """The statement that keeps a second replica from migrating too, where beginning to write does not."""
 
-    only_to_read: bool
+    read_only: bool
     """Whether whatever is there is left as it is."""
 
-    def engine(self) -> AsyncEngine: ...
+    def create_engine(self) -> AsyncEngine: ...
 
-    def opening(self) -> AbstractAsyncContextManager[None]:
+    def prepare_open(self) -> AbstractAsyncContextManager[None]:
         """Held while the store is opened, after whatever must come first was seen to."""
         ...
 
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         """Whether what was opened is no longer what others would find there."""
         ...
 
@@ -61,7 +61,7 @@ class Backend(Protocol):
         """Add many rows as quickly as the database can; there is one at least."""
         ...
 
-    def fault(self, error: BaseException) -> StoreError:
+    def translate_error(self, error: BaseException) -> StoreError:
         """What an error of the driver means to the user."""
         ...
 
@@ -69,18 +69,18 @@ class Backend(Protocol):
 class Database:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        with self._translated():
-            self._engine = backend.engine()
-        self._writer = self._engine.execution_options(**{WRITING: True})
-        self._writers = asyncio.Semaphore(backend.writers)
-        self._opening = asyncio.Lock()
-        self._to_open = True
-        self._failure: StoreError | None = None
+        with self._translate_errors():
+            self._engine = backend.create_engine()
+        self._writer = self._engine.execution_options(**{WRITE_OPTION: True})
+        self._writers = asyncio.Semaphore(backend.max_writers)
+        self._open_lock = asyncio.Lock()
+        self._needs_open = True
+        self._last_open_error: StoreError | None = None
         """Why it could not be opened anew the last time."""
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, backend: Backend, *, patient: bool = False) -> AsyncIterator[Self]:
+    async def open(cls, backend: Backend, *, allow_unavailable: bool = False) -> AsyncIterator[Self]:
         """Open it; with `patient`, what is away, busy or full at present at the first use that finds it well.
 
         An operator has to relieve and revert whether its store works or not.
@@ -90,7 +90,7 @@ class Database:
             try:
                 await database._open()
             except (UnavailableError, BusyError, FullError) as error:
-                if not patient:
+                if not allow_unavailable:
                     raise
                 log.warning("store.away", error=str(error))
             yield database
@@ -101,71 +101,71 @@ class Database:
         await self._engine.dispose()
 
     async def _open(self) -> None:
-        async with self._backend.opening():
+        async with self._backend.prepare_open():
             await self._engine.dispose()  # whatever is not in use: of a file that lies there no more
-            with self._translated():
-                if self._backend.only_to_read:
+            with self._translate_errors():
+                if self._backend.read_only:
                     async with self._engine.connect() as connection:
-                        await check(connection)
+                        await check_schema(connection)
                 else:
                     async with self._writer.begin() as connection:
-                        await upgrade(connection, lock=self._backend.migration_lock)
-            self._to_open = False
+                        await upgrade_schema(connection, lock=self._backend.migration_lock)
+            self._needs_open = False
 
-    async def _open_anew_if_lost(self) -> None:
-        if self._to_open or self._backend.replaced():
-            known = self._failure
-            async with self._opening:
-                if self._failure is not known and self._failure:
-                    raise self._failure  # one try is for all who waited for it: it may take its time
-                if self._to_open or self._backend.replaced():
+    async def _reopen_if_lost(self) -> None:
+        if self._needs_open or self._backend.is_replaced():
+            known = self._last_open_error
+            async with self._open_lock:
+                if self._last_open_error is not known and self._last_open_error:
+                    raise self._last_open_error  # one try is for all who waited for it: it may take its time
+                if self._needs_open or self._backend.is_replaced():
                     try:
                         await self._open()
                     except StoreError as error:
-                        self._failure = error
+                        self._last_open_error = error
                         raise
 
     @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        await self._open_anew_if_lost()
-        with self._translated():
+    async def begin_read(self) -> AsyncIterator[AsyncConnection]:
+        await self._reopen_if_lost()
+        with self._translate_errors():
             async with self._engine.connect() as connection:
                 yield connection
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
+    async def begin_write(self) -> AsyncIterator[AsyncConnection]:
         # Waiting writers hold no connection: those are left to the readers.
         async with self._writers:
-            await self._open_anew_if_lost()
-            with self._translated():
+            await self._reopen_if_lost()
+            with self._translate_errors():
                 async with self._writer.begin() as connection:
                     yield connection
 
-    async def rows(self, query: Executable) -> Sequence[Row[Any]]:
-        async with self.reading() as connection:
+    async def fetch_rows(self, query: Executable) -> Sequence[Row[Any]]:
+        async with self.begin_read() as connection:
             return (await connection.execute(query)).all()
 
     async def append(self, table: Table, records: Sequence[msgspec.Struct]) -> None:
         """Keep all of them, or none."""
-        async with self.writing() as connection:
-            for batch in batches(records):
-                await self._backend.insert(connection, table, [row_of(record) for record in batch])
+        async with self.begin_write() as connection:
+            for batch in split_batches(records):
+                await self._backend.insert(connection, table, [to_row(record) for record in batch])
 
-    async def newest(
+    async def fetch_newest(
         self, kind: type[Record], table: Table, *conditions: ColumnElement[bool], limit: int
     ) -> list[Record]:
         """Those that meet the conditions, newest first; of the same time, the one written last."""
         newest_first = (table.c.timestamp.desc(), table.c.id.desc())
         query = select_records(kind, table).where(*conditions).order_by(*newest_first).limit(limit)
-        return [record_of(kind, row) for row in await self.rows(query)]
+        return [to_record(kind, row) for row in await self.fetch_rows(query)]
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
-            fault = self._backend.fault(error.orig or error)
-            self._to_open |= isinstance(fault, DamagedError)
+            fault = self._backend.translate_error(error.orig or error)
+            self._needs_open |= isinstance(fault, DamagedError)
             raise fault from error
         except StatementError as error:  # raised by a column's type, before the database was asked
             if isinstance(error.orig, StoreError):

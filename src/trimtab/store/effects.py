@@ -29,7 +29,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
     """Empty where it holds for any, as what a person gave may."""
 
 
-class Effects:
+class EffectRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -37,14 +37,14 @@ class Effects:
         """Keep all of them, or none."""
         await self._database.append(effects, records)
 
-    async def newest(
+    async def find_newest(
         self, *, cluster: str, name: str, group: str, profile_name: str, now: float, look_back: float
     ) -> Effect | None:
         """The newest of a cluster, or of any, that is static or younger than the look-back, in seconds."""
-        found = await self._database.newest(
+        found = await self._database.fetch_newest(
             Effect,
             effects,
-            _of(cluster),
+            _match_cluster(cluster),
             effects.c.name == name,
             effects.c.group == group,
             effects.c.profile_name == profile_name,
@@ -55,8 +55,10 @@ class Effects:
 
     async def find(self, *, cluster: str, name: str, limit: int = 100) -> list[Effect]:
         """All models of one name in a cluster, or in any, newest first."""
-        return await self._database.newest(Effect, effects, _of(cluster), effects.c.name == name, limit=limit)
+        return await self._database.fetch_newest(
+            Effect, effects, _match_cluster(cluster), effects.c.name == name, limit=limit
+        )
 
 
-def _of(cluster: str) -> ColumnElement[bool]:
+def _match_cluster(cluster: str) -> ColumnElement[bool]:
     return effects.c.cluster.in_({cluster, ""})

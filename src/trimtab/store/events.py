@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import BigInteger, cast
 
 from trimtab.store.database import Database
-from trimtab.store.row_mapping import within
+from trimtab.store.row_mapping import build_conditions
 from trimtab.store.tables import events
 
 MINUTE = 60
@@ -34,7 +34,7 @@ class PlannerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"
     """Empty where it is not known."""
 
 
-class PlannerEvents:
+class PlannerEventRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -56,7 +56,7 @@ class PlannerEvents:
 
         With a `spacing` of more than a minute, only those of one minute in so many seconds, so that few represent all.
         """
-        conditions = within(events, since=since, until=until, cluster=cluster, name=name)
+        conditions = build_conditions(events, since=since, until=until, cluster=cluster, name=name)
         if spacing > MINUTE:
             conditions = [*conditions, cast(events.c.timestamp, BigInteger) % int(spacing) < MINUTE]
-        return await self._database.newest(PlannerEvent, events, *conditions, limit=limit)
+        return await self._database.fetch_newest(PlannerEvent, events, *conditions, limit=limit)

@@ -10,14 +10,14 @@ import msgspec
 from sqlalchemy import ColumnElement, and_, or_
 
 from trimtab.store.database import Database
-from trimtab.store.row_mapping import within
+from trimtab.store.row_mapping import build_conditions
 from trimtab.store.tables import history
 
-_LARGEST = 2**63 - 1
+_MAX_ID = 2**63 - 1
 """The last number that a database has for an entry: of a larger one SQLite's driver would fail."""
 
 
-class HistoryEntry(
+class HistoryRecord(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="history"
 ):
     timestamp: float
@@ -37,18 +37,18 @@ class HistoryEntry(
     """Given by the store; 0 before."""
 
 
-class History:
+class HistoryRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def append(self, records: Sequence[HistoryEntry]) -> None:
+    async def append(self, records: Sequence[HistoryRecord]) -> None:
         """Keep all of them, or none."""
         await self._database.append(history, records)
 
-    async def get(self, number: int) -> HistoryEntry | None:
-        if number > _LARGEST:
+    async def get(self, entry_id: int) -> HistoryRecord | None:
+        if entry_id > _MAX_ID:
             return None
-        found = await self._database.newest(HistoryEntry, history, history.c.id == number, limit=1)
+        found = await self._database.fetch_newest(HistoryRecord, history, history.c.id == entry_id, limit=1)
         return found[0] if found else None
 
     async def find(
@@ -62,11 +62,11 @@ class History:
         what: str | Sequence[str] | None = None,
         since: float | None = None,
         until: float | None = None,
-        older_than: HistoryEntry | None = None,
+        older_than: HistoryRecord | None = None,
         limit: int = 100,
-    ) -> list[HistoryEntry]:
+    ) -> list[HistoryRecord]:
         """Newest first; the last of a page given as `older_than` gets the next page."""
-        conditions = within(
+        conditions = build_conditions(
             history,
             since=since,
             until=until,
@@ -78,11 +78,11 @@ class History:
             what=what,
         )
         if older_than:
-            conditions.append(_before(older_than))
-        return await self._database.newest(HistoryEntry, history, *conditions, limit=limit)
+            conditions.append(_is_older_than(older_than))
+        return await self._database.fetch_newest(HistoryRecord, history, *conditions, limit=limit)
 
 
-def _before(entry: HistoryEntry) -> ColumnElement[bool]:
+def _is_older_than(entry: HistoryRecord) -> ColumnElement[bool]:
     moment, number = history.c.timestamp, history.c.id
     # The first half alone tells nothing new, but lets the index be used on both databases.
     return and_(

@@ -35,66 +35,66 @@ _DEFAULTS = {
 }
 """What libpq is told unless the URL says otherwise."""
 
-_AWAY = (UnavailableError, "check that the server runs and can be reached")
-_ACCESS = (AccessError, "check the user, its password and its rights")
-_CROWDED = (BusyError, "raise the server's max_connections or try again")
-_DATABASE = (AddressError, "create the database or name another")
-_OPTION = (AddressError, "correct what stands after the '?'")
-_RECORD = (RecordError, "this record cannot be kept")
+_UNAVAILABLE = (UnavailableError, "check that the server runs and can be reached")
+_ACCESS_DENIED = (AccessError, "check the user, its password and its rights")
+_TOO_MANY_CONNECTIONS = (BusyError, "raise the server's max_connections or try again")
+_UNKNOWN_DATABASE = (AddressError, "create the database or name another")
+_INVALID_OPTION = (AddressError, "correct what stands after the '?'")
+_INVALID_RECORD = (RecordError, "this record cannot be kept")
 
-_BY_STATE: dict[str, tuple[type[StoreError], str]] = {
-    "08": _AWAY,
-    "22": _RECORD,
-    "23": _RECORD,
+_ERRORS_BY_SQLSTATE: dict[str, tuple[type[StoreError], str]] = {
+    "08": _UNAVAILABLE,
+    "22": _INVALID_RECORD,
+    "23": _INVALID_RECORD,
     "25006": (UnavailableError, "the server takes no writes; name the primary"),
-    "28": _ACCESS,
-    "3D": _DATABASE,
+    "28": _ACCESS_DENIED,
+    "3D": _UNKNOWN_DATABASE,
     "40": (BusyError, "try again"),
-    "42501": _ACCESS,
+    "42501": _ACCESS_DENIED,
     "42P01": (DamagedError, "what is gone is made anew at the next use"),
     "53": (FullError, "give the server more room or keep less"),
-    "53300": _CROWDED,
-    "54": _RECORD,
+    "53300": _TOO_MANY_CONNECTIONS,
+    "54": _INVALID_RECORD,
     "55": (BusyError, "try again"),
-    "57": _AWAY,
+    "57": _UNAVAILABLE,
     "58": (UnavailableError, "check the server's disk"),
     "XX": (DamagedError, "the server reports damage; ask its administrator"),
 }
 """By SQLSTATE or its class."""
 
-_BY_WORDS: dict[str, tuple[type[StoreError], str]] = {
-    "invalid connection option": _OPTION,
-    "invalid integer value": _OPTION,
-    "invalid sslmode value": _OPTION,
-    "too many": _CROWDED,
-    "remaining connection slots": _CROWDED,
-    "authentication failed": _ACCESS,
-    "no password supplied": _ACCESS,
-    "pg_hba.conf": _ACCESS,
-    'FATAL: role "': _ACCESS,
-    'FATAL: database "': _DATABASE,
+_ERRORS_BY_MESSAGE: dict[str, tuple[type[StoreError], str]] = {
+    "invalid connection option": _INVALID_OPTION,
+    "invalid integer value": _INVALID_OPTION,
+    "invalid sslmode value": _INVALID_OPTION,
+    "too many": _TOO_MANY_CONNECTIONS,
+    "remaining connection slots": _TOO_MANY_CONNECTIONS,
+    "authentication failed": _ACCESS_DENIED,
+    "no password supplied": _ACCESS_DENIED,
+    "pg_hba.conf": _ACCESS_DENIED,
+    'FATAL: role "': _ACCESS_DENIED,
+    'FATAL: database "': _UNKNOWN_DATABASE,
 }
 """Before a connection stands no SQLSTATE reaches us, only words."""
 
 
 class PostgreSQL:
-    writers: ClassVar[int] = 4
+    max_writers: ClassVar[int] = 4
     # Any number will do that other programs in the same database do not use: this one is "trimtab" in ASCII.
     migration_lock: ClassVar[str | None] = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'trimtab')})"
 
-    def __init__(self, url: URL, *, only_to_read: bool = False) -> None:
-        self.only_to_read = only_to_read
+    def __init__(self, url: URL, *, read_only: bool = False) -> None:
+        self.read_only = read_only
         self._url = url.set(drivername="postgresql+psycopg", query={**_DEFAULTS, **url.query})
-        self._shown = url.set(query={}).render_as_string(hide_password=True)
+        self._safe_url = url.set(query={}).render_as_string(hide_password=True)
 
-    def engine(self) -> AsyncEngine:
+    def create_engine(self) -> AsyncEngine:
         try:
-            from trimtab.store.timeout_connection import Line  # needs psycopg
+            from trimtab.store.timeout_connection import TimeoutConnection  # needs psycopg
 
             return create_async_engine(
                 self._url,
                 connect_args={
-                    "async_creator_fn": Line.connect,
+                    "async_creator_fn": TimeoutConnection.connect,
                     # Behind a pooler such as PgBouncer each transaction may go to another connection of the server, which
                     # knows nothing of what was prepared on the last one.
                     "prepare_threshold": None,
@@ -110,11 +110,11 @@ class PostgreSQL:
             ) from error
 
     @asynccontextmanager
-    async def opening(self) -> AsyncIterator[None]:
+    async def prepare_open(self) -> AsyncIterator[None]:
         """Nothing to see to: the server looks after its files, and the migration takes its own lock."""
         yield
 
-    def replaced(self) -> bool:
+    def is_replaced(self) -> bool:
         return False  # a connection to another server is another connection
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
@@ -126,15 +126,17 @@ class PostgreSQL:
         arrays = {name: [row[name] for row in rows] for name in names}
         await connection.execute(insert(table).from_select(names, select(*unnested)), arrays)
 
-    def fault(self, error: BaseException) -> StoreError:
+    def translate_error(self, error: BaseException) -> StoreError:
         said = " ".join(str(error).split())
-        outcome, advice = _meaning(getattr(error, "sqlstate", None), said)
-        return outcome(f"{SETTING}: {self._shown}: {said}; {advice}")
+        outcome, advice = _classify_error(getattr(error, "sqlstate", None), said)
+        return outcome(f"{SETTING}: {self._safe_url}: {said}; {advice}")
 
 
-def _meaning(state: str | None, said: str) -> tuple[type[StoreError], str]:
+def _classify_error(state: str | None, said: str) -> tuple[type[StoreError], str]:
     if state:
         return (
-            _BY_STATE.get(state) or _BY_STATE.get(state[:2]) or (StoreError, "see what the server says of it")
+            _ERRORS_BY_SQLSTATE.get(state)
+            or _ERRORS_BY_SQLSTATE.get(state[:2])
+            or (StoreError, "see what the server says of it")
         )
-    return next((meaning for words, meaning in _BY_WORDS.items() if words in said), _AWAY)
+    return next((meaning for words, meaning in _ERRORS_BY_MESSAGE.items() if words in said), _UNAVAILABLE)

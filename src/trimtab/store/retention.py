@@ -11,11 +11,11 @@ from sqlalchemy import ColumnElement, Table, and_, delete, func, not_, or_, sele
 from trimtab.store.database import Database
 from trimtab.store.tables import effects, events, history, states
 
-_BITE = 5000
+_DELETE_BATCH = 5000
 _DAY = 86400.0
 
 
-class Keep(msgspec.Struct, frozen=True):
+class RetentionLimit(msgspec.Struct, frozen=True):
     """What both allow is kept; None is no bound."""
 
     age: float | None = None
@@ -25,15 +25,15 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    states: Keep = Keep(age=180 * _DAY)
+    states: RetentionLimit = RetentionLimit(age=180 * _DAY)
     """Younger than any cluster that comes back from a long holiday."""
-    effects: Keep = Keep(age=90 * _DAY, rows=100_000)
-    events: Keep = Keep(age=30 * _DAY, rows=1_000_000)
+    effects: RetentionLimit = RetentionLimit(age=90 * _DAY, rows=100_000)
+    events: RetentionLimit = RetentionLimit(age=30 * _DAY, rows=1_000_000)
     """The largest: one an intent a planning round. Effects are fitted from days, not months."""
-    history: Keep = Keep(age=90 * _DAY, rows=1_000_000)
+    history: RetentionLimit = RetentionLimit(age=90 * _DAY, rows=1_000_000)
 
 
-class Pruned(msgspec.Struct, frozen=True):
+class PruneResult(msgspec.Struct, frozen=True):
     """How many rows went from each."""
 
     states: int
@@ -42,27 +42,34 @@ class Pruned(msgspec.Struct, frozen=True):
     history: int
 
 
-async def prune(database: Database, retention: Retention, *, now: float) -> Pruned:
-    return Pruned(
-        states=await _prune(database, states, retention.states, now=now),
-        effects=await _prune(database, effects, retention.effects, now=now, among=not_(effects.c.static)),
-        events=await _prune(database, events, retention.events, now=now),
-        history=await _prune(database, history, retention.history, now=now),
+async def prune(database: Database, retention: Retention, *, now: float) -> PruneResult:
+    return PruneResult(
+        states=await _prune_table(database, states, retention.states, now=now),
+        effects=await _prune_table(
+            database, effects, retention.effects, now=now, among=not_(effects.c.static)
+        ),
+        events=await _prune_table(database, events, retention.events, now=now),
+        history=await _prune_table(database, history, retention.history, now=now),
     )
 
 
-async def _prune(
-    database: Database, table: Table, keep: Keep, *, now: float, among: ColumnElement[bool] | None = None
+async def _prune_table(
+    database: Database,
+    table: Table,
+    limit: RetentionLimit,
+    *,
+    now: float,
+    among: ColumnElement[bool] | None = None,
 ) -> int:
     gone = 0
     candidates = true() if among is None else among
-    if keep.age is not None:
-        gone += await _delete(database, table, candidates, table.c.timestamp < now - keep.age)
-    if keep.rows is not None:
+    if limit.age is not None:
+        gone += await _delete_in_batches(database, table, candidates, table.c.timestamp < now - limit.age)
+    if limit.rows is not None:
         by_cluster = select(table.c.cluster).where(candidates).group_by(table.c.cluster)
-        for (cluster,) in await database.rows(by_cluster.having(func.count() > keep.rows)):
+        for (cluster,) in await database.fetch_rows(by_cluster.having(func.count() > limit.rows)):
             among = and_(candidates, table.c.cluster == cluster)
-            gone += await _prune_rows(database, table, among, rows=keep.rows)
+            gone += await _prune_rows(database, table, among, rows=limit.rows)
     return gone
 
 
@@ -70,19 +77,19 @@ async def _prune_rows(database: Database, table: Table, among: ColumnElement[boo
     gone = 0
     newest_first = (table.c.timestamp.desc(), table.c.id.desc())
     query = select(table.c.timestamp, table.c.id).where(among).order_by(*newest_first)
-    for first in await database.rows(query.offset(rows).limit(1)):
+    for first in await database.fetch_rows(query.offset(rows).limit(1)):
         older = table.c.timestamp < first.timestamp
         as_old = and_(table.c.timestamp == first.timestamp, table.c.id <= first.id)
-        gone += await _delete(database, table, among, or_(older, as_old))
+        gone += await _delete_in_batches(database, table, among, or_(older, as_old))
     return gone
 
 
-async def _delete(database: Database, table: Table, *conditions: ColumnElement[bool]) -> int:
-    bite = select(table.c.id).where(*conditions).order_by(table.c.timestamp, table.c.id).limit(_BITE)
+async def _delete_in_batches(database: Database, table: Table, *conditions: ColumnElement[bool]) -> int:
+    bite = select(table.c.id).where(*conditions).order_by(table.c.timestamp, table.c.id).limit(_DELETE_BATCH)
     gone = 0
     while True:
-        async with database.writing() as connection:
+        async with database.begin_write() as connection:
             deleted = (await connection.execute(delete(table).where(table.c.id.in_(bite)))).rowcount
         gone += deleted
-        if deleted < _BITE:
+        if deleted < _DELETE_BATCH:
             return gone

@@ -9,11 +9,11 @@ from sqlalchemy import ColumnElement, Row, Select, Table, select
 Record = TypeVar("Record", bound=msgspec.Struct)
 T = TypeVar("T")
 
-BATCH = 2000
+BATCH_SIZE = 2000
 """Rows a statement: enough to be quick, few enough that other tasks get their turn in between."""
 
 
-def row_of(record: msgspec.Struct) -> dict[str, Any]:
+def to_row(record: msgspec.Struct) -> dict[str, Any]:
     """The columns of a record; its id is given by the database."""
     columns = msgspec.structs.asdict(record)
     columns.pop("id", None)
@@ -25,16 +25,16 @@ def select_records(kind: type[Record], table: Table) -> Select[Any]:
     return select(*(table.c[field] for field in kind.__struct_fields__))
 
 
-def record_of(kind: type[Record], row: Row[Any]) -> Record:
+def to_record(kind: type[Record], row: Row[Any]) -> Record:
     # By position, since names cost more than all the rest; a row may have more to say behind its record.
     return kind(**dict(zip(kind.__struct_fields__, row, strict=False)))
 
 
-def batches(items: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
+def split_batches(items: Sequence[T], size: int = BATCH_SIZE) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def within(
+def build_conditions(
     table: Table, *, since: float | None, until: float | None, **wanted: str | Sequence[str] | None
 ) -> list[ColumnElement[bool]]:
     """The conditions of a search; None asks for nothing, and of several words any will do."""

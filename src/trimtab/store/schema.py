@@ -22,20 +22,20 @@ VERSION_TABLE = "trimtab_schema"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-async def upgrade(connection: AsyncConnection, *, lock: str | None) -> None:
+async def upgrade_schema(connection: AsyncConnection, *, lock: str | None) -> None:
     """Migrate within the connection's transaction; `lock` is the statement that makes us the only one."""
     if lock:
         await connection.execute(text(lock))
     await connection.run_sync(_upgrade)
 
 
-async def check(connection: AsyncConnection) -> None:
+async def check_schema(connection: AsyncConnection) -> None:
     """Whether it can be read as it is; nothing is written."""
     await connection.run_sync(_check)
 
 
 def _check(connection: Connection) -> None:
-    _, found, newest = _versions(connection)
+    _, found, newest = _read_versions(connection)
     if found is None:
         raise AddressError(f"{SETTING}: what lies there is no store of Trimtab's; name another")
     if found != newest:
@@ -48,13 +48,13 @@ def _check(connection: Connection) -> None:
 def _upgrade(connection: Connection) -> None:
     from alembic import command
 
-    config, found, newest = _versions(connection)
+    config, found, newest = _read_versions(connection)
     if found != newest:
         command.upgrade(config, "head")
     metadata.create_all(connection)  # whichever table somebody has dropped since: to make room, say
 
 
-def _versions(connection: Connection) -> tuple[Config, str | None, str]:
+def _read_versions(connection: Connection) -> tuple[Config, str | None, str]:
     """How to migrate, the version that the database has, if any, and the newest that is known."""
     # Alembic takes a third of a second to import; only who opens a store pays for it.
     from alembic.config import Config

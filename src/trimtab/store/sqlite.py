@@ -20,7 +20,7 @@ import structlog
 from sqlalchemy import URL, Connection, Table, event, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from trimtab.store.database import WRITING
+from trimtab.store.database import WRITE_OPTION
 from trimtab.store.errors import (
     SETTING,
     AccessError,
@@ -35,10 +35,10 @@ from trimtab.store.errors import (
 
 _log = structlog.get_logger(__name__)
 
-_PATIENCE = 30.0
+_LOCK_TIMEOUT = 30.0
 """Seconds to wait for the lock of another process."""
 
-_PAUSE = 0.05
+_LOCK_RETRY_INTERVAL = 0.05
 """Seconds between two attempts at the folder's lock."""
 
 _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
@@ -50,7 +50,7 @@ _DAMAGED = (DamagedError, "at the next use it is set aside and learning begins a
 _BUSY = (BusyError, "another process holds it; try again")
 _ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
 _RECORD = (RecordError, "this record cannot be kept")
-_FAULTS: dict[int, tuple[type[StoreError], str]] = {
+_ERRORS_BY_CODE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_BUSY: _BUSY,
@@ -66,58 +66,58 @@ _FAULTS: dict[int, tuple[type[StoreError], str]] = {
 
 
 class SQLite:
-    writers: ClassVar[int] = 1
+    max_writers: ClassVar[int] = 1
     migration_lock: ClassVar[str | None] = None  # to begin to write is to be alone
 
-    def __init__(self, path: Path, *, only_to_read: bool = False) -> None:
-        self.only_to_read = only_to_read
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.read_only = read_only
         # A link stays a link when the file behind it is set aside.
         self.path = Path(os.path.realpath(path))
         if os.path.isdir(self.path):  # noqa: PTH112, Path's own raises where it may not look
             raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
-        self._opened: tuple[int, int] | None = None
+        self._opened_inode: tuple[int, int] | None = None
 
-    def engine(self) -> AsyncEngine:
+    def create_engine(self) -> AsyncEngine:
         found, options = str(self.path), dict[str, str]()
-        if self.only_to_read:
+        if self.read_only:
             found, options = f"{self.path.as_uri()}?mode=ro", {"uri": "true"}
         engine = create_async_engine(
             URL.create("sqlite+aiosqlite", database=found, query=options),
-            connect_args={"timeout": _PATIENCE, "isolation_level": None},
+            connect_args={"timeout": _LOCK_TIMEOUT, "isolation_level": None},
             pool_size=5,
             max_overflow=0,
         )
         event.listen(engine.sync_engine, "connect", _configure)
         event.listen(engine.sync_engine, "begin", _begin)
-        event.listen(engine.sync_engine, "invalidate", _give_up)
+        event.listen(engine.sync_engine, "invalidate", _roll_back)
         return engine
 
     @asynccontextmanager
-    async def opening(self) -> AsyncIterator[None]:
+    async def prepare_open(self) -> AsyncIterator[None]:
         """Alone among all who open a store in this folder: two must not set the same file aside."""
-        if self.only_to_read:
-            self._opened = self._file()
-            if self._opened is None:
+        if self.read_only:
+            self._opened_inode = self._read_inode()
+            if self._opened_inode is None:
                 raise AddressError(f"{SETTING}: {self.path}: there is no store; name the operator's")
             yield
             return
         folder = self._open_folder()
         try:
             await self._lock(folder)
-            if self._opened and self.replaced():
+            if self._opened_inode and self.is_replaced():
                 _log.warning(
                     "the store was moved or replaced: what lies there now is opened", path=str(self.path)
                 )
             await asyncio.to_thread(self._prepare)
-            self._opened = self._file()
+            self._opened_inode = self._read_inode()
             yield
         finally:
             os.close(folder)
 
-    def replaced(self) -> bool:
-        return self._file() != self._opened
+    def is_replaced(self) -> bool:
+        return self._read_inode() != self._opened_inode
 
-    def _file(self) -> tuple[int, int] | None:
+    def _read_inode(self) -> tuple[int, int] | None:
         """What tells the file that lies there from another; None where none does."""
         try:
             found = self.path.stat()
@@ -128,14 +128,14 @@ class SQLite:
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         await connection.execute(insert(table), rows)
 
-    def fault(self, error: BaseException) -> StoreError:
+    def translate_error(self, error: BaseException) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells which of them
         if code == sqlite3.SQLITE_IOERR and self._disk_is_full():
             code = sqlite3.SQLITE_FULL  # SQLite says so itself only where it was the file that had no room
-        outcome, advice = _FAULTS.get(code, (StoreError, "see what SQLite says of it"))
+        outcome, advice = _ERRORS_BY_CODE.get(code, (StoreError, "see what SQLite says of it"))
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is made anew at the next use"
-        if self.only_to_read and outcome is DamagedError:
+        if self.read_only and outcome is DamagedError:
             advice = "it is no store, or it is damaged; it is left as it is"
         return outcome(f"{SETTING}: {self.path}: {error}; {advice}")
 
@@ -159,11 +159,11 @@ class SQLite:
             ) from error
 
     async def _lock(self, folder: int) -> None:
-        for _ in range(round(_PATIENCE / _PAUSE)):
+        for _ in range(round(_LOCK_TIMEOUT / _LOCK_RETRY_INTERVAL)):
             try:
                 return fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_LOCK_RETRY_INTERVAL)
             except OSError as error:
                 raise AccessError(
                     f"{SETTING}: {self.path.parent} cannot be locked: {error.strerror}; name a file on a local disk"
@@ -174,14 +174,14 @@ class SQLite:
         try:
             self._check()
         except DamagedError as error:
-            if not self._was_a_database():
+            if not self._is_database_file():
                 raise AddressError(
                     f"{SETTING}: {self.path} is no database, and is left as it is; name another file"
                 ) from error
             self._set_aside(reason=str(error.__cause__ or error))
             self._check()
 
-    def _was_a_database(self) -> bool:
+    def _is_database_file(self) -> bool:
         """Return whether a file is a database or named like one: a mistyped address names somebody else's file."""
         with self.path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC or self.path.suffix in _SUFFIXES
@@ -189,13 +189,15 @@ class SQLite:
     def _check(self) -> None:
         """Read every page once, so that damage shows now and not at every start in the same query."""
         try:
-            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as connection:
+            with closing(
+                sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)
+            ) as connection:
                 (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if verdict != "ok":
                     raise DamagedError(verdict)
                 connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.Error as error:
-            raise self.fault(error) from error
+            raise self.translate_error(error) from error
 
     def _set_aside(self, *, reason: str) -> None:
         number = 1
@@ -229,11 +231,11 @@ def _configure(connection: Any, _record: Any) -> None:
 
 def _begin(connection: Connection) -> None:
     # A writer takes the lock at once. Had it read first, it could not wait for the lock any more, only fail.
-    writing = connection.get_execution_options().get(WRITING)
+    writing = connection.get_execution_options().get(WRITE_OPTION)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
-def _give_up(connection: Any, _record: Any, _error: BaseException | None) -> None:
+def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
     # A cancelled task's connection is closed, but as long as its cursor is held by a traceback somewhere, closing
     # does not end the transaction: the lock would stay until the garbage is collected.
     with suppress(asyncio.CancelledError, sqlite3.Error):

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from trimtab.store.database import Database
 from trimtab.store.errors import DamagedStateError
-from trimtab.store.row_mapping import record_of, row_of, select_records
+from trimtab.store.row_mapping import select_records, to_record, to_row
 from trimtab.store.tables import states
 
 _KEY = ("cluster", "strategy", "shard")
@@ -29,7 +29,7 @@ class StateKey(msgspec.Struct, frozen=True):
     """Which part, where a strategy's containers are divided."""
 
 
-class StateNote(msgspec.Struct, frozen=True, kw_only=True):
+class StateSummary(msgspec.Struct, frozen=True, kw_only=True):
     """That there is a state, without its bytes."""
 
     cluster: str
@@ -40,7 +40,7 @@ class StateNote(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="state"):
+class StoredState(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="state"):
     cluster: str
     strategy: str
     shard: str
@@ -54,18 +54,18 @@ class State(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="
     def key(self) -> StateKey:
         return StateKey(self.cluster, self.strategy, self.shard)
 
-    def intact(self) -> bool:
+    def is_intact(self) -> bool:
         return hashlib.sha256(self.data).hexdigest() == self.sha256
 
 
-class States:
+class StateRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def save(self, key: StateKey, data: bytes, *, timestamp: float) -> int:
         """Replace what was learned under this key; the version that it now has."""
         digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
-        state = State(
+        state = StoredState(
             cluster=key.cluster,
             strategy=key.strategy,
             shard=key.shard,
@@ -74,55 +74,59 @@ class States:
             sha256=digest,
             data=data,
         )
-        async with self._database.writing() as connection:
+        async with self._database.begin_write() as connection:
             row = _insert(connection, state)
             upsert = row.on_conflict_do_update(
-                index_elements=_KEY, set_={**_content(row), "version": states.c.version + 1}
+                index_elements=_KEY, set_={**_select_replaced_columns(row), "version": states.c.version + 1}
             )
             return int((await connection.execute(upsert.returning(states.c.version))).scalar_one())
 
-    async def load(self, key: StateKey) -> State | None:
+    async def load(self, key: StateKey) -> StoredState | None:
         """The latest, or None; `DamagedStateError` where it is not what was saved."""
-        found = await self._database.rows(select_records(State, states).where(*_where(key)))
+        found = await self._database.fetch_rows(
+            select_records(StoredState, states).where(*_build_key_conditions(key))
+        )
         if not found:
             return None
-        state = record_of(State, found[0])
-        if not await asyncio.to_thread(state.intact):
+        state = to_record(StoredState, found[0])
+        if not await asyncio.to_thread(state.is_intact):
             raise DamagedStateError(
                 f"the state that strategy {key.strategy!r} learned of cluster {key.cluster!r},"
                 f" shard {key.shard!r}, does not match its checksum; forget it or save over it, and learn anew"
             )
         return state
 
-    async def notes(self) -> list[StateNote]:
+    async def list_summaries(self) -> list[StateSummary]:
         """Which states there are, by key."""
         key = [states.c[name] for name in _KEY]
         size = func.length(states.c.data).label("size")
         query = select(*key, states.c.version, states.c.timestamp, size).order_by(*key)
-        return [record_of(StateNote, row) for row in await self._database.rows(query)]
+        return [to_record(StateSummary, row) for row in await self._database.fetch_rows(query)]
 
     async def forget(self, key: StateKey) -> None:
-        async with self._database.writing() as connection:
-            await connection.execute(delete(states).where(*_where(key)))
+        async with self._database.begin_write() as connection:
+            await connection.execute(delete(states).where(*_build_key_conditions(key)))
 
 
-def _where(key: StateKey) -> list[ColumnElement[bool]]:
+def _build_key_conditions(key: StateKey) -> list[ColumnElement[bool]]:
     return [states.c[name] == getattr(key, name) for name in _KEY]
 
 
-async def adopt(connection: AsyncConnection, state: State) -> None:
+async def upsert_if_newer(connection: AsyncConnection, state: StoredState) -> None:
     """Keep a state from elsewhere as it is, unless a later one is here."""
     row = _insert(connection, state)
     newer = states.c.timestamp < row.excluded.timestamp
-    await connection.execute(row.on_conflict_do_update(index_elements=_KEY, set_=_content(row), where=newer))
+    await connection.execute(
+        row.on_conflict_do_update(index_elements=_KEY, set_=_select_replaced_columns(row), where=newer)
+    )
 
 
-def _insert(connection: AsyncConnection, state: State) -> sqlite.Insert | postgresql.Insert:
+def _insert(connection: AsyncConnection, state: StoredState) -> sqlite.Insert | postgresql.Insert:
     # Both databases speak "on conflict" alike, and SQLAlchemy has it once for each.
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    return insert(states).values(row_of(state))
+    return insert(states).values(to_row(state))
 
 
-def _content(row: sqlite.Insert | postgresql.Insert) -> dict[str, ColumnElement[Any]]:
+def _select_replaced_columns(row: sqlite.Insert | postgresql.Insert) -> dict[str, ColumnElement[Any]]:
     """What a conflict replaces: all but the key and the id."""
     return {name: row.excluded[name] for name in ("version", "timestamp", "sha256", "data")}

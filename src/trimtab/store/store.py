@@ -10,12 +10,12 @@ from typing import Self
 
 from trimtab.store import archive
 from trimtab.store.database import Database
-from trimtab.store.effects import Effects
-from trimtab.store.events import PlannerEvents
-from trimtab.store.history import History
-from trimtab.store.retention import Pruned, Retention, prune
-from trimtab.store.states import States
-from trimtab.store.url import backend
+from trimtab.store.effects import EffectRepository
+from trimtab.store.events import PlannerEventRepository
+from trimtab.store.history import HistoryRepository
+from trimtab.store.retention import PruneResult, Retention, prune
+from trimtab.store.states import StateRepository
+from trimtab.store.url import select_backend
 
 
 class Store:
@@ -23,31 +23,33 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.states = States(database)
-        self.effects = Effects(database)
-        self.events = PlannerEvents(database)
-        self.history = History(database)
+        self.states = StateRepository(database)
+        self.effects = EffectRepository(database)
+        self.events = PlannerEventRepository(database)
+        self.history = HistoryRepository(database)
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, address: str | os.PathLike[str], *, patient: bool = False, only_to_read: bool = False
+        cls, address: str | os.PathLike[str], *, allow_unavailable: bool = False, read_only: bool = False
     ) -> AsyncIterator[Self]:
         """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`.
 
         With `patient`, a server that is away is none: each use fails until it is there. `only_to_read` creates, migrates and
         sets aside nothing: what lies there may be another's, and is left as it is.
         """
-        async with Database.open(backend(address, only_to_read=only_to_read), patient=patient) as database:
+        async with Database.open(
+            select_backend(address, read_only=read_only), allow_unavailable=allow_unavailable
+        ) as database:
             yield cls(database)
 
-    async def prune(self, retention: Retention, *, now: float) -> Pruned:
+    async def prune(self, retention: Retention, *, now: float) -> PruneResult:
         """Forget what is older or more than is to be kept."""
         return await prune(self._database, retention, now=now)
 
     def export_lines(self) -> AsyncIterator[bytes]:
         """All records as JSON lines."""
-        return archive.export(self._database)
+        return archive.export_records(self._database)
 
     async def import_lines(self, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
         """Add what another store exported, all or nothing; how many records there were."""

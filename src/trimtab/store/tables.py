@@ -30,11 +30,11 @@ from sqlalchemy import (
 
 from trimtab.store.errors import DamagedError, RecordError
 
-_NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
+_UNSTORABLE_CHARACTER = re.compile("[\0\ud800-\udfff]")
 """PostgreSQL holds no NUL, and no database the half of a surrogate pair, as which Python reads bytes that are no text."""
 
 
-class Json(TypeDecorator[Any]):
+class JsonText(TypeDecorator[Any]):
     """What JSON can say, as text. NaN becomes null: unknown."""
 
     impl = Text
@@ -50,17 +50,17 @@ class Json(TypeDecorator[Any]):
             raise DamagedError(f"a row of the store is no JSON any more: {error}") from error
 
 
-class Words(TypeDecorator[str]):
+class SanitizedText(TypeDecorator[str]):
     """Text from outside. What is no character to a database (NUL, half a pair) becomes the replacement character."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return _NO_CHARACTER.sub("\ufffd", value) if value else value
+        return _UNSTORABLE_CHARACTER.sub("\ufffd", value) if value else value
 
 
-class Seconds(TypeDecorator[float]):
+class UnixTime(TypeDecorator[float]):
     """A moment that can be compared with others."""
 
     impl = Double
@@ -84,11 +84,11 @@ states = Table(
     "trimtab_states",
     metadata,
     _id(),
-    Column("cluster", Words, nullable=False),
-    Column("strategy", Words, nullable=False),
-    Column("shard", Words, nullable=False),
+    Column("cluster", SanitizedText, nullable=False),
+    Column("strategy", SanitizedText, nullable=False),
+    Column("shard", SanitizedText, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("timestamp", Seconds, nullable=False),
+    Column("timestamp", UnixTime, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("data", LargeBinary, nullable=False),
     UniqueConstraint("cluster", "strategy", "shard", name="trimtab_states_key"),
@@ -98,13 +98,13 @@ effects = Table(
     "trimtab_effects",
     metadata,
     _id(),
-    Column("cluster", Words, nullable=False, server_default=""),
-    Column("name", Words, nullable=False),
-    Column("group", Words, nullable=False),
-    Column("profile_name", Words, nullable=False),
-    Column("data", Json, nullable=False),
+    Column("cluster", SanitizedText, nullable=False, server_default=""),
+    Column("name", SanitizedText, nullable=False),
+    Column("group", SanitizedText, nullable=False),
+    Column("profile_name", SanitizedText, nullable=False),
+    Column("data", JsonText, nullable=False),
     Column("static", Boolean, nullable=False),
-    Column("timestamp", Seconds, nullable=False),
+    Column("timestamp", UnixTime, nullable=False),
     Index("trimtab_effects_by_key", "cluster", "name", "group", "profile_name", "timestamp"),
     Index("trimtab_effects_by_time", "timestamp", "id"),
 )
@@ -113,16 +113,16 @@ events = Table(
     "trimtab_events",
     metadata,
     _id(),
-    Column("cluster", Words, nullable=False, server_default=""),
-    Column("name", Words, nullable=False),
-    Column("timestamp", Seconds, nullable=False),
-    Column("current_objectives", Json, nullable=False),
-    Column("desired_objectives", Json, nullable=False),
-    Column("resources", Json, nullable=False),
-    Column("annotations", Json, nullable=False),
-    Column("pods", Json, nullable=False),
-    Column("data", Json, nullable=False),
-    Column("plan", Json),
+    Column("cluster", SanitizedText, nullable=False, server_default=""),
+    Column("name", SanitizedText, nullable=False),
+    Column("timestamp", UnixTime, nullable=False),
+    Column("current_objectives", JsonText, nullable=False),
+    Column("desired_objectives", JsonText, nullable=False),
+    Column("resources", JsonText, nullable=False),
+    Column("annotations", JsonText, nullable=False),
+    Column("pods", JsonText, nullable=False),
+    Column("data", JsonText, nullable=False),
+    Column("plan", JsonText),
     Index("trimtab_events_by_name", "cluster", "name", "timestamp", "id"),
     Index("trimtab_events_by_time", "timestamp", "id"),
 )
@@ -131,17 +131,17 @@ history = Table(
     "trimtab_history",
     metadata,
     _id(),
-    Column("timestamp", Seconds, nullable=False),
-    Column("cluster", Words, nullable=False),
-    Column("namespace", Words, nullable=False),
-    Column("kind", Words, nullable=False),
-    Column("name", Words, nullable=False),
-    Column("container", Words, nullable=False),
-    Column("what", Words, nullable=False),
-    Column("before", Json),
-    Column("after", Json),
-    Column("who", Words, nullable=False),
-    Column("why", Words, nullable=False),
+    Column("timestamp", UnixTime, nullable=False),
+    Column("cluster", SanitizedText, nullable=False),
+    Column("namespace", SanitizedText, nullable=False),
+    Column("kind", SanitizedText, nullable=False),
+    Column("name", SanitizedText, nullable=False),
+    Column("container", SanitizedText, nullable=False),
+    Column("what", SanitizedText, nullable=False),
+    Column("before", JsonText),
+    Column("after", JsonText),
+    Column("who", SanitizedText, nullable=False),
+    Column("why", SanitizedText, nullable=False),
     Index("trimtab_history_by_workload", "cluster", "namespace", "kind", "name", "timestamp", "id"),
     Index("trimtab_history_by_time", "timestamp", "id"),
 )

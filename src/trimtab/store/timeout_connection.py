@@ -16,19 +16,19 @@ from psycopg.abc import PQGen
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+STATEMENT_TIMEOUT = 60.0
 """Seconds for one statement: those that take longest are states of tens of megabytes, which take seconds."""
 
 
-class Line(AsyncConnection[Any]):
+class TimeoutConnection(AsyncConnection[Any]):
     async def wait(self, gen: PQGen[T], *how: Any, **named: Any) -> T:
-        alarm = asyncio.get_running_loop().call_later(PATIENCE, self._hang_up)
+        alarm = asyncio.get_running_loop().call_later(STATEMENT_TIMEOUT, self._shut_down_socket)
         try:
             return await super().wait(gen, *how, **named)
         finally:
             alarm.cancel()
 
-    def _hang_up(self) -> None:
+    def _shut_down_socket(self) -> None:
         # Of a copy: to shut it down is told to both, and libpq goes on to own its own.
         with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as end:
             end.shutdown(socket.SHUT_RDWR)

@@ -15,31 +15,31 @@ from trimtab.store.sqlite import SQLite
 _FORMS = "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATABASE"
 
 
-def backend(address: str | os.PathLike[str], *, only_to_read: bool = False) -> Backend:
+def select_backend(address: str | os.PathLike[str], *, read_only: bool = False) -> Backend:
     """The database at a path or URL; `AddressError` where it is neither."""
     # A mistyped URL must not pass for a file name: the error would show its password.
     if not isinstance(address, str) or not (":/" in address or "@" in address):
-        return _file(os.fspath(address), only_to_read=only_to_read)
+        return _select_sqlite(os.fspath(address), read_only=read_only)
     try:
         url = make_url(address)
     except (ArgumentError, ValueError) as error:
-        raise _unknown(address) from error
+        raise _make_address_error(address) from error
     match url.drivername.partition("+")[0]:
         case "sqlite" if not (url.host or url.query):
-            return _file(url.database or "", only_to_read=only_to_read)
+            return _select_sqlite(url.database or "", read_only=read_only)
         case "postgresql" | "postgres":
-            return PostgreSQL(url, only_to_read=only_to_read)
+            return PostgreSQL(url, read_only=read_only)
         case _:
-            raise _unknown(address)
+            raise _make_address_error(address)
 
 
-def _file(path: str, *, only_to_read: bool) -> SQLite:
+def _select_sqlite(path: str, *, read_only: bool) -> SQLite:
     if path in {"", ":memory:"} or "\0" in path:
-        raise _unknown(path)  # what is kept in memory is no store
-    return SQLite(Path(path), only_to_read=only_to_read)
+        raise _make_address_error(path)  # what is kept in memory is no store
+    return SQLite(Path(path), read_only=read_only)
 
 
-def _unknown(address: str) -> AddressError:
+def _make_address_error(address: str) -> AddressError:
     # However it is mistyped: a password stands before the last @, or is an option.
     shown = re.sub(r"^(\w*:/*)?.*@", r"\1***@", address, flags=re.DOTALL)
     path, mark, options = shown.partition("?")

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.usage.pod_ownership import Owners, WorkloadContainer
+from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import PodContainer, Usage
 from trimtab.usage.workload_usage import Indices, WorkloadOom, WorkloadUsage
 
-_ROWS = 8
-_BEFORE_A_KILL = 5
+_ROWS_PER_BLOCK = 8
+_STEPS_BEFORE_OOM = 5
 """Steps in which the highest memory is looked for: the last sample before a kill may be of the container after it."""
 
 
-def merged(
+def max_over_replicas(
     usage: Usage,
-    owners: Owners,
+    owners: PodOwnerIndex,
     *,
     skip_startup: float = 0.0,
     started: Mapping[tuple[str, str], float] | None = None,
@@ -36,20 +36,20 @@ def merged(
     With `skip_startup` the first so many seconds after each start of a container are left out. Starts are seen in the
     samples, and where `started` knows that of a pod (by namespace and name), there.
     """
-    groups = _Groups.of(usage, owners)
-    hidden = _starting(usage, skip_startup, started or {})
+    groups = _ColumnGroups.from_usage(usage, owners)
+    hidden = _mask_startup(usage, skip_startup, started or {})
 
     def highest(grid: Floats) -> Floats:
         answer = np.full((len(grid), len(groups.containers)), np.nan)
-        for top in range(0, len(grid), _ROWS):  # a copy of some rows at a time, not of all
-            rows = slice(top, top + _ROWS)
+        for top in range(0, len(grid), _ROWS_PER_BLOCK):  # a copy of some rows at a time, not of all
+            rows = slice(top, top + _ROWS_PER_BLOCK)
             block = np.where(hidden[rows], np.nan, grid[rows])[:, groups.order]
             if len(groups.containers):
-                answer[rows] = np.fmax.reduceat(block, groups.begins, axis=1)
+                answer[rows] = np.fmax.reduceat(block, groups.starts, axis=1)
         return answer
 
     count = len(groups.containers)
-    return groups.usage(
+    return groups.build_usage(
         usage,
         owners,
         grids=(
@@ -62,16 +62,16 @@ def merged(
     )
 
 
-def apart(
+def per_replica(
     usage: Usage,
-    owners: Owners,
+    owners: PodOwnerIndex,
     *,
     skip_startup: float = 0.0,
     started: Mapping[tuple[str, str], float] | None = None,
 ) -> WorkloadUsage:
     """Usage of each replica: as many columns a container as it ever had replicas at the same time."""
-    groups = _Groups.of(usage, owners)
-    hidden = _starting(usage, skip_startup, started or {})
+    groups = _ColumnGroups.from_usage(usage, owners)
+    hidden = _mask_startup(usage, skip_startup, started or {})
     grids: tuple[list[Floats], list[Floats], list[Floats]] = ([], [], [])
     container: list[int] = []
     replica: list[int] = []
@@ -93,7 +93,7 @@ def apart(
     def side_by_side(kept: Sequence[Floats]) -> Floats:
         return np.hstack(kept) if kept else np.empty((usage.steps, 0))
 
-    return groups.usage(
+    return groups.build_usage(
         usage,
         owners,
         grids=(
@@ -107,7 +107,7 @@ def apart(
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class _ColumnGroups:
     """Which columns of pods' usage belong to which container of a workload."""
 
     containers: tuple[WorkloadContainer, ...]
@@ -115,15 +115,15 @@ class _Groups:
     unowned: tuple[PodContainer, ...]
 
     @classmethod
-    def of(cls, usage: Usage, owners: Owners) -> _Groups:
+    def from_usage(cls, usage: Usage, owners: PodOwnerIndex) -> _ColumnGroups:
         groups: dict[WorkloadContainer, list[int]] = defaultdict(list)
         unowned = []
         for column, (namespace, pod, container) in enumerate(usage.containers):
-            workload = owners.of(namespace, pod)
+            workload = owners.find_workload(namespace, pod)
             if workload is None:
                 unowned.append(usage.containers[column])
             else:
-                groups[WorkloadContainer.of(workload, container)].append(column)
+                groups[WorkloadContainer.from_workload(workload, container)].append(column)
         names = sorted(groups)
         return cls(tuple(names), [groups[name] for name in names], tuple(unowned))
 
@@ -132,14 +132,14 @@ class _Groups:
         return np.array([column for columns in self.columns for column in columns], np.intp)
 
     @property
-    def begins(self) -> Indices:
+    def starts(self) -> Indices:
         """Where in `order` each group begins."""
         return np.cumsum([0, *map(len, self.columns[:-1])]).astype(np.intp)
 
-    def usage(
+    def build_usage(
         self,
         usage: Usage,
-        owners: Owners,
+        owners: PodOwnerIndex,
         *,
         grids: tuple[Floats, Floats, Floats | None],
         container: Indices,
@@ -147,7 +147,7 @@ class _Groups:
     ) -> WorkloadUsage:
         return WorkloadUsage(
             containers=self.containers,
-            roles=tuple(map(owners.role, self.containers)),
+            roles=tuple(map(owners.container_role, self.containers)),
             start=usage.start,
             step=usage.step,
             cpu=grids[0],
@@ -155,26 +155,28 @@ class _Groups:
             throttled=grids[2],
             container=container,
             replica=replica,
-            ooms=self._ooms(usage, owners),
+            ooms=self._collect_ooms(usage, owners),
             unowned=self.unowned,
         )
 
-    def _ooms(self, usage: Usage, owners: Owners) -> tuple[WorkloadOom, ...]:
+    def _collect_ooms(self, usage: Usage, owners: PodOwnerIndex) -> tuple[WorkloadOom, ...]:
         number = {name: place for place, name in enumerate(self.containers)}
         column = {name: place for place, name in enumerate(usage.containers)}
         found = []
         for at, name in usage.ooms or ():
-            workload = owners.of(name.namespace, name.pod)
-            container = number.get(WorkloadContainer.of(workload, name.container)) if workload else None
+            workload = owners.find_workload(name.namespace, name.pod)
+            container = (
+                number.get(WorkloadContainer.from_workload(workload, name.container)) if workload else None
+            )
             if container is not None:
                 row = int((at - usage.start) / usage.step)
-                rows = slice(max(0, row - _BEFORE_A_KILL), max(0, row + 1))
+                rows = slice(max(0, row - _STEPS_BEFORE_OOM), max(0, row + 1))
                 before = usage.memory[rows, column[name]] if name in column else np.empty(0)
                 found.append(WorkloadOom(at, container, float(np.fmax.reduce(before, initial=np.nan))))
         return tuple(sorted(found))
 
 
-def _starting(
+def _mask_startup(
     usage: Usage, seconds: float, started: Mapping[tuple[str, str], float]
 ) -> npt.NDArray[np.bool_]:
     """Where a sample is of a container that has just started."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.kube.rest.capabilities import answers
+from trimtab.kube.rest.capabilities import is_path_served
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import SERVICES
 
@@ -54,7 +54,7 @@ class PromQLServer:
         return f"http://{self.service}.{self.namespace}.svc:{self.port}{self.path}"
 
     @property
-    def proxied(self) -> str:
+    def proxy_path(self) -> str:
         """Its path on the API server, which passes requests on to Services."""
         services = SERVICES.path(namespace=self.namespace)
         return f"{services}/http:{self.service}:{self.port}/proxy{self.path}"
@@ -62,26 +62,26 @@ class PromQLServer:
 
 async def has_metrics_server(client: Client) -> bool:
     """Whether the resource metrics API is registered and answers."""
-    return await answers(client, METRICS_SERVER_API)
+    return await is_path_served(client, METRICS_SERVER_API)
 
 
 async def find_promql_servers(client: Client) -> list[PromQLServer]:
     """The candidates, best first, each Service once."""
     found: dict[tuple[str, str], PromQLServer] = {}
-    services = await client.items(SERVICES)
+    services = await client.list_objects(SERVICES)
     for flavour, selector in _FLAVOURS:
         wanted = dict(term.split("=") for term in selector.split(","))
         for service in services:
             metadata = service["metadata"]
             labels = metadata.get("labels") or {}
-            if wanted.items() <= labels.items() and (port := _query_port(service)):
+            if wanted.items() <= labels.items() and (port := _find_query_port(service)):
                 key = (metadata["namespace"], metadata["name"])
                 path = _PATHS.get((flavour, wanted.get("app.kubernetes.io/name", "")), "")
                 found.setdefault(key, PromQLServer(flavour, *key, port, path))
     return list(found.values())
 
 
-def _query_port(service: Object) -> int | None:
+def _find_query_port(service: Object) -> int | None:
     """The port of the query API: one named for HTTP, or else the first."""
     ports = service["spec"].get("ports") or []
     named = [

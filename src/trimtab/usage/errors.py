@@ -17,7 +17,7 @@ class UsageError(TrimtabError):
     """Any failure of reading usage."""
 
 
-class SourceAway(UsageError):
+class SourceUnavailable(UsageError):
     """No answer came, or the source is too busy for one; `retry_after` is how long it asked us to wait."""
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
@@ -25,7 +25,7 @@ class SourceAway(UsageError):
         self.retry_after = retry_after
 
 
-class SourceSlow(SourceAway):
+class SourceTimeout(SourceUnavailable):
     """No answer came in time."""
 
 
@@ -33,9 +33,9 @@ class SourceRefused(UsageError):
     """The source answered that it will not: asking again changes nothing."""
 
 
-class TooMuchAsked(UsageError):
+class QueryTooLarge(UsageError):
     """The question is over one of the source's limits."""
 
 
-class BadAnswer(UsageError):
+class UsageResponseError(UsageError):
     """An answer that cannot be what was asked for."""

@@ -23,17 +23,17 @@ import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
 from trimtab.usage import formats
-from trimtab.usage.formats.file_parts import Part, parts
-from trimtab.usage.formats.format import Format, Rows
+from trimtab.usage.formats.file_parts import FilePart, find_parts
+from trimtab.usage.formats.format import RowBlock, UsageFormat
 from trimtab.usage.trace import Floats, Trace
-from trimtab.usage.usage import MOST_BYTES, MOST_CORES, plausible
+from trimtab.usage.usage import MAX_BYTES, MAX_CORES, mask_implausible
 
 DAY = 86400.0
-FINEST = 15.0
+MIN_STEP = 15.0
 """Seconds: what comes closer together is of one step."""
-LATEST = 1e11
+MAX_TIME = 1e11
 """Seconds: the year 5138. What is later was counted in something smaller."""
-MOST_CELLS = 2**30
+MAX_CELLS = 2**30
 """Of a grid: 8 GiB a resource."""
 
 N = TypeVar("N", bound=np.generic)
@@ -43,7 +43,7 @@ Progress = Callable[[float], None]
 
 
 @dataclass(slots=True)
-class Table:
+class RecordingTable:
     """All rows of a recording: which series each is of, and its numbers."""
 
     names: tuple[str, ...]
@@ -53,44 +53,47 @@ class Table:
     memory: Floats
 
 
-def read(
-    path: Path, *, form: str | None = None, step: float | None = None, progress: Progress | None = None
+def read_trace(
+    path: Path, *, format_name: str | None = None, step: float | None = None, progress: Progress | None = None
 ) -> Trace:
     """The trace in a file, an archive or a folder; its format is told by its columns, and the step is the usual one, if not given."""
-    known, chosen = _chosen(path, None if form is None else formats.named(form))
-    blocks = _blocks(known, chosen, progress)
+    known, chosen = _detect_format(path, None if format_name is None else formats.get_format(format_name))
+    blocks = _read_blocks(known, chosen, progress)
     first = next(blocks, None)
     if first is None:
         raise TrimtabError(f"{path}: has no rows")
-    table = _gathered(chain([first], blocks))
-    if known.sizes is not None:
-        with _readable(path):
-            sizes = known.sizes(path, table.names)
+    table = _collect_rows(chain([first], blocks))
+    if known.read_sizes is not None:
+        with _wrap_read_errors(path):
+            sizes = known.read_sizes(path, table.names)
         table.cpu *= sizes.cores[table.codes]
         table.memory *= sizes.bytes[table.codes]
-    table.cpu, table.memory = plausible(table.cpu, most=MOST_CORES), plausible(table.memory, most=MOST_BYTES)
+    table.cpu, table.memory = (
+        mask_implausible(table.cpu, maximum=MAX_CORES),
+        mask_implausible(table.memory, maximum=MAX_BYTES),
+    )
     if np.isnan(table.cpu).all() and np.isnan(table.memory).all():
         raise TrimtabError(
             f"{path}: has no usage: all of its CPU and memory is missing, below 0 or more than a machine has"
         )
-    return _gridded(path, table, step)
+    return _build_trace(path, table, step)
 
 
-def _chosen(path: Path, form: Format | None) -> tuple[Format, list[Part]]:
+def _detect_format(path: Path, form: UsageFormat | None) -> tuple[UsageFormat, list[FilePart]]:
     """The format of what lies there, and the parts that are of it: a folder may hold other tables too."""
-    there = parts(path)
+    there = find_parts(path)
     if form is not None and len(there) == 1:
         return form, there
-    known: dict[str, list[Part]] = {}
+    known: dict[str, list[FilePart]] = {}
     for part in there:
-        with _readable(part):
-            found = formats.of(part)
+        with _wrap_read_errors(part):
+            found = formats.detect_format(part)
         if found is not None and form in {None, found}:
             known.setdefault(found.name, []).append(part)
     if len(known) > 1:
         raise TrimtabError(f"{path}: holds usage as {' and as '.join(known)}; name one of them by --format")
     if known:
-        return formats.named(next(iter(known))), next(iter(known.values()))
+        return formats.get_format(next(iter(known))), next(iter(known.values()))
     if form is not None:
         raise TrimtabError(f"{path}: holds nothing of the format {form.name}")
     if len(there) == 1:
@@ -98,7 +101,9 @@ def _chosen(path: Path, form: Format | None) -> tuple[Format, list[Part]]:
     raise TrimtabError(f"{path}: holds no usage in a format that is known: {', '.join(formats.FORMATS)}")
 
 
-def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> Iterator[Rows]:
+def _read_blocks(
+    form: UsageFormat, chosen: Sequence[FilePart], progress: Progress | None
+) -> Iterator[RowBlock]:
     total, done = max(1, sum(part.path.stat().st_size for part in chosen)), 0
 
     def count(read: int) -> None:
@@ -106,12 +111,12 @@ def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> 
         done += read
 
     for part in chosen:
-        with _readable(part), part.open(count) as stream:
-            for rows in form.rows(part, stream):
+        with _wrap_read_errors(part), part.open(count) as stream:
+            for rows in form.read_rows(part, stream):
                 if not np.isfinite(rows.seconds).all():
                     raise TrimtabError(f"{part}: a row has no time")
                 latest = rows.seconds[np.abs(rows.seconds).argmax()] if len(rows.seconds) else 0.0
-                if abs(latest) > LATEST:
+                if abs(latest) > MAX_TIME:
                     raise TrimtabError(
                         f"{part}: a time of {latest:.15g} is not in seconds since 1970; "
                         "divide milliseconds by 1,000, microseconds by 1,000,000"
@@ -124,7 +129,7 @@ def _blocks(form: Format, chosen: Sequence[Part], progress: Progress | None) -> 
 
 
 @contextmanager
-def _readable(place: Part | Path) -> Iterator[None]:
+def _wrap_read_errors(place: FilePart | Path) -> Iterator[None]:
     try:
         yield
     except UnicodeError:
@@ -142,7 +147,7 @@ def _readable(place: Part | Path) -> Iterator[None]:
         raise TrimtabError(f"{place}: is damaged: {str(error).splitlines()[0]}") from None
 
 
-def _gathered(blocks: Iterable[Rows]) -> Table:
+def _collect_rows(blocks: Iterable[RowBlock]) -> RecordingTable:
     index: dict[str, int] = {}
     codes: list[npt.NDArray[np.int32]] = []
     seconds: list[Floats] = []
@@ -155,50 +160,52 @@ def _gathered(blocks: Iterable[Rows]) -> Table:
         nothing = np.full(len(rows.codes), np.nan)
         cpu.append(nothing if rows.cpu is None else rows.cpu)
         memory.append(nothing if rows.memory is None else rows.memory)
-    used, dense = np.unique(_joined(codes), return_inverse=True)  # a dictionary may name series without rows
+    used, dense = np.unique(
+        _concatenate(codes), return_inverse=True
+    )  # a dictionary may name series without rows
     names = list(index)
-    return Table(
+    return RecordingTable(
         names=tuple(names[code] for code in used),
         codes=dense.astype(np.int64),
-        seconds=_joined(seconds),
-        cpu=_joined(cpu),
-        memory=_joined(memory),
+        seconds=_concatenate(seconds),
+        cpu=_concatenate(cpu),
+        memory=_concatenate(memory),
     )
 
 
-def _joined(pieces: list[npt.NDArray[N]]) -> npt.NDArray[N]:
+def _concatenate(pieces: list[npt.NDArray[N]]) -> npt.NDArray[N]:
     """One array of all, and the pieces gone: a column is never in memory twice for long."""
     whole: npt.NDArray[N] = np.concatenate(pieces)
     pieces.clear()
     return whole
 
 
-def _gridded(path: Path, table: Table, step: float | None) -> Trace:
+def _build_trace(path: Path, table: RecordingTable, step: float | None) -> Trace:
     seconds, codes = table.seconds, table.codes
-    width = step or _usual_step(codes, seconds)
+    width = step or _infer_step(codes, seconds)
     day = np.floor(seconds / DAY)
     days, nth_day = np.unique(day, return_inverse=True)
     rows = np.floor((seconds - day * DAY + (days[0] + nth_day) * DAY) / width).astype(np.int64)
     first = int(rows.min())
     rows -= first
     shape = (int(rows.max()) + 1, len(table.names))
-    if shape[0] * shape[1] > MOST_CELLS:
+    if shape[0] * shape[1] > MAX_CELLS:
         raise TrimtabError(
             f"{path}: {shape[1]:,} series of {shape[0]:,} steps do not fit into memory; name fewer of its files"
         )
-    cpu, memory = (_laid(column, rows, codes, shape) for column in (table.cpu, table.memory))
+    cpu, memory = (_scatter_max(column, rows, codes, shape) for column in (table.cpu, table.memory))
     return Trace(names=table.names, start=first * width, step=width, cpu=cpu, memory=memory)
 
 
-def _usual_step(codes: Codes, seconds: Floats) -> float:
+def _infer_step(codes: Codes, seconds: Floats) -> float:
     """The median distance of two samples of one series, to the second."""
     order = np.lexsort((seconds, codes))
     apart = np.diff(seconds[order])[np.diff(codes[order]) == 0]
     apart = apart[apart > 0]
-    return max(FINEST, float(np.round(np.median(apart)))) if len(apart) else 60.0
+    return max(MIN_STEP, float(np.round(np.median(apart)))) if len(apart) else 60.0
 
 
-def _laid(column: Floats, rows: Codes, codes: Codes, shape: tuple[int, int]) -> Floats:
+def _scatter_max(column: Floats, rows: Codes, codes: Codes, shape: tuple[int, int]) -> Floats:
     grid = np.full(shape, np.nan)
     np.fmax.at(grid, (rows, codes), column)
     return grid

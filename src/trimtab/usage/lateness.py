@@ -22,15 +22,15 @@ Booleans = npt.NDArray[np.bool_]
 _NEVER = -np.inf
 
 
-class Sightings:
+class SampleTracker:
     """When each container was last sampled, how often it usually is, and what was there at the last read."""
 
     def __init__(self) -> None:
         self._rows: dict[PodContainer, int] = {}
-        self._last, self._gap, self._gap_before = np.empty((3, 0))
-        self._open: dict[PodContainer, int] = {}
-        self._open_from = 0.0
-        self._open_sampled: Booleans = np.zeros((0, 1), np.bool_)
+        self._last_sampled, self._gap, self._gap_before = np.empty((3, 0))
+        self._incomplete_columns: dict[PodContainer, int] = {}
+        self._incomplete_start = 0.0
+        self._incomplete_sampled: Booleans = np.zeros((0, 1), np.bool_)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -41,77 +41,79 @@ class Sightings:
     def __contains__(self, name: PodContainer) -> bool:
         return name in self._rows
 
-    def last(self, names: Sequence[PodContainer]) -> Floats:
+    def last_sample_times(self, names: Sequence[PodContainer]) -> Floats:
         """Return the time of each one's last step with a sample; -inf where there was none."""
-        return self._of(self._last, names, _NEVER)
+        return self._lookup(self._last_sampled, names, _NEVER)
 
-    def intervals(self, names: Sequence[PodContainer]) -> Floats:
+    def sample_intervals(self, names: Sequence[PodContainer]) -> Floats:
         """Return how long each was without a sample twice in a row, in seconds: once may have been an outage."""
-        return self._of(np.minimum(self._gap, self._gap_before), names, 0.0)
+        return self._lookup(np.minimum(self._gap, self._gap_before), names, 0.0)
 
-    def note(self, usage: Usage, *, forget: float, coarse: bool = False) -> None:
+    def record(self, usage: Usage, *, expire_before: float, coarse: bool = False) -> None:
         """Take in the next steps; containers that were not sampled since the time `forget` are let go of.
 
         Coarse steps tell nothing of how often samples come.
         """
-        sampled = _sampled(usage)
+        sampled = _mark_sampled(usage)
         columns = np.flatnonzero(sampled.any(axis=0))
-        rows = self._rows_of([usage.containers[column] for column in columns])
+        rows = self._assign_rows([usage.containers[column] for column in columns])
         for t, there in zip(usage.times, sampled[:, columns], strict=True):
             seen = rows[there]
             self._gap_before[seen] = self._gap[seen]
-            unknown = np.isneginf(self._last[seen]) | coarse
-            self._gap[seen] = np.where(unknown, 0.0, t - self._last[seen])
-            self._last[seen] = t
-        if (self._last < forget).any():
-            self._keep([name for name, row in self._rows.items() if self._last[row] >= forget])
+            unknown = np.isneginf(self._last_sampled[seen]) | coarse
+            self._gap[seen] = np.where(unknown, 0.0, t - self._last_sampled[seen])
+            self._last_sampled[seen] = t
+        if (self._last_sampled < expire_before).any():
+            self._retain(
+                [name for name, row in self._rows.items() if self._last_sampled[row] >= expire_before]
+            )
 
-    def note_open(self, usage: Usage) -> None:
+    def record_incomplete(self, usage: Usage) -> None:
         """Take in which of the steps that are not complete yet have samples at this read."""
-        self._open = {name: place for place, name in enumerate(usage.containers)}
-        self._open_from = usage.start
+        self._incomplete_columns = {name: place for place, name in enumerate(usage.containers)}
+        self._incomplete_start = usage.start
         none = np.zeros((usage.steps, 1), np.bool_)
-        self._open_sampled = np.hstack([_sampled(usage), none])
+        self._incomplete_sampled = np.hstack([_mark_sampled(usage), none])
 
-    def was_there(self, names: Sequence[PodContainer], times: Floats, step: float) -> Booleans:
+    def had_samples(self, names: Sequence[PodContainer], times: Floats, step: float) -> Booleans:
         """Mark the samples that the last read had already; a row a time, a column a container."""
-        columns = [self._open.get(name, -1) for name in names]
-        rows = np.rint((times - self._open_from) / step).astype(np.intp)
-        read = (rows >= 0) & (rows < len(self._open_sampled))
+        columns = [self._incomplete_columns.get(name, -1) for name in names]
+        rows = np.rint((times - self._incomplete_start) / step).astype(np.intp)
+        read = (rows >= 0) & (rows < len(self._incomplete_sampled))
         found: Booleans = np.zeros((len(times), len(names)), np.bool_)
-        found[read] = self._open_sampled[rows[read]][:, columns]
+        found[read] = self._incomplete_sampled[rows[read]][:, columns]
         return found
 
-    def _of(self, known: Floats, names: Sequence[PodContainer], missing: float) -> Floats:
+    def _lookup(self, known: Floats, names: Sequence[PodContainer], missing: float) -> Floats:
         rows = np.fromiter((self._rows.get(name, -1) for name in names), np.intp, len(names))
         values = np.full(len(names), missing)
         values[rows >= 0] = known[rows[rows >= 0]]
         return values
 
-    def _rows_of(self, names: Iterable[PodContainer]) -> npt.NDArray[np.intp]:
+    def _assign_rows(self, names: Iterable[PodContainer]) -> npt.NDArray[np.intp]:
         rows = [self._rows.setdefault(name, len(self._rows)) for name in names]
-        more = len(self._rows) - self._last.size
-        self._last = np.append(self._last, np.full(more, _NEVER))
+        more = len(self._rows) - self._last_sampled.size
+        self._last_sampled = np.append(self._last_sampled, np.full(more, _NEVER))
         self._gap, self._gap_before = (
             np.append(known, np.zeros(more)) for known in (self._gap, self._gap_before)
         )
         return np.array(rows, np.intp)
 
-    def _keep(self, names: Sequence[PodContainer]) -> None:
+    def _retain(self, names: Sequence[PodContainer]) -> None:
         rows = np.array([self._rows[name] for name in names], np.intp)
-        self._last, self._gap, self._gap_before = (
-            known[rows] for known in (self._last, self._gap, self._gap_before)
+        self._last_sampled, self._gap, self._gap_before = (
+            known[rows] for known in (self._last_sampled, self._gap, self._gap_before)
         )
         self._rows = {name: row for row, name in enumerate(names)}
 
 
-def complete_steps(
+def count_complete_steps(
     usage: Usage,
     *,
     running: Mapping[PodContainer, float],
-    seen: Sightings,
-    sure: float,
-    whole_steps: bool,
+    tracker: SampleTracker,
+    final_until: float,
+    atomic_steps: bool,
 ) -> int:
     """Return how many of the first steps are complete: no more samples of them are expected.
 
@@ -123,38 +125,38 @@ def complete_steps(
     nobody waiting. Of one that is sampled less often than every step, only what comes later than usual is waited for.
     """
     times, step = usage.times, usage.step
-    waits = _after_the_last(usage, whole_steps=whole_steps)
+    waits = _mark_after_last_sample(usage, atomic_steps=atomic_steps)
     here = {name: place for place, name in enumerate(usage.containers)}
-    names = [name for name in running if name in here or name in seen]
+    names = [name for name in running if name in here or name in tracker]
     if names:
         columns = [here.get(name, -1) for name in names]
         none = np.zeros((usage.steps, 1), np.bool_)  # of those that have no sample in any of these steps
-        sampled = np.hstack([_sampled(usage), none])[:, columns]
+        sampled = np.hstack([_mark_sampled(usage), none])[:, columns]
         begun = np.array([running[name] for name in names])
         sampled &= times[:, None] >= begun
-        before, usual = seen.last(names), seen.intervals(names)
+        before, usual = tracker.last_sample_times(names), tracker.sample_intervals(names)
         before[before < begun] = _NEVER
         often = usual <= step
-        waits |= _lacking(sampled, times, step, before, np.where(often, step, usual + step)).any(axis=1)
-        if not whole_steps:
+        waits |= _mark_overdue(sampled, times, step, before, np.where(often, step, usual + step)).any(axis=1)
+        if not atomic_steps:
             followed = np.vstack([sampled[1:], np.zeros((1, len(names)), np.bool_)])
-            partly = sampled & ~(followed & seen.was_there(names, times, step))
+            partly = sampled & ~(followed & tracker.had_samples(names, times, step))
             waits |= partly[:, often].any(axis=1)
-    waits &= times > sure
+    waits &= times > final_until
     return int(waits.argmax()) if waits.any() else usage.steps
 
 
-def _after_the_last(usage: Usage, *, whole_steps: bool) -> Booleans:
+def _mark_after_last_sample(usage: Usage, *, atomic_steps: bool) -> Booleans:
     """Mark the steps after the last one that has any sample; and that one, if it may get more."""
     anybody: Booleans = np.asarray(~(np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=1))
     last = usage.steps - 1 - int(anybody[::-1].argmax()) if anybody.any() else -1
     marked: Booleans = np.arange(usage.steps) > last
-    if last >= 0 and not whole_steps:
+    if last >= 0 and not atomic_steps:
         marked[last] = True
     return marked
 
 
-def _sampled(usage: Usage) -> Booleans:
+def _mark_sampled(usage: Usage) -> Booleans:
     """Mark where both resources have a sample, or the only one that there is: a rate comes later than a gauge."""
     sampled: Booleans = np.ones(usage.cpu.shape, np.bool_)
     for grid in (usage.cpu, usage.memory):
@@ -164,7 +166,7 @@ def _sampled(usage: Usage) -> Booleans:
     return sampled & ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
 
 
-def _lacking(sampled: Booleans, times: Floats, step: float, before: Floats, usual: Floats) -> Booleans:
+def _mark_overdue(sampled: Booleans, times: Floats, step: float, before: Floats, usual: Floats) -> Booleans:
     """Mark where a container had a sample before, and none since for longer than usual; a column a container."""
     previous = np.maximum.accumulate(np.where(sampled, times[:, None], _NEVER), axis=0)
     previous = np.maximum(previous, before)

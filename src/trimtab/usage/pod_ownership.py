@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trimtab.kube.cache.projection import Owner
+from trimtab.kube.cache.projection import OwnerReference
 from trimtab.kube.kinds.metadata import Metadata
 from trimtab.kube.kinds.pods import Container, Pod, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.usage.pod_names import PodNames
+from trimtab.usage.pod_names import PodNameIndex
 
-_BETWEEN = {"ReplicaSet", "Job"}
-_HIGHEST = 8
+_INTERMEDIATE_KINDS = {"ReplicaSet", "Job"}
+_MAX_OWNER_DEPTH = 8
 """Owners of owners: more is a circle."""
 
 
@@ -30,7 +30,7 @@ class WorkloadContainer(NamedTuple):
     container: str
 
     @classmethod
-    def of(cls, workload: WorkloadKey, container: str) -> WorkloadContainer:
+    def from_workload(cls, workload: WorkloadKey, container: str) -> WorkloadContainer:
         return cls(workload.namespace, workload.kind, workload.name, container)
 
     @property
@@ -41,12 +41,12 @@ class WorkloadContainer(NamedTuple):
         return f"{self.workload} {self.container}"
 
 
-class _Known(NamedTuple):
+class _OwnerRecord(NamedTuple):
     key: WorkloadKey
-    owner: Owner | None
+    owner: OwnerReference | None
 
 
-class Owners:
+class PodOwnerIndex:
     """What is known of who owns whom.
 
     Of workloads give all, of ReplicaSets and Jobs at least the metadata, and of pods those that are there.
@@ -60,63 +60,67 @@ class Owners:
         jobs: Iterable[Metadata] = (),
         pods: Iterable[Pod] = (),
     ) -> None:
-        self._known: dict[str, _Known] = {}
+        self._by_uid: dict[str, _OwnerRecord] = {}
         self._roles: dict[WorkloadContainer, Role] = {}
         self._pods: dict[tuple[str, str], WorkloadKey] = {}
-        self._names = PodNames()
+        self._pod_names = PodNameIndex()
         workloads = tuple(workloads)
         for workload in workloads:
-            self._known[workload.uid] = _Known(workload.key, workload.owner)
+            self._by_uid[workload.uid] = _OwnerRecord(workload.key, workload.owner)
         for kind, between in (("ReplicaSet", replica_sets), ("Job", jobs)):
             for record in between:
                 key = WorkloadKey(kind, record.namespace, record.name)
-                self._known.setdefault(record.uid, _Known(key, record.owner))
-        self._names.add({known.key for known in self._known.values()})
-        self._by_key = {known.key: known for known in self._known.values()}
+                self._by_uid.setdefault(record.uid, _OwnerRecord(key, record.owner))
+        self._pod_names.add({known.key for known in self._by_uid.values()})
+        self._by_key = {known.key: known for known in self._by_uid.values()}
         for workload in workloads:
-            self._learn_roles(self._top(_Known(workload.key, workload.owner)), workload.containers)
+            self._record_roles(
+                self._resolve_top(_OwnerRecord(workload.key, workload.owner)), workload.containers
+            )
         for pod in pods:
-            self._pods[pod.namespace, pod.name] = top = self.of_pod(pod)
-            self._learn_roles(top, pod.containers)
+            self._pods[pod.namespace, pod.name] = top = self.resolve_pod(pod)
+            self._record_roles(top, pod.containers)
 
-    def of_pod(self, pod: Pod) -> WorkloadKey:
+    def resolve_pod(self, pod: Pod) -> WorkloadKey:
         """The workload of a pod that is there; a pod that nobody controls is its own."""
         bare = WorkloadKey("Pod", pod.namespace, pod.name)
         owner = pod.owner
         if owner is None or owner.kind == "Node":  # a static pod, which the kubelet makes from a file
             return bare
-        known = self._known.get(owner.uid)
+        known = self._by_uid.get(owner.uid)
         if known:
-            return self._top(known)
-        if owner.kind in _BETWEEN and (by_name := self._names.owner(pod.namespace, pod.name)):
-            return self._top(self._by_key[by_name])
+            return self._resolve_top(known)
+        if owner.kind in _INTERMEDIATE_KINDS and (
+            by_name := self._pod_names.find_owner(pod.namespace, pod.name)
+        ):
+            return self._resolve_top(self._by_key[by_name])
         return WorkloadKey(owner.kind, pod.namespace, owner.name)
 
-    def of(self, namespace: str, pod: str) -> WorkloadKey | None:
+    def find_workload(self, namespace: str, pod: str) -> WorkloadKey | None:
         """The workload of a pod, there or gone; None when it cannot be told."""
         if alive := self._pods.get((namespace, pod)):
             return alive
-        by_name = self._names.owner(namespace, pod)
-        return self._top(self._by_key[by_name]) if by_name else None
+        by_name = self._pod_names.find_owner(namespace, pod)
+        return self._resolve_top(self._by_key[by_name]) if by_name else None
 
-    def role(self, container: WorkloadContainer) -> Role:
+    def container_role(self, container: WorkloadContainer) -> Role:
         """Whether it is a container of its own right, runs before those, or is a native sidecar of theirs."""
         return self._roles.get(container, "main")
 
-    def _top(self, known: _Known) -> WorkloadKey:
-        for _ in range(_HIGHEST):
+    def _resolve_top(self, known: _OwnerRecord) -> WorkloadKey:
+        for _ in range(_MAX_OWNER_DEPTH):
             owner = known.owner
             if owner is None:
                 break
-            above = self._known.get(owner.uid)
+            above = self._by_uid.get(owner.uid)
             if above is None:
                 # A kind that we do not watch, as a Rollout may be: its replica sets come and go all the same.
-                if known.key.kind in _BETWEEN:
+                if known.key.kind in _INTERMEDIATE_KINDS:
                     return WorkloadKey(owner.kind, known.key.namespace, owner.name)
                 break
             known = above
         return known.key
 
-    def _learn_roles(self, workload: WorkloadKey, containers: Iterable[Container]) -> None:
+    def _record_roles(self, workload: WorkloadKey, containers: Iterable[Container]) -> None:
         for container in containers:
-            self._roles[WorkloadContainer.of(workload, container.name)] = container.role
+            self._roles[WorkloadContainer.from_workload(workload, container.name)] = container.role

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.client import Client
 from trimtab.plugins import Family, Settings
-from trimtab.plural import counted
-from trimtab.usage.usage import Summary, Usage, summarise
+from trimtab.plural import pluralize
+from trimtab.usage.usage import Usage, UsageSummary, summarize_usage
 
 if TYPE_CHECKING:  # SQLAlchemy takes half a second, and most who read usage keep none
     from trimtab.store import Store
@@ -34,11 +34,11 @@ Progress = Callable[[float], None]
 """Called now and then during a read with the share that is done, 0 to 1."""
 
 QUANTILES = (0.5, 0.9, 0.99)
-MOST_STEPS = 1_000_000
+MAX_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class UsageQuery:
     """What is asked: the steps from `start` up to, not including, `end`; seconds since 1970."""
 
     start: float
@@ -46,7 +46,7 @@ class Ask:
     step: float
     namespaces: tuple[str, ...] | None = None
     """None for all."""
-    kills: bool = True
+    include_ooms: bool = True
     """Whether anybody wants to know of kills, which a server may have to look for in all that it has."""
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Ask:
             raise TrimtabError(f"step: {self.step:g} s is no step; give at least a second")
         if not self.start < self.end:
             raise TrimtabError(f"end: {self.end:g} is not after the start, {self.start:g}")
-        if self.steps > MOST_STEPS:
+        if self.steps > MAX_STEPS:
             raise TrimtabError(f"step: {self.step:g} s makes {self.steps:,} steps; give a longer one")
 
     @classmethod
@@ -82,20 +82,20 @@ class Capabilities:
 
     history: bool
     """Whether it knows the past; if not, a read gives the step of now alone."""
-    sampled: bool = False
+    polled: bool = False
     """Whether that past is of its own making, and begins when it is opened. A step of it is what was measured from its
     beginning to its end,"""
-    late: float = 0.0
+    publish_delay: float = 0.0
     """and known so many seconds after that."""
     throttling: bool = False
     ooms: bool = False
-    whole_steps: bool = False
+    atomic_steps: bool = False
     """Whether a step in which a container has a sample has all of them. Else samples of it may still be on their way, until a
     later step has one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class SourceHealth:
     """Whether a source can be read now."""
 
     ok: bool
@@ -117,7 +117,7 @@ class Cost:
 
     def __str__(self) -> str:
         return (
-            f"{counted(self.queries, 'query', 'queries')}, {self.series:,} series, {counted(self.samples, 'sample')}, "
+            f"{pluralize(self.queries, 'query', 'queries')}, {self.series:,} series, {pluralize(self.samples, 'sample')}, "
             f"about {self.bytes / 1e6:,.0f} MB"
         )
 
@@ -147,25 +147,25 @@ class Source(ABC, Generic[S]):
         return None
 
     @abstractmethod
-    async def check(self) -> Health:
+    async def check(self) -> SourceHealth:
         """Whether it can be read now. Never raises a `UsageError`: what is wrong is the answer."""
 
     @abstractmethod
-    async def cost(self, ask: Ask) -> Cost:
+    async def estimate_cost(self, query: UsageQuery) -> Cost:
         """What `read` would cost. Cheap itself."""
 
     @abstractmethod
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+    async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         """The samples asked for, on exactly the grid of `ask`; any failure is a `UsageError`.
 
         A source of the present alone gives its sample in the step in which now lies, or none.
         """
 
-    async def summary(
-        self, ask: Ask, *, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None
-    ) -> Summary:
+    async def summarize(
+        self, query: UsageQuery, *, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None
+    ) -> UsageSummary:
         """Quantiles, sample count, first and last time of each container."""
-        return summarise(await self.read(ask, progress=progress), quantiles)
+        return summarize_usage(await self.read(query, progress=progress), quantiles)
 
 
 SOURCES: Family[Source[Any]] = Family(noun="usage source", group="trimtab.sources")
@@ -175,5 +175,5 @@ def source(
     name: str, *, client: Client | None = None, store: Store | None = None, **settings: Any
 ) -> Source[Any]:
     """A source of this name; settings not given have their defaults."""
-    kind = SOURCES.type_of(name)
-    return kind(SOURCES.settings_of(name, settings), client=client, store=store)
+    kind = SOURCES.load_type(name)
+    return kind(SOURCES.parse_settings(name, settings), client=client, store=store)

@@ -30,15 +30,15 @@ class Trace:
         return len(self.cpu)
 
     @property
-    def containers(self) -> int:
+    def container_count(self) -> int:
         return len(self.names)
 
     @property
-    def samples(self) -> int:
+    def sample_count(self) -> int:
         """How often any container was sampled, whether for one resource or for both."""
         return int(np.count_nonzero(~(np.isnan(self.cpu) & np.isnan(self.memory))))
 
-    def only(self, columns: npt.NDArray[np.intp]) -> Trace:
+    def select_columns(self, columns: npt.NDArray[np.intp]) -> Trace:
         """The same time for some of the containers."""
         return Trace(
             names=tuple(self.names[column] for column in columns),

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from trimtab.usage.trace import Floats
 
-MOST_CORES = 1e6
-MOST_BYTES = 1e15
+MAX_CORES = 1e6
+MAX_BYTES = 1e15
 """No container has more; a sample that says so is a fault of its source."""
 
 _BLOCK = 256
@@ -66,7 +66,7 @@ class Usage:
     def times(self) -> Floats:
         return self.start + self.step * np.arange(self.steps, dtype=np.float64)
 
-    def part(self, first: int, end: int) -> Usage:
+    def slice_steps(self, first: int, end: int) -> Usage:
         """Return the steps from one to, not including, another, with the kills that were seen in them."""
         steps = slice(first, end)
         start = self.start + first * self.step
@@ -81,15 +81,15 @@ class Usage:
             ooms=None if ooms is None else tuple(oom for oom in ooms if start - self.step < oom.at <= last),
         )
 
-    def newest(self) -> Usage:
+    def take_latest(self) -> Usage:
         """Return the newest sample of each container as one step, which keeps none of the others in memory; no kills."""
         last = max(self.steps - 1, 0)
         return replace(
             self,
             start=self.start + last * self.step,
-            cpu=_newest(self.cpu),
-            memory=_newest(self.memory),
-            throttled=None if self.throttled is None else _newest(self.throttled),
+            cpu=_take_latest(self.cpu),
+            memory=_take_latest(self.memory),
+            throttled=None if self.throttled is None else _take_latest(self.throttled),
             ooms=None if self.ooms is None else (),
         )
 
@@ -101,12 +101,12 @@ class Usage:
         return times
 
     @property
-    def samples(self) -> int:
+    def sample_count(self) -> int:
         """How often any container was sampled, whether for one resource or for both."""
         return int(np.count_nonzero(~(np.isnan(self.cpu) & np.isnan(self.memory))))
 
 
-def _newest(grid: Floats) -> Floats:
+def _take_latest(grid: Floats) -> Floats:
     """Return the last number of each column as one row; NaN where it has none."""
     if not len(grid):
         return grid.copy()
@@ -115,46 +115,46 @@ def _newest(grid: Floats) -> Floats:
     return newest
 
 
-def plausible(values: Floats, *, most: float) -> Floats:
+def mask_implausible(values: Floats, *, maximum: float) -> Floats:
     """The same array, with NaN for what no container can use: negative, infinite or more than `most`."""
     with np.errstate(invalid="ignore"):
-        values[~((values >= 0) & (values <= most))] = np.nan
+        values[~((values >= 0) & (values <= maximum))] = np.nan
     return values
 
 
 @dataclass(frozen=True, slots=True)
-class Quantiles:
+class ResourceSummary:
     """What one resource's samples come to, a column a container. NaN and 0 where there are none."""
 
     values: Floats
     """A row a quantile asked for, interpolated between the two nearest samples."""
-    samples: npt.NDArray[np.int64]
-    first: Floats
+    sample_counts: npt.NDArray[np.int64]
+    first_times: Floats
     """The time of the first sample."""
-    last: Floats
+    last_times: Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class UsageSummary:
     """Usage of each container in a few numbers."""
 
     containers: tuple[PodContainer, ...]
     quantiles: tuple[float, ...]
-    cpu: Quantiles
-    memory: Quantiles
+    cpu: ResourceSummary
+    memory: ResourceSummary
 
 
-def summarise(usage: Usage, quantiles: Sequence[float]) -> Summary:
+def summarize_usage(usage: Usage, quantiles: Sequence[float]) -> UsageSummary:
     """Any quantiles (0 to 1) of each container, with the number of samples and when the first and last were."""
-    return Summary(
+    return UsageSummary(
         containers=usage.containers,
         quantiles=tuple(quantiles),
-        cpu=_quantiles(usage.cpu, usage.times, quantiles),
-        memory=_quantiles(usage.memory, usage.times, quantiles),
+        cpu=_summarize_resource(usage.cpu, usage.times, quantiles),
+        memory=_summarize_resource(usage.memory, usage.times, quantiles),
     )
 
 
-def _quantiles(grid: Floats, times: Floats, wanted: Sequence[float]) -> Quantiles:
+def _summarize_resource(grid: Floats, times: Floats, wanted: Sequence[float]) -> ResourceSummary:
     columns = grid.shape[1]
     values = np.full((len(wanted), columns), np.nan)
     samples = np.zeros(columns, np.int64)
@@ -171,11 +171,11 @@ def _quantiles(grid: Floats, times: Floats, wanted: Sequence[float]) -> Quantile
         last[some][seen] = times[len(times) - 1 - present[::-1].argmax(axis=0)[seen]]
         ordered = np.sort(block, axis=0)  # NaN last
         for row, quantile in enumerate(wanted):
-            values[row, some] = _at(ordered, quantile * np.maximum(count - 1, 0))
-    return Quantiles(values, samples, first, last)
+            values[row, some] = _interpolate(ordered, quantile * np.maximum(count - 1, 0))
+    return ResourceSummary(values, samples, first, last)
 
 
-def _at(ordered: Floats, places: Floats) -> Floats:
+def _interpolate(ordered: Floats, places: Floats) -> Floats:
     """The value at a fractional place of each column."""
     below = np.floor(places).astype(np.int64)
     column = np.arange(ordered.shape[1])

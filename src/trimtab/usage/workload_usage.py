@@ -19,7 +19,7 @@ from trimtab.usage.usage import PodContainer
 Indices = npt.NDArray[np.intp]
 
 
-class Observer(Protocol):
+class UsageObserver(Protocol):
     """What learns from usage, as a `sizing` strategy does."""
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
@@ -58,7 +58,7 @@ class WorkloadUsage:
     unowned: tuple[PodContainer, ...]
     """Of which no workload could be told; they are left out."""
 
-    def trace(self) -> Trace:
+    def to_trace(self) -> Trace:
         """For a back-test; of replicas kept apart, the one that used most."""
         begins = np.flatnonzero(self.replica == 0)
         cpu, memory = (
@@ -68,7 +68,7 @@ class WorkloadUsage:
         names = tuple(map(str, self.containers))
         return Trace(names=names, start=self.start, step=self.step, cpu=cpu, memory=memory)
 
-    def feed(self, observer: Observer) -> None:
+    def feed(self, observer: UsageObserver) -> None:
         """Let somebody learn from all of it, in the order of time; of a step, from one replica after the other."""
         ooms = iter(self.ooms)
         oom = next(ooms, None)
@@ -82,13 +82,13 @@ class WorkloadUsage:
                 oom = next(ooms, None)
             for nth, columns in enumerate(replicas):
                 cpu, memory = (
-                    self._observed(self.cpu[row], columns),
-                    self._observed(self.memory[row], columns),
+                    self._scatter_columns(self.cpu[row], columns),
+                    self._scatter_columns(self.memory[row], columns),
                 )
                 if nth == 0 or not (np.isnan(cpu) & np.isnan(memory)).all():
                     observer.observe(t, cpu, memory)
 
-    def _observed(self, row: Floats, columns: Indices) -> Floats:
+    def _scatter_columns(self, row: Floats, columns: Indices) -> Floats:
         """A value for each container, from these columns."""
         values = np.full(len(self.containers), np.nan)
         values[self.container[columns]] = row[columns]

@@ -21,19 +21,19 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimtab.errors import TrimtabError
-from trimtab.web.actions.forms import said
-from trimtab.web.actions.handlers import Acts
-from trimtab.web.auth import Access, Refused
-from trimtab.web.backends.backend import Board
+from trimtab.web.actions.forms import read_form
+from trimtab.web.actions.handlers import ActionHandlers
+from trimtab.web.auth import Access, AccessDenied
+from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.pages import Pages
-from trimtab.web.rendering import Rendering
-from trimtab.web.sessions import Session, Sessions, is_ours
+from trimtab.web.rendering import TemplateRenderer
+from trimtab.web.sessions import Session, SessionStore, is_same_origin
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """What a browser on this machine calls us: a page elsewhere that gives its own name our address is turned away."""
 
-_PROMISES = {
+_SECURITY_HEADERS = {
     b"content-security-policy": (
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -43,26 +43,30 @@ _PROMISES = {
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
 }
-_FRESH = b"no-store"
-_KEPT = b"public, max-age=31536000, immutable"
+_NO_STORE = b"no-store"
+_IMMUTABLE = b"public, max-age=31536000, immutable"
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def application(
-    board: Board, access: Access, *, hosts: Collection[str] = LOOPBACK_HOSTS, secure: bool = False
+def build_app(
+    backend: DashboardBackend,
+    access: Access,
+    *,
+    hosts: Collection[str] = LOOPBACK_HOSTS,
+    secure: bool = False,
 ) -> ASGIApp:
     """The dashboard of a board; `secure` where it is reached by TLS, `hosts` are the names that it answers to."""
-    sessions = Sessions()
-    rendering = Rendering(board, access)
-    pages, acts = Pages(board, access, rendering), Acts(board, access, rendering)
-    door = _Door(access, sessions, rendering, secure=secure)
+    sessions = SessionStore()
+    rendering = TemplateRenderer(backend, access)
+    pages, acts = Pages(backend, access, rendering), ActionHandlers(backend, access, rendering)
+    door = _SessionGuard(access, sessions, rendering, secure=secure)
 
     def page(path: str, handler: Handler) -> Route:
-        return Route(path, door.looked_at(handler), methods=["GET"])
+        return Route(path, door.wrap_page(handler), methods=["GET"])
 
     def act(path: str, handler: Handler) -> Route:
-        return Route(path, door.acted(handler), methods=["POST"])
+        return Route(path, door.wrap_action(handler), methods=["POST"])
 
     workload = "/workloads/{namespace}/{kind}/{name}"
     pages_and_acts = Starlette(
@@ -84,7 +88,7 @@ def application(
             page("/parts/history", pages.history_part),
             page("/changes", pages.changes),
             page("/snapshot.json", pages.snapshot),
-            act(f"{workload}/{{act}}", acts.on_workload),
+            act(f"{workload}/{{act}}", acts.run_workload_action),
             act("/history/{number:int}/undo", acts.undo),
             Route("/login", door.login, methods=["GET", "POST"]),
             act("/logout", door.logout),
@@ -97,50 +101,52 @@ def application(
         ],
         # Of the last, for what nobody foresaw, the server's own log tells as well.
         exception_handlers={
-            HTTPException: rendering.failed,
-            TrimtabError: rendering.failed,
-            Exception: rendering.failed,
+            HTTPException: rendering.render_error,
+            TrimtabError: rendering.render_error,
+            Exception: rendering.render_error,
         },
     )
-    return _Promises(pages_and_acts)  # around it all: what fails keeps them too
+    return _SecurityHeaders(pages_and_acts)  # around it all: what fails keeps them too
 
 
-class _Door:
+class _SessionGuard:
     """Lets viewers in, and in to what they may."""
 
-    def __init__(self, access: Access, sessions: Sessions, rendering: Rendering, *, secure: bool) -> None:
+    def __init__(
+        self, access: Access, sessions: SessionStore, rendering: TemplateRenderer, *, secure: bool
+    ) -> None:
         self._access = access
         self._sessions = sessions
         self._rendering = rendering
         self._secure = secure
 
-    def looked_at(self, handler: Handler) -> Handler:
+    def wrap_page(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
-            session = self._sessions.of(request)
+            session = self._sessions.find(request)
             if session is not None:
                 request.state.session = session
                 return await handler(request)
-            if self._access.asks_for_token:
+            if self._access.requires_token:
                 if request.headers.get("HX-Request"):
                     return Response(status_code=401, headers={"HX-Redirect": "/login"})
                 return RedirectResponse("/login", 303)
-            entered = await self._access.enter("")
-            if isinstance(entered, Refused):
-                raise HTTPException(403, entered.why)
+            entered = await self._access.authenticate("")
+            if isinstance(entered, AccessDenied):
+                raise HTTPException(403, entered.reason)
             kept = Response()
-            request.state.session = self._sessions.begin(entered, request, kept, secure=self._secure)
+            request.state.session = self._sessions.start(entered, request, kept, secure=self._secure)
             response = await handler(request)
             response.raw_headers += [header for header in kept.raw_headers if header[0] == b"set-cookie"]
             return response
 
         return answer
 
-    def acted(self, handler: Handler) -> Handler:
+    def wrap_action(self, handler: Handler) -> Handler:
         async def answer(request: Request) -> Response:
-            session: Session | None = self._sessions.of(request)
+            session: Session | None = self._sessions.find(request)
             if session is None:
                 raise HTTPException(401, "the session is over: load the page again")
-            if not is_ours(request, session):
+            if not is_same_origin(request, session):
                 raise HTTPException(403, "this did not come from a page of ours: load the page again")
             request.state.session = session
             return await handler(request)
@@ -148,18 +154,18 @@ class _Door:
         return answer
 
     async def login(self, request: Request) -> Response:
-        if not self._access.asks_for_token:
+        if not self._access.requires_token:
             return RedirectResponse("/", 303)
         if request.method == "GET":
-            return self._rendering.login(request, "")
+            return self._rendering.render_login(request, "")
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise HTTPException(403, "this did not come from a page of ours: load the page again")
-        form = await said(request)
-        entered = await self._access.enter(form.get("token", "").strip())
-        if isinstance(entered, Refused):
-            return self._rendering.login(request, entered.why)
+        form = await read_form(request)
+        entered = await self._access.authenticate(form.get("token", "").strip())
+        if isinstance(entered, AccessDenied):
+            return self._rendering.render_login(request, entered.reason)
         response = RedirectResponse("/", 303)
-        self._sessions.begin(entered, request, response, secure=self._secure)
+        self._sessions.start(entered, request, response, secure=self._secure)
         return response
 
     async def logout(self, request: Request) -> Response:
@@ -168,7 +174,7 @@ class _Door:
         return response
 
 
-class _Promises:
+class _SecurityHeaders:
     """What every answer says of itself."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -181,7 +187,7 @@ class _Promises:
         async def promise(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.setdefault("headers", [])
-                headers += [*_PROMISES.items(), (b"cache-control", _KEPT if kept else _FRESH)]
+                headers += [*_SECURITY_HEADERS.items(), (b"cache-control", _IMMUTABLE if kept else _NO_STORE)]
             await send(message)
 
         await self._app(scope, receive, promise)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimtab.kube.errors import ApiError, KubeError, describe
-from trimtab.kube.kinds.workloads import BUILT_IN, WorkloadKey, kind_name
+from trimtab.kube.kinds.workloads import BUILT_IN, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import discover
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
@@ -23,9 +23,9 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenRe
 SUBJECT_REVIEWS = Resource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-_DELEGATOR = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
+_RIGHTS_HINT = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
 
-LOOK_EVERY = 60.0
+DISCOVERY_SECONDS = 60.0
 """Seconds after which the server is asked anew for a kind that it did not have."""
 
 
@@ -40,35 +40,35 @@ class Viewer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class AccessDenied:
     """Why somebody may not."""
 
-    why: str
+    reason: str
 
 
 class Access(Protocol):
     """Tells viewers apart."""
 
-    asks_for_token: bool
+    requires_token: bool
     """Whether a viewer has to say who they are first."""
 
-    async def enter(self, token: str) -> Viewer | Refused:
+    async def authenticate(self, token: str) -> Viewer | AccessDenied:
         """Who this is, if they may look."""
         ...
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool: ...
 
 
-class OwnMachine:
+class LocalAccess:
     """Whoever is at this machine."""
 
-    asks_for_token = False
+    requires_token = False
 
     def __init__(self, name: str = "the local user") -> None:
         self._viewer = Viewer(name)
 
-    async def enter(self, token: str) -> Viewer | Refused:
-        return Refused("no token is asked for here") if token else self._viewer
+    async def authenticate(self, token: str) -> Viewer | AccessDenied:
+        return AccessDenied("no token is asked for here") if token else self._viewer
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:  # noqa: ARG002 - whoever it is, whatever it is
         return True
@@ -77,22 +77,22 @@ class OwnMachine:
 class ClusterAccess:
     """Users of a cluster, by the word of its API server."""
 
-    asks_for_token = True
+    requires_token = True
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._resources = {kind_name(each.kind, each.group): each for each in BUILT_IN}
-        self._looking = asyncio.Lock()
-        self._look_again = float("-inf")
+        self._resources = {qualify_kind(each.kind, each.group): each for each in BUILT_IN}
+        self._discovery_lock = asyncio.Lock()
+        self._next_discovery = float("-inf")
 
-    async def enter(self, token: str) -> Viewer | Refused:
+    async def authenticate(self, token: str) -> Viewer | AccessDenied:
         if not token:
-            return Refused("a token is needed")
+            return AccessDenied("a token is needed")
         try:
             answer = await self._client.review(TOKEN_REVIEWS, {"spec": {"token": token}})
             status = answer.get("status") or {}
             if not status.get("authenticated"):
-                return Refused("the cluster does not know this token, or it has expired")
+                return AccessDenied("the cluster does not know this token, or it has expired")
             user = status.get("user") or {}
             viewer = Viewer(
                 name=user.get("username", ""),
@@ -100,37 +100,39 @@ class ClusterAccess:
                 groups=tuple(user.get("groups") or ()),
                 extra={name: tuple(values) for name, values in (user.get("extra") or {}).items()},
             )
-            if await self._may(viewer, "get", OPTIMIZATION_POLICIES):
+            if await self._review_access(viewer, "get", OPTIMIZATION_POLICIES):
                 return viewer
         except ApiError as error:
-            return Refused(f"the cluster did not say who this is: {describe(error)}; {_DELEGATOR}")
+            return AccessDenied(f"the cluster did not say who this is: {describe(error)}; {_RIGHTS_HINT}")
         except KubeError as error:
-            return Refused(f"the cluster did not answer: {describe(error)}")
-        return Refused(
+            return AccessDenied(f"the cluster did not answer: {describe(error)}")
+        return AccessDenied(
             f"{viewer.name} may not get optimizationpolicies in all namespaces, which is what looking needs: "
             "a ClusterRoleBinding grants it"
         )
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
         try:
-            resource = await self._resource(key.kind)
+            resource = await self._find_resource(key.kind)
             if resource is None:
                 return False
-            return await self._may(viewer, "patch", resource, namespace=key.namespace, name=key.name)
+            return await self._review_access(
+                viewer, "patch", resource, namespace=key.namespace, name=key.name
+            )
         except KubeError:
             return False  # who cannot be asked about may not
 
-    async def _resource(self, kind: str) -> Resource | None:
+    async def _find_resource(self, kind: str) -> Resource | None:
         """The resource of a kind; of one that is not built in, as a Rollout, what the server has of that name."""
-        async with self._looking:  # a page asks for many workloads at once
+        async with self._discovery_lock:  # a page asks for many workloads at once
             now = time.monotonic()
-            if kind not in self._resources and now >= self._look_again:
+            if kind not in self._resources and now >= self._next_discovery:
                 found = (await discover(self._client)).scalable
-                self._resources |= {kind_name(each.kind, each.group): each for each in found}
-                self._look_again = now + LOOK_EVERY
+                self._resources |= {qualify_kind(each.kind, each.group): each for each in found}
+                self._next_discovery = now + DISCOVERY_SECONDS
         return self._resources.get(kind)
 
-    async def _may(
+    async def _review_access(
         self, viewer: Viewer, verb: str, resource: Resource, *, namespace: str = "", name: str = ""
     ) -> bool:
         spec = {

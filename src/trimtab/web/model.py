@@ -12,15 +12,15 @@ import msgspec
 
 from trimtab.kube.kinds.workloads import WorkloadKey
 
-Values = tuple[float | None, ...]
+CurveValues = tuple[float | None, ...]
 """Along the times of a plot; None where nothing is known."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class ViewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that is shown."""
 
 
-class Role(StrEnum):
+class CurveRole(StrEnum):
     """What a curve tells, which is how it is drawn."""
 
     USED = "used"
@@ -35,13 +35,13 @@ class Role(StrEnum):
     DATA = "data"
 
 
-class Curve(Record, frozen=True, kw_only=True):
-    role: Role
+class Curve(ViewRecord, frozen=True, kw_only=True):
+    role: CurveRole
     name: str
-    values: Values
+    values: CurveValues
 
 
-class Plot(Record, frozen=True, kw_only=True):
+class Plot(ViewRecord, frozen=True, kw_only=True):
     """Curves over the same times; or over the same amounts, where `along` names what they are."""
 
     unit: str
@@ -52,7 +52,7 @@ class Plot(Record, frozen=True, kw_only=True):
     """What `times` are where they are no times."""
 
 
-class Size(Record, frozen=True, kw_only=True):
+class ResourceSize(ViewRecord, frozen=True, kw_only=True):
     """Requests and limits, of one pod or of one container; None where there is none."""
 
     cpu: float | None = None
@@ -61,7 +61,7 @@ class Size(Record, frozen=True, kw_only=True):
     memory_limit: float | None = None
 
 
-class Act(StrEnum):
+class WorkloadAction(StrEnum):
     """What a viewer can do to a workload."""
 
     APPLY = "apply"
@@ -70,7 +70,7 @@ class Act(StrEnum):
     REVERT = "revert"
 
 
-class HistoryEntry(Record, frozen=True, kw_only=True):
+class HistoryEntry(ViewRecord, frozen=True, kw_only=True):
     """What was recommended or done, by whom and why."""
 
     id: int
@@ -96,7 +96,7 @@ class HistoryEntry(Record, frozen=True, kw_only=True):
         return WorkloadKey(self.kind, self.namespace, self.name)
 
 
-class WorkloadRow(Record, frozen=True, kw_only=True):
+class WorkloadRow(ViewRecord, frozen=True, kw_only=True):
     """A workload in a line; sizes are of one pod, money is of all."""
 
     kind: str
@@ -109,10 +109,10 @@ class WorkloadRow(Record, frozen=True, kw_only=True):
     """As the status of its policy has it: Applied, Applying, Recommended, …; Unmanaged where no policy selects it."""
     reason: str = ""
     pods: int = 0
-    has: Size = Size()
-    should: Size | None = None
+    has: ResourceSize = ResourceSize()
+    should: ResourceSize | None = None
     """What it should end up with."""
-    step: Size | None = None
+    step: ResourceSize | None = None
     """The next step towards it, where it takes several."""
     used_cpu: float | None = None
     used_memory: float | None = None
@@ -130,7 +130,7 @@ class WorkloadRow(Record, frozen=True, kw_only=True):
         return WorkloadKey(self.kind, self.namespace, self.name)
 
 
-class Factor(Record, frozen=True, kw_only=True):
+class FactorView(ViewRecord, frozen=True, kw_only=True):
     """A step on the way to a number, and where it comes from."""
 
     name: str
@@ -138,7 +138,7 @@ class Factor(Record, frozen=True, kw_only=True):
     source: str
 
 
-class Fared(Record, frozen=True, kw_only=True):
+class BacktestResult(ViewRecord, frozen=True, kw_only=True):
     """How a strategy would have done with a container on its own past."""
 
     strategy: str
@@ -151,36 +151,36 @@ class Fared(Record, frozen=True, kw_only=True):
     cost: float = 0.0
 
 
-class ContainerView(Record, frozen=True, kw_only=True):
+class ContainerDetail(ViewRecord, frozen=True, kw_only=True):
     """One container of a workload, in full."""
 
     name: str
-    has: Size
-    should: Size | None = None
+    has: ResourceSize
+    should: ResourceSize | None = None
     """What it should end up with."""
-    step: Size | None = None
+    step: ResourceSize | None = None
     """The next step towards it, where it takes several."""
     held: str = ""
     cpu: Plot
     memory: Plot
-    explanation: tuple[Factor, ...] = ()
-    backtest: tuple[Fared, ...] = ()
+    explanation: tuple[FactorView, ...] = ()
+    backtest: tuple[BacktestResult, ...] = ()
     """Empty where its past is too short to say."""
 
 
-class WorkloadDetail(Record, frozen=True, kw_only=True):
+class WorkloadDetail(ViewRecord, frozen=True, kw_only=True):
     """A workload in full."""
 
     row: WorkloadRow
-    containers: tuple[ContainerView, ...] = ()
+    containers: tuple[ContainerDetail, ...] = ()
     events: tuple[HistoryEntry, ...] = ()
-    acts: dict[Act, str] = {}
+    acts: dict[WorkloadAction, str] = {}
     """What can be done to it, and why not where it cannot; what makes no sense now is not in it."""
     trouble: str = ""
     """What keeps all of it from being shown."""
 
 
-class ObjectiveView(Record, frozen=True, kw_only=True):
+class ObjectiveView(ViewRecord, frozen=True, kw_only=True):
     name: str
     unit: str = ""
     target: float
@@ -190,7 +190,7 @@ class ObjectiveView(Record, frozen=True, kw_only=True):
     plot: Plot | None = None
 
 
-class EffectView(Record, frozen=True, kw_only=True):
+class EffectView(ViewRecord, frozen=True, kw_only=True):
     """What a deed does to an objective, as far as it was learned, and the data behind it."""
 
     name: str
@@ -198,20 +198,20 @@ class EffectView(Record, frozen=True, kw_only=True):
     points: int = 0
 
 
-class IntentView(Record, frozen=True, kw_only=True):
+class IntentView(ViewRecord, frozen=True, kw_only=True):
     namespace: str
     name: str
     workload: str = ""
     priority: float = 0.0
     state: str = ""
     objectives: tuple[ObjectiveView, ...] = ()
-    plan: tuple[Factor, ...] = ()
+    plan: tuple[FactorView, ...] = ()
     """What was last planned, step by step, with why."""
     effects: tuple[EffectView, ...] = ()
     planned: float | None = None
 
 
-class Tier(Record, frozen=True, kw_only=True):
+class TierSummary(ViewRecord, frozen=True, kw_only=True):
     """Pods of one quality of service on a node."""
 
     name: str
@@ -220,7 +220,7 @@ class Tier(Record, frozen=True, kw_only=True):
     memory_requested: float = 0.0
 
 
-class Knob(Record, frozen=True, kw_only=True):
+class KnobSummary(ViewRecord, frozen=True, kw_only=True):
     """A setting of the kernel's that the node's agent has turned, and why."""
 
     name: str
@@ -228,7 +228,7 @@ class Knob(Record, frozen=True, kw_only=True):
     why: str = ""
 
 
-class NodeView(Record, frozen=True, kw_only=True):
+class NodeSummary(ViewRecord, frozen=True, kw_only=True):
     name: str
     ready: bool = True
     schedulable: bool = True
@@ -250,15 +250,15 @@ class NodeView(Record, frozen=True, kw_only=True):
     pods: int = 0
     pressure: dict[str, float] = {}
     """The share of time in which something waited for cpu, memory or io: none known where it is empty."""
-    tiers: tuple[Tier, ...] = ()
-    knobs: tuple[Knob, ...] = ()
+    tiers: tuple[TierSummary, ...] = ()
+    knobs: tuple[KnobSummary, ...] = ()
     policy: str = ""
     """The NodeQoSPolicy that its agent acts by; empty where none does."""
     reported: float | None = None
     """When its agent last told of it; None where there is none."""
 
 
-class Money(Record, frozen=True, kw_only=True):
+class CostSummary(ViewRecord, frozen=True, kw_only=True):
     """By the month."""
 
     currency: str = "$"
@@ -273,13 +273,13 @@ class Money(Record, frozen=True, kw_only=True):
     """What following all recommendations would save still."""
 
 
-class Overview(Record, frozen=True, kw_only=True):
+class Overview(ViewRecord, frozen=True, kw_only=True):
     """The cluster at a glance."""
 
     at: float
     cpu: Plot
     memory: Plot
-    money: Money = Money()
+    money: CostSummary = CostSummary()
     states: dict[str, int] = {}
     risks: dict[str, int] = {}
     """Workloads in danger, by which: one that is in two counts in both."""

@@ -13,158 +13,170 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.actions.permissions import Offering
+from trimtab.web.actions.permissions import PermissionCache
 from trimtab.web.auth import Access
-from trimtab.web.backends.backend import Board
-from trimtab.web.backends.snapshot import take
+from trimtab.web.backends.backend import DashboardBackend
+from trimtab.web.backends.snapshot import take_snapshot
 from trimtab.web.model import HistoryEntry, Plot, WorkloadDetail, WorkloadRow
-from trimtab.web.rendering import Rendering
-from trimtab.web.views.table_query import Listing, Query
+from trimtab.web.rendering import TemplateRenderer
+from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
 KEEP_ALIVE = 15.0
 """Seconds after which a quiet stream says that it lives."""
-LEAST_BETWEEN = 0.5
+MIN_NEWS_INTERVAL = 0.5
 """Seconds between two tellings of news: nobody looks more often."""
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 """Of a curve that are sent: a screen has no more."""
-HISTORY_PAGE = 50
+HISTORY_PAGE_SIZE = 50
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 """Of a history entry: what the store gave it, or below 0 that of a kill."""
 
 
 class Pages:
-    def __init__(self, board: Board, access: Access, rendering: Rendering) -> None:
-        self._board = board
-        self._offering = Offering(access)
-        self._page = rendering.page
-        self._listing = Listing(())
+    def __init__(self, backend: DashboardBackend, access: Access, rendering: TemplateRenderer) -> None:
+        self._backend = backend
+        self._permissions = PermissionCache(access)
+        self._render_page = rendering.render_page
+        self._table = WorkloadTable(())
 
     async def overview(self, request: Request) -> Response:
-        return self._page("overview.html", request, part=False, **await self._glance())
+        return self._render_page("overview.html", request, part=False, **await self._overview_context())
 
     async def overview_part(self, request: Request) -> Response:
-        return self._page("parts/overview.html", request, part=True, **await self._glance())
+        return self._render_page("parts/overview.html", request, part=True, **await self._overview_context())
 
-    async def _glance(self) -> dict[str, object]:
-        return {"overview": await self._board.overview(), "listing": await self._all()}
+    async def _overview_context(self) -> dict[str, object]:
+        return {"overview": await self._backend.overview(), "listing": await self._get_table()}
 
     async def overview_plots(self, _: Request) -> Response:
-        found = await self._board.overview()
+        found = await self._backend.overview()
         loud = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
-        return _plots({"cpu": found.cpu, "memory": found.memory}, loud)
+        return _render_plots({"cpu": found.cpu, "memory": found.memory}, loud)
 
     async def workloads(self, request: Request) -> Response:
-        return self._page("workloads.html", request, **await self._listed(request))
+        return self._render_page("workloads.html", request, **await self._table_context(request))
 
     async def workloads_part(self, request: Request) -> Response:
-        return self._page("parts/workloads.html", request, **await self._listed(request))
+        return self._render_page("parts/workloads.html", request, **await self._table_context(request))
 
-    async def _listed(self, request: Request) -> dict[str, object]:
-        listing, query = await self._all(), Query.of(request.query_params)
+    async def _table_context(self, request: Request) -> dict[str, object]:
+        listing, query = await self._get_table(), TableQuery.parse(request.query_params)
         return {
             "listing": listing,
             "query": query,
             "page": listing.page(query),
-            "now": self._board.at,
-            "currency": self._board.currency,
+            "now": self._backend.observed_at,
+            "currency": self._backend.currency,
         }
 
-    async def _all(self) -> Listing:
-        rows: Sequence[WorkloadRow] = await self._board.workloads()
-        if rows is not self._listing.rows:
-            self._listing = Listing(rows)
-        return self._listing
+    async def _get_table(self) -> WorkloadTable:
+        rows: Sequence[WorkloadRow] = await self._backend.workloads()
+        if rows is not self._table.rows:
+            self._table = WorkloadTable(rows)
+        return self._table
 
     async def workload(self, request: Request) -> Response:
-        return self._page("workload.html", request, part=False, **await self._detail(request))
+        return self._render_page(
+            "workload.html", request, part=False, **await self._workload_context(request)
+        )
 
     async def workload_part(self, request: Request) -> Response:
-        return self._page("parts/workload.html", request, part=True, **await self._detail(request))
+        return self._render_page(
+            "parts/workload.html", request, part=True, **await self._workload_context(request)
+        )
 
     async def workload_plots(self, request: Request) -> Response:
-        found = await self._found(request)
+        found = await self._require_workload(request)
         plots: dict[str, Plot] = {}
         for each in found.containers:
             plots |= {f"{each.name}/cpu": each.cpu, f"{each.name}/memory": each.memory}
-        return _plots(plots, [entry for entry in found.events if entry.what != "recommended"])
+        return _render_plots(plots, [entry for entry in found.events if entry.what != "recommended"])
 
-    async def _detail(self, request: Request) -> dict[str, object]:
-        found = await self._found(request)
+    async def _workload_context(self, request: Request) -> dict[str, object]:
+        found = await self._require_workload(request)
         return {
             "found": found,
-            "may": await self._offered(request, [found.row.key]),
-            "now": self._board.at,
-            "currency": self._board.currency,
+            "may": await self._list_allowed(request, [found.row.key]),
+            "now": self._backend.observed_at,
+            "currency": self._backend.currency,
         }
 
-    async def _offered(self, request: Request, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
-        if self._board.read_only:
+    async def _list_allowed(self, request: Request, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
+        if self._backend.read_only_reason:
             return frozenset()
-        return await self._offering.of(request.state.session.viewer, keys)
+        return await self._permissions.filter_allowed(request.state.session.viewer, keys)
 
-    async def _found(self, request: Request) -> WorkloadDetail:
+    async def _require_workload(self, request: Request) -> WorkloadDetail:
         asked = request.path_params
         key = WorkloadKey(asked["kind"], asked["namespace"], asked["name"])
-        found = await self._board.workload(key)
+        found = await self._backend.workload(key)
         if found is None:
-            why = "; ".join(filter(None, ["there is no such workload, or it is gone", self._board.trouble]))
+            why = "; ".join(filter(None, ["there is no such workload, or it is gone", self._backend.problem]))
             raise HTTPException(404, f"{key}: {why}")
         return found
 
     async def intents(self, request: Request) -> Response:
-        return self._page("intents.html", request, intents=await self._board.intents(), now=self._board.at)
+        return self._render_page(
+            "intents.html", request, intents=await self._backend.intents(), now=self._backend.observed_at
+        )
 
     async def intents_part(self, request: Request) -> Response:
-        intents = await self._board.intents()
-        return self._page("parts/intents.html", request, intents=intents, now=self._board.at)
+        intents = await self._backend.intents()
+        return self._render_page(
+            "parts/intents.html", request, intents=intents, now=self._backend.observed_at
+        )
 
     async def intents_plots(self, _: Request) -> Response:
         plots: dict[str, Plot] = {}
-        for intent in await self._board.intents():
+        for intent in await self._backend.intents():
             name = f"{intent.namespace}/{intent.name}"
             plots |= {f"{name}/{each.name}": each.plot for each in intent.objectives if each.plot}
             plots |= {f"{name}/{each.name}": each.plot for each in intent.effects}
-        return _plots(plots)
+        return _render_plots(plots)
 
     async def nodes(self, request: Request) -> Response:
-        return self._page("nodes.html", request, nodes=await self._board.nodes(), now=self._board.at)
+        return self._render_page(
+            "nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
+        )
 
     async def nodes_part(self, request: Request) -> Response:
-        return self._page("parts/nodes.html", request, nodes=await self._board.nodes(), now=self._board.at)
+        return self._render_page(
+            "parts/nodes.html", request, nodes=await self._backend.nodes(), now=self._backend.observed_at
+        )
 
     async def history(self, request: Request) -> Response:
-        return self._page("history.html", request, **await self._told(request))
+        return self._render_page("history.html", request, **await self._history_context(request))
 
     async def history_part(self, request: Request) -> Response:
-        return self._page("parts/history.html", request, **await self._told(request))
+        return self._render_page("parts/history.html", request, **await self._history_context(request))
 
-    async def _told(self, request: Request) -> dict[str, object]:
+    async def _history_context(self, request: Request) -> dict[str, object]:
         before, what = request.query_params.get("before", ""), request.query_params.get("what", "")
-        entries = await self._board.history(
-            what=what, before=int(before) if _NUMBER.fullmatch(before) else None, limit=HISTORY_PAGE
+        entries = await self._backend.history(
+            what=what, before=int(before) if _NUMBER.fullmatch(before) else None, limit=HISTORY_PAGE_SIZE
         )
         return {
             "entries": entries,
-            "may": await self._offered(request, (entry.key for entry in entries if entry.undo)),
+            "may": await self._list_allowed(request, (entry.key for entry in entries if entry.undo)),
             "what": what,
-            "more": len(entries) == HISTORY_PAGE,
-            "now": self._board.at,
+            "more": len(entries) == HISTORY_PAGE_SIZE,
+            "now": self._backend.observed_at,
         }
 
     async def changes(self, _: Request) -> Response:
         """A stream of server-sent events, one whenever there is something new to see."""
         headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._news(), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self._stream_news(), media_type="text/event-stream", headers=headers)
 
-    async def _news(self) -> AsyncIterator[bytes]:
-        version = self._board.version
+    async def _stream_news(self) -> AsyncIterator[bytes]:
+        version = self._backend.version
         yield f"retry: 2000\nevent: now\ndata: {version}\n\n".encode()
         while True:
-            waiting = asyncio.create_task(self._board.changed(version))
+            waiting = asyncio.create_task(self._backend.wait_changed(version))
             try:
                 version = await asyncio.wait_for(waiting, KEEP_ALIVE)
                 yield f"event: news\ndata: {version}\n\n".encode()
-                await asyncio.sleep(LEAST_BETWEEN)
+                await asyncio.sleep(MIN_NEWS_INTERVAL)
             except TimeoutError:
                 yield b": still here\n\n"
             finally:
@@ -175,21 +187,23 @@ class Pages:
     async def snapshot(self, _: Request) -> Response:
         """All of it as a file, for `trimtab demo --snapshot FILE`."""
         headers = {"Content-Disposition": 'attachment; filename="trimtab-snapshot.json"'}
-        return Response((await take(self._board)).encode(), media_type="application/json", headers=headers)
+        return Response(
+            (await take_snapshot(self._backend)).encode(), media_type="application/json", headers=headers
+        )
 
 
-def _plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> Response:
+def _render_plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -> Response:
     marks = [{"at": entry.at, "what": entry.what, "text": entry.why} for entry in events]
-    body = {"plots": {name: _thinned(plot) for name, plot in plots.items()}, "events": marks}
+    body = {"plots": {name: _downsample(plot) for name, plot in plots.items()}, "events": marks}
     return Response(msgspec.json.encode(body), media_type="application/json")
 
 
-def _thinned(plot: Plot) -> Plot:
+def _downsample(plot: Plot) -> Plot:
     """With no more points than a screen shows: of what lies between, the highest, as that is what sizes are for."""
     many = len(plot.times)
-    if many <= MOST_POINTS:
+    if many <= MAX_POINTS:
         return plot
-    wide = -(-many // MOST_POINTS)
+    wide = -(-many // MAX_POINTS)
 
     def highest(values: Sequence[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)

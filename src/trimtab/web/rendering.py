@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 from trimtab.web.auth import Access
-from trimtab.web.backends.backend import Board
+from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.views.formatting import FILTERS
 
 log = structlog.get_logger(__name__)
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 THEMES = ("light", "dark")
 
 
-class Rendering:
-    def __init__(self, board: Board, access: Access) -> None:
-        self._board = board
+class TemplateRenderer:
+    def __init__(self, backend: DashboardBackend, access: Access) -> None:
+        self._backend = backend
         self._access = access
         self._templates = Environment(
             loader=PackageLoader("trimtab.web"),
@@ -32,24 +32,24 @@ class Rendering:
         )
         self._templates.filters.update(FILTERS)
 
-    def page(self, name: str, request: Request, **said: object) -> Response:
+    def render_page(self, name: str, request: Request, **context: object) -> Response:
         """A whole page, or a part of one."""
         session = request.state.session
-        text = self._written(
+        text = self._render(
             name,
             request,
             path=request.url.path,
             viewer=session.viewer,
             csrf=session.csrf,
-            can_leave=self._access.asks_for_token,
-            **said,
+            can_leave=self._access.requires_token,
+            **context,
         )
         return HTMLResponse(text)
 
-    def login(self, request: Request, why: str) -> Response:
-        return HTMLResponse(self._written("login.html", request, why=why), status_code=403 if why else 200)
+    def render_login(self, request: Request, why: str) -> Response:
+        return HTMLResponse(self._render("login.html", request, why=why), status_code=403 if why else 200)
 
-    async def failed(self, request: Request, error: Exception) -> Response:
+    async def render_error(self, request: Request, error: Exception) -> Response:
         """One clear line: as it is to a script, in a page to a person."""
         if isinstance(error, HTTPException):
             code, why = error.status_code, str(error.detail)
@@ -60,10 +60,10 @@ class Rendering:
             code, why = 500, "the dashboard failed at this; its log says why"
         if request.headers.get("HX-Request") or "text/html" not in request.headers.get("Accept", ""):
             return PlainTextResponse(why, status_code=code)
-        return HTMLResponse(self._written("failed.html", request, code=code, why=why), status_code=code)
+        return HTMLResponse(self._render("failed.html", request, code=code, why=why), status_code=code)
 
-    def _written(self, name: str, request: Request, **said: object) -> str:
+    def _render(self, name: str, request: Request, **context: object) -> str:
         theme = request.cookies.get("trimtab-theme", "")
         return self._templates.get_template(name).render(
-            board=self._board, version=__version__, theme=theme if theme in THEMES else "", **said
+            board=self._backend, version=__version__, theme=theme if theme in THEMES else "", **context
         )

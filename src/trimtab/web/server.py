@@ -19,18 +19,18 @@ from starlette.types import ASGIApp
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
-from trimtab.operator.config.types import host_and_port
+from trimtab.operator.config.types import split_address
 
 log = structlog.get_logger(__name__)
 
-RENEWED_EVERY = 60.0
+RELOAD_SECONDS = 60.0
 """Seconds after which the files of a certificate are read again."""
 _GRACE = 1
 """Seconds that answers under way have at the end; streams never end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
+class DashboardCertificate:
     """The files of a certificate and its key, PEM."""
 
     certificate: Path
@@ -57,7 +57,7 @@ class _Server(uvicorn.Server):
 
 def is_loopback(address: str) -> bool:
     """Whether only this machine can reach it."""
-    host, _ = host_and_port(address)
+    host, _ = split_address(address)
     if host is None:
         return False
     try:
@@ -67,15 +67,15 @@ def is_loopback(address: str) -> bool:
 
 
 @asynccontextmanager
-async def serving(
+async def serve_dashboard(
     application: ASGIApp,
     address: str,
     *,
-    certificate: Certificate | None = None,
-    renewed_every: float = RENEWED_EVERY,
+    certificate: DashboardCertificate | None = None,
+    reload_seconds: float = RELOAD_SECONDS,
 ) -> AsyncIterator[str]:
     """Serve at this address; what is given is the URL, with the port that was found where any (0) was asked for."""
-    host, port = host_and_port(address)
+    host, port = split_address(address)
     try:
         everywhere = host is None and socket.has_dualstack_ipv6()
         found = socket.create_server(
@@ -113,7 +113,7 @@ async def serving(
         running = asyncio.create_task(server.serve(sockets=[found]))
         renewing = None
         if certificate and config.ssl:
-            renewing = asyncio.create_task(_renew(config.ssl, certificate, every=renewed_every))
+            renewing = asyncio.create_task(_reload_certificate(config.ssl, certificate, every=reload_seconds))
         try:
             await server.up.wait()
             shown = f"[{host}]" if host and ":" in host else host or socket.gethostname()
@@ -125,11 +125,13 @@ async def serving(
             await running
 
 
-async def _renew(shown: ssl.SSLContext, certificate: Certificate, *, every: float) -> None:
+async def _reload_certificate(
+    shown: ssl.SSLContext, certificate: DashboardCertificate, *, every: float
+) -> None:
     """Show new connections what is in the files now: a certificate is renewed long before the process ends."""
     while True:
         await asyncio.sleep(every)
         try:
-            certificate.read().show_in(shown)
+            certificate.read().load_into(shown)
         except (OSError, ConfigError) as error:  # of a pair that does not fit, nothing is taken over
             log.warning("dashboard.certificate_not_renewed", error=str(error))

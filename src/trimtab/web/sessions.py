@@ -17,8 +17,8 @@ from trimtab.web.auth import Viewer
 
 COOKIE = "trimtab-session"
 HEADER = "X-CSRF-Token"
-LASTS = 8 * 3600.0
-MOST = 10_000
+SESSION_SECONDS = 8 * 3600.0
+MAX_SESSIONS = 10_000
 """More at a time are not kept: the oldest goes."""
 
 
@@ -28,28 +28,30 @@ class Session:
 
     viewer: Viewer
     csrf: str
-    until: float
+    expires_at: float
 
 
-class Sessions:
+class SessionStore:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: dict[str, Session] = {}
+        self._sessions: dict[str, Session] = {}
 
-    def of(self, request: Request) -> Session | None:
-        found = self._known.get(request.cookies.get(cookie_of(request), ""))
-        return found if found and found.until > self._clock() else None
+    def find(self, request: Request) -> Session | None:
+        found = self._sessions.get(request.cookies.get(cookie_name(request), ""))
+        return found if found and found.expires_at > self._clock() else None
 
-    def begin(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
+    def start(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
         """A new session; the response takes its cookie along."""
         number = secrets.token_urlsafe(32)
-        while len(self._known) >= MOST:
-            del self._known[next(iter(self._known))]
-        session = self._known[number] = Session(viewer, secrets.token_urlsafe(32), self._clock() + LASTS)
+        while len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        session = self._sessions[number] = Session(
+            viewer, secrets.token_urlsafe(32), self._clock() + SESSION_SECONDS
+        )
         response.set_cookie(
-            cookie_of(request),
+            cookie_name(request),
             number,
-            max_age=int(LASTS),
+            max_age=int(SESSION_SECONDS),
             httponly=True,
             samesite="strict",
             secure=secure,
@@ -58,11 +60,11 @@ class Sessions:
         return session
 
     def end(self, request: Request, response: Response) -> None:
-        self._known.pop(request.cookies.get(cookie_of(request), ""), None)
-        response.delete_cookie(cookie_of(request), path="/")
+        self._sessions.pop(request.cookies.get(cookie_name(request), ""), None)
+        response.delete_cookie(cookie_name(request), path="/")
 
 
-def cookie_of(request: Request) -> str:
+def cookie_name(request: Request) -> str:
     """What the cookie is called at this address.
 
     Browsers keep the cookies of all ports of a host together, and who looks after two clusters forwards two ports.
@@ -71,7 +73,7 @@ def cookie_of(request: Request) -> str:
     return f"{COOKIE}-{port}" if port else COOKIE
 
 
-def is_ours(request: Request, session: Session) -> bool:
+def is_same_origin(request: Request, session: Session) -> bool:
     """Whether an act comes from a page of ours."""
     shown = request.headers.get(HEADER, "")
     site = request.headers.get("Sec-Fetch-Site", "same-origin")

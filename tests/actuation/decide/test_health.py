@@ -12,26 +12,26 @@ from hypothesis import strategies as st
 
 from actuation.builders import MIB, NOW, begun, pod, situation, wish, workload
 from actuation.world import KEY, World, run
-from trimtab.actuation.actions import WriteMarks
-from trimtab.actuation.change_annotations import Change, Marks, Phase
-from trimtab.actuation.decide.context import Sightings
+from trimtab.actuation.actions import WriteAnnotations
+from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
+from trimtab.actuation.decide.context import LocalObservations
 from trimtab.actuation.decide.health import (
     LOOK_BACK,
-    STARTS_IN,
-    UNLIKELY,
-    UNREADY_FOR,
-    Evidence,
-    Health,
-    _at_least,
+    SIGNIFICANCE,
+    STARTUP_GRACE,
+    UNREADY_GRACE,
+    HarmSignals,
+    PodHealth,
+    _binomial_tail,
+    compare_health,
     health_before,
     health_since,
     is_more_than_chance,
-    judge,
 )
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.optimizationpolicy import MaintenanceWindow
-from trimtab.kube.kinds.pods import Exit, Pod, Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, Resources
 
 WINDOW = 600
 DAY = 86_400
@@ -49,7 +49,7 @@ def test_the_exact_test_agrees_with_fractions(of: int, percent: int) -> None:
         tail = sum(
             comb(of, each) * chance**each * (1 - chance) ** (of - each) for each in range(count, of + 1)
         )
-        assert _at_least(count, of=of, chance=percent / 100) == pytest.approx(float(tail), rel=1e-9)
+        assert _binomial_tail(count, of=of, chance=percent / 100) == pytest.approx(float(tail), rel=1e-9)
 
 
 @given(st.integers(2, 60), st.integers(1, 10**7), st.integers(1, 10**7))
@@ -63,7 +63,7 @@ def test_of_harmless_changes_no_more_are_taken_for_harm_than_was_meant(
         for counted in range(1, events)
         if is_more_than_chance(events - counted, watched_before, counted, watched)
     )
-    assert wrong <= UNLIKELY * (1 + 1e-9)
+    assert wrong <= SIGNIFICANCE * (1 + 1e-9)
 
 
 @given(
@@ -89,19 +89,19 @@ def fleet(pods: int, rng: random.Random, per_day: float, *, at: int = NOW) -> li
     found = []
     for number in range(pods):
         ago = -log(1 - rng.random()) * DAY / per_day if per_day else 10 * DAY
-        ends = {"web": Exit("Error", 1, at - int(ago))} if ago < 10 * DAY else {}
+        ends = {"web": ContainerTermination("Error", 1, at - int(ago))} if ago < 10 * DAY else {}
         found.append(pod(f"web-{number}", created=at - 10 * DAY, exits=ends))
     return found
 
 
-def watched(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int) -> Health:
+def watched(pods: list[Pod], rng: random.Random, per_day: float, *, seconds: int) -> PodHealth:
     """How the pods fare for so long, when they restart so often a day, from NOW on."""
     fared = []
     for each in pods:
         ended = rng.random() < per_day * seconds / DAY
-        ends = {"web": Exit("Error", 1, NOW + rng.randrange(1, seconds))} if ended else {}
+        ends = {"web": ContainerTermination("Error", 1, NOW + rng.randrange(1, seconds))} if ended else {}
         fared.append(pod(each.name, created=each.created, exits=ends) if ends else each)
-    return health_since(fared, since=NOW, now=NOW + seconds, window=WINDOW, evidence=Evidence(), known={})
+    return health_since(fared, since=NOW, now=NOW + seconds, window=WINDOW, signals=HarmSignals(), known={})
 
 
 def reverted(pods: int, before: float, after: float, *, trials: int = 300, seed: int = 1) -> float:
@@ -109,10 +109,10 @@ def reverted(pods: int, before: float, after: float, *, trials: int = 300, seed:
     rng, found = random.Random(seed), 0
     for _ in range(trials):
         crowd = fleet(pods, rng, before)
-        usual = health_before(crowd, now=NOW, window=WINDOW, evidence=Evidence())
+        usual = health_before(crowd, now=NOW, window=WINDOW, signals=HarmSignals())
         tried = crowd[: max(1, pods // 10)]
         looks = [watched(tried, rng, after, seconds=WINDOW), watched(crowd, rng, after, seconds=WINDOW)]
-        found += any(judge(usual, each, Evidence()).worse for each in looks)
+        found += any(compare_health(usual, each, HarmSignals()).worse for each in looks)
     return found / trials
 
 
@@ -138,11 +138,14 @@ def test_pods_that_have_restarted_more_often_for_an_hour_do_not_do_so_by_the_cha
     rng = random.Random(1)
     crowd = fleet(200, rng, 0.0)
     restless = [
-        pod(f"busy-{n}", exits={"web": Exit("Error", 1, NOW - rng.randrange(3600))}) for n in range(9)
+        pod(f"busy-{n}", exits={"web": ContainerTermination("Error", 1, NOW - rng.randrange(3600))})
+        for n in range(9)
     ]
-    usual = health_before([*crowd[9:], *restless], now=NOW, window=WINDOW, evidence=Evidence())
+    usual = health_before([*crowd[9:], *restless], now=NOW, window=WINDOW, signals=HarmSignals())
     found = {
-        count: judge(usual, Health(pods=200, restarted=count, watched=200 * WINDOW), Evidence()).worse
+        count: compare_health(
+            usual, PodHealth(pods=200, restarted=count, watched=200 * WINDOW), HarmSignals()
+        ).worse
         for count in (3, 9)
     }
     assert found == {3: "", 9: "9 of 200 pods restarted, in the day before 9 of 200"}
@@ -156,63 +159,82 @@ def test_many_pods_show_a_smaller_harm(pods: int, after: float) -> None:
 
 def test_one_restart_among_many_pods_is_no_harm_and_that_of_a_quiet_small_workload_is() -> None:
     for pods, harm in ((200, False), (100, False), (3, True), (1, True)):
-        usual = health_before(fleet(pods, random.Random(1), 0.0), now=NOW, window=WINDOW, evidence=Evidence())
-        now = Health(pods=pods, restarted=1, watched=pods * WINDOW)
-        assert bool(judge(usual, now, Evidence()).worse) is harm
+        usual = health_before(
+            fleet(pods, random.Random(1), 0.0), now=NOW, window=WINDOW, signals=HarmSignals()
+        )
+        now = PodHealth(pods=pods, restarted=1, watched=pods * WINDOW)
+        assert bool(compare_health(usual, now, HarmSignals()).worse) is harm
 
 
 def test_a_pod_that_restarts_every_hour_is_known_to_do_so_though_only_its_last_end_is() -> None:
-    hourly = [pod(created=NOW - 10 * DAY, exits={"web": Exit("Error", 1, NOW - 1800)})]
-    usual = health_before(hourly, now=NOW, window=WINDOW, evidence=Evidence())
+    hourly = [pod(created=NOW - 10 * DAY, exits={"web": ContainerTermination("Error", 1, NOW - 1800)})]
+    usual = health_before(hourly, now=NOW, window=WINDOW, signals=HarmSignals())
     assert (usual.restarted, usual.watched) == (1, 1800)
-    again = Health(pods=1, restarted=1, watched=WINDOW)
-    assert judge(usual, again, Evidence()).worse == ""
-    yearly = [pod(created=NOW - 300 * DAY, exits={"web": Exit("Error", 1, NOW - 200 * DAY)})]
-    usual = health_before(yearly, now=NOW, window=WINDOW, evidence=Evidence())
+    again = PodHealth(pods=1, restarted=1, watched=WINDOW)
+    assert compare_health(usual, again, HarmSignals()).worse == ""
+    yearly = [pod(created=NOW - 300 * DAY, exits={"web": ContainerTermination("Error", 1, NOW - 200 * DAY)})]
+    usual = health_before(yearly, now=NOW, window=WINDOW, signals=HarmSignals())
     assert (usual.restarted, usual.watched) == (0, LOOK_BACK)
-    assert "1 of 1 pods restarted" in judge(usual, again, Evidence()).worse
+    assert "1 of 1 pods restarted" in compare_health(usual, again, HarmSignals()).worse
 
 
 @given(st.integers(1, WINDOW))
 def test_to_look_often_makes_no_restart_less_likely_to_be_chance(seconds: int) -> None:
-    one = [pod(created=NOW - DAY, exits={"web": Exit("Error", 1, NOW)})]
-    early = health_since(one, since=NOW, now=NOW + seconds, window=WINDOW, evidence=Evidence(), known={})
+    one = [pod(created=NOW - DAY, exits={"web": ContainerTermination("Error", 1, NOW)})]
+    early = health_since(one, since=NOW, now=NOW + seconds, window=WINDOW, signals=HarmSignals(), known={})
     assert early.watched == WINDOW
 
 
 def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so_are() -> None:
-    usual, five = Health(pods=5), Health(pods=5)
-    assert judge(usual, five, Evidence(), unready=[UNREADY_FOR - 1] * 3).worse == ""
-    assert "3 of 5 pods are not ready" in judge(usual, five, Evidence(), unready=[UNREADY_FOR] * 3).worse
-    one = [STARTS_IN - 1]
-    assert judge(usual, five, Evidence(), unready=one).worse == "", "it may have restarted, and start slowly"
+    usual, five = PodHealth(pods=5), PodHealth(pods=5)
+    assert compare_health(usual, five, HarmSignals(), unready=[UNREADY_GRACE - 1] * 3).worse == ""
     assert (
-        judge(usual, five, Evidence(), unready=one).unknown == "1 of 5 pods are not ready, before it 0 of 5"
+        "3 of 5 pods are not ready"
+        in compare_health(usual, five, HarmSignals(), unready=[UNREADY_GRACE] * 3).worse
     )
-    assert "1 of 5 pods" in judge(usual, five, Evidence(), unready=[STARTS_IN]).worse
-    many = Health(pods=200)
-    assert judge(many, many, Evidence(), unready=[DAY]) == judge(many, many, Evidence())
-    assert "4 of 200" in judge(many, many, Evidence(), unready=[DAY] * 4).worse
+    one = [STARTUP_GRACE - 1]
+    assert compare_health(usual, five, HarmSignals(), unready=one).worse == "", (
+        "it may have restarted, and start slowly"
+    )
+    assert (
+        compare_health(usual, five, HarmSignals(), unready=one).unknown
+        == "1 of 5 pods are not ready, before it 0 of 5"
+    )
+    assert "1 of 5 pods" in compare_health(usual, five, HarmSignals(), unready=[STARTUP_GRACE]).worse
+    many = PodHealth(pods=200)
+    assert compare_health(many, many, HarmSignals(), unready=[DAY]) == compare_health(
+        many, many, HarmSignals()
+    )
+    assert "4 of 200" in compare_health(many, many, HarmSignals(), unready=[DAY] * 4).worse
 
 
 # In the life of a change
 
 
-def promoted(**fields: Any) -> Change:
+def promoted(**fields: Any) -> OngoingChange:
     """A change of four pods that is being promoted, after a canary."""
     pods = [pod(f"web-{n}", sizes=OLD) for n in range(4)]
     began = situation(
-        wish(NEW, need={"web": 0}), pods=pods, on=workload(template=OLD, replicas=4), now=NOW - WINDOW
+        wish(NEW, needed_memory={"web": 0}),
+        pods=pods,
+        on=workload(template=OLD, replicas=4),
+        now=NOW - WINDOW,
     )
     return msgspec.structs.replace(begun(began), phase=Phase.PROMOTING, since=NOW - 5, **fields)
 
 
-def next_phase(under_way: Change, pods: list[Pod], *, now: int = NOW, **seen: Any) -> Phase:
-    on = workload(template=OLD, marks=Marks(change=under_way), replicas=len(pods))
-    deeds = next_deeds(
-        situation(wish(NEW, need={"web": 0}), pods=pods, on=on, now=now, sightings=Sightings(**seen))
+def next_phase(under_way: OngoingChange, pods: list[Pod], *, now: int = NOW, **seen: Any) -> Phase:
+    on = workload(template=OLD, marks=ChangeAnnotations(change=under_way), replicas=len(pods))
+    deeds = next_actions(
+        situation(
+            wish(NEW, needed_memory={"web": 0}),
+            pods=pods,
+            on=on,
+            now=now,
+            sightings=LocalObservations(**seen),
+        )
     )
-    noted = [deed.marks.change for deed in deeds if isinstance(deed, WriteMarks)]
+    noted = [deed.annotations.change for deed in deeds if isinstance(deed, WriteAnnotations)]
     return noted[0].phase if noted and noted[0] else under_way.phase
 
 
@@ -222,13 +244,13 @@ def test_a_pod_that_an_autoscaler_added_before_promotion_and_that_starts_is_no_h
     four = [pod(f"web-{n}", sizes=NEW) for n in range(4)]
     added = pod("web-new", sizes=NEW, created=NOW - ago, ready=False)
     seen = {added.uid: NOW - ago}
-    assert next_phase(promoted(), [*four, added], unready=seen) is Phase.VERIFYING
+    assert next_phase(promoted(), [*four, added], unready_since=seen) is Phase.VERIFYING
 
 
 def test_a_pod_that_was_there_before_the_change_and_is_not_ready_any_more_is_harm() -> None:
     pods = [pod(f"web-{n}", sizes=NEW, ready=n > 1) for n in range(4)]
-    seen = {each.uid: NOW - UNREADY_FOR for each in pods[:2]}
-    assert next_phase(promoted(), pods, unready=seen) is Phase.REVERTING
+    seen = {each.uid: NOW - UNREADY_GRACE for each in pods[:2]}
+    assert next_phase(promoted(), pods, unready_since=seen) is Phase.REVERTING
 
 
 def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_and_not_by_how_many_did() -> (
@@ -240,14 +262,17 @@ def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_an
     for live in world.pods_by_name.values():
         live.created = world.now - 10 * DAY
     nights = (MaintenanceWindow(start="02:00", end="02:25", time_zone="UTC"),)
-    actuator, wanted = Actuator(world, may_write=lambda: True), wish(NEW, need={"web": 0}, windows=nights)
+    actuator, wanted = (
+        ChangeExecutor(world, may_write=lambda: True),
+        wish(NEW, needed_memory={"web": 0}, windows=nights),
+    )
     for minute in range(26 * 60):
         run(actuator.reconcile(KEY, wanted, now=world.now))
         world.pass_time(60)
         if minute == 13 * 60:
             assert world.marks.change
             (canary, *_) = world.marks.change.canaries
-            world.pods_by_name[canary].exits["web"] = Exit("Error", 1, world.now)
+            world.pods_by_name[canary].exits["web"] = ContainerTermination("Error", 1, world.now)
     assert world.marks.applied
     assert not world.marks.reverted
 
@@ -259,18 +284,18 @@ def test_a_canary_that_waits_for_a_window_is_judged_by_how_often_pods_restart_an
 def test_a_restart_of_before_is_not_held_against_a_change_by_the_clock_of_a_node_that_is_ahead(
     ahead: int,
 ) -> None:
-    ended = {"web": Exit("Error", 1, NOW - 2 + ahead)}
+    ended = {"web": ContainerTermination("Error", 1, NOW - 2 + ahead)}
     before = [pod(sizes=OLD, exits=ended)]
-    began = begun(situation(wish(NEW, need={"web": 0}), pods=before, on=workload(template=OLD)))
+    began = begun(situation(wish(NEW, needed_memory={"web": 0}), pods=before, on=workload(template=OLD)))
 
     def restarted(at: int, *, seen_after: int) -> int:
-        now = [pod(sizes=NEW, exits={"web": Exit("Error", 1, at)})]
+        now = [pod(sizes=NEW, exits={"web": ContainerTermination("Error", 1, at)})]
         return health_since(
             now,
             since=began.since,
             now=NOW + seen_after,
             window=WINDOW,
-            evidence=Evidence(),
+            signals=HarmSignals(),
             known=began.ends,
         ).restarted
 

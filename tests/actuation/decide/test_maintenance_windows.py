@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from actuation.builders import NOW, pod, situation, why, wish, workload
 from trimtab.actuation.actions import Wait
-from trimtab.actuation.decide.maintenance_windows import next_opening, open_for
-from trimtab.actuation.decide.next_actions import next_deeds
+from trimtab.actuation.decide.maintenance_windows import next_opening, open_seconds
+from trimtab.actuation.decide.next_actions import next_actions
 from trimtab.api.optimizationpolicy import MaintenanceWindow, Weekday
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -54,9 +54,9 @@ def test_windows_are_counted_for_as_long_as_they_were_open_and_once_where_they_o
     early = MaintenanceWindow(start="06:00", end="07:00", time_zone="Europe/Berlin")
     later = MaintenanceWindow(start="06:30", end="07:30", time_zone="Europe/Berlin")
     since, now = at("2026-11-13T06:15"), at("2026-11-13T12:00")
-    assert open_for([early, later], since=since, now=now) == 75 * 60
-    assert open_for([early, later], since=since, now=at("2026-11-13T06:45")) == 30 * 60
-    assert open_for([], since=since, now=now) == now - since
+    assert open_seconds([early, later], since=since, now=now) == 75 * 60
+    assert open_seconds([early, later], since=since, now=at("2026-11-13T06:45")) == 30 * 60
+    assert open_seconds([], since=since, now=now) == now - since
 
 
 times = st.times().map(lambda time: time.strftime("%H:%M"))
@@ -86,13 +86,13 @@ def test_the_next_opening_is_open_and_not_past_and_within_a_week(
 def test_a_window_in_an_unknown_time_zone_never_opens_and_the_reason_says_so(name: str) -> None:
     nowhere = MaintenanceWindow(time_zone=name)
     assert next_opening([nowhere], now=NOW) is None
-    assert "time zones" in why(next_deeds(situation(wish(windows=(nowhere,)))))
+    assert "time zones" in why(next_actions(situation(wish(windows=(nowhere,)))))
 
 
 def test_a_change_waits_for_its_window_unless_memory_has_run_out() -> None:
     now = at("2026-11-15T12:00")
     fresh = [pod(created=now - 86_400)]
-    (wait,) = next_deeds(situation(wish(windows=(NIGHT,)), pods=fresh, now=now))
+    (wait,) = next_actions(situation(wish(windows=(NIGHT,)), pods=fresh, now=now))
     assert wait == Wait(at("2026-11-20T22:00"), "no maintenance window is open")
-    urgent = situation(wish(windows=(NIGHT,), urgent=True), pods=fresh, now=now, on=workload())
-    assert not isinstance(next_deeds(urgent)[0], Wait)
+    urgent = situation(wish(windows=(NIGHT,), is_urgent=True), pods=fresh, now=now, on=workload())
+    assert not isinstance(next_actions(urgent)[0], Wait)

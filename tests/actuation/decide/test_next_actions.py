@@ -26,34 +26,46 @@ from actuation.builders import (
 )
 from actuation.world import World
 from trimtab.actuation.actions import (
-    Deed,
-    Emit,
+    ChangeAction,
+    EmitEvent,
     EvictPod,
     PatchTemplate,
+    Priority,
     ResizePod,
     Skip,
-    Urgency,
     Wait,
-    WriteMarks,
+    WriteAnnotations,
 )
 from trimtab.actuation.change_annotations import (
-    CHANGE,
-    Applied,
-    Change,
-    Marks,
+    CHANGE_ANNOTATION,
+    AppliedSizes,
+    ChangeAnnotations,
+    OngoingChange,
     Phase,
-    Reverted,
-    Way,
-    read_marks,
-    write_marks,
+    RevertRecord,
+    UpdateMethod,
+    decode_change_annotations,
+    encode_change_annotations,
 )
-from trimtab.actuation.decide.context import Sightings, refusal_key
-from trimtab.actuation.decide.health import UNREADY_FOR, Evidence, Health, Throttled, health_since, judge
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.revert import FIRST_REST, LONGEST_REST, rest
-from trimtab.actuation.decide.stalls import DEFERRED_FOR, FALLING_FOR, IN_PROGRESS_FOR, UNPLACED_FOR
-from trimtab.actuation.decide.start import LOOK_AGAIN
-from trimtab.actuation.executor import Actuator
+from trimtab.actuation.decide.context import LocalObservations, rejection_key
+from trimtab.actuation.decide.health import (
+    UNREADY_GRACE,
+    HarmSignals,
+    PodHealth,
+    ThrottlingSample,
+    compare_health,
+    health_since,
+)
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.revert import MAX_COOLDOWN, MIN_COOLDOWN, cooldown
+from trimtab.actuation.decide.stalls import (
+    CRASH_LOOP_TIMEOUT,
+    DEFERRED_TIMEOUT,
+    PROGRESS_TIMEOUT,
+    UNSCHEDULED_TIMEOUT,
+)
+from trimtab.actuation.decide.start import RECHECK_INTERVAL
+from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import (
     Canary,
@@ -62,7 +74,7 @@ from trimtab.api.optimizationpolicy import (
     TemplateUpdate,
     WorkloadState,
 )
-from trimtab.kube.kinds.pods import Exit, Pod, Resize, Resources
+from trimtab.kube.kinds.pods import ContainerTermination, Pod, PodResize, Resources
 from trimtab.kube.rest.resources import DAEMON_SETS, JOBS
 
 AFTER = {"web": LARGE}
@@ -72,23 +84,23 @@ OBSERVATION = 600
 PATIENCE = 1800
 
 
-def change(phase: Phase = Phase.CANARY, **fields: Any) -> Change:
+def change(phase: Phase = Phase.CANARY, **fields: Any) -> OngoingChange:
     """A change of five pods, `web-4` first."""
     return msgspec.structs.replace(begun(situation(pods=FIVE)), phase=phase, **fields)
 
 
-def marks_of(deeds: list[Deed]) -> Marks:
-    (noted,) = [deed for deed in deeds if isinstance(deed, WriteMarks)]
-    return noted.marks
+def marks_of(deeds: list[ChangeAction]) -> ChangeAnnotations:
+    (noted,) = [deed for deed in deeds if isinstance(deed, WriteAnnotations)]
+    return noted.annotations
 
 
 def step(
-    under_way: Change, pods: list[Pod], *, wanted: Any = None, now: int = NOW, **terms: Any
-) -> list[Deed]:
+    under_way: OngoingChange, pods: list[Pod], *, wanted: Any = None, now: int = NOW, **terms: Any
+) -> list[ChangeAction]:
     sightings = terms.pop("sightings", None)
-    on = workload(marks=Marks(change=under_way), **{"replicas": len(pods)} | terms)
-    return next_deeds(
-        situation(wanted or wish(need={"web": 0}), pods=pods, on=on, now=now, sightings=sightings)
+    on = workload(marks=ChangeAnnotations(change=under_way), **{"replicas": len(pods)} | terms)
+    return next_actions(
+        situation(wanted or wish(needed_memory={"web": 0}), pods=pods, on=on, now=now, sightings=sightings)
     )
 
 
@@ -100,7 +112,7 @@ def sized(sizes: Sizes, *numbers: int, **facts: Any) -> list[Pod]:
     ]
 
 
-def turned_back(deeds: list[Deed]) -> Change:
+def turned_back(deeds: list[ChangeAction]) -> OngoingChange:
     noted = marks_of(deeds).change
     assert noted
     assert noted.phase is Phase.REVERTING
@@ -114,13 +126,17 @@ def turned_back(deeds: list[Deed]) -> Change:
 @pytest.mark.parametrize("ago", [3 * 3600, 23 * 3600, 25 * 3600])
 def test_begin_restarts_pods_for_less_only_once_in_the_stabilization(ago: int) -> None:
     """They were restarted for every move of a noisy load: 13 rollouts of one Deployment in 4 days."""
-    applied = Applied(id="x", at=NOW - ago + 600, sizes=AFTER, template=AFTER, restarted=NOW - ago)
-    on = workload(template=AFTER, marks=Marks(applied=applied))
-    terms: dict[str, Any] = {"allow_in_place_resize": False, "allow_recreate": True, "need": {"web": 0}}
+    applied = AppliedSizes(id="x", at=NOW - ago + 600, sizes=AFTER, template=AFTER, restarted=NOW - ago)
+    on = workload(template=AFTER, marks=ChangeAnnotations(applied=applied))
+    terms: dict[str, Any] = {
+        "allow_in_place_resize": False,
+        "allow_recreate": True,
+        "needed_memory": {"web": 0},
+    }
 
-    def deeds(sizes: Resources, **more: Any) -> list[Deed]:
+    def deeds(sizes: Resources, **more: Any) -> list[ChangeAction]:
         wanted = replace(wish({"web": sizes}, **terms | more), stabilization=86_400)
-        return next_deeds(situation(wanted, pods=[pod(sizes=AFTER)], on=on))
+        return next_actions(situation(wanted, pods=[pod(sizes=AFTER)], on=on))
 
     less, mixed = deeds(SMALL), deeds(Resources(100, None, 200 * MIB, 256 * MIB))
     if ago < 86_400:
@@ -132,7 +148,7 @@ def test_begin_restarts_pods_for_less_only_once_in_the_stabilization(ago: int) -
         assert marks_of(less).change
     in_place = marks_of(deeds(SMALL, allow_in_place_resize=True)).change
     assert in_place
-    assert in_place.way is Way.IN_PLACE
+    assert in_place.way is UpdateMethod.IN_PLACE
 
 
 def test_a_change_that_restarts_pods_is_remembered_through_changes_in_place() -> None:
@@ -142,15 +158,17 @@ def test_a_change_that_restarts_pods_is_remembered_through_changes_in_place() ->
     applied = marks_of(step(restarts, done)).applied
     assert applied
     assert applied.restarted == restarts.started
-    on = workload(marks=Marks(change=change(Phase.VERIFYING, **settled), applied=applied), replicas=5)
-    later = marks_of(next_deeds(situation(wish(), pods=done, on=on))).applied
+    on = workload(
+        marks=ChangeAnnotations(change=change(Phase.VERIFYING, **settled), applied=applied), replicas=5
+    )
+    later = marks_of(next_actions(situation(wish(), pods=done, on=on))).applied
     assert later
     assert later.restarted == restarts.started
 
 
 def test_a_change_is_written_down_before_a_pod_is_touched() -> None:
-    deeds = next_deeds(situation(pods=FIVE))
-    assert [type(deed) for deed in writes(deeds)] == [WriteMarks]
+    deeds = next_actions(situation(pods=FIVE))
+    assert [type(deed) for deed in writes(deeds)] == [WriteAnnotations]
     begins = change()
     assert (begins.before, begins.after, begins.template) == ({"web": SMALL}, AFTER, {"web": SMALL})
 
@@ -159,7 +177,7 @@ def test_the_youngest_ready_pod_goes_first() -> None:
     assert change().canaries == ("web-4",)
     (resize,) = step(change(), FIVE)
     assert isinstance(resize, ResizePod)
-    assert (resize.pod.name, resize.sizes, resize.urgency) == ("web-4", AFTER, Urgency.UP)
+    assert (resize.pod.name, resize.sizes, resize.priority) == ("web-4", AFTER, Priority.INCREASE)
 
 
 def test_the_only_pod_is_its_own_canary() -> None:
@@ -168,15 +186,15 @@ def test_the_only_pod_is_its_own_canary() -> None:
 
 
 def test_after_an_oom_kill_all_pods_get_more_at_once_whatever_else_would_wait() -> None:
-    applied = Applied(id="x", at=NOW - 1, sizes={"web": SMALL}, template={"web": SMALL})
+    applied = AppliedSizes(id="x", at=NOW - 1, sizes={"web": SMALL}, template={"web": SMALL})
     unready = [pod(f"web-{n}", ready=n > 0) for n in range(5)]
-    on = workload(marks=Marks(applied=applied), replicas=5)
-    assert begun(situation(wish(urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
+    on = workload(marks=ChangeAnnotations(applied=applied), replicas=5)
+    assert begun(situation(wish(is_urgent=True), pods=unready, on=on)).phase is Phase.PROMOTING
 
 
 def test_after_an_oom_kill_nothing_is_taken_on_the_way() -> None:
     asked = Resources(1, 1, 512 * MIB, 512 * MIB)
-    (given,) = begun(situation(wish({"web": asked}, urgent=True))).after.values()
+    (given,) = begun(situation(wish({"web": asked}, is_urgent=True))).after.values()
     assert (given.memory_request, given.memory_limit) == (512 * MIB, SMALL.memory_limit and 512 * MIB)
     assert (given.cpu_request, given.cpu_limit) == (SMALL.cpu_request, SMALL.cpu_limit)
 
@@ -186,18 +204,18 @@ def test_after_an_oom_kill_a_limit_that_is_to_go_stays_above_its_request_and_non
     *, may_recreate: bool
 ) -> None:
     """A policy that removes the limit of memory and sets one of CPU: both come later, with the care of any change."""
-    wanted = wish({"web": Resources(400, 800, 512 * MIB, None)}, urgent=True, allow_recreate=may_recreate)
+    wanted = wish({"web": Resources(400, 800, 512 * MIB, None)}, is_urgent=True, allow_recreate=may_recreate)
     begins = begun(situation(wanted))
-    assert begins.way is Way.IN_PLACE
+    assert begins.way is UpdateMethod.IN_PLACE
     assert begins.after == {"web": Resources(400, None, 512 * MIB, 512 * MIB)}
 
 
 def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> None:
     """Its next start may be minutes away, and the last kill may be seen only now."""
-    killed = {"web": Exit("OOMKilled", 137, NOW - 2)}
-    alone = begun(situation(wish(urgent=True), pods=[pod(created=NOW - 5, ready=False, exits=killed)]))
+    killed = {"web": ContainerTermination("OOMKilled", 137, NOW - 2)}
+    alone = begun(situation(wish(is_urgent=True), pods=[pod(created=NOW - 5, ready=False, exits=killed)]))
     assert (alone.health.killed, alone.health.unready) == (1, 1)
-    again = [pod(sizes=AFTER, ready=False, exits={"web": Exit("OOMKilled", 137, NOW + 1)})]
+    again = [pod(sizes=AFTER, ready=False, exits={"web": ContainerTermination("OOMKilled", 137, NOW + 1)})]
     assert marks_of(step(alone, again, now=NOW + 2)).change.phase is Phase.VERIFYING  # type: ignore[union-attr]
 
 
@@ -205,12 +223,12 @@ def test_who_was_killed_for_memory_keeps_more_of_it_whatever_still_falls() -> No
     "falling",
     [
         pod(ready=False, waiting="CrashLoopBackOff"),
-        pod(ready=False, ended=True, exits={"web": Exit("OOMKilled", 137, NOW - 2)}),
+        pod(ready=False, ended=True, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 2)}),
     ],
     ids=["which is said", "which is not said yet"],
 )
 def test_a_pod_between_two_starts_is_resized_when_it_runs(falling: Pod) -> None:
-    raised = begun(situation(wish(urgent=True), pods=[falling]))
+    raised = begun(situation(wish(is_urgent=True), pods=[falling]))
     assert "has yet to take effect on web-0" in why(step(raised, [falling]))
     (resize,) = step(raised, [pod(ready=False)])
     assert isinstance(resize, ResizePod)
@@ -218,17 +236,21 @@ def test_a_pod_between_two_starts_is_resized_when_it_runs(falling: Pod) -> None:
 
 def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -> None:
     falling = pod(ready=False, waiting="CrashLoopBackOff")
-    wanted = wish(urgent=True, allow_recreate=True)
+    wanted = wish(is_urgent=True, allow_recreate=True)
     raised = begun(situation(wanted, pods=[falling]))
-    assert raised.way is Way.IN_PLACE
-    assert "has yet to take effect" in why(step(raised, [falling], wanted=wanted, now=NOW + FALLING_FOR - 1))
-    rolled = marks_of(step(raised, [falling], wanted=wanted, now=NOW + FALLING_FOR)).change
+    assert raised.way is UpdateMethod.IN_PLACE
+    assert "has yet to take effect" in why(
+        step(raised, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT - 1)
+    )
+    rolled = marks_of(step(raised, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT)).change
     assert rolled
-    assert (rolled.way, rolled.patches_template, rolled.before) == (Way.ROLLOUT, True, raised.before)
-    (patch,) = step(rolled, [falling], wanted=wanted, now=NOW + FALLING_FOR + 1)
+    assert (rolled.way, rolled.patches_template, rolled.before) == (UpdateMethod.ROLLOUT, True, raised.before)
+    (patch,) = step(rolled, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT + 1)
     assert patch == PatchTemplate(AFTER, take_ownership=False)
-    forbidden = wish(urgent=True)
-    assert "has yet to take effect" in why(step(raised, [falling], wanted=forbidden, now=NOW + FALLING_FOR))
+    forbidden = wish(is_urgent=True)
+    assert "has yet to take effect" in why(
+        step(raised, [falling], wanted=forbidden, now=NOW + CRASH_LOOP_TIMEOUT)
+    )
 
 
 def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_while() -> None:
@@ -236,7 +258,7 @@ def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_whi
     pods = [falling, *(pod(f"web-{n}", sizes=AFTER) for n in range(1, 20))]
     promoting = change(Phase.PROMOTING)
     given_up = NOW + OBSERVATION + PATIENCE
-    sightings = Sightings(since=NOW)
+    sightings = LocalObservations(observed_since=NOW)
     waits = step(promoting, pods, now=given_up - 1, sightings=sightings)
     assert "on web-0, which falls before it can be resized" in why(waits)
     verifying = marks_of(step(promoting, pods, now=given_up, sightings=sightings)).change
@@ -249,7 +271,7 @@ def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_whi
 @pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
 def test_where_all_pods_fall_for_long_it_may_begin_anew_with_what_is_wanted_by_then(phase: Phase) -> None:
     falling = pod(ready=False, waiting="CrashLoopBackOff")
-    begins = begun(situation(wish(urgent=True), pods=[falling]))
+    begins = begun(situation(wish(is_urgent=True), pods=[falling]))
     under_way = msgspec.structs.replace(begins, phase=phase, canaries=("web-0",))
     taken = turned_back(step(under_way, [falling], now=NOW + OBSERVATION + PATIENCE))
     assert taken.blameless
@@ -257,15 +279,15 @@ def test_where_all_pods_fall_for_long_it_may_begin_anew_with_what_is_wanted_by_t
 
 def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_they_are_unready() -> None:
     falling, waiting = pod(ready=False, waiting="CrashLoopBackOff"), pod(ready=False)
-    wanted = wish(urgent=True, allow_recreate=True, allow_in_place_resize=False)
+    wanted = wish(is_urgent=True, allow_recreate=True, allow_in_place_resize=False)
     by_hand = workload(update="OnDelete")
     raised = begun(situation(wanted, pods=[falling], on=by_hand))
-    assert raised.way is Way.RECREATE
+    assert raised.way is UpdateMethod.RECREATE
 
-    def deeds(found: Pod) -> list[Deed]:
+    def deeds(found: Pod) -> list[ChangeAction]:
         return step(raised, [found], wanted=wanted, template=AFTER, update="OnDelete")
 
-    assert deeds(falling) == [EvictPod(falling, Urgency.UP)]
+    assert deeds(falling) == [EvictPod(falling, Priority.INCREASE)]
     assert not any(isinstance(deed, EvictPod) for deed in deeds(waiting))
 
 
@@ -274,7 +296,7 @@ def test_of_pods_that_are_replaced_by_hand_those_that_fall_are_evicted_though_th
 )
 def test_a_few_of_many_pods_may_be_unready(*, pods: int, unready: int, begins: bool) -> None:
     some = [pod(f"web-{n}", ready=n >= unready) for n in range(pods)]
-    assert bool(writes(next_deeds(situation(pods=some)))) == begins
+    assert bool(writes(next_actions(situation(pods=some)))) == begins
 
 
 def test_pods_of_other_sizes_are_remembered_one_by_one() -> None:
@@ -284,7 +306,7 @@ def test_pods_of_other_sizes_are_remembered_one_by_one() -> None:
 
 def test_pods_of_too_many_sizes_are_left_alone() -> None:
     crowd = [pod(f"web-{n}", sizes={"web": Resources(100 + n, None, MIB, 256 * MIB)}) for n in range(300)]
-    assert "too many different sizes" in why(next_deeds(situation(pods=crowd)))
+    assert "too many different sizes" in why(next_actions(situation(pods=crowd)))
 
 
 @pytest.mark.parametrize(
@@ -292,17 +314,17 @@ def test_pods_of_too_many_sizes_are_left_alone() -> None:
     ["?", "{}", '{"version": 1}', '{"version": 2, "uid": "uid-web"}', '{"version": 1, "uid": "uid-web"}'],
 )
 def test_next_deeds_does_nothing_while_an_annotation_is_unreadable(text: str) -> None:
-    reason = why(next_deeds(situation(pods=FIVE, on=workload(annotations={CHANGE: text}))))
+    reason = why(next_actions(situation(pods=FIVE, on=workload(annotations={CHANGE_ANNOTATION: text}))))
     assert "remove the annotation trimtab.io/change" in reason
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_next_deeds_passes_over_annotations_of_another_object(version: int) -> None:
     """A restore by Velero gives a workload a new uid and its old annotations."""
-    undone = Marks(change=change(), applied=applied_to({"web": SMALL}).applied)
+    undone = ChangeAnnotations(change=change(), applied=applied_to({"web": SMALL}).applied)
     restored = {
         key: text.replace('"version":1', f'"version":{version}')
-        for key, text in write_marks(undone, uid="uid-before").items()
+        for key, text in encode_change_annotations(undone, uid="uid-before").items()
     }
     found = begun(situation(pods=FIVE, on=workload(annotations=restored, replicas=5)))
     assert (found.before, found.after) == ({"web": SMALL}, AFTER)
@@ -310,14 +332,14 @@ def test_next_deeds_passes_over_annotations_of_another_object(version: int) -> N
 
 def test_a_broken_or_unknown_guardrail_keeps_a_change_from_beginning() -> None:
     for holds in (False, None):
-        wanted = wish(evidence=evidence(guardrails={"latency": holds}))
-        assert "guardrail latency" in why(next_deeds(situation(wanted)))
+        wanted = wish(harm_signals=evidence(guardrails={"latency": holds}))
+        assert "guardrail latency" in why(next_actions(situation(wanted)))
 
 
 def test_while_usage_cannot_be_read_nothing_begins_but_relief_and_what_is_under_way_goes_on() -> None:
-    away = wish(unread="prometheus: refused")
-    assert why(next_deeds(situation(away))) == "usage cannot be read: prometheus: refused"
-    assert begun(situation(wish(unread="prometheus: refused", urgent=True))).after == AFTER
+    away = wish(usage_error="prometheus: refused")
+    assert why(next_actions(situation(away))) == "usage cannot be read: prometheus: refused"
+    assert begun(situation(wish(usage_error="prometheus: refused", is_urgent=True))).after == AFTER
     assert [type(deed) for deed in step(change(), FIVE, wanted=away)] == [ResizePod]
 
 
@@ -327,9 +349,9 @@ def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() ->
     case = situation(wish(unlimited), pods=[pod(sizes=limited)], on=workload(template=limited))
     assert begun(case).after == {"web": Resources(300, 300, 64 * MIB, 256 * MIB)}
     recreated = situation(wish(unlimited, allow_recreate=True), pods=[pod(sizes=limited)])
-    assert (begun(recreated).way, begun(recreated).after) == (Way.ROLLOUT, unlimited)
+    assert (begun(recreated).way, begun(recreated).after) == (UpdateMethod.ROLLOUT, unlimited)
     only = {"web": Resources(100, None, 64 * MIB, 256 * MIB)}
-    assert "allowRecreate" in why(next_deeds(situation(wish(only), pods=[pod(sizes=limited)])))
+    assert "allowRecreate" in why(next_actions(situation(wish(only), pods=[pod(sizes=limited)])))
 
 
 # Watched
@@ -338,7 +360,7 @@ def test_a_limit_that_cannot_be_removed_in_place_stays_and_the_rest_goes_on() ->
 def test_next_deeds_names_the_container_whose_requests_cannot_be_added_in_place() -> None:
     bare = {"web": Resources(None, None, 256 * MIB, 256 * MIB)}
     reason = why(
-        next_deeds(
+        next_actions(
             situation(wish({"web": Resources(400, None, 256 * MIB, 256 * MIB)}), pods=[pod(sizes=bare)])
         )
     )
@@ -357,7 +379,7 @@ def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() ->
 def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
     watched = change(settled=NOW)
     assert step(watched, sized(AFTER, 4), now=NOW + 1) == [
-        Wait(NOW + 1 + LOOK_AGAIN, "watching how the pods fare")
+        Wait(NOW + 1 + RECHECK_INTERVAL, "watching how the pods fare")
     ]
     promoted = marks_of(step(watched, sized(AFTER, 4), now=NOW + OBSERVATION)).change
     assert promoted
@@ -371,8 +393,8 @@ def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
     ]
 
 
-KILLED = {"web": Exit("OOMKilled", 137, NOW + 5)}
-FELL = {"web": Exit("Error", 1, NOW + 5)}
+KILLED = {"web": ContainerTermination("OOMKilled", 137, NOW + 5)}
+FELL = {"web": ContainerTermination("Error", 1, NOW + 5)}
 
 
 @pytest.mark.parametrize(
@@ -389,15 +411,15 @@ def test_a_canary_that_fares_worse_is_taken_back_at_once(facts: Any, reason: str
 
 
 def test_a_canary_that_is_not_ready_for_a_minute_is_taken_back() -> None:
-    unready, seen = sized(AFTER, 4, ready=False), Sightings(unready={"uid-web-4": NOW})
-    waits = step(change(settled=NOW), unready, now=NOW + UNREADY_FOR - 1, sightings=seen)
+    unready, seen = sized(AFTER, 4, ready=False), LocalObservations(unready_since={"uid-web-4": NOW})
+    waits = step(change(settled=NOW), unready, now=NOW + UNREADY_GRACE - 1, sightings=seen)
     assert "watching" in why(waits), "a probe may fail once"
-    taken = turned_back(step(change(settled=NOW), unready, now=NOW + UNREADY_FOR, sightings=seen))
+    taken = turned_back(step(change(settled=NOW), unready, now=NOW + UNREADY_GRACE, sightings=seen))
     assert taken.reason == "1 of 1 pods are not ready, before it 0 of 5"
 
 
 def test_restarts_from_before_the_change_are_not_held_against_it() -> None:
-    before = {"web": Exit("Error", 1, NOW - 5)}
+    before = {"web": ContainerTermination("Error", 1, NOW - 5)}
     assert "yet" not in why(step(change(settled=NOW), sized(AFTER, 4, exits=before), now=NOW + 10))
 
 
@@ -410,29 +432,33 @@ def test_a_restart_that_the_resize_makes_is_no_harm_and_the_next_one_is() -> Non
     noted = marks_of(step(begins, canary, wanted=wanted, now=NOW + 6)).change
     assert noted
     assert noted.settled == NOW + 6
-    quick = sized(AFTER, 4, exits={"web": Exit("Error", 137, NOW + 6)})
+    quick = sized(AFTER, 4, exits={"web": ContainerTermination("Error", 137, NOW + 6)})
     for fared in (canary, quick):
         assert "watching" in why(step(noted, fared, wanted=wanted, now=NOW + 9))
-    again = sized(AFTER, 4, exits={"web": Exit("Error", 1, NOW + 8)})
+    again = sized(AFTER, 4, exits={"web": ContainerTermination("Error", 1, NOW + 8)})
     assert "restarted" in turned_back(step(noted, again, wanted=wanted, now=NOW + 9)).reason
 
 
 def test_more_throttling_and_a_broken_guardrail_are_worse() -> None:
-    before = Health(pods=5, throttled=0.1)
+    before = PodHealth(pods=5, throttled=0.1)
     for share, guardrails, word in ((0.2, {}, "throttled in 20%"), (0.1, {"latency": False}, "latency")):
-        known = Evidence(guardrails=guardrails)
-        assert word in judge(before, Health(pods=1, throttled=share), known).worse
-    assert judge(before, Health(pods=1, throttled=0.14), Evidence()).worse == ""
+        known = HarmSignals(guardrails=guardrails)
+        assert word in compare_health(before, PodHealth(pods=1, throttled=share), known).worse
+    assert compare_health(before, PodHealth(pods=1, throttled=0.14), HarmSignals()).worse == ""
 
 
 def test_throttling_counts_of_the_changed_pods_since_they_were_changed() -> None:
-    others = {f"web-{n}": [Throttled(NOW + 20, 0.9)] for n in range(4)}
-    of_canary = [Throttled(NOW - 60, 0.9), Throttled(NOW + 20, 0.1), Throttled(NOW + 40, 0.3)]
+    others = {f"web-{n}": [ThrottlingSample(NOW + 20, 0.9)] for n in range(4)}
+    of_canary = [
+        ThrottlingSample(NOW - 60, 0.9),
+        ThrottlingSample(NOW + 20, 0.1),
+        ThrottlingSample(NOW + 40, 0.3),
+    ]
     known = evidence(throttled={**others, "web-4": of_canary})
     canary = [pod("web-4")]
 
     def throttled(until: int) -> float | None:
-        return health_since(canary, since=NOW, now=until, window=60, evidence=known, known={}).throttled
+        return health_since(canary, since=NOW, now=until, window=60, signals=known, known={}).throttled
 
     assert throttled(NOW + 60) == pytest.approx(0.2)
     assert throttled(NOW + 10) is None
@@ -440,7 +466,7 @@ def test_throttling_counts_of_the_changed_pods_since_they_were_changed() -> None
 
 def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:
     watched = change(settled=NOW)
-    unknown = wish(evidence=evidence(guardrails={"latency": None}))
+    unknown = wish(harm_signals=evidence(guardrails={"latency": None}))
     over = NOW + OBSERVATION
     assert why(step(watched, sized(AFTER, 4), wanted=unknown, now=over)) == "guardrail latency is unknown"
     given_up = step(watched, sized(AFTER, 4), wanted=unknown, now=over + PATIENCE)
@@ -448,15 +474,15 @@ def test_without_evidence_a_change_waits_and_is_then_taken_back() -> None:
 
 
 def test_throttling_that_was_never_known_is_not_waited_for() -> None:
-    assert judge(Health(pods=5), Health(pods=1), Evidence()).unknown == ""
-    assert judge(Health(pods=5, throttled=0.1), Health(pods=1), Evidence()).unknown
+    assert compare_health(PodHealth(pods=5), PodHealth(pods=1), HarmSignals()).unknown == ""
+    assert compare_health(PodHealth(pods=5, throttled=0.1), PodHealth(pods=1), HarmSignals()).unknown
 
 
 def test_that_pods_without_a_cpu_limit_are_not_throttled_is_known_without_being_told() -> None:
     """Else to take a limit away, so that nobody is throttled, would be taken back each time."""
     limited, unlimited = ({"web": Resources(100, limit, 64 * MIB, 256 * MIB)} for limit in (200, None))
-    told = evidence(throttled={"web-0": [Throttled(NOW - 60, 0.4)]})
-    wanted = wish(unlimited, allow_recreate=True, evidence=told)
+    told = evidence(throttled={"web-0": [ThrottlingSample(NOW - 60, 0.4)]})
+    wanted = wish(unlimited, allow_recreate=True, harm_signals=told)
     begins = begun(situation(wanted, pods=[pod(sizes=limited)], on=workload(template=limited)))
     assert begins.health.throttled == pytest.approx(0.4)
     watched = msgspec.structs.replace(begins, phase=Phase.VERIFYING, settled=NOW)
@@ -469,9 +495,9 @@ def test_that_pods_without_a_cpu_limit_are_not_throttled_is_known_without_being_
 @pytest.mark.parametrize("update", ["RollingUpdate", "OnDelete"])
 def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: str) -> None:
     """They are younger than the change; and only while they start is that no harm."""
-    wanted = wish(allow_recreate=True, resizes_in_place=False, canary=Canary(percent=100))
+    wanted = wish(allow_recreate=True, can_resize_in_place=False, canary=Canary(percent=100))
     begins = begun(situation(wanted, pods=FIVE, on=workload(update=update, replicas=5)))
-    assert begins.way is (Way.ROLLOUT if update == "RollingUpdate" else Way.RECREATE)
+    assert begins.way is (UpdateMethod.ROLLOUT if update == "RollingUpdate" else UpdateMethod.RECREATE)
 
     def pods(*unready: int, created: int = NOW + 10) -> list[Pod]:
         return [pod(f"web-{n}", sizes=AFTER, created=created, ready=n not in unready) for n in range(5)]
@@ -482,8 +508,8 @@ def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: st
     assert watched
     assert (watched.phase, watched.settled) == (Phase.VERIFYING, NOW + 30)
     assert "watching" in why(step(watched, pods(), now=NOW + 40, **terms))
-    later = NOW + 40 + UNREADY_FOR
-    seen = Sightings(unready={"uid-web-1": NOW + 40, "uid-web-3": NOW + 40})
+    later = NOW + 40 + UNREADY_GRACE
+    seen = LocalObservations(unready_since={"uid-web-1": NOW + 40, "uid-web-3": NOW + 40})
     taken = turned_back(step(watched, pods(1, 3), now=later, sightings=seen, **terms))
     assert taken.reason == "2 of 5 pods are not ready, before it 0 of 5"
     newer = step(watched, pods(1, 3, created=NOW + 35), now=later, sightings=seen, **terms)
@@ -491,10 +517,10 @@ def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: st
 
 
 def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evidence_is() -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     later = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=NOW + 60, ready=False)]
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER}
-    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
+    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
     patience = NOW + 60 + OBSERVATION + PATIENCE
     assert "yet to take effect" in why(step(watched, later, now=patience - 1, **terms))
     assert "for too long" in turned_back(step(watched, later, now=patience, **terms)).reason
@@ -508,25 +534,29 @@ def test_pods_that_came_later_and_never_get_ready_are_waited_for_as_long_as_evid
 
 def test_evidence_is_waited_for_since_somebody_asks_for_it() -> None:
     watched, late = change(Phase.VERIFYING, settled=NOW), NOW + 10 * (OBSERVATION + PATIENCE)
-    terms: dict[str, Any] = {"wanted": wish(evidence=evidence(guardrails={"latency": None})), "now": late}
+    terms: dict[str, Any] = {"wanted": wish(harm_signals=evidence(guardrails={"latency": None})), "now": late}
     pods = sized(AFTER, *range(5))
-    assert "latency" in why(step(watched, pods, sightings=Sightings(since=late), **terms))
+    assert "latency" in why(step(watched, pods, sightings=LocalObservations(observed_since=late), **terms))
     assert "too long" in turned_back(step(watched, pods, **terms)).reason
 
 
 def test_pods_that_have_just_come_are_waited_for_however_long_nobody_looked() -> None:
     """An operator that was away comes back while nodes are drained, and with many pods not ready yet."""
-    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
-    wanted, now = wish(allow_recreate=True, resizes_in_place=False), NOW + OBSERVATION + PATIENCE + 3600
+    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
+    wanted, now = wish(allow_recreate=True, can_resize_in_place=False), NOW + OBSERVATION + PATIENCE + 3600
     drained = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=now - 30, ready=False)]
     assert "yet to take effect" in why(step(watched, drained, now=now, wanted=wanted, template=AFTER))
 
 
 def test_pods_that_come_all_the_time_are_not_waited_for_for_ever() -> None:
     """As where an autoscaler adds one every minute: one has always just come, and is not ready yet."""
-    watched = change(Phase.VERIFYING, way=Way.ROLLOUT, patches_template=True, settled=NOW)
-    wanted, late = wish(allow_recreate=True, resizes_in_place=False), NOW + 86_400 + OBSERVATION + PATIENCE
-    terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "sightings": Sightings(since=NOW)}
+    watched = change(Phase.VERIFYING, way=UpdateMethod.ROLLOUT, patches_template=True, settled=NOW)
+    wanted, late = wish(allow_recreate=True, can_resize_in_place=False), NOW + 86_400 + OBSERVATION + PATIENCE
+    terms: dict[str, Any] = {
+        "wanted": wanted,
+        "template": AFTER,
+        "sightings": LocalObservations(observed_since=NOW),
+    }
     for now, waits in ((late - 1, True), (late, False)):
         busy = [pod("web-0", sizes=AFTER), pod("web-1", sizes=AFTER, created=now - 30, ready=False)]
         assert (writes(step(watched, busy, now=now, **terms)) == []) is waits
@@ -540,21 +570,21 @@ def one_by_one(replaced: int, *, ready: bool = True, created: int = NOW) -> list
 
 
 def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an_hour() -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
-    came = NOW + 4 * IN_PROGRESS_FOR
-    going_on = step(evicting, one_by_one(3, created=came), now=came + IN_PROGRESS_FOR, **terms)
+    came = NOW + 4 * PROGRESS_TIMEOUT
+    going_on = step(evicting, one_by_one(3, created=came), now=came + PROGRESS_TIMEOUT, **terms)
     assert [type(deed) for deed in going_on] == [EvictPod]
     broken = one_by_one(3, created=came, ready=False)
-    assert why(step(evicting, broken, now=NOW + IN_PROGRESS_FOR, **terms))
-    late = step(evicting, broken, now=NOW + IN_PROGRESS_FOR + 1, **terms)
+    assert why(step(evicting, broken, now=NOW + PROGRESS_TIMEOUT, **terms))
+    late = step(evicting, broken, now=NOW + PROGRESS_TIMEOUT + 1, **terms)
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
 def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_too_and_only_once() -> None:
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     unseen = step(evicting, FIVE, **terms, observed=False)
     assert "has yet to see the changed template" in why(unseen)
@@ -562,7 +592,9 @@ def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_to
     scaled_out = pod("old", created=NOW + 1)
     going_on = marks_of(step(evicting, [*anew, scaled_out], now=NOW + 60, **terms)).change
     assert going_on
-    assert step(going_on, [*anew, scaled_out], now=NOW + 60, **terms) == [EvictPod(scaled_out, Urgency.UP)]
+    assert step(going_on, [*anew, scaled_out], now=NOW + 60, **terms) == [
+        EvictPod(scaled_out, Priority.INCREASE)
+    ]
     odd = pod("odd", created=NOW + 61)
     taken = turned_back(step(going_on, [*anew, odd], now=NOW + 90, **terms))
     assert taken.reason.startswith("odd came of another size than its template's")
@@ -570,29 +602,32 @@ def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_to
 
 def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it_was() -> None:
     """Nobody but it would have: that is not in vain yet."""
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
-    terms: dict[str, Any] = {"wanted": wish(allow_recreate=True, resizes_in_place=False), "template": AFTER}
-    back = NOW + 5 * IN_PROGRESS_FOR
-    terms |= {"update": "OnDelete", "sightings": Sightings(since=back)}
-    going_on = step(evicting, one_by_one(2), now=back + IN_PROGRESS_FOR, **terms)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
+    terms: dict[str, Any] = {
+        "wanted": wish(allow_recreate=True, can_resize_in_place=False),
+        "template": AFTER,
+    }
+    back = NOW + 5 * PROGRESS_TIMEOUT
+    terms |= {"update": "OnDelete", "sightings": LocalObservations(observed_since=back)}
+    going_on = step(evicting, one_by_one(2), now=back + PROGRESS_TIMEOUT, **terms)
     assert [type(deed) for deed in going_on] == [EvictPod]
-    turned_back(step(evicting, one_by_one(2), now=back + IN_PROGRESS_FOR + 1, **terms))
+    turned_back(step(evicting, one_by_one(2), now=back + PROGRESS_TIMEOUT + 1, **terms))
 
 
 def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_opens_again() -> None:
     """Else they were taken back, by evictions that no window had been opened for."""
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
-    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=nights)
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False, windows=nights)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     waits = step(evicting, one_by_one(2), now=opens - 1, **terms)
     assert waits == [Wait(opens, "no maintenance window is open")]
     assert [type(deed) for deed in step(evicting, one_by_one(2), now=opens, **terms)] == [EvictPod]
     starts = one_by_one(3, created=opens + 1, ready=False)
     assert "replaced pods" in why(step(evicting, starts, now=opens + 30, **terms))
-    assert "replaced pods" in why(step(evicting, starts, now=opens + IN_PROGRESS_FOR, **terms))
-    late = step(evicting, starts, now=opens + IN_PROGRESS_FOR + 1, **terms)
+    assert "replaced pods" in why(step(evicting, starts, now=opens + PROGRESS_TIMEOUT, **terms))
+    late = step(evicting, starts, now=opens + PROGRESS_TIMEOUT + 1, **terms)
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
@@ -601,8 +636,8 @@ def test_windows_that_open_every_hour_do_not_have_a_pod_waited_for_for_ever() ->
         MaintenanceWindow(start=f"{hour:02}:00", end=f"{hour:02}:30", time_zone="UTC")
         for hour in range(6, 22)
     ]
-    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=hours)
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False, windows=hours)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
     broken = one_by_one(3, ready=False)
     next_hour = NOW // 3600 * 3600 + 3600
@@ -611,13 +646,15 @@ def test_windows_that_open_every_hour_do_not_have_a_pod_waited_for_for_ever() ->
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
-@pytest.mark.parametrize("way", [Way.ROLLOUT, Way.RECREATE])
-def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_taken_back(way: Way) -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+@pytest.mark.parametrize("way", [UpdateMethod.ROLLOUT, UpdateMethod.RECREATE])
+def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_taken_back(
+    way: UpdateMethod,
+) -> None:
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     promoting = change(Phase.PROMOTING, way=way, patches_template=True)
     come = [pod(f"new-{n}", sizes=AFTER, created=NOW + 60) for n in range(5)]
     noted = marks_of(
-        step(promoting, come, now=NOW + 3 * IN_PROGRESS_FOR, wanted=wanted, template=AFTER)
+        step(promoting, come, now=NOW + 3 * PROGRESS_TIMEOUT, wanted=wanted, template=AFTER)
     ).change
     assert noted
     assert noted.phase is Phase.VERIFYING
@@ -627,8 +664,8 @@ def test_a_rollout_that_does_not_go_on_is_taken_back_also_while_no_window_is_ope
     """Its controller waits for none: a quota is full, or the rollout is paused."""
     opens = NOW // 86_400 * 86_400 + 86_400
     nights = [MaintenanceWindow(start="00:00", end="01:00", time_zone="UTC")]
-    wanted = wish(allow_recreate=True, resizes_in_place=False, windows=nights)
-    rolling = change(Phase.PROMOTING, way=Way.ROLLOUT, patches_template=True)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False, windows=nights)
+    rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "rolling": True}
     assert "yet to take effect" in why(step(rolling, FIVE, now=NOW + 60, **terms))
     late = step(rolling, FIVE, now=opens - 1, **terms)
@@ -639,24 +676,24 @@ PENDING = "PodResizePending"
 
 
 def test_what_a_node_can_never_give_is_taken_back_at_once() -> None:
-    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Infeasible", "capacity: 2"))
     assert turned_back(step(change(), never)).reason == "web-4 cannot have it: capacity: 2"
 
 
 @pytest.mark.parametrize(
     ("resize", "patience"),
     [
-        (Resize(PENDING, "Deferred", "no room"), DEFERRED_FOR),
-        (Resize("PodResizeInProgress", "Error", "below usage"), DEFERRED_FOR),
-        (Resize("PodResizeInProgress", "", ""), IN_PROGRESS_FOR),
-        (None, IN_PROGRESS_FOR),
+        (PodResize(PENDING, "Deferred", "no room"), DEFERRED_TIMEOUT),
+        (PodResize("PodResizeInProgress", "Error", "below usage"), DEFERRED_TIMEOUT),
+        (PodResize("PodResizeInProgress", "", ""), PROGRESS_TIMEOUT),
+        (None, PROGRESS_TIMEOUT),
     ],
 )
 def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
-    resize: Resize | None, patience: int
+    resize: PodResize | None, patience: int
 ) -> None:
     stuck = sized(AFTER, 4, applied={"web": SMALL}, resize=resize)
-    seen = Sightings(unsettled={"uid-web-4": NOW})
+    seen = LocalObservations(unsettled_since={"uid-web-4": NOW})
     assert "yet to take effect" in why(step(change(), stuck, now=NOW + patience, sightings=seen))
     turned_back(step(change(), stuck, now=NOW + patience + 1, sightings=seen))
 
@@ -664,39 +701,43 @@ def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
 @pytest.mark.parametrize("phase", [Phase.CANARY, Phase.PROMOTING])
 def test_pods_for_which_their_node_has_no_room_are_replaced_where_they_may_be(phase: Phase) -> None:
     """As VPA's InPlaceOrRecreate does: on another node there may be room, or one may come."""
-    full = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Deferred", "no room"))
+    full = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Deferred", "no room"))
     terms: dict[str, Any] = {
         "wanted": wish(allow_recreate=True),
-        "now": NOW + DEFERRED_FOR + 1,
-        "sightings": Sightings(unsettled={"uid-web-4": NOW}),
+        "now": NOW + DEFERRED_TIMEOUT + 1,
+        "sightings": LocalObservations(unsettled_since={"uid-web-4": NOW}),
     }
     deeds = step(change(phase), full, **terms)
     rolled = marks_of(deeds).change
     assert rolled
-    assert (rolled.way, rolled.phase, rolled.patches_template) == (Way.ROLLOUT, Phase.PROMOTING, True)
-    assert [deed.message for deed in deeds if isinstance(deed, Emit)] == [
+    assert (rolled.way, rolled.phase, rolled.patches_template) == (
+        UpdateMethod.ROLLOUT,
+        Phase.PROMOTING,
+        True,
+    )
+    assert [deed.message for deed in deeds if isinstance(deed, EmitEvent)] == [
         "its pods are replaced: the node of web-4 has no room for it: no room"
     ]
     assert step(rolled, full, **terms) == [PatchTemplate(AFTER, take_ownership=False)]
     assert "replaced pods" in why(step(rolled, full, template=AFTER, rolling=True, **terms))
     by_hand = marks_of(step(change(phase), full, update="OnDelete", **terms)).change
     assert by_hand
-    assert by_hand.way is Way.RECREATE
+    assert by_hand.way is UpdateMethod.RECREATE
     evicted = step(by_hand, full, update="OnDelete", template=AFTER, **terms)
     assert [type(deed) for deed in evicted] == [EvictPod]
     turned_back(step(change(phase), full, **terms | {"wanted": wish()}))
 
 
-NO_ROOM = Resize(PENDING, "Deferred", "no room")
+NO_ROOM = PodResize(PENDING, "Deferred", "no room")
 MOVING: dict[str, Any] = {
     "wanted": wish(allow_recreate=True),
     "template": {"web": LARGE},
-    "now": NOW + DEFERRED_FOR + 1,
-    "sightings": Sightings(unsettled={f"uid-web-{n}": NOW for n in range(5)}),
+    "now": NOW + DEFERRED_TIMEOUT + 1,
+    "sightings": LocalObservations(unsettled_since={f"uid-web-{n}": NOW for n in range(5)}),
 }
 
 
-def moving(phase: Phase = Phase.PROMOTING, **fields: Any) -> Change:
+def moving(phase: Phase = Phase.PROMOTING, **fields: Any) -> OngoingChange:
     """A change of five pods for which not every node has room, though their template asks for as much."""
     return change(phase, **{"template": {"web": LARGE}, "moved": True} | fields)
 
@@ -706,24 +747,24 @@ def test_only_the_pods_without_room_are_replaced_where_their_template_asks_for_e
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
     assert marks_of(step(moving(moved=False), full, **MOVING)).change == moving()
     first, told = step(moving(), full, **MOVING)
-    assert first == EvictPod(full[4], Urgency.UP)
-    assert isinstance(told, Emit)
+    assert first == EvictPod(full[4], Priority.INCREASE)
+    assert isinstance(told, EmitEvent)
     assert told.message == "web-4 is evicted: the node of web-4 has no room for it: no room"
     starting = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400, ready=False)]
     assert "1 of its pods are missing or not ready" in why(step(moving(), starting, **MOVING))
     ready = [*full[:4], pod("new", sizes=AFTER, created=NOW + 400)]
     (second, _) = step(moving(), ready, **MOVING)
-    assert second == EvictPod(full[3], Urgency.UP)
+    assert second == EvictPod(full[3], Priority.INCREASE)
 
 
 def test_a_pod_that_came_anew_and_cannot_be_resized_either_is_not_evicted_again() -> None:
     """As where a kubelet refuses every resize: each canary would be evicted for the one before it."""
     again = [*FIVE[:4], pod("new", sizes=AFTER, applied={"web": SMALL}, resize=NO_ROOM, created=NOW + 400)]
-    seen = {"sightings": Sightings(unsettled={"uid-new": NOW})}
+    seen = {"sightings": LocalObservations(unsettled_since={"uid-new": NOW})}
     for chosen in (moving(Phase.CANARY, canaries=("new",), since=NOW + 500), moving()):
         rolled = marks_of(step(chosen, [*sized(AFTER, *range(4))[:4], again[4]], **MOVING | seen)).change
         assert rolled
-        assert rolled.way is Way.ROLLOUT
+        assert rolled.way is UpdateMethod.ROLLOUT
 
 
 def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> None:
@@ -733,7 +774,7 @@ def test_a_pod_that_came_anew_is_resized_before_anybody_else_is_evicted() -> Non
     deeds = step(
         moving(template={"web": HUGE}), [*full[:4], homeless], **MOVING | {"template": {"web": HUGE}}
     )
-    assert deeds == [ResizePod(homeless, AFTER, Urgency.UP)]
+    assert deeds == [ResizePod(homeless, AFTER, Priority.INCREASE)]
 
 
 def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another_is_evicted() -> None:
@@ -749,9 +790,9 @@ def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another
 def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour() -> None:
     """As where a quota has no room for what its template asks."""
     four = sized(AFTER, *range(5))[:4]
-    terms = MOVING | {"replicas": 5, "now": NOW + IN_PROGRESS_FOR}
+    terms = MOVING | {"replicas": 5, "now": NOW + PROGRESS_TIMEOUT}
     assert "1 of its pods, which are missing" in why(step(moving(), four, **terms))
-    late = turned_back(step(moving(), four, **terms | {"now": NOW + IN_PROGRESS_FOR + 1}))
+    late = turned_back(step(moving(), four, **terms | {"now": NOW + PROGRESS_TIMEOUT + 1}))
     assert late.reason == "1 of its pods have not come back"
 
 
@@ -762,7 +803,7 @@ def test_a_pod_that_came_anew_is_resized_though_the_window_has_closed() -> None:
     )
     terms = MOVING | {"template": {"web": HUGE}, "wanted": closed}
     resized, waits = step(moving(template={"web": HUGE}), [*FIVE[:4], homeless], **terms)
-    assert resized == ResizePod(homeless, AFTER, Urgency.UP)
+    assert resized == ResizePod(homeless, AFTER, Priority.INCREASE)
     assert isinstance(waits, Wait)
 
 
@@ -770,21 +811,21 @@ def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back()
     """There it was before is room for it as it was."""
     homeless = pod("new", sizes=AFTER, created=NOW + 400, ready=False, node="", phase="Pending")
     for others in (sized(AFTER, *range(5)), sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)):
-        waits = MOVING | {"now": NOW + 400 + UNPLACED_FOR}
+        waits = MOVING | {"now": NOW + 400 + UNSCHEDULED_TIMEOUT}
         assert why(step(moving(), [*others[:4], homeless], **waits))
         waits["now"] += 1
         late = turned_back(step(moving(), [*others[:4], homeless], **waits))
         assert late.reason == "no node has room for new"
         back = step(late, [*others[:4], homeless], **waits)
-        assert ResizePod(homeless, {"web": SMALL}, Urgency.BACK) in back
+        assert ResizePod(homeless, {"web": SMALL}, Priority.REVERT) in back
 
 
 def test_pods_without_room_that_nobody_lets_go_are_waited_for_for_an_hour() -> None:
     """As under a disruption budget that allows none."""
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
-    (still, _) = step(moving(), full, **MOVING | {"now": NOW + IN_PROGRESS_FOR})
+    (still, _) = step(moving(), full, **MOVING | {"now": NOW + PROGRESS_TIMEOUT})
     assert isinstance(still, EvictPod)
-    late = step(moving(), full, **MOVING | {"now": NOW + IN_PROGRESS_FOR + 1})
+    late = step(moving(), full, **MOVING | {"now": NOW + PROGRESS_TIMEOUT + 1})
     assert turned_back(late).reason == "the node of web-4 has no room for it: no room"
 
 
@@ -794,34 +835,34 @@ def test_the_pod_of_a_job_is_never_evicted_for_it_would_lose_what_it_has_done() 
 
 
 def test_pods_that_would_all_go_at_once_are_not_replaced_for_want_of_room() -> None:
-    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Infeasible", "capacity: 2"))
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), update="Recreate"))
 
 
 def test_a_daemonsets_pod_would_come_to_the_same_node_and_so_is_not_replaced() -> None:
-    never = sized(AFTER, 4, applied={"web": SMALL}, resize=Resize(PENDING, "Infeasible", "capacity: 2"))
+    never = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Infeasible", "capacity: 2"))
     turned_back(step(change(), never, wanted=wish(allow_recreate=True), resource=DAEMON_SETS))
 
 
 def test_a_pod_that_came_later_and_finds_no_room_takes_nothing_from_the_others() -> None:
-    full = Resize(PENDING, "Deferred", "no room")
+    full = PodResize(PENDING, "Deferred", "no room")
     new = pod("new", sizes=AFTER, applied={"web": SMALL}, resize=full, created=NOW)
     late = [*sized(AFTER, *range(5)), new]
-    terms: dict[str, Any] = {"sightings": Sightings(unsettled={"uid-new": NOW})}
+    terms: dict[str, Any] = {"sightings": LocalObservations(unsettled_since={"uid-new": NOW})}
     watched = change(Phase.VERIFYING, settled=NOW)
-    assert "yet to take effect on new" in why(step(watched, late, now=NOW + DEFERRED_FOR + 1, **terms))
+    assert "yet to take effect on new" in why(step(watched, late, now=NOW + DEFERRED_TIMEOUT + 1, **terms))
     assert marks_of(step(watched, late, now=NOW + 86_400, **terms)).applied
 
 
 def test_a_pod_that_has_become_too_large_for_every_node_is_not_waited_for_as_long_as_others() -> None:
-    rolling = change(Phase.PROMOTING, way=Way.ROLLOUT, patches_template=True)
+    rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
     pods = [*FIVE, pod("new", sizes=AFTER, node="", phase="Pending", ready=False, created=NOW)]
     terms: dict[str, Any] = {"wanted": wish(allow_recreate=True), "template": AFTER, "rolling": True}
-    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNPLACED_FOR, **terms))
-    late = step(rolling, pods, now=NOW + UNPLACED_FOR + 1, **terms)
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT, **terms))
+    late = step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT + 1, **terms)
     assert turned_back(late).reason == "no node has room for new"
-    just_back = terms | {"sightings": Sightings(since=NOW + UNPLACED_FOR)}
-    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNPLACED_FOR + 1, **just_back))
+    just_back = terms | {"sightings": LocalObservations(observed_since=NOW + UNSCHEDULED_TIMEOUT)}
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT + 1, **just_back))
 
 
 def test_when_all_canaries_are_gone_others_take_their_place() -> None:
@@ -864,7 +905,7 @@ def test_a_pod_that_comes_while_all_are_watched_gets_it_too() -> None:
 def test_always_tries_in_place_and_promotes_by_a_rollout() -> None:
     wanted = wish(allow_recreate=True, template=TemplateUpdate.ALWAYS, take_ownership=True)
     begins = begun(situation(wanted, pods=FIVE))
-    assert (begins.way, begins.canaries) == (Way.ROLLOUT, ("web-4",))
+    assert (begins.way, begins.canaries) == (UpdateMethod.ROLLOUT, ("web-4",))
     (resize,) = step(begins, FIVE, wanted=wanted)
     assert isinstance(resize, ResizePod)
     promoting = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
@@ -884,7 +925,7 @@ def test_exactly_what_was_is_put_back_on_what_was_touched() -> None:
         "web-1": other,
         "web-2": {"web": SMALL},
     }
-    assert all(isinstance(deed, ResizePod) and deed.urgency is Urgency.BACK for deed in deeds)
+    assert all(isinstance(deed, ResizePod) and deed.priority is Priority.REVERT for deed in deeds)
 
 
 @given(some_resources(), some_resources(), st.none() | st.integers(0, 8192 * MIB))
@@ -893,7 +934,7 @@ def test_reverting_lowers_memory_no_further_than_is_safe(
 ) -> None:
     """It was put back to 256Mi while 400Mi were in use."""
     taken = change(Phase.REVERTING, before={"web": before}, after={"web": after}, template={"web": before})
-    wanted = wish({"web": after}, need={} if need is None else {"web": need})
+    wanted = wish({"web": after}, needed_memory={} if need is None else {"web": need})
     deeds = step(taken, [pod(sizes={"web": after})], wanted=wanted, template={"web": before})
     for deed in deeds:
         if isinstance(deed, ResizePod):
@@ -906,10 +947,10 @@ def test_reverting_lowers_memory_no_further_than_is_safe(
 
 def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_no_new_ones() -> None:
     begins = begun(situation(pods=FIVE, on=workload(update="OnDelete", replicas=5)))
-    assert (begins.way, begins.patches_template) == (Way.IN_PLACE, True)
+    assert (begins.way, begins.patches_template) == (UpdateMethod.IN_PLACE, True)
     promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
     assert step(promoted, FIVE, update="OnDelete") == [PatchTemplate(AFTER, take_ownership=False)]
-    refused = Sightings(refused={refusal_key("uid-web", AFTER): "kubectl owns it"})
+    refused = LocalObservations(rejections={rejection_key("uid-web", AFTER): "kubectl owns it"})
     noted = marks_of(step(promoted, FIVE, update="OnDelete", sightings=refused)).change
     assert noted is not None
     assert (noted.phase, noted.patches_template) == (Phase.PROMOTING, False)
@@ -918,7 +959,7 @@ def test_pods_are_resized_without_a_template_that_another_owns_where_they_need_n
 
 
 def test_a_template_is_put_back_before_the_pods() -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
     taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
     first = step(taken, sized(AFTER, 1, 2), wanted=wanted, template=AFTER, update="OnDelete")
@@ -928,27 +969,29 @@ def test_a_template_is_put_back_before_the_pods() -> None:
 
 
 def test_pods_that_are_evicted_to_be_as_before_go_one_after_the_other_and_the_unready_first() -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
     taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
-    on = workload(marks=Marks(change=taken), update="OnDelete", replicas=5)
+    on = workload(marks=ChangeAnnotations(change=taken), update="OnDelete", replicas=5)
     *others, last = sized(AFTER, *range(5))
-    assert "1 of its pods are missing" in why(next_deeds(situation(wanted, pods=others, on=on)))
+    assert "1 of its pods are missing" in why(next_actions(situation(wanted, pods=others, on=on)))
     fallen = msgspec.structs.replace(last, ready=False)
-    assert next_deeds(situation(wanted, pods=[*others, fallen], on=on)) == [EvictPod(fallen, Urgency.BACK)]
+    assert next_actions(situation(wanted, pods=[*others, fallen], on=on)) == [
+        EvictPod(fallen, Priority.REVERT)
+    ]
 
 
 def test_pods_that_are_evicted_to_be_as_before_do_not_wait_for_one_that_nobody_touched() -> None:
-    wanted = wish(allow_recreate=True, resizes_in_place=False)
+    wanted = wish(allow_recreate=True, can_resize_in_place=False)
     begins = begun(situation(wanted, pods=FIVE, on=workload(update="OnDelete", replicas=5)))
     taken = msgspec.structs.replace(begins, phase=Phase.REVERTING, reason="harm")
-    on = workload(marks=Marks(change=taken), update="OnDelete", replicas=5)
+    on = workload(marks=ChangeAnnotations(change=taken), update="OnDelete", replicas=5)
     ailing = msgspec.structs.replace(FIVE[0], ready=False)
     changed = [pod(f"web-{n}", sizes=AFTER, created=NOW + n) for n in range(1, 5)]
-    (evicted,) = next_deeds(situation(wanted, pods=[ailing, *changed], on=on))
+    (evicted,) = next_actions(situation(wanted, pods=[ailing, *changed], on=on))
     assert isinstance(evicted, EvictPod)
     back = [*changed[:3], pod("web-4", created=NOW + 60, ready=False)]
-    assert "1 of its pods are missing" in why(next_deeds(situation(wanted, pods=[ailing, *back], on=on)))
+    assert "1 of its pods are missing" in why(next_actions(situation(wanted, pods=[ailing, *back], on=on)))
 
 
 def test_pods_that_the_user_gave_that_size_meanwhile_keep_it() -> None:
@@ -961,38 +1004,40 @@ def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
     taken = change(Phase.REVERTING, reason="harm")
     once = marks_of(step(taken, FIVE)).reverted
     assert once
-    assert (once.why, once.times, once.until) == ("harm", 1, NOW + FIRST_REST)
-    on = workload(marks=Marks(change=taken, reverted=once), replicas=5)
-    twice = marks_of(next_deeds(situation(pods=FIVE, on=on))).reverted
+    assert (once.why, once.times, once.until) == ("harm", 1, NOW + MIN_COOLDOWN)
+    on = workload(marks=ChangeAnnotations(change=taken, reverted=once), replicas=5)
+    twice = marks_of(next_actions(situation(pods=FIVE, on=on))).reverted
     assert twice
-    assert (twice.times, twice.until) == (2, NOW + 2 * FIRST_REST)
-    waits = next_deeds(situation(pods=FIVE, on=workload(marks=Marks(reverted=once))))
+    assert (twice.times, twice.until) == (2, NOW + 2 * MIN_COOLDOWN)
+    waits = next_actions(situation(pods=FIVE, on=workload(marks=ChangeAnnotations(reverted=once))))
     assert waits == [Wait(once.until, "the last change was taken back: harm")]
 
 
 @given(st.integers(1, 10_000))
 def test_the_peace_is_never_longer_than_a_week(times: int) -> None:
-    assert FIRST_REST <= rest(times) <= LONGEST_REST
+    assert MIN_COOLDOWN <= cooldown(times) <= MAX_COOLDOWN
 
 
 def test_what_is_applied_stays_known_while_the_next_change_is_tried_and_taken_back() -> None:
-    applied = Applied(id="x", at=NOW - 9999, sizes={"web": SMALL}, template={"web": SMALL})
-    first = marks_of(next_deeds(situation(pods=FIVE, on=workload(marks=Marks(applied=applied)))))
+    applied = AppliedSizes(id="x", at=NOW - 9999, sizes={"web": SMALL}, template={"web": SMALL})
+    first = marks_of(
+        next_actions(situation(pods=FIVE, on=workload(marks=ChangeAnnotations(applied=applied))))
+    )
     assert first.applied == applied
-    taken = Marks(change=change(Phase.REVERTING, reason="harm"), applied=applied)
-    done = marks_of(next_deeds(situation(pods=FIVE, on=workload(marks=taken))))
+    taken = ChangeAnnotations(change=change(Phase.REVERTING, reason="harm"), applied=applied)
+    done = marks_of(next_actions(situation(pods=FIVE, on=workload(marks=taken))))
     assert (done.applied, done.change) == (applied, None)
 
 
 # Tended
 
 
-def applied_to(template: Sizes) -> Marks:
-    return Marks(applied=Applied(id="x", at=NOW, sizes=AFTER, template=dict(template)))
+def applied_to(template: Sizes) -> ChangeAnnotations:
+    return ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW, sizes=AFTER, template=dict(template)))
 
 
 def test_a_new_pod_is_brought_to_the_applied_size() -> None:
-    deeds = next_deeds(
+    deeds = next_actions(
         situation(pods=sized(AFTER, 0, 1, 2, 3), on=workload(marks=applied_to({"web": SMALL})))
     )
     assert [deed.pod.name for deed in deeds if isinstance(deed, ResizePod)] == ["web-4"]
@@ -1004,38 +1049,45 @@ def test_a_container_that_is_left_alone_keeps_what_whoever_looks_after_it_gives_
     pods = [pod(f"web-{n}", sizes={"web": SMALL} | older) for n in range(4)] + [
         pod("new", sizes={"web": SMALL} | newer)
     ]
-    wanted = wish(alone=frozenset({"proxy"}), canary=Canary(percent=100), startup_boost=StartupBoost())
+    wanted = wish(
+        excluded_containers=frozenset({"proxy"}), canary=Canary(percent=100), startup_boost=StartupBoost()
+    )
     begins = begun(situation(wanted, pods=pods))
     assert (begins.before, begins.after, begins.odd) == ({"web": SMALL}, AFTER, {})
-    on = workload(marks=Marks(change=begins), replicas=5)
-    resized = next_deeds(situation(wanted, pods=pods, on=on))
+    on = workload(marks=ChangeAnnotations(change=begins), replicas=5)
+    resized = next_actions(situation(wanted, pods=pods, on=on))
     assert [deed.sizes for deed in resized if isinstance(deed, ResizePod)] == [AFTER] * 5
-    before_that = Applied(id="x", at=NOW, sizes=AFTER | older, template={"web": SMALL})
+    before_that = AppliedSizes(id="x", at=NOW, sizes=AFTER | older, template={"web": SMALL})
     starts = pod("starts", sizes={"web": SMALL} | newer, ready=False, created=NOW)
-    tended = situation(wanted, pods=[starts], on=workload(marks=Marks(applied=before_that)))
-    assert [deed.sizes for deed in next_deeds(tended) if isinstance(deed, ResizePod)] == [AFTER | newer]
+    tended = situation(wanted, pods=[starts], on=workload(marks=ChangeAnnotations(applied=before_that)))
+    assert [deed.sizes for deed in next_actions(tended) if isinstance(deed, ResizePod)] == [AFTER | newer]
 
 
-@pytest.mark.parametrize("terms", [{"resizes_in_place": False}, {"template": TemplateUpdate.ALWAYS}])
+@pytest.mark.parametrize("terms", [{"can_resize_in_place": False}, {"template": TemplateUpdate.ALWAYS}])
 def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms: Any) -> None:
     """It would come of the size of whoever injects it, and the whole change be taken back for that."""
     injected = {"web": SMALL, "proxy": SMALL}
     pods = [pod(f"web-{n}", sizes=injected) for n in range(5)]
     both = wish({"web": LARGE, "proxy": LARGE}, allow_recreate=True, **terms)
     begins = begun(situation(both, pods=pods))
-    assert (begins.way, begins.before, begins.after) == (Way.ROLLOUT, {"web": SMALL}, AFTER)
+    assert (begins.way, begins.before, begins.after) == (UpdateMethod.ROLLOUT, {"web": SMALL}, AFTER)
     new = [pod(f"new-{n}", sizes={"web": LARGE, "proxy": SMALL}, created=NOW + 10) for n in range(5)]
     promoted = msgspec.structs.replace(begins, phase=Phase.PROMOTING)
     rolled = marks_of(step(promoted, new, wanted=both, template=AFTER, now=NOW + 60)).change
     assert rolled
     assert rolled.phase is Phase.VERIFYING
     only = wish({"proxy": LARGE}, allow_recreate=True, **terms)
-    skipped = next_deeds(situation(only, pods=pods))
+    skipped = next_actions(situation(only, pods=pods))
     assert [deed.reason for deed in skipped if isinstance(deed, Skip)] == [
         "proxy is not in its template, so that it can be sized in place only"
     ]
-    done = Applied(id="x", at=NOW - 86_400, sizes={"web": SMALL}, template={"web": SMALL})
-    assert next_deeds(situation(only, pods=pods, on=workload(marks=Marks(applied=done), replicas=5))) == []
+    done = AppliedSizes(id="x", at=NOW - 86_400, sizes={"web": SMALL}, template={"web": SMALL})
+    assert (
+        next_actions(
+            situation(only, pods=pods, on=workload(marks=ChangeAnnotations(applied=done), replicas=5))
+        )
+        == []
+    )
 
 
 def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
@@ -1043,11 +1095,11 @@ def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
     pods = [pod(f"web-{n}", sizes=injected, created=NOW - 1000 + n) for n in range(5)]
     both = wish(wanted, allow_recreate=True)
     trying = begun(situation(both, pods=pods))
-    never = Resize(PENDING, "Infeasible", "capacity: 2")
+    never = PodResize(PENDING, "Infeasible", "capacity: 2")
     pods[4] = pod("web-4", sizes=wanted, applied=injected, resize=never, created=NOW - 996)
     rolled = marks_of(step(trying, pods, wanted=both)).change
     assert rolled
-    assert (rolled.way, rolled.after) == (Way.ROLLOUT, AFTER)
+    assert (rolled.way, rolled.after) == (UpdateMethod.ROLLOUT, AFTER)
     only = begun(situation(wish({"proxy": LARGE}, allow_recreate=True), pods=pods[:4]))
     pods[3] = pod("web-3", sizes=injected | {"proxy": LARGE}, applied=injected, resize=never)
     turned_back(step(only, pods[:4], wanted=both))
@@ -1056,22 +1108,22 @@ def test_a_rollout_for_want_of_room_leaves_what_is_injected_out() -> None:
 def test_a_new_pod_between_two_starts_is_brought_to_it_when_it_runs() -> None:
     marks = applied_to({"web": SMALL})
     falling = pod(created=NOW + 10, ready=False, waiting="CrashLoopBackOff")
-    assert writes(next_deeds(situation(pods=[falling], on=workload(marks=marks)))) == []
-    (resize,) = next_deeds(situation(pods=[pod(created=NOW + 10, ready=False)], on=workload(marks=marks)))
+    assert writes(next_actions(situation(pods=[falling], on=workload(marks=marks)))) == []
+    (resize,) = next_actions(situation(pods=[pod(created=NOW + 10, ready=False)], on=workload(marks=marks)))
     assert isinstance(resize, ResizePod)
 
 
 def test_a_pod_that_somebody_else_resized_is_left_to_them() -> None:
     other = {"web": Resources(123, None, 99 * MIB, 256 * MIB)}
     pods = [*sized(AFTER, 0, 1, 2, 3)[:4], pod("web-4", sizes=other)]
-    assert next_deeds(situation(pods=pods, on=workload(marks=applied_to({"web": SMALL})))) == []
+    assert next_actions(situation(pods=pods, on=workload(marks=applied_to({"web": SMALL})))) == []
 
 
 def test_a_new_pod_that_admission_gave_a_limit_keeps_it_and_gets_the_rest() -> None:
     """Where a LimitRange came since: the server removes none in place, and would refuse all of it."""
     filled = {"web": msgspec.structs.replace(SMALL, cpu_limit=2000)}
     came = pod(sizes=filled, created=NOW + 10)
-    (resize,) = next_deeds(situation(pods=[came], on=workload(marks=applied_to({"web": SMALL}))))
+    (resize,) = next_actions(situation(pods=[came], on=workload(marks=applied_to({"web": SMALL}))))
     assert isinstance(resize, ResizePod)
     assert resize.sizes == {"web": msgspec.structs.replace(LARGE, cpu_limit=2000)}
 
@@ -1080,19 +1132,19 @@ def test_once_the_template_is_changed_the_old_size_has_no_say() -> None:
     new = {"web": Resources(200, None, 100 * MIB, 256 * MIB)}
     pods = [pod(f"web-{n}", sizes=new) for n in range(3)]
     on = workload(marks=applied_to({"web": SMALL}), template=new)
-    assert "short while ago" in why(next_deeds(situation(pods=pods, on=on)))
+    assert "short while ago" in why(next_actions(situation(pods=pods, on=on)))
 
 
 def test_a_glance_tells_whether_there_is_anything_to_do_and_asks_nobody() -> None:
     world = World(template={"web": SMALL}, replicas=1)
-    glance = Actuator(world, may_write=lambda: False).glance
+    glance = ChangeExecutor(world, may_write=lambda: False).check_cached
     assert glance(workload(), [pod()], wish(), now=NOW) is None
     same = glance(workload(), [pod()], wish({"web": SMALL}), now=NOW)
     assert same
     assert same.state is WorkloadState.APPLIED
-    under_way = workload(marks=Marks(change=change(settled=NOW)), replicas=5)
+    under_way = workload(marks=ChangeAnnotations(change=change(settled=NOW)), replicas=5)
     assert glance(under_way, sized(AFTER, 4), wish(), now=NOW) is None
-    barred = glance(workload(), [pod()], wish(resizes_in_place=False), now=NOW)
+    barred = glance(workload(), [pod()], wish(can_resize_in_place=False), now=NOW)
     assert barred
     assert (barred.state, world.events) == (
         WorkloadState.SKIPPED,
@@ -1105,13 +1157,15 @@ def test_a_glance_tells_whether_there_is_anything_to_do_and_asks_nobody() -> Non
 
 @given(st.sampled_from(Phase), st.text(max_size=50), st.integers(0, 2**40))
 def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) -> None:
-    marks = Marks(
+    marks = ChangeAnnotations(
         change=change(phase, reason=reason, odd={"x": {"web": LARGE}}),
-        applied=Applied(id="x", at=until, sizes=AFTER, template={}),
-        reverted=Reverted(id="y", at=1, why=reason, times=3, until=until),
+        applied=AppliedSizes(id="x", at=until, sizes=AFTER, template={}),
+        reverted=RevertRecord(id="y", at=1, why=reason, times=3, until=until),
     )
-    assert read_marks(write_marks(marks, uid="u"), uid="u") == marks
-    assert read_marks(write_marks(marks, uid="u"), uid="v") == Marks(), "of another object they say nothing"
+    assert decode_change_annotations(encode_change_annotations(marks, uid="u"), uid="u") == marks
+    assert (
+        decode_change_annotations(encode_change_annotations(marks, uid="u"), uid="v") == ChangeAnnotations()
+    ), "of another object they say nothing"
 
 
 # Clocks
@@ -1119,13 +1173,13 @@ def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) 
 
 def test_marks_of_a_clock_that_was_ahead_are_set_right_and_then_waited_for_as_long_as_was_meant() -> None:
     ahead = NOW + 10 * 365 * 86_400
-    applied = Applied(id="x", at=ahead, sizes={"web": SMALL}, template={"web": SMALL}, until=ahead)
-    reverted = Reverted(id="x", at=ahead, why="it hurt", times=1, until=ahead + FIRST_REST)
-    on = workload(marks=Marks(applied=applied, reverted=reverted))
-    right = marks_of(next_deeds(situation(on=on)))
+    applied = AppliedSizes(id="x", at=ahead, sizes={"web": SMALL}, template={"web": SMALL}, until=ahead)
+    reverted = RevertRecord(id="x", at=ahead, why="it hurt", times=1, until=ahead + MIN_COOLDOWN)
+    on = workload(marks=ChangeAnnotations(applied=applied, reverted=reverted))
+    right = marks_of(next_actions(situation(on=on)))
     assert right.applied == msgspec.structs.replace(applied, at=NOW, until=NOW)
-    assert right.reverted == msgspec.structs.replace(reverted, at=NOW, until=NOW + FIRST_REST)
-    assert "it hurt" in why(next_deeds(situation(on=workload(marks=right))))
+    assert right.reverted == msgspec.structs.replace(reverted, at=NOW, until=NOW + MIN_COOLDOWN)
+    assert "it hurt" in why(next_actions(situation(on=workload(marks=right))))
 
 
 def test_a_change_that_a_clock_ahead_has_begun_comes_to_its_end() -> None:
@@ -1138,9 +1192,9 @@ def test_a_change_that_a_clock_ahead_has_begun_comes_to_its_end() -> None:
 
 def test_evictions_do_not_wait_for_a_clock_that_was_ahead() -> None:
     """Pods that come count as made by the change from a time on; written by that clock, none did for a day."""
-    evicting = change(Phase.PROMOTING, way=Way.RECREATE, patches_template=True, renews=NOW + 86_400)
+    evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True, renews=NOW + 86_400)
     terms: dict[str, Any] = {
-        "wanted": wish(allow_recreate=True, resizes_in_place=False),
+        "wanted": wish(allow_recreate=True, can_resize_in_place=False),
         "template": AFTER,
         "update": "OnDelete",
     }
@@ -1163,5 +1217,7 @@ def test_no_time_of_a_change_lies_ahead_once_its_marks_are_set_right(ahead: int,
 
 
 def test_two_replicas_need_not_have_the_same_second() -> None:
-    applied = Applied(id="x", at=NOW + 2, sizes={"web": SMALL}, template={"web": SMALL})
-    assert "minInterval" in why(next_deeds(situation(on=workload(marks=Marks(applied=applied)))))
+    applied = AppliedSizes(id="x", at=NOW + 2, sizes={"web": SMALL}, template={"web": SMALL})
+    assert "minInterval" in why(
+        next_actions(situation(on=workload(marks=ChangeAnnotations(applied=applied))))
+    )

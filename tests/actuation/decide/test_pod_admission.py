@@ -10,16 +10,22 @@ from hypothesis import strategies as st
 
 from actuation.builders import LARGE, MIB, NOW, SMALL, pod, situation, some_resources, wish, workload
 from trimtab.actuation.actions import ResizePod
-from trimtab.actuation.change_annotations import Applied, Change, Marks, Phase, Way
-from trimtab.actuation.decide.health import Health
-from trimtab.actuation.decide.pod_admission import birth_size
-from trimtab.actuation.decide.startup_boost import raised_cpu
-from trimtab.actuation.decide.sync_pods import tend
-from trimtab.actuation.resources import Sizes, same_fields, sizes_of
+from trimtab.actuation.change_annotations import (
+    AppliedSizes,
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    UpdateMethod,
+)
+from trimtab.actuation.decide.health import PodHealth
+from trimtab.actuation.decide.pod_admission import admission_size
+from trimtab.actuation.decide.startup_boost import raise_cpu
+from trimtab.actuation.decide.sync_pods import sync_pods
+from trimtab.actuation.resources import Sizes, container_sizes, restrict_to_fields
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Container, Pod, Resources
-from trimtab.kube.kinds.quotas import Amounts, LimitRange, Limits, Quota, Ratios
+from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceList, ResourceQuota, ResourceRatios
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
@@ -28,8 +34,10 @@ GROWN = Resources(500, None, 160 * MIB, 256 * MIB)
 GUARANTEED = Resources(200, 200, 64 * MIB, 64 * MIB)
 
 
-def marked(template: Sizes, sizes: Sizes) -> Marks:
-    return Marks(applied=Applied(id="x", at=NOW - 99, sizes=dict(sizes), template=dict(template)))
+def marked(template: Sizes, sizes: Sizes) -> ChangeAnnotations:
+    return ChangeAnnotations(
+        applied=AppliedSizes(id="x", at=NOW - 99, sizes=dict(sizes), template=dict(template))
+    )
 
 
 def resized(template: Sizes, sizes: Sizes, **flags: Any) -> Workload:
@@ -47,20 +55,24 @@ def born(
     *,
     alone: Collection[str] = (),
     limit_ranges: tuple[LimitRange, ...] = (),
-    quotas: tuple[Quota, ...] = (),
+    quotas: tuple[ResourceQuota, ...] = (),
 ) -> Sizes:
-    return birth_size(of, on, alone=alone, limit_ranges=limit_ranges, quotas=quotas)
+    return admission_size(of, on, excluded=alone, limit_ranges=limit_ranges, quotas=quotas)
 
 
 def limited(type_: str = "Container", **bounds: Any) -> tuple[LimitRange, ...]:
-    said = {"least": Amounts(), "most": Amounts(), "ratio": Ratios()} | bounds
-    limits = Limits(type=type_, default_request=Amounts(), default_limit=Amounts(), **said)
+    said = {
+        "min": ResourceList(),
+        "max": ResourceList(),
+        "max_limit_request_ratio": ResourceRatios(),
+    } | bounds
+    limits = LimitRangeItem(type=type_, default_request=ResourceList(), default_limit=ResourceList(), **said)
     return (LimitRange(namespace="shop", name="l", uid="l", version=1, limits=(limits,)),)
 
 
-def quota(**hard: Amounts) -> tuple[Quota, ...]:
-    every = dict.fromkeys(("hard_requests", "hard_limits", "used_requests", "used_limits"), Amounts())
-    return (Quota(namespace="shop", name="q", uid="q", version=1, scoped=False, **every | hard),)
+def quota(**hard: ResourceList) -> tuple[ResourceQuota, ...]:
+    every = dict.fromkeys(("hard_requests", "hard_limits", "used_requests", "used_limits"), ResourceList())
+    return (ResourceQuota(namespace="shop", name="q", uid="q", version=1, is_scoped=False, **every | hard),)
 
 
 def sized(of: Pod, sizes: Sizes) -> Pod:
@@ -83,15 +95,20 @@ def test_what_is_born_is_what_tend_would_have_made_and_tend_finds_nothing_to_do(
 ) -> None:
     made = {name: _filled(each, filled) for name, each in template.items()}
     if in_place:  # as a change in place is: of the containers that are there, and nothing added or removed
-        wanted = {name: same_fields(made[name], wanted.get(name, filled)) for name in made}
+        wanted = {name: restrict_to_fields(made[name], wanted.get(name, filled)) for name in made}
     on, as_made = resized(template, wanted), newborn(made)
     sizes = born(as_made, on, alone=alone)
-    case = situation(wish(alone=alone), pods=[as_made], on=on)
-    would = [each.sizes for each in tend(case, marked(template, wanted)) if isinstance(each, ResizePod)]
+    case = situation(wish(excluded_containers=alone), pods=[as_made], on=on)
+    would = [each.sizes for each in sync_pods(case, marked(template, wanted)) if isinstance(each, ResizePod)]
     after = sized(as_made, sizes)
     if sizes:
-        assert would == [sizes_of(after.containers)]
-        assert tend(situation(wish(alone=alone), pods=[after], on=on), marked(template, wanted)) == []
+        assert would == [container_sizes(after.containers)]
+        assert (
+            sync_pods(
+                situation(wish(excluded_containers=alone), pods=[after], on=on), marked(template, wanted)
+            )
+            == []
+        )
         assert born(after, on, alone=alone) == {}, (
             "asked again, as by reinvocationPolicy, it has nothing to add"
         )
@@ -124,16 +141,16 @@ def test_a_pod_of_a_workload_that_was_made_smaller_is_born_small() -> None:
 
 
 def changing(phase: Phase) -> Workload:
-    change = Change(
+    change = OngoingChange(
         id="y",
         started=NOW,
-        way=Way.IN_PLACE,
+        way=UpdateMethod.IN_PLACE,
         phase=phase,
         since=NOW,
         before={"web": SMALL},
         after={"web": GROWN},
         template=MADE,
-        health=Health(pods=1),
+        health=PodHealth(pods=1),
     )
     return workload(template=MADE, marks=msgspec.structs.replace(marked(MADE, {"web": SMALL}), change=change))
 
@@ -199,12 +216,19 @@ def test_init_containers_and_those_that_were_not_sized_stay_and_sidecars_do_not(
     ("limits", "is_born"),
     [
         (limited(), True),
-        (limited(least=Amounts(100, 64 * MIB), most=Amounts(None, 256 * MIB), ratio=Ratios(None, 4)), True),
-        (limited(least=Amounts(cpu=101)), False),
-        (limited(least=Amounts(memory=65 * MIB)), False),
-        (limited(most=Amounts(memory=255 * MIB)), False),
-        (limited(ratio=Ratios(memory=3.9)), False),
-        (limited("Pod", most=Amounts(cpu=100_000)), False),
+        (
+            limited(
+                min=ResourceList(100, 64 * MIB),
+                max=ResourceList(None, 256 * MIB),
+                max_limit_request_ratio=ResourceRatios(None, 4),
+            ),
+            True,
+        ),
+        (limited(min=ResourceList(cpu=101)), False),
+        (limited(min=ResourceList(memory=65 * MIB)), False),
+        (limited(max=ResourceList(memory=255 * MIB)), False),
+        (limited(max_limit_request_ratio=ResourceRatios(memory=3.9)), False),
+        (limited("Pod", max=ResourceList(cpu=100_000)), False),
         (limited("PersistentVolumeClaim"), True),
     ],
 )
@@ -216,7 +240,7 @@ def test_a_limit_range_that_would_refuse_the_pod_is_not_put_to_it(
 
 def test_a_pod_grows_where_no_quota_counts_and_shrinks_anywhere() -> None:
     grown, shrunk = resized({"web": SMALL}, {"web": LARGE}), resized(MADE, {"web": SMALL})
-    of_memory, of_objects = quota(hard_limits=Amounts(memory=1 << 40)), quota()
+    of_memory, of_objects = quota(hard_limits=ResourceList(memory=1 << 40)), quota()
     assert born(newborn({"web": SMALL}), grown, quotas=of_objects) == {"web": LARGE}
     assert born(newborn({"web": SMALL}), grown, quotas=of_memory) == {}
     assert born(newborn(), shrunk, quotas=of_memory) == {"web": SMALL}
@@ -226,6 +250,6 @@ def test_a_pod_finds_its_node_by_its_own_size_and_gets_its_boost_from_tend() -> 
     on, rule = resized(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
     there = msgspec.structs.replace(sized(newborn(), born(newborn(), on)), created=NOW)
     case = situation(wish(startup_boost=rule), pods=[there], on=on)
-    (deed,) = tend(case, marked(MADE, {"web": SMALL}))
+    (deed,) = sync_pods(case, marked(MADE, {"web": SMALL}))
     assert isinstance(deed, ResizePod)
-    assert deed.sizes == raised_cpu({"web": SMALL}, 3)
+    assert deed.sizes == raise_cpu({"web": SMALL}, 3)

@@ -9,46 +9,46 @@ from hypothesis import strategies as st
 
 from actuation.builders import NOW, SMALL, pod, situation, some_resources, wish, workload
 from trimtab.actuation.actions import ResizePod, Wait
-from trimtab.actuation.change_annotations import Applied, Marks
-from trimtab.actuation.decide.next_actions import next_deeds
-from trimtab.actuation.decide.startup_boost import boost, raised_cpu
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
+from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.startup_boost import decide_boost, raise_cpu
 from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Resources
-from trimtab.sizing.constraints import as_counted
+from trimtab.sizing.constraints import with_implied_requests
 from trimtab.sizing.qos import qos_class
 
 RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
 OWN = {"web": SMALL}
-BOOSTED = raised_cpu(OWN, 3)
+BOOSTED = raise_cpu(OWN, 3)
 
 
 def test_a_starting_pod_gets_more_cpu_and_a_ready_one_its_own_again() -> None:
     starting = pod(created=NOW - 10, ready=False)
-    assert boost(starting, OWN, RULE, now=NOW).sizes == {"web": Resources(300, None, *_memory(SMALL))}
-    assert boost(pod(sizes=BOOSTED, created=NOW - 10), OWN, RULE, now=NOW).sizes == OWN
+    assert decide_boost(starting, OWN, RULE, now=NOW).sizes == {"web": Resources(300, None, *_memory(SMALL))}
+    assert decide_boost(pod(sizes=BOOSTED, created=NOW - 10), OWN, RULE, now=NOW).sizes == OWN
 
 
 def test_a_pod_that_never_gets_ready_loses_it_in_time() -> None:
     slow = pod(sizes=BOOSTED, created=NOW - 120, ready=False)
-    assert boost(slow, OWN, RULE, now=NOW - 1).look_again == NOW
-    assert boost(slow, OWN, RULE, now=NOW).sizes == OWN
+    assert decide_boost(slow, OWN, RULE, now=NOW - 1).recheck_at == NOW
+    assert decide_boost(slow, OWN, RULE, now=NOW).sizes == OWN
 
 
 def test_what_an_earlier_factor_left_is_taken_back_too() -> None:
-    assert boost(pod(sizes=raised_cpu(OWN, 5)), OWN, RULE, now=NOW).sizes == OWN
+    assert decide_boost(pod(sizes=raise_cpu(OWN, 5)), OWN, RULE, now=NOW).sizes == OWN
 
 
 def test_a_pod_of_another_size_is_left_alone() -> None:
     other = {"web": Resources(500, None, 1, 2)}
-    assert boost(pod(sizes=other), OWN, RULE, now=NOW).sizes is None
-    assert boost(pod(sizes=other, created=NOW, ready=False), OWN, RULE, now=NOW).sizes is None
+    assert decide_boost(pod(sizes=other), OWN, RULE, now=NOW).sizes is None
+    assert decide_boost(pod(sizes=other, created=NOW, ready=False), OWN, RULE, now=NOW).sizes is None
 
 
 @given(some_resources(), st.floats(1, 10))
 def test_the_qos_class_stays(own: Resources, factor: float) -> None:
-    raised = raised_cpu({"web": own}, factor)["web"]
+    raised = raise_cpu({"web": own}, factor)["web"]
     assert qos_class([raised]) == qos_class([own])
     assert _memory(raised) == _memory(own)
 
@@ -56,22 +56,22 @@ def test_the_qos_class_stays(own: Resources, factor: float) -> None:
 def test_no_change_begins_while_a_pod_starts() -> None:
     wanted = wish(startup_boost=RULE)
     starting = pod(created=NOW - 10, ready=False)
-    (deed,) = next_deeds(situation(wanted, pods=[starting], on=workload()))
+    (deed,) = next_actions(situation(wanted, pods=[starting], on=workload()))
     assert isinstance(deed, ResizePod)
     assert deed.sizes == BOOSTED
     boosted = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
-    assert next_deeds(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
+    assert next_actions(situation(wanted, pods=[boosted])) == [Wait(NOW + 110, "pods are starting")]
 
 
 def test_a_boost_that_comes_to_the_size_of_the_template_is_not_taken_back_while_the_pod_starts() -> None:
     """Or it would be given one and the other in turn for as long as it starts."""
-    marks = Marks(applied=Applied(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED))
+    marks = ChangeAnnotations(applied=AppliedSizes(id="x", at=NOW - 99, sizes=OWN, template=BOOSTED))
     starting = pod(sizes=BOOSTED, created=NOW - 10, ready=False)
     case = situation(
         wish(OWN, startup_boost=RULE), pods=[starting], on=workload(template=BOOSTED, marks=marks)
     )
-    assert next_deeds(case) == [Wait(NOW + 110, "pods are starting")]
-    (deed,) = next_deeds(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
+    assert next_actions(case) == [Wait(NOW + 110, "pods are starting")]
+    (deed,) = next_actions(replace(case, pods=[pod(sizes=BOOSTED, created=NOW - 10)]))
     assert isinstance(deed, ResizePod)
     assert deed.sizes == OWN
 
@@ -83,7 +83,7 @@ def boosted_and_back(*, template: Sizes, made: Sizes) -> tuple[Sizes, Sizes]:
     for ready in (False, True):
         there = pod(sizes=found, created=NOW - 10, ready=ready)
         case = situation(wish({}, startup_boost=RULE), pods=[there], on=workload(template=template))
-        for deed in next_deeds(case):
+        for deed in next_actions(case):
             if isinstance(deed, ResizePod):
                 found |= deed.sizes
         sizes.append(dict(found))
@@ -95,8 +95,8 @@ def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_
     filled: Resources,
 ) -> None:
     """Of a container that a mesh injects, and of one that a LimitRange gives what its template leaves open."""
-    opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": as_counted(filled)}
-    got = {"web": msgspec.structs.replace(as_counted(filled), memory_request=SMALL.memory_request)}
+    opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": with_implied_requests(filled)}
+    got = {"web": msgspec.structs.replace(with_implied_requests(filled), memory_request=SMALL.memory_request)}
     assert boosted_and_back(template=OWN, made=OWN | injected) == (BOOSTED | injected, OWN | injected)
     assert boosted_and_back(template={"web": opened}, made=got) == (got, got)
 
@@ -104,20 +104,20 @@ def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_
 def test_a_template_with_limits_alone_says_what_is_requested_too() -> None:
     made = {"web": Resources(100, 100, *_memory(SMALL))}
     limits = {"web": Resources(None, 100, *_memory(SMALL))}
-    assert boosted_and_back(template=limits, made=made) == (raised_cpu(made, 3), made)
+    assert boosted_and_back(template=limits, made=made) == (raise_cpu(made, 3), made)
 
 
 def test_what_admission_filled_in_is_no_boost() -> None:
     open_template = {"web": Resources(None, None, *_memory(SMALL))}
     case = situation(wish(OWN, startup_boost=RULE), pods=[pod()], on=workload(template=open_template))
-    assert next_deeds(case) == []
+    assert next_actions(case) == []
 
 
 def test_a_boost_that_would_restart_a_container_is_not_given() -> None:
     starting = pod(created=NOW - 10, ready=False, restarts_when_resized=True)
     assert not any(
         isinstance(deed, ResizePod)
-        for deed in next_deeds(situation(wish(startup_boost=RULE), pods=[starting]))
+        for deed in next_actions(situation(wish(startup_boost=RULE), pods=[starting]))
     )
 
 

@@ -16,12 +16,12 @@ kinds.__path__ = [str(Path(trimtab.__file__).with_name("api"))]
 sys.modules |= {"trimtab.api": kinds, "rich": None}  # type: ignore[dict-item] # as Python marks what is not there
 
 from harness.kubepods import Kubepods  # noqa: E402 - only now
-from trimtab.node.cgroups import Version  # noqa: E402
+from trimtab.node.cgroups import CgroupVersion  # noqa: E402
 
 
 @pytest.fixture
 def kubepods() -> Iterator[Kubepods]:
     """An empty kubepods, with every controller."""
     with Kubepods.make() as made:
-        assert made.hierarchy.version is Version.V2
+        assert made.hierarchy.version is CgroupVersion.V2
         yield made

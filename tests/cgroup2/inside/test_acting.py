@@ -8,29 +8,37 @@ from typing import Any
 import pytest
 
 from harness.kubepods import Kubepods
-from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish, admit, consolidate
+from trimtab.node.arbiter import (
+    BoundType,
+    KnobRef,
+    KnobRequest,
+    Precedence,
+    Value,
+    resolve_requests,
+    validate_values,
+)
 from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups import knobs as k
-from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.write_order import order
-from trimtab.node.restore_journal import Journal, this_boot
+from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.executor.write_order import order_writes
+from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 
 MIB = 1 << 20
 CPUS, ONE = frozenset({0, 1}), frozenset({1})
 
 
 @pytest.fixture
-def surface(kubepods: Kubepods) -> Surface:
-    return Surface(kubepods.hierarchy)
+def surface(kubepods: Kubepods) -> KnobFiles:
+    return KnobFiles(kubepods.hierarchy)
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal(tmp_path / "journal", boot=this_boot())
+def journal(tmp_path: Path) -> RestoreJournal:
+    return RestoreJournal(tmp_path / "journal", boot=read_boot_id())
 
 
-def _all_knobs(path: str) -> dict[Spot, Value]:
+def _all_knobs(path: str) -> dict[KnobRef, Value]:
     """A value for every knob that can be written without a disk, none of them what the kernel starts with."""
     values: dict[Any, Value] = {
         k.CPU_QUOTA: 50_000,
@@ -45,56 +53,61 @@ def _all_knobs(path: str) -> dict[Spot, Value]:
         k.MEMORY_SWAP_MAX: 0,
         k.MEMORY_OOM_GROUP: 1,
     }
-    return {Spot(path, knob): value for knob, value in values.items()}
+    return {KnobRef(path, knob): value for knob, value in values.items()}
 
 
-def _held(surface: Surface, spots: dict[Spot, Value]) -> dict[Spot, Value]:
-    return {spot: surface.normal(spot, value) for spot in spots if (value := surface.read(spot)) is not None}
+def _held(surface: KnobFiles, spots: dict[KnobRef, Value]) -> dict[KnobRef, Value]:
+    return {
+        spot: surface.normalize(spot, value) for spot in spots if (value := surface.read(spot)) is not None
+    }
 
 
 def test_every_knob_is_written_read_back_and_restored(
-    kubepods: Kubepods, surface: Surface, journal: Journal
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     _, [path] = kubepods.pod()
     wanted = _all_knobs(path)
     before = _held(surface, wanted)
     executor = Executor(surface, journal)
     done = executor.apply(wanted, now=0.0)
-    assert not done.refused
-    assert _held(surface, wanted) == {spot: surface.normal(spot, value) for spot, value in wanted.items()}
+    assert not done.rejected
+    assert _held(surface, wanted) == {spot: surface.normalize(spot, value) for spot, value in wanted.items()}
     assert executor.apply(wanted, now=1.0).written == []
-    assert not executor.release(now=2.0).refused
+    assert not executor.release(now=2.0).rejected
     assert _held(surface, wanted) == before
     assert not journal.originals
 
 
 def test_an_idle_cgroup_is_no_longer_one_afterwards(
-    kubepods: Kubepods, surface: Surface, journal: Journal
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     _, [path] = kubepods.pod()
     executor = Executor(surface, journal)
-    assert not executor.apply({Spot(path, k.CPU_IDLE): 1}, now=0.0).refused
-    assert surface.read(Spot(path, k.CPU_IDLE)) == 1
+    assert not executor.apply({KnobRef(path, k.CPU_IDLE): 1}, now=0.0).rejected
+    assert surface.read(KnobRef(path, k.CPU_IDLE)) == 1
     executor.release(now=1.0)
-    assert surface.read(Spot(path, k.CPU_IDLE)) == 0
+    assert surface.read(KnobRef(path, k.CPU_IDLE)) == 0
 
 
-def test_sysctls_are_set_and_restored(surface: Surface, journal: Journal) -> None:
-    wanted: dict[Spot, Value] = {Spot("", MIN_FREE_KBYTES): 20_000, Spot("", WATERMARK_SCALE_FACTOR): 150}
+def test_sysctls_are_set_and_restored(surface: KnobFiles, journal: RestoreJournal) -> None:
+    wanted: dict[KnobRef, Value] = {
+        KnobRef("", MIN_FREE_KBYTES): 20_000,
+        KnobRef("", WATERMARK_SCALE_FACTOR): 150,
+    }
     before = _held(surface, wanted)
     executor = Executor(surface, journal)
-    assert not executor.apply(wanted, now=0.0).refused
+    assert not executor.apply(wanted, now=0.0).rejected
     assert _held(surface, wanted) == wanted
     executor.release(now=1.0)
     assert _held(surface, wanted) == before
 
 
 def test_the_kernel_refuses_what_the_arbiter_cuts(
-    kubepods: Kubepods, surface: Surface, journal: Journal
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     """A quota below its burst, and a burst above its quota."""
     _, [path] = kubepods.pod()
-    quota, burst = Spot(path, k.CPU_QUOTA), Spot(path, k.CPU_BURST)
+    quota, burst = KnobRef(path, k.CPU_QUOTA), KnobRef(path, k.CPU_BURST)
     surface.write(quota, 50_000)
     surface.write(burst, 40_000)
     for spot, value in ((quota, 30_000), (burst, 60_000)):
@@ -102,58 +115,65 @@ def test_the_kernel_refuses_what_the_arbiter_cuts(
             surface.write(spot, value)
     executor = Executor(surface, journal)
     for amount in (30_000, 90_000, 10_000):
-        decided, _ = admit({quota: amount, burst: 10 * amount}, executor.world())
-        assert not executor.apply(decided, now=0.0).refused
+        decided, _ = validate_values({quota: amount, burst: 10 * amount}, executor.build_baseline())
+        assert not executor.apply(decided, now=0.0).rejected
         assert [surface.read(quota), surface.read(burst)] == [amount, amount]
-    decided, _ = admit(
-        {quota: 20_000}, executor.world()
+    decided, _ = validate_values(
+        {quota: 20_000}, executor.build_baseline()
     )  # the burst of 40,000 that was there before is in the way
-    assert not executor.apply(decided, now=1.0).refused
+    assert not executor.apply(decided, now=1.0).rejected
     assert [surface.read(quota), surface.read(burst)] == [20_000, 20_000]
     executor.release(now=2.0)
     assert [surface.read(quota), surface.read(burst)] == [50_000, 40_000]
 
 
-def test_parents_grow_first_and_shrink_last(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+def test_parents_grow_first_and_shrink_last(
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
+) -> None:
     pod, [container] = kubepods.pod()
     tier = pod.rpartition("/")[0]
     paths = (tier, pod, container)
     executor = Executor(surface, journal)
     for cpus in (ONE, CPUS, CPUS - ONE, ONE):
-        wanted: dict[Spot, Value] = {Spot(path, k.CPUSET_CPUS): cpus for path in paths}
+        wanted: dict[KnobRef, Value] = {KnobRef(path, k.CPUSET_CPUS): cpus for path in paths}
         now = {spot: surface.read(spot) or frozenset() for spot in wanted}
-        planned = order(wanted, now)
+        planned = order_writes(wanted, now)
         done = executor.apply(wanted, now=0.0)
         assert done.written == planned
-        assert not done.refused
-        effective = [surface.read(Spot(path, k.CPUSET_EFFECTIVE)) for path in paths]
+        assert not done.rejected
+        effective = [surface.read(KnobRef(path, k.CPUSET_EFFECTIVE)) for path in paths]
         assert effective == [cpus] * 3
     executor.release(now=1.0)
-    assert [surface.read(Spot(path, k.CPUSET_CPUS)) for path in paths] == [frozenset()] * 3
-    assert surface.read(Spot(container, k.CPUSET_EFFECTIVE)) == CPUS
+    assert [surface.read(KnobRef(path, k.CPUSET_CPUS)) for path in paths] == [frozenset()] * 3
+    assert surface.read(KnobRef(container, k.CPUSET_EFFECTIVE)) == CPUS
 
 
-def test_two_strategies_on_one_knob(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+def test_two_strategies_on_one_knob(kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal) -> None:
     _, [path] = kubepods.pod()
-    spot, executor = Spot(path, k.CPU_QUOTA), Executor(surface, journal)
-    bold = Wish(spot=spot, value=90_000, strategy="bold", why="", precedence=Precedence.PRIORITY)
-    careful = Wish(
-        spot=spot, value=40_000, strategy="careful", why="", precedence=Precedence.SAFETY, bound=Bound.AT_MOST
+    spot, executor = KnobRef(path, k.CPU_QUOTA), Executor(surface, journal)
+    bold = KnobRequest(ref=spot, value=90_000, strategy="bold", reason="", precedence=Precedence.PRIORITY)
+    careful = KnobRequest(
+        ref=spot,
+        value=40_000,
+        strategy="careful",
+        reason="",
+        precedence=Precedence.SAFETY,
+        bound=BoundType.AT_MOST,
     )
     for wishes, value in (([bold, careful], 40_000), ([careful], 40_000), ([bold], 90_000), ([], UNLIMITED)):
-        decided, conflicts = consolidate(wishes, executor.world().value)
-        admitted, _ = admit(decided, executor.world())
-        assert not executor.apply(admitted, now=0.0).refused
+        decided, conflicts = resolve_requests(wishes, executor.build_baseline().value)
+        admitted, _ = validate_values(decided, executor.build_baseline())
+        assert not executor.apply(admitted, now=0.0).rejected
         assert surface.read(spot) == value
         assert len(conflicts) == (len(wishes) == 2)
 
 
-class Deadly(Surface):
+class Deadly(KnobFiles):
     """Kills its process without warning after so many writes."""
 
     left = 0
 
-    def write(self, spot: Spot, value: Value) -> None:
+    def write(self, spot: KnobRef, value: Value) -> None:
         super().write(spot, value)
         type(self).left -= 1
         if not self.left:
@@ -162,7 +182,7 @@ class Deadly(Surface):
 
 @pytest.mark.parametrize("writes", [1, 4, 9])
 def test_whoever_is_killed_in_the_middle_leaves_nothing_that_the_next_cannot_undo(
-    kubepods: Kubepods, surface: Surface, tmp_path: Path, writes: int
+    kubepods: Kubepods, surface: KnobFiles, tmp_path: Path, writes: int
 ) -> None:
     _, [path] = kubepods.pod()
     wanted = _all_knobs(path)
@@ -170,26 +190,30 @@ def test_whoever_is_killed_in_the_middle_leaves_nothing_that_the_next_cannot_und
     child = os.fork()
     if not child:
         Deadly.left = writes
-        Executor(Deadly(kubepods.hierarchy), Journal(tmp_path / "j", boot=this_boot())).apply(wanted, now=0.0)
+        Executor(Deadly(kubepods.hierarchy), RestoreJournal(tmp_path / "j", boot=read_boot_id())).apply(
+            wanted, now=0.0
+        )
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.WTERMSIG(status) == signal.SIGKILL
     assert _held(surface, wanted) != before
-    journal = Journal(tmp_path / "j", boot=this_boot())
-    assert not Executor(surface, journal).release(now=0.0).refused
+    journal = RestoreJournal(tmp_path / "j", boot=read_boot_id())
+    assert not Executor(surface, journal).release(now=0.0).rejected
     assert _held(surface, wanted) == before
     assert not journal.originals
 
 
-def test_a_pod_that_vanishes_is_forgotten(kubepods: Kubepods, surface: Surface, journal: Journal) -> None:
+def test_a_pod_that_vanishes_is_forgotten(
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
+) -> None:
     pod, [path] = kubepods.pod()
     stays, [other] = kubepods.pod()
     executor = Executor(surface, journal)
     executor.apply(_all_knobs(path) | _all_knobs(other), now=0.0)
     kubepods.remove(pod)
     done = executor.apply(_all_knobs(path) | _all_knobs(other), now=61.0)
-    assert not done.refused
+    assert not done.rejected
     assert {spot.path for spot in journal.originals} == {other}
     kubepods.remove(stays)
-    assert not executor.release(now=62.0).refused
+    assert not executor.release(now=62.0).rejected
     assert not journal.originals

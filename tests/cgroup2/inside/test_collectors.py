@@ -10,7 +10,7 @@ from trimtab.node.collectors.cpi import CpiCollector
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector
 from trimtab.node.model import NODE, Metric, container_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 CLOCK, SWITCHES = (1, 0), (1, 3)
 """Events that the kernel counts itself: an emulated processor has no counters of its own."""
@@ -36,7 +36,7 @@ def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods:
     cgroup, [path] = kubepods.pod()
     burners = [kubepods.run(path) for _ in range(4)]  # on two CPUs
     pod = pod_view(cgroup, [path])
-    view, subject, series = node_view(kubepods, pod), container_subject(pod.uid, "c0"), Series(now=100.0)
+    view, subject, series = node_view(kubepods, pod), container_subject(pod.uid, "c0"), SeriesStore(now=100.0)
     delay = RunDelayCollector(kubepods.hierarchy, measured.PROC)
     cpi = CpiCollector(kubepods.hierarchy, (CLOCK, SWITCHES))
     delay.collect(view, series)
@@ -62,7 +62,11 @@ def test_a_cpu_that_goes_offline_costs_its_counters_and_none_of_those_to_come(ku
     cgroup, [path] = kubepods.pod()
     kubepods.run(path)
     pod = pod_view(cgroup, [path])
-    view, series, switch = node_view(kubepods, pod), Series(), Path("/sys/devices/system/cpu/cpu1/online")
+    view, series, switch = (
+        node_view(kubepods, pod),
+        SeriesStore(),
+        Path("/sys/devices/system/cpu/cpu1/online"),
+    )
     cpi = CpiCollector(kubepods.hierarchy, (CLOCK, CLOCK))
     cpi.collect(view, series)
     switch.write_text("0")

@@ -1,7 +1,7 @@
 """What the registry says of knobs, against the kernel's own word."""
 
 from harness.kubepods import Kubepods
-from trimtab.node.cgroups import KNOBS, UNLIMITED, Version
+from trimtab.node.cgroups import KNOBS, UNLIMITED, CgroupVersion
 from trimtab.node.cgroups import knobs as known
 
 
@@ -30,7 +30,7 @@ def test_what_is_written_reads_back(kubepods: Kubepods) -> None:
     ]:
         file = cgroup.file(knob)
         assert file is not None
-        [line] = knob.encode(value, Version.V2)
+        [line] = knob.encode(value, CgroupVersion.V2)
         file.write_text(line)
-        assert knob.encode(cgroup.read(knob), Version.V2) == (line,)
+        assert knob.encode(cgroup.read(knob), CgroupVersion.V2) == (line,)
     assert cgroup.read(known.CPU_PERIOD) == 100_000

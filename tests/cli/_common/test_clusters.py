@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scan.scans import survey
-from trimtab.cli._common.clusters import Reached, by_cluster, without
+from trimtab.cli._common.clusters import ClusterContext, exclude_known, group_by_cluster
 
 reached = st.builds(
-    Reached,
+    ClusterContext,
     context=st.sampled_from("abcdefgh"),
     server=st.sampled_from(["", "https://one", "https://two"]),
     uid=st.just(""),
@@ -18,8 +18,8 @@ reached = st.builds(
 
 
 @given(st.lists(reached, unique_by=lambda each: each.context))
-def test_by_cluster_names_each_context_once_and_those_that_see_all_first(found: list[Reached]) -> None:
-    groups = by_cluster(found)
+def test_by_cluster_names_each_context_once_and_those_that_see_all_first(found: list[ClusterContext]) -> None:
+    groups = group_by_cluster(found)
     assert sorted(each.context for group in groups for each in group) == sorted(
         each.context for each in found
     )
@@ -29,16 +29,16 @@ def test_by_cluster_names_each_context_once_and_those_that_see_all_first(found: 
 
 
 def test_by_cluster_knows_a_cluster_by_its_uid_at_any_address() -> None:
-    inside = Reached("inside", "https://10.0.0.1", "u1", sees_all=True)
-    outside = Reached("outside", "https://api.example", "u1", sees_all=True)
-    viewer = Reached("viewer", "https://api.example")
-    other = Reached("other", "https://10.0.0.1:1", "u2", sees_all=True)
-    assert by_cluster([viewer, inside, other, outside]) == [[inside, outside, viewer], [other]]
+    inside = ClusterContext("inside", "https://10.0.0.1", "u1", sees_all=True)
+    outside = ClusterContext("outside", "https://api.example", "u1", sees_all=True)
+    viewer = ClusterContext("viewer", "https://api.example")
+    other = ClusterContext("other", "https://10.0.0.1:1", "u2", sees_all=True)
+    assert group_by_cluster([viewer, inside, other, outside]) == [[inside, outside, viewer], [other]]
 
 
 def test_without_leaves_out_what_was_surveyed_before() -> None:
     found = survey()
     assert found.workloads
-    again = without(found, [found])
+    again = exclude_known(found, [found])
     assert (again.workloads, again.skipped, again.cost) == ((), (), 0)
-    assert without(found, [replace(found, workloads=(), skipped=())]) == found
+    assert exclude_known(found, [replace(found, workloads=(), skipped=())]) == found

@@ -7,9 +7,14 @@ import pytest
 
 from harness.records import folded, workload
 from harness.scripted import Scripted
-from trimtab.cli._common.doctor_checks import _reach, conflicts, samples, without_requests
-from trimtab.kube.kinds.hpas import hpas
-from trimtab.kube.kinds.vpas import vpas
+from trimtab.cli._common.doctor_checks import (
+    _check_retention,
+    check_autoscalers,
+    check_requests,
+    check_samples,
+)
+from trimtab.kube.kinds.hpas import hpa_projection
+from trimtab.kube.kinds.vpas import vpa_projection
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.usage import PodContainer
 
@@ -20,14 +25,14 @@ NAMED = {"name": "web", "namespace": "shop"}
 def hpa(resource: str) -> Any:
     metric = {"name": resource, "target": {"averageUtilization": 60}}
     spec = {"scaleTargetRef": TARGET, "metrics": [{"resource": metric}]}
-    return folded(hpas(), {"metadata": NAMED, "spec": spec})
+    return folded(hpa_projection(), {"metadata": NAMED, "spec": spec})
 
 
 def vpa(mode: str, *resources: str) -> Any:
     policy = {"containerPolicies": [{"containerName": "*", "controlledResources": list(resources)}]}
     update = {"updateMode": mode}
     spec = {"targetRef": TARGET, "updatePolicy": update, "resourcePolicy": policy if resources else {}}
-    return folded(vpas(), {"metadata": NAMED, "spec": spec})
+    return folded(vpa_projection(), {"metadata": NAMED, "spec": spec})
 
 
 @pytest.mark.parametrize(
@@ -41,17 +46,17 @@ def vpa(mode: str, *resources: str) -> Any:
 def test_an_hpa_and_a_vpa_clash_over_the_same_resource(
     mode: str, resources: tuple[str, ...], state: str, said: str
 ) -> None:
-    found = conflicts([hpa("cpu")], [vpa(mode, *resources)])
+    found = check_autoscalers([hpa("cpu")], [vpa(mode, *resources)])
     assert (found.state, found.found) == (state, said)
 
 
 def test_workloads_without_requests_are_named() -> None:
     asks = {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-    found = without_requests(
+    found = check_requests(
         [workload("web", containers=(asks,)), workload("bare", containers=({"name": "a"},))]
     )
     assert found.found == "1 ask for no CPU or no memory: shop/deployment/bare"
-    assert without_requests([workload("web", containers=(asks,))]).state == "ok"
+    assert check_requests([workload("web", containers=(asks,))]).state == "ok"
 
 
 async def test_a_window_of_minutes_is_looked_at_in_the_past() -> None:
@@ -59,7 +64,7 @@ async def test_a_window_of_minutes_is_looked_at_in_the_past() -> None:
         async def has_usage(self, *, at: float) -> bool:
             return at <= 1000.0
 
-    found = await _reach(cast("Prometheus", Since()), 0.01, 1000.0)
+    found = await _check_retention(cast("Prometheus", Since()), 0.01, 1000.0)
     assert found.state == "ok"
 
 
@@ -71,9 +76,9 @@ async def test_doctor_names_running_containers_without_samples() -> None:
     )
     running = {web: now - day, silent: now - day, young: now - 60, elsewhere: now - day}
     source = Scripted(lambda name, _: (0.1, 1e8) if name == web else (math.nan, math.nan), web, silent)
-    found = await samples(source, running, ["shop"], now)
+    found = await check_samples(source, running, ["shop"], now)
     assert found.state == "warning"
     assert found.found == "1 of 2 running containers without samples of the last 30 minutes: shop/silent app"
     del running[silent]
-    found = await samples(source, running, ["shop"], now)
+    found = await check_samples(source, running, ["shop"], now)
     assert (found.state, found.found) == ("ok", "1 running container with recent samples")

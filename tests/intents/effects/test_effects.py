@@ -10,23 +10,23 @@ from msgspec.structs import replace
 
 from intents.services import GIB, availability, goal, latency, planned, power, service, throughput
 from trimtab.errors import TrimtabError
-from trimtab.intents.effects.fit import complete, learn, recalled, remembered
-from trimtab.intents.effects.latency_model import Service
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.robust_fit import Points, fit
-from trimtab.intents.effects.samples import observed, recorded
-from trimtab.intents.effects.user_models import given as given_by_hand
+from trimtab.intents.effects.fit import add_priors, decode_effects, encode_effects, learn_effects
+from trimtab.intents.effects.latency_model import LatencyModel
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.robust_fit import FitPoints, fit
+from trimtab.intents.effects.samples import decode_state, encode_state
+from trimtab.intents.effects.user_models import decode_user_model as given_by_hand
 from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Purpose
-from trimtab.intents.state import Size, State
+from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.store.effects import Effect
 from trimtab.store.events import PlannerEvent
 
 WANTED = goal(latency(0.1))
-WEB = Size(container="web", cpu_request=1.0, cpu_limit=2.0)
+WEB = ContainerSize(container="web", cpu_request=1.0, cpu_limit=2.0)
 
 
-def truth(state: State, *, floor: float = 0.02, work: float = 0.03, demand: float = 0.008) -> float:
+def truth(state: TargetState, *, floor: float = 0.02, work: float = 0.03, demand: float = 0.008) -> float:
     """A service as it really is: a queue, so that replicas and CPU both count."""
     busy = min(0.97, (state.load or 0) * demand / (state.replicas * (state.cpu or 1)))
     return floor + work / (state.cpu or 1) / (1 - busy)
@@ -34,7 +34,7 @@ def truth(state: State, *, floor: float = 0.02, work: float = 0.03, demand: floa
 
 def history(
     *, noise: float = 0.03, outliers: int = 0, count: int = 40, seed: int = 1
-) -> list[tuple[float, State]]:
+) -> list[tuple[float, TargetState]]:
     chance = np.random.default_rng(seed)
     found = []
     for at in range(count):
@@ -50,14 +50,14 @@ def history(
     return found
 
 
-def expected(effects: Effects, before: State, after: State) -> tuple[float, float]:
-    (state,) = effects.after(before, [after], group="scaling")
+def expected(effects: EffectModels, before: TargetState, after: TargetState) -> tuple[float, float]:
+    (state,) = effects.predict(before, [after], group="scaling")
     return state.objectives["p99"] or 0.0, state.spread["p99"]
 
 
 def test_before_anything_is_known_more_pods_and_more_cpu_are_thought_to_help_and_fewer_to_hurt() -> None:
     state = service(p99=0.2, replicas=4, used=0.7)
-    effects = complete(Effects(), WANTED, state)
+    effects = add_priors(EffectModels(), WANTED, state)
     assert expected(effects, state, replace(state, replicas=8))[0] < 0.2
     assert expected(effects, state, replace(state, replicas=2))[0] > 0.3
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=2.0), *state.sizes[1:]))
@@ -66,7 +66,7 @@ def test_before_anything_is_known_more_pods_and_more_cpu_are_thought_to_help_and
 
 def test_more_load_makes_it_slower_so_that_a_forecast_can_be_planned_on() -> None:
     state = service(p99=0.05, load=100.0, used=0.6)
-    effects = complete(Effects(), WANTED, state)
+    effects = add_priors(EffectModels(), WANTED, state)
     assert expected(effects, state, replace(state, load=150.0))[0] > 0.08
 
 
@@ -75,7 +75,7 @@ def test_what_was_seen_is_learned_and_the_doubt_shrinks_with_it() -> None:
     before = replace(before, objectives={"p99": truth(before)})
     doubts = []
     for count in (0, 10, 80):
-        effects = complete(learn(WANTED, history(count=count), now=1e4), WANTED, before)
+        effects = add_priors(learn_effects(WANTED, history(count=count), now=1e4), WANTED, before)
         value, doubt = expected(effects, before, after)
         doubts.append(doubt)
     assert value == pytest.approx(truth(after), rel=0.1)
@@ -86,7 +86,7 @@ def test_a_few_measurements_that_are_far_off_change_little() -> None:
     before, after = service(replicas=2, load=120.0), service(replicas=4, load=120.0)
     before = replace(before, objectives={"p99": truth(before)})
     clean, dirty = (
-        expected(learn(WANTED, history(count=60, outliers=outliers), now=1e4), before, after)[0]
+        expected(learn_effects(WANTED, history(count=60, outliers=outliers), now=1e4), before, after)[0]
         for outliers in (0, 6)
     )
     assert dirty == pytest.approx(clean, rel=0.1)
@@ -96,7 +96,9 @@ def test_what_was_learned_changes_the_next_plan_to_the_one_that_is_right() -> No
     state = service(replicas=2, load=200.0)
     state, wanted = replace(state, objectives={"p99": truth(state)}), goal(latency(0.08))
     guessed = planned(state, wanted, by=("scaleOut",))
-    learned = planned(state, wanted, by=("scaleOut",), effects=learn(wanted, history(count=60), now=1e4))
+    learned = planned(
+        state, wanted, by=("scaleOut",), effects=learn_effects(wanted, history(count=60), now=1e4)
+    )
     assert guessed.purpose is not Purpose.REACH, "as far as can be guessed, pods alone are not enough"
     assert learned.purpose is Purpose.REACH
     assert [deed.after.replicas for deed in learned.deeds] == [4]
@@ -108,7 +110,7 @@ def test_the_better_it_is_known_the_more_is_given_back() -> None:
     state = replace(state, objectives={"p99": truth(state)})
     wanted = goal(latency(0.12))
     guess = planned(state, wanted, by=("scaleIn",))
-    sure = planned(state, wanted, by=("scaleIn",), effects=learn(wanted, history(count=80), now=1e4))
+    sure = planned(state, wanted, by=("scaleIn",), effects=learn_effects(wanted, history(count=80), now=1e4))
     assert sure.deeds
     assert sure.saved >= guess.saved
     after = sure.deeds[-1].after
@@ -125,8 +127,9 @@ def test_an_effect_that_a_person_gives_wins_over_what_was_learned() -> None:
         static=True,
         timestamp=0.0,
     )
-    effects, troubles = recalled(
-        WANTED, [static, *remembered(WANTED, learn(WANTED, history(), now=1e4), cluster="prod", now=1e4)]
+    effects, troubles = decode_effects(
+        WANTED,
+        [static, *encode_effects(WANTED, learn_effects(WANTED, history(), now=1e4), cluster="prod", now=1e4)],
     )
     assert not troubles
     plan = planned(state, WANTED, by=("resizeCPU",), effects=effects)
@@ -148,7 +151,7 @@ def test_beyond_where_it_was_seen_a_given_effect_is_less_sure() -> None:
         static=True,
         timestamp=0.0,
     )
-    effects, _ = recalled(WANTED, [static])
+    effects, _ = decode_effects(WANTED, [static])
     inside, outside = (expected(effects, state, replace(state, replicas=many))[1] for many in (4, 8))
     assert inside == 0
     assert outside > 0.3
@@ -171,14 +174,14 @@ def test_what_the_store_kept_is_what_was_learned() -> None:
         )
         for at, state in history()
     ]
-    effects = learn(wanted, seen, now=1e4)
-    kept = remembered(wanted, effects, cluster="prod", now=1e4)
-    again, troubles = recalled(wanted, kept)
+    effects = learn_effects(wanted, seen, now=1e4)
+    kept = encode_effects(wanted, effects, cluster="prod", now=1e4)
+    again, troubles = decode_effects(wanted, kept)
     assert not troubles
     state = replace(
         service(replicas=3), objectives={"p99": 0.1, "availability": 0.99, "throughput": 45.0, "power": 9.0}
     )
-    assert again.after(state, [replace(state, replicas=5)], group="scaling") == effects.after(
+    assert again.predict(state, [replace(state, replicas=5)], group="scaling") == effects.predict(
         state, [replace(state, replicas=5)], group="scaling"
     )
 
@@ -196,11 +199,11 @@ def test_what_the_store_kept_is_what_was_learned() -> None:
     ],
 )
 def test_a_model_that_cannot_be_read_is_told_and_costs_learning_only(data: dict[str, object]) -> None:
-    effects, troubles = recalled(
+    effects, troubles = decode_effects(
         WANTED,
         [Effect(name="default/shop", group="learned", profile_name="default/p99", data=data, timestamp=0.0)],
     )
-    assert not effects.learned
+    assert not effects.learned_models
     assert len(troubles) == 1
     assert planned(service(p99=0.2), WANTED, effects=effects).deeds
 
@@ -208,7 +211,7 @@ def test_a_model_that_cannot_be_read_is_told_and_costs_learning_only(data: dict[
 def test_what_was_measured_while_pods_were_coming_up_is_not_learned_from() -> None:
     state = service(p99=5.0, replicas=3)
     half = replace(state, pods=(*state.pods[:2], replace(state.pods[2], state="Pending")))
-    assert not learn(WANTED, [(0.0, half)], now=0.0).learned
+    assert not learn_effects(WANTED, [(0.0, half)], now=0.0).learned_models
 
 
 def test_an_event_tells_the_state_it_was_made_of() -> None:
@@ -219,33 +222,35 @@ def test_an_event_tells_the_state_it_was_made_of() -> None:
         data={"cpu_value": {"node-0": 13.0}},
     )
     event = PlannerEvent(
-        name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **recorded(state)
+        name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **encode_state(state)
     )
-    assert observed(event) == state
+    assert decode_state(event) == state
 
 
 @pytest.mark.parametrize(
     "sizes",
     [
-        pytest.param((WEB, Size(container="agent", cpu_request=0.1)), id="before one whose name comes first"),
-        pytest.param((Size(container="log"), WEB), id="after one that asks for nothing"),
+        pytest.param(
+            (WEB, ContainerSize(container="agent", cpu_request=0.1)), id="before one whose name comes first"
+        ),
+        pytest.param((ContainerSize(container="log"), WEB), id="after one that asks for nothing"),
     ],
 )
-def test_an_event_tells_which_container_does_the_work(sizes: tuple[Size, ...]) -> None:
+def test_an_event_tells_which_container_does_the_work(sizes: tuple[ContainerSize, ...]) -> None:
     state = replace(service(p99=0.2), sizes=sizes, main=sizes.index(WEB))
     event = PlannerEvent(
-        name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **recorded(state)
+        name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **encode_state(state)
     )
-    assert observed(event).size == WEB
-    assert learn(WANTED, [(1.0, observed(event))], now=1.0).learned
+    assert decode_state(event).main_size == WEB
+    assert learn_effects(WANTED, [(1.0, decode_state(event))], now=1.0).learned_models
 
 
 def test_while_pods_lack_the_container_that_does_the_work_the_rest_is_learned_from() -> None:
     """As those of before a change of the template do, in which it is called otherwise."""
     state = service(p99=0.2)
     before = replace(state, main=len(state.sizes))
-    assert learn(WANTED, [(0.0, before), (60.0, state)], now=60.0).learned
-    assert complete(Effects(), WANTED, before).learned
+    assert learn_effects(WANTED, [(0.0, before), (60.0, state)], now=60.0).learned_models
+    assert add_priors(EffectModels(), WANTED, before).learned_models
 
 
 def test_the_availability_of_a_new_pod_is_learned_from_those_before_it() -> None:
@@ -253,8 +258,8 @@ def test_the_availability_of_a_new_pod_is_learned_from_those_before_it() -> None
     bad = [(0.0, service(replicas=30, pods=(0.5,) * 30, availability=0.9))]
     state = service(replicas=2, pods=(0.9, 0.9), availability=0.99)
     hopeful, wary = (
-        complete(effects, wanted, state).after(state, [replace(state, replicas=3)], group="scaling")[0]
-        for effects in (Effects(), learn(wanted, bad, now=0.0))
+        add_priors(effects, wanted, state).predict(state, [replace(state, replicas=3)], group="scaling")[0]
+        for effects in (EffectModels(), learn_effects(wanted, bad, now=0.0))
     )
     assert (hopeful.objectives["availability"] or 0) > (wary.objectives["availability"] or 0) > 0.99
 
@@ -267,7 +272,7 @@ def test_memory_below_what_is_needed_makes_it_slower() -> None:
     ]
     state = service(p99=0.05, memory=2 * GIB, memory_used=0.9 * GIB)
     small = replace(state, sizes=(replace(state.sizes[0], memory_limit=GIB / 2), *state.sizes[1:]))
-    assert expected(learn(WANTED, seen, now=0.0), state, small)[0] > 0.08
+    assert expected(learn_effects(WANTED, seen, now=0.0), state, small)[0] > 0.08
 
 
 def test_the_fit_is_that_of_a_general_solver() -> None:
@@ -279,7 +284,7 @@ def test_the_fit_is_that_of_a_general_solver() -> None:
     y[:5] += 3
     rows = np.column_stack([np.ones(60), x])
     prior, spread = np.zeros(2), np.full(2, 10.0)
-    points = Points(y, np.ones(60), np.zeros(60, dtype=np.bool_))
+    points = FitPoints(y, np.ones(60), np.zeros(60, dtype=np.bool_))
     ours = fit(lambda theta: (rows @ theta, rows), points, prior=prior, spread=spread)
     theirs = least_squares(lambda theta: rows @ theta - y, prior, loss="soft_l1", f_scale=ours.noise)
     assert ours.theta == pytest.approx(theirs.x, abs=5e-3)
@@ -292,7 +297,7 @@ def test_a_guess_is_monotone_and_never_better_than_what_it_scales(
     p99: float, replicas: int, cpu: float, used: float, factor: float
 ) -> None:
     state = service(p99=p99, replicas=replicas, cpu=cpu, used=used)
-    effects = complete(Effects(), WANTED, state)
+    effects = add_priors(EffectModels(), WANTED, state)
     faster = replace(state, sizes=(replace(state.sizes[0], cpu_limit=cpu * factor), *state.sizes[1:]))
     more = replace(state, replicas=replicas + 1)
     for after in (faster, more):
@@ -304,10 +309,10 @@ def test_a_guess_is_monotone_and_never_better_than_what_it_scales(
 
 
 def test_the_curve_goes_through_what_it_was_guessed_from() -> None:
-    from trimtab.intents.effects.samples import samples
+    from trimtab.intents.effects.samples import extract_samples
 
-    (seen,) = samples([(0.0, service(p99=0.123, used=0.4))], "p99")
-    assert log(Service.guess(seen).at([seen.knobs])[0]) == pytest.approx(log(0.123))
+    (seen,) = extract_samples([(0.0, service(p99=0.123, used=0.4))], "p99")
+    assert log(LatencyModel.from_prior(seen).predict_latency([seen.inputs])[0]) == pytest.approx(log(0.123))
 
 
 def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> None:
@@ -317,7 +322,7 @@ def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> Non
         for at, cpu in enumerate([0.5, 0.5, 0.6, 0.6, 0.8, 0.8, 1.0, 1.0, 1.2, 1.2] * 2)
     ]
     state = seen[-1][1]
-    effects = learn(WANTED, seen, now=1e4)
+    effects = learn_effects(WANTED, seen, now=1e4)
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=2.4), *state.sizes[1:]))
     value, doubt = expected(effects, state, larger)
     assert value < 5.0 / 2, "as was thought beforehand"
@@ -333,7 +338,7 @@ def test_the_last_bucket_of_a_histogram_is_not_learned_as_the_latency() -> None:
     assert sum(state.objectives["p99"] == 0.1 for _, state in seen) > 3
     before, after = service(cpu=0.5, replicas=1, load=40.0), service(cpu=1.0, replicas=1, load=40.0)
     before = replace(before, objectives={"p99": truth(before)})
-    value, _ = expected(learn(WANTED, seen, now=1e4), before, after)
+    value, _ = expected(learn_effects(WANTED, seen, now=1e4), before, after)
     assert value == pytest.approx(truth(after), rel=0.25)
 
 
@@ -345,8 +350,8 @@ def test_what_waits_for_something_else_than_cpu_is_learned_to_have_no_use_for_mo
     ]
     state = seen[-1][1]
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=8.0), *state.sizes[1:]))
-    assert expected(learn(WANTED, seen, now=1e4), state, larger)[0] > 0.28
-    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn(WANTED, seen, now=1e4)).deeds
+    assert expected(learn_effects(WANTED, seen, now=1e4), state, larger)[0] > 0.28
+    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)).deeds
 
 
 def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -> None:
@@ -355,7 +360,7 @@ def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -
         for at, cpu in enumerate([1.0, 1.5, 2.0, 4.0, 6.0] * 4)
     ]
     four, eight, half = (service(p99=0.4 / 3, cpu=cpu, load=None) for cpu in (4.0, 8.0, 0.75))
-    effects = learn(WANTED, seen, now=1e4)
+    effects = learn_effects(WANTED, seen, now=1e4)
     assert expected(effects, four, eight)[0] == pytest.approx(0.4 / 3, rel=0.05)
     assert expected(effects, four, half)[0] == pytest.approx(0.4 / 0.75, rel=0.15)
 
@@ -383,7 +388,7 @@ def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
         for at, (p99, cpu, replicas, load, used) in enumerate(seen)
     ]
     state = states[-1][1]
-    effects = learn(WANTED, states, now=1e4)
+    effects = learn_effects(WANTED, states, now=1e4)
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=(state.cpu or 1) * factor),))
     more = replace(state, replicas=state.replicas + 1)
     now = state.objectives["p99"] or 0.0
@@ -401,10 +406,10 @@ def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
 def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
     group: str, data: dict[str, object]
 ) -> None:
-    effects = Effects(given={("p99", group): given_by_hand(group, data)})
+    effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
     state = service(p99=0.3, used=0.8)
     changed = [service(p99=0.3, cpu=cpu, replicas=replicas) for cpu in (0.5, 4.0) for replicas in (1, 8)]
-    assert all((each.objectives["p99"] or 0) > 0 for each in effects.after(state, changed, group=group))
+    assert all((each.objectives["p99"] or 0) > 0 for each in effects.predict(state, changed, group=group))
 
 
 @pytest.mark.parametrize(
@@ -422,7 +427,7 @@ def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
 def test_a_given_effect_of_numbers_that_cannot_be_is_told_in_a_line(
     group: str, data: dict[str, object]
 ) -> None:
-    effects = Effects(given={("p99", group): given_by_hand(group, data)})
+    effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
     with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is more than can be, .*: mend its"):
         planned(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
 
@@ -430,13 +435,13 @@ def test_a_given_effect_of_numbers_that_cannot_be_is_told_in_a_line(
 def test_what_nothing_is_known_of_can_be_asked_for_in_many_places_far_away() -> None:
     """As the dashboard does, of twice the pods that there are."""
     state = replace(service(replicas=300, used=0.5), objectives={"queue": 5.0})
-    effects = complete(Effects(), goal(Objective(name="queue", value=10.0)), state)
+    effects = add_priors(EffectModels(), goal(Objective(name="queue", value=10.0)), state)
     places = [replace(state, pods=(), replicas=count) for count in range(1, 601)]
-    assert len(effects.after(state, places, group="")) == 600
+    assert len(effects.predict(state, places, group="")) == 600
 
 
 def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:
-    points = Points(np.array([1.0, 2.0]), np.ones(2), np.zeros(2, dtype=np.bool_))
+    points = FitPoints(np.array([1.0, 2.0]), np.ones(2), np.zeros(2, dtype=np.bool_))
     with pytest.raises(ArithmeticError), np.errstate(all="ignore"):
         fit(lambda _: (np.zeros(2), np.full((2, 1), np.nan)), points, prior=np.zeros(1), spread=np.ones(1))
 
@@ -444,12 +449,12 @@ def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:
 def test_what_was_learned_in_another_unit_misleads_little_once_the_new_one_was_seen_for_an_hour() -> None:
     """As after a KPIProfile is edited from milliseconds to seconds."""
 
-    def seen(replicas: int, load: float, *, unit: float = 1.0) -> State:
+    def seen(replicas: int, load: float, *, unit: float = 1.0) -> TargetState:
         busy = load * 0.008 / replicas
-        return State(
+        return TargetState(
             objectives={"p99": 0.05 / (1 - min(busy, 0.95)) * unit},
             replicas=replicas,
-            sizes=(Size(container="web", cpu_request=1.0, cpu_limit=1.0),),
+            sizes=(ContainerSize(container="web", cpu_request=1.0, cpu_limit=1.0),),
             load=load,
             cpu_used=busy * replicas,
         )
@@ -457,7 +462,7 @@ def test_what_was_learned_in_another_unit_misleads_little_once_the_new_one_was_s
     here = seen(7, 460)
     before = [(60.0 * n, seen(4 + (n // 60) % 3, 300 + 10 * (n % 20), unit=1000.0)) for n in range(300)]
     lately = [(60.0 * (300 + n), seen(7, 450 + n % 30)) for n in range(60)]
-    effects = learn(WANTED, [*before, *lately], now=60.0 * 361)
+    effects = learn_effects(WANTED, [*before, *lately], now=60.0 * 361)
     for replicas in (6, 8, 9):
         found, _ = expected(effects, here, replace(here, replicas=replicas, objectives={}))
         assert found == pytest.approx(seen(replicas, 460).objectives["p99"], rel=0.05)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.intents.kpi.availability import MOST, PodHistory, together
-from trimtab.intents.kpi.measurement import Reading, as_share
-from trimtab.kube.kinds.pods import ContainerState, Exit, Pod
+from trimtab.intents.kpi.availability import MAX_AVAILABILITY, PodHistory, combine_availabilities
+from trimtab.intents.kpi.measurement import KpiReading, as_availability
+from trimtab.kube.kinds.pods import ContainerStatus, ContainerTermination, Pod
 
 BORN = 1000
 
@@ -16,8 +16,8 @@ BORN = 1000
 def pod(
     uid: str = "a", *, ready: bool = True, restarts: int = 0, ended: int | None = None, ready_since: int = 0
 ) -> Pod:
-    exit_ = None if ended is None else Exit("Error", 1, ended)
-    state = ContainerState("web", ready, restarts, "", None, exit_)
+    exit_ = None if ended is None else ContainerTermination("Error", 1, ended)
+    state = ContainerStatus("web", ready, restarts, "", None, exit_)
     return Pod(
         namespace="n",
         name=uid,
@@ -25,7 +25,7 @@ def pod(
         version=1,
         node="node",
         phase="Running",
-        qos="",
+        qos_class="",
         ready=ready,
         deleting=False,
         priority=0,
@@ -35,7 +35,7 @@ def pod(
         labels=(),
         annotations=(),
         containers=(),
-        states=(state,),
+        container_statuses=(state,),
         resize=None,
         ready_since=ready_since,
     )
@@ -44,7 +44,7 @@ def pod(
 def history(looks: Iterable[tuple[float, Pod]]) -> PodHistory:
     found = PodHistory({})
     for now, seen in looks:
-        found = found.look([seen], now=now)
+        found = found.observe([seen], now=now)
     return found
 
 
@@ -53,7 +53,7 @@ def test_availability_of_a_pod_without_failure_grows_with_time_and_is_bounded() 
     looks = [history([(1000, pod()), (1000 + span, pod())]).availability("a") for span in (0, 3600, 1e6, 1e9)]
     assert looks == sorted(looks)
     assert looks[0] == pytest.approx(0.99)
-    assert looks[-1] == MOST < 1.0
+    assert looks[-1] == MAX_AVAILABILITY < 1.0
 
 
 @given(
@@ -67,8 +67,8 @@ def test_availability_of_a_ready_pod_survives_a_restart_of_the_operator(
     """Restarts of the past cost minutes, whenever they were, and not all of the time since."""
     now = int(BORN + days * 86_400)
     ended = int(now - since * (now - BORN))
-    found = PodHistory({}).look([pod(restarts=restarts, ended=ended)], now=now).availability("a")
-    assert found >= min(MOST, 1.0 - restarts * 60 / (now - BORN)) - 1e-9
+    found = PodHistory({}).observe([pod(restarts=restarts, ended=ended)], now=now).availability("a")
+    assert found >= min(MAX_AVAILABILITY, 1.0 - restarts * 60 / (now - BORN)) - 1e-9
 
 
 @given(
@@ -84,15 +84,15 @@ def test_availability_of_a_young_pod_counts_the_time_that_it_was_ready(
     ready_since = BORN + int(ready * age)
     ended = BORN + int(crash * (ready_since - BORN))
     seen = pod(restarts=restarts, ended=ended, ready_since=ready_since)
-    found = PodHistory({}).look([seen], now=BORN + age).availability("a")
+    found = PodHistory({}).observe([seen], now=BORN + age).availability("a")
     assert found >= min(0.99, (BORN + age - ready_since) / age)
 
 
 def test_three_young_pods_that_restarted_once_are_available() -> None:
-    found = PodHistory({}).look(
+    found = PodHistory({}).observe(
         [pod(uid, restarts=1, ended=BORN + 3, ready_since=BORN + 5) for uid in "abc"], now=BORN + 20
     )
-    assert together(found.availabilities().values()) > 0.99
+    assert combine_availabilities(found.availabilities().values()) > 0.99
 
 
 def test_a_restart_between_two_looks_counts_until_the_pod_was_ready_again() -> None:
@@ -102,7 +102,7 @@ def test_a_restart_between_two_looks_counts_until_the_pod_was_ready_again() -> N
 
 def test_availability_of_a_pod_that_is_down_at_the_first_observation_counts_since_its_end() -> None:
     seen = pod(ready=False, restarts=1, ended=BORN + 9000)
-    assert PodHistory({}).look([seen], now=BORN + 10_000).availability("a") == pytest.approx(0.9)
+    assert PodHistory({}).observe([seen], now=BORN + 10_000).availability("a") == pytest.approx(0.9)
 
 
 def test_the_share_of_time_that_it_was_up_is_its_availability() -> None:
@@ -130,13 +130,13 @@ def test_a_pod_that_keeps_crashing_is_not_available() -> None:
 
 def test_what_came_before_speaks_for_a_new_pod() -> None:
     found = history([(1000, pod()), (1080, pod()), (1080, pod(ready=False)), (1100, pod(ready=False))])
-    found = found.look([pod("b", ready=False)], now=1100)
+    found = found.observe([pod("b", ready=False)], now=1100)
     assert found.availability("b") == pytest.approx(0.8)
 
 
 def test_of_a_set_one_that_serves_is_enough() -> None:
-    assert together([0.9, 0.98]) == pytest.approx(0.998)
-    assert together([]) == 0.0
+    assert combine_availabilities([0.9, 0.98]) == pytest.approx(0.998)
+    assert combine_availabilities([]) == 0.0
 
 
 @given(
@@ -148,7 +148,7 @@ def test_however_it_is_looked_at_it_is_a_share(steps: list[tuple[float, bool, in
     found, now, restarts = PodHistory({}), 1000.0, 0
     for later, ready, more, ended in steps:
         now, restarts = now + later, restarts + more
-        found = found.look([pod(ready=ready, restarts=restarts, ended=ended)], now=now)
+        found = found.observe([pod(ready=ready, restarts=restarts, ended=ended)], now=now)
     assert 0.0 <= found.availability("a") <= 1.0
     if steps:
         known = found.pods["a"]
@@ -168,6 +168,6 @@ def test_a_percentage_is_no_availability(
     measured: float, wanted: float, value: float | None, words: str
 ) -> None:
     """By which no plan could be made, and nobody be told why."""
-    found = as_share(Reading(measured), wanted=wanted)
+    found = as_availability(KpiReading(measured), wanted=wanted)
     assert found.value == value
-    assert words in found.why
+    assert words in found.reason

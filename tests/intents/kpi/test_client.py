@@ -8,10 +8,10 @@ import pytest
 from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.api.intent import TargetRef
-from trimtab.intents.kpi.client import Asking, Vector
-from trimtab.intents.kpi.query import Question, question
-from trimtab.operator.intents.observer import cpu_query
-from trimtab.usage.errors import SourceAway
+from trimtab.intents.kpi.client import KpiClient, Vector
+from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
+from trimtab.operator.intents.observer import build_cpu_query
+from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source
 
@@ -68,8 +68,8 @@ async def teller(recorded: Recorded) -> AsyncIterator[Counted]:
         yield Counted(real)
 
 
-def ask(query: str, name: str = "web") -> Question:
-    return question(query, namespace="shop", target=TargetRef(name=name))
+def ask(query: str, name: str = "web") -> KpiQuery:
+    return build_kpi_query(query, namespace="shop", target=TargetRef(name=name))
 
 
 LATENCY = 'max(latency{namespace="$namespace",app="$name"})'
@@ -77,45 +77,45 @@ RATE = 'sum(rate(hits_total{app="$name"}[1m]))'
 
 
 async def test_many_questions_are_one_request(teller: Counted) -> None:
-    asking = Asking(teller, stale=60, patience=30)
+    asking = KpiClient(teller, max_age=60, timeout=30)
     questions = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE), ask(f"{LATENCY} # of the web")]
-    found = await asking.readings([*questions, questions[0]], at=END)
+    found = await asking.read_kpis([*questions, questions[0]], at=END)
     assert [found[each].value for each in questions] == [20.0, 5.0, pytest.approx(1.0), 20.0]
     assert len(teller.asked) == 1
 
 
 async def test_what_is_empty_stale_nan_or_many_is_unknown_and_says_why(teller: Counted) -> None:
-    asking = Asking(teller, stale=60, patience=30)
+    asking = KpiClient(teller, max_age=60, timeout=30)
     asked = {
         "gives nothing": ask(LATENCY, "gone"),
         "200 s old": ask(LATENCY, "old"),
         "no number": ask(LATENCY, "nan"),
         "4 numbers": ask('{__name__="latency"}'),
     }
-    found = await asking.readings(asked.values(), at=END)
+    found = await asking.read_kpis(asked.values(), at=END)
     for words, each in asked.items():
         assert found[each].value is None
-        assert words in found[each].why
+        assert words in found[each].reason
 
 
 async def test_a_question_that_fails_spares_the_others_and_is_asked_alone_from_then_on(
     teller: Counted,
 ) -> None:
-    asking = Asking(teller, stale=60, patience=30)
+    asking = KpiClient(teller, max_age=60, timeout=30)
     bad = ask('latency * on(namespace) latency{app="$name"} * on(namespace) latency')
     good = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE)]
-    found = await asking.readings([bad, *good], at=END)
+    found = await asking.read_kpis([bad, *good], at=END)
     assert found[bad].value is None
-    assert "many" in found[bad].why
+    assert "many" in found[bad].reason
     assert None not in {found[each].value for each in good}
     teller.asked.clear()
-    assert await asking.readings([bad, *good], at=END) == found
+    assert await asking.read_kpis([bad, *good], at=END) == found
     assert len(teller.asked) == 2
 
 
 async def test_scalars_go_alone(teller: Counted) -> None:
-    asking = Asking(teller, stale=60, patience=30)
-    found = await asking.readings([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
+    asking = KpiClient(teller, max_age=60, timeout=30)
+    found = await asking.read_kpis([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
     assert [each.value for each in found.values()] == [20.0, 3.0]
 
 
@@ -125,11 +125,11 @@ async def test_of_a_server_that_is_away_nothing_is_known() -> None:
 
         async def vector(self, promql: str, *, at: float) -> Vector:
             self.asked += 1
-            raise SourceAway("cannot connect")
+            raise SourceUnavailable("cannot connect")
 
     away = Away()
-    found = await Asking(away, stale=60, patience=30).readings([ask(LATENCY), ask(RATE)], at=END)
-    assert {each.why for each in found.values()} == {"cannot connect"}
+    found = await KpiClient(away, max_age=60, timeout=30).read_kpis([ask(LATENCY), ask(RATE)], at=END)
+    assert {each.reason for each in found.values()} == {"cannot connect"}
     assert away.asked == 1
 
 
@@ -139,6 +139,6 @@ async def test_cpu_is_seen_also_of_pods_that_are_scraped_once_a_minute(
 ) -> None:
     """Of some pods too: by the others alone, less would seem to be used than is."""
     target = TargetRef(kind="StatefulSet", name=name)
-    asked = question(cpu_query("app", 60.0), namespace="shop", target=target)
-    reading = (await Asking(teller, stale=60.0, patience=10.0).readings([asked], at=END - 5))[asked]
+    asked = build_kpi_query(build_cpu_query("app", 60.0), namespace="shop", target=target)
+    reading = (await KpiClient(teller, max_age=60.0, timeout=10.0).read_kpis([asked], at=END - 5))[asked]
     assert reading.value == pytest.approx(cores)

@@ -6,17 +6,17 @@ import pytest
 from msgspec.structs import replace
 
 from intents.services import GIB, availability, done, goal, latency, planned, power, service, throughput
-from trimtab.api.intent import Verdict
-from trimtab.intents.action import Deed
+from trimtab.api.intent import ObjectiveVerdict
+from trimtab.intents.action import IntentAction
 from trimtab.intents.actuators.scaling import ScaleOut
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import complete, learn
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.user_models import given
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import add_priors, learn_effects
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Objective
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.planners.astar import AStar, AStarSettings
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, TargetState
 
 
 def deeds(plan: Plan) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None
         "throughputScale": [0.002143905536223758, 0.9993568283391329],
         "replicaRange": [1, 12],
     }
-    state = State(
+    state = TargetState(
         objectives={"p99": 0.04, "availability": 0.998},
         pods=(PodState(name="bad", availability=0.9), PodState(name="good", availability=0.98)),
         replicas=2,
@@ -39,13 +39,13 @@ def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None
         state,
         goal(latency(0.03), availability(0.999)),
         by=("scaleOut", "rmPod"),
-        effects=Effects(given={("p99", "scaling"): given("scaling", scaling)}),
-        limits=Limits(max_replicas=128),
+        effects=EffectModels(user_models={("p99", "scaling"): decode_user_model("scaling", scaling)}),
+        limits=PlanConstraints(max_replicas=128),
     )
     assert deeds(plan) == {"scaleOut": {"replicas": 4, "from": 2}}
     assert plan.purpose is Purpose.REACH
     assert plan.proven
-    assert all(outcome.verdict is Verdict.MET for outcome in plan.outcomes)
+    assert all(outcome.verdict is ObjectiveVerdict.MET for outcome in plan.outcomes)
 
 
 def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
@@ -90,7 +90,7 @@ def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objec
     assert list(deeds(plan)) == ["resizeMemory"]
     assert deeds(plan)["resizeMemory"]["limit"] >= 1.15 * GIB
     assert not planned(
-        service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)), limits=Limits(freeze="sale")
+        service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)), limits=PlanConstraints(freeze="sale")
     ).deeds
 
 
@@ -130,9 +130,11 @@ def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() 
 
 
 def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
-    plan = planned(service(p99=1.0, used=0.8), goal(latency(0.2)), limits=Limits(max_replicas=4, max_cpu=2.0))
+    plan = planned(
+        service(p99=1.0, used=0.8), goal(latency(0.2)), limits=PlanConstraints(max_replicas=4, max_cpu=2.0)
+    )
     assert plan.purpose is Purpose.COMPROMISE
-    assert plan.compromise
+    assert plan.is_compromise
     assert plan.deeds
     assert 0 < plan.utility < 1
     assert any("compromise" in why and "still short: p99" in why for why in plan.why)
@@ -168,15 +170,15 @@ def test_of_many_pods_of_which_hardly_ever_none_serves_an_availability_is_planne
         pytest.param(service(cpu=0.0, memory=0.0), id="pods that ask for 0"),
     ],
 )
-def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd: State) -> None:
+def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd: TargetState) -> None:
     plan = planned(odd, goal(latency(0.06)))
     assert "p99 is 0.1, wanted 0.06" in plan.why
     assert plan.alternatives
 
 
 def test_also_below_zero_some_way_is_kept_from_a_miss() -> None:
-    assert Objective(name="level", value=-10.0).tightened(0.25, -20.0).value == -12.5
-    assert Objective(name="level", value=-10.0, less_is_better=False).tightened(0.25, 0.0).value == -7.5
+    assert Objective(name="level", value=-10.0).with_headroom(0.25, -20.0).value == -12.5
+    assert Objective(name="level", value=-10.0, less_is_better=False).with_headroom(0.25, 0.0).value == -7.5
 
 
 def test_the_last_pod_is_not_removed() -> None:
@@ -187,22 +189,24 @@ def test_the_last_pod_is_not_removed() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(freeze="end of the quarter"),
-        Limits(forbidden=frozenset({"scaleOut", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile"})),
-        Limits(resting={"*": 100.0}),
-        Limits(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
-        Limits(more_pods=0, more_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+        PlanConstraints(freeze="end of the quarter"),
+        PlanConstraints(
+            forbidden=frozenset({"scaleOut", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile"})
+        ),
+        PlanConstraints(resting={"*": 100.0}),
+        PlanConstraints(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+        PlanConstraints(more_pods=0, more_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
     ],
     ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
 )
-def test_what_an_administrator_does_not_allow_is_not_done(limits: Limits) -> None:
+def test_what_an_administrator_does_not_allow_is_not_done(limits: PlanConstraints) -> None:
     plan = planned(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)
     assert not plan.deeds
     assert plan.why
 
 
 def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -> None:
-    limits = Limits(resting={"scaleOut": 100.0})
+    limits = PlanConstraints(resting={"scaleOut": 100.0})
     state, wanted = service(p99=0.12), goal(latency(0.1))
     assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).deeds
     assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).deeds
@@ -212,7 +216,7 @@ def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certa
     state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.088))
     down = ("scaleIn", "resizeCPU")
     assert planned(state, wanted, by=down).purpose is Purpose.KEEP
-    plan = planned(state, wanted, by=down, limits=Limits(explore=True))
+    plan = planned(state, wanted, by=down, limits=PlanConstraints(explore=True))
     assert plan.purpose is Purpose.RELEASE
     assert len(plan.deeds) == 1
     assert 0 < plan.saved <= 1.0
@@ -222,9 +226,9 @@ def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() ->
     """A few moments in which CPU brought next to nothing: probably it never does, which is not certain."""
     seen = [(60.0 * at, service(p99=0.3, cpu=cpu, used=0.1)) for at, cpu in enumerate([1.0, 1.2, 1.5] * 4)]
     wanted, state = goal(latency(0.1)), seen[-1][1]
-    effects = learn(wanted, seen, now=200.0)
+    effects = learn_effects(wanted, seen, now=200.0)
     assert planned(state, wanted, by=("resizeCPU",), effects=effects).purpose is Purpose.KEEP
-    plan = planned(state, wanted, by=("resizeCPU",), effects=effects, limits=Limits(explore=True))
+    plan = planned(state, wanted, by=("resizeCPU",), effects=effects, limits=PlanConstraints(explore=True))
     assert plan.purpose is Purpose.COMPROMISE
     (deed,) = plan.deeds
     assert (deed.after.cpu or 0) > (state.cpu or 0)
@@ -244,7 +248,7 @@ def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> N
     """Each alone would be: eight pods of 0.3 cores, or three of 1."""
     errors = Objective(name="errors", value=0.01)
     state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0001})
-    limits = Limits(min_replicas=3, min_cpu=0.275, min_cpu_together=2.2)
+    limits = PlanConstraints(min_replicas=3, min_cpu=0.275, min_cpu_together=2.2)
     after = done(planned(state, goal(errors), by=("scaleIn", "resizeCPU"), limits=limits), state)
     assert after.replicas < 8
     assert (after.cpu or 0) * after.replicas >= 2.2
@@ -276,7 +280,7 @@ def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_el
     assert planned(serving, goal(errors, availability(0.99)), by=by).purpose is Purpose.KEEP
     beside = service(p99=0.02, replicas=8, used=0.25, errors=0.0)
     for plan in (
-        planned(alone, goal(errors), by=by, limits=Limits(explore=True)),
+        planned(alone, goal(errors), by=by, limits=PlanConstraints(explore=True)),
         planned(beside, goal(latency(0.1), errors), by=by),
     ):
         assert plan.purpose is Purpose.RELEASE
@@ -289,15 +293,22 @@ def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
     state = service(p99=0.0565, replicas=4, used=0.5, errors=0.0)
     assert planned(state, goal(latency(0.1)), by=by).purpose is Purpose.KEEP
     assert planned(state, goal(latency(0.1), errors), by=by).purpose is Purpose.KEEP
-    assert planned(state, goal(latency(0.1)), by=by, limits=Limits(explore=True)).purpose is Purpose.RELEASE
+    assert (
+        planned(state, goal(latency(0.1)), by=by, limits=PlanConstraints(explore=True)).purpose
+        is Purpose.RELEASE
+    )
 
 
 def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
-    effects = complete(Effects(), wanted, state)
+    effects = add_priors(EffectModels(), wanted, state)
     careless = AStar(AStarSettings(worth=0.01))
     plan = planned(
-        effects.under(state, 110.0), wanted, by=("scaleIn", "resizeCPU"), planner=careless, effects=effects
+        effects.predict_under_load(state, 110.0),
+        wanted,
+        by=("scaleIn", "resizeCPU"),
+        planner=careless,
+        effects=effects,
     )
     assert plan.purpose is Purpose.KEEP
 
@@ -311,12 +322,12 @@ def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
 
 
 def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> None:
-    deed = Deed(
+    deed = IntentAction(
         actuator="resizeMemory",
         parameters={"container": "web", "request": 2.0**27, "limit": None, "from": 2.0**26},
         after=service(),
     )
-    assert deed.told() == "resizeMemory container web, request 134,217,728, from 67,108,864"
+    assert deed.describe() == "resizeMemory container web, request 134,217,728, from 67,108,864"
 
 
 def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
@@ -327,21 +338,23 @@ def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
 def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -> None:
     """Two pods use 1.8 cores, and two more that have no place are of no help to them."""
     state = replace(service(replicas=4), unplaced=2)
-    limits = Limits(min_cpu_together=1.98)
+    limits = PlanConstraints(min_cpu_together=1.98)
     half = tuple(replace(each, cpu_request=0.5, cpu_limit=0.5) for each in state.sizes)
-    assert limits.breach(state, replace(state, sizes=half))
-    assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
+    assert limits.find_violation(state, replace(state, sizes=half))
+    assert limits.find_violation(state, replace(state, replicas=2, unplaced=0)) is None
 
 
 def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None:
     """It would be missed for ever, with nothing to be done about it."""
     wanted = availability(1.0)
-    assert wanted.verdict(0.99) is Verdict.MISSED
-    assert wanted.verdict(1.0 - 1e-10) is Verdict.MET
+    assert wanted.evaluate(0.99) is ObjectiveVerdict.MISSED
+    assert wanted.evaluate(1.0 - 1e-10) is ObjectiveVerdict.MET
 
 
 def test_who_rests_after_a_deed_says_so() -> None:
-    plan = planned(service(p99=0.5), goal(latency(0.1)), limits=Limits(resting={"*": 100.0}), now=50.0)
+    plan = planned(
+        service(p99=0.5), goal(latency(0.1)), limits=PlanConstraints(resting={"*": 100.0}), now=50.0
+    )
     assert plan.why == ("what was done last is yet to be judged",)
 
 
@@ -353,8 +366,10 @@ def test_a_service_that_is_turned_off_is_not_woken() -> None:
 def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
     assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).deeds
-    effects = complete(Effects(), wanted, state)
-    plan = planned(effects.under(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects)
+    effects = add_priors(EffectModels(), wanted, state)
+    plan = planned(
+        effects.predict_under_load(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects
+    )
     assert plan.purpose is Purpose.REACH
     assert plan.deeds
 
@@ -371,15 +386,15 @@ def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
     class Greedy(ScaleOut):
         name = "greedy"
 
-        def candidates(self, state: State, **given: Any) -> Any:
-            return super().candidates(state, **{**given, "limits": Limits()})
+        def candidates(self, state: TargetState, **given: Any) -> Any:
+            return super().candidates(state, **{**given, "limits": PlanConstraints()})
 
     plan = AStar().plan(
         service(p99=0.5, used=0.9),
         goal(latency(0.1)),
         actuators=[Greedy()],
-        effects=Effects(),
-        limits=Limits(max_replicas=3),
+        effects=EffectModels(),
+        limits=PlanConstraints(max_replicas=3),
         now=0.0,
     )
     assert all(deed.after.replicas <= 3 for deed in plan.deeds)

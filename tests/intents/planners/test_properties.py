@@ -19,16 +19,16 @@ from intents.services import (
     service,
     throughput,
 )
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
-from trimtab.intents.cost import Prices
-from trimtab.intents.effects.fit import complete
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.cost import ResourceCosts
+from trimtab.intents.effects.fit import add_priors
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Purpose
-from trimtab.intents.planner import Budget
-from trimtab.intents.planners.search import Problem, Search
-from trimtab.intents.state import State
+from trimtab.intents.planner import SearchBudget
+from trimtab.intents.planners.search import Search, SearchProblem
+from trimtab.intents.state import TargetState
 
 # Made once: a strategy that is made anew for each draw costs more than the draw.
 seconds = st.floats(0.01, 2.0)
@@ -46,7 +46,7 @@ choices = st.integers(1, 15)
 
 
 @st.composite
-def services(draw: st.DrawFn, *, may_be_unknown: bool = False) -> State:
+def services(draw: st.DrawFn, *, may_be_unknown: bool = False) -> TargetState:
     replicas = draw(replica_counts)
     return service(
         p99=draw(perhaps_seconds if may_be_unknown else seconds),
@@ -75,7 +75,7 @@ def goals(draw: st.DrawFn) -> Goal:
 
 
 limits = st.builds(
-    Limits,
+    PlanConstraints,
     min_replicas=st.integers(1, 3),
     max_replicas=st.integers(1, 40),
     min_cpu=st.sampled_from([0.01, 0.5]),
@@ -94,9 +94,9 @@ limits = st.builds(
 
 
 @given(services(may_be_unknown=True), goals(), limits)
-def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Limits) -> None:
+def test_no_plan_passes_a_guardrail(state: TargetState, wanted: Goal, given_limits: PlanConstraints) -> None:
     plan = planned(state, wanted, limits=given_limits, now=0.0)
-    (cpu, memory), replicas = state.requested(), state.replicas
+    (cpu, memory), replicas = state.requests_per_pod(), state.replicas
     for deed in plan.deeds:
         after = deed.after
         assert not given_limits.freeze
@@ -105,7 +105,7 @@ def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Li
         assert after.replicas <= max(given_limits.max_replicas, replicas)
         assert after.replicas >= min(given_limits.min_replicas, replicas)
         assert after.replicas - replicas <= given_limits.more_pods
-        cpu_then, memory_then = after.requested()
+        cpu_then, memory_then = after.requests_per_pod()
         assert cpu_then - cpu <= given_limits.more_cpu_in_place + 1e-6
         assert memory_then - memory <= given_limits.more_memory_in_place + 1
         assert cpu_then * after.replicas - cpu * replicas <= max(0.0, given_limits.more_cpu) + 1e-6
@@ -118,7 +118,7 @@ def test_no_plan_passes_a_guardrail(state: State, wanted: Goal, given_limits: Li
 @given(
     services(may_be_unknown=True), goals(), st.sampled_from(["availability", "throughput", "power", "p99"])
 )
-def test_no_plan_acts_on_what_is_unknown(state: State, wanted: Goal, lost: str) -> None:
+def test_no_plan_acts_on_what_is_unknown(state: TargetState, wanted: Goal, lost: str) -> None:
     blind = replace(state, objectives={**state.objectives, lost: None})
     plan = planned(blind, wanted)
     if any(blind.objectives[each.name] is None for each in wanted.objectives):
@@ -127,36 +127,36 @@ def test_no_plan_acts_on_what_is_unknown(state: State, wanted: Goal, lost: str) 
 
 
 @given(services(), goals())
-def test_the_same_is_planned_for_the_same(state: State, wanted: Goal) -> None:
+def test_the_same_is_planned_for_the_same(state: TargetState, wanted: Goal) -> None:
     assert planned(state, wanted) == planned(state, wanted)
 
 
 @given(services(), goals(), st.lists(st.integers(0, 400), min_size=2, max_size=4).map(sorted))
-def test_no_plan_gets_worse_with_more_time(state: State, wanted: Goal, budgets: list[int]) -> None:
+def test_no_plan_gets_worse_with_more_time(state: TargetState, wanted: Goal, budgets: list[int]) -> None:
     problem = _problem(state, wanted)
-    ranks = [Search(problem, Budget(states=states)).run().best.rank for states in budgets]
+    ranks = [Search(problem, SearchBudget(max_states=states)).run().best.rank for states in budgets]
     assert ranks == sorted(ranks, reverse=True)
 
 
 @given(services(), goals(), st.integers(0, 30))
 def test_when_the_time_is_over_the_best_until_then_is_the_answer(
-    state: State, wanted: Goal, asks: int
+    state: TargetState, wanted: Goal, asks: int
 ) -> None:
     left = iter(range(asks))
     problem = _problem(state, wanted)
-    hurried = Search(problem, Budget(expired=lambda: next(left, None) is None)).run()
-    calm = Search(problem, Budget()).run()
+    hurried = Search(problem, SearchBudget(is_expired=lambda: next(left, None) is None)).run()
+    calm = Search(problem, SearchBudget()).run()
     assert calm.best.rank <= hurried.best.rank
 
 
 @given(state=services(), wanted=goals(), gives_back=st.booleans())
 def test_a_star_finds_what_looking_at_everything_finds(
-    state: State, wanted: Goal, *, gives_back: bool
+    state: TargetState, wanted: Goal, *, gives_back: bool
 ) -> None:
     if gives_back:
         wanted = _given_back(wanted, state)
     problem = _problem(state, wanted, by=("scaleOut", "scaleIn", "rmPod", "resizeCPU", "cacheClass"))
-    found = Search(problem, Budget(states=10**6)).run()
+    found = Search(problem, SearchBudget(max_states=10**6)).run()
     assert found.proven
     best = min(_all_ranks(problem))
     assert abs(found.best.rank[1] - best[1]) < 1e-6
@@ -164,7 +164,7 @@ def test_a_star_finds_what_looking_at_everything_finds(
 
 
 @given(services(), goals())
-def test_deeds_bring_no_more_after_others_than_before_them(state: State, wanted: Goal) -> None:
+def test_deeds_bring_no_more_after_others_than_before_them(state: TargetState, wanted: Goal) -> None:
     """What the bound of A* stands on."""
     problem = _problem(state, wanted, by=("scaleOut", "rmPod", "resizeCPU", "cacheClass"))
     for first, second in product(problem.actuators, repeat=2):
@@ -181,29 +181,37 @@ def test_deeds_bring_no_more_after_others_than_before_them(state: State, wanted:
                     )
 
 
-def _given_back(wanted: Goal, state: State) -> Goal:
+def _given_back(wanted: Goal, state: TargetState) -> Goal:
     """What the planner wants of a state in which all is met: to stay so, with some room."""
-    objectives = tuple(each.tightened(0.15, state.objectives[each.name] or 0.0) for each in wanted.objectives)
-    return replace(wanted, objectives=objectives, gives_back=True)
+    objectives = tuple(
+        each.with_headroom(0.15, state.objectives[each.name] or 0.0) for each in wanted.objectives
+    )
+    return replace(wanted, objectives=objectives, is_release=True)
 
 
-def _problem(state: State, wanted: Goal, *, by: tuple[str, ...] = ALL) -> Problem:
-    effects = complete(Effects(), wanted, state)
-    return Problem(
-        state, wanted, actuators(*by), effects, Limits(max_replicas=30, max_cpu=8.0), Prices(), 10.0
+def _problem(state: TargetState, wanted: Goal, *, by: tuple[str, ...] = ALL) -> SearchProblem:
+    effects = add_priors(EffectModels(), wanted, state)
+    return SearchProblem(
+        state,
+        wanted,
+        actuators(*by),
+        effects,
+        PlanConstraints(max_replicas=30, max_cpu=8.0),
+        ResourceCosts(),
+        10.0,
     )
 
 
-def _deeds(problem: Problem, name: str, state: State) -> list[Deed]:
+def _deeds(problem: SearchProblem, name: str, state: TargetState) -> list[IntentAction]:
     (chosen,) = (each for each in problem.actuators if each.name == name)
     return list(chosen.candidates(state, goal=problem.goal, effects=problem.effects, limits=problem.limits))
 
 
-def _key(deed: Deed) -> str:
+def _key(deed: IntentAction) -> str:
     return f"{deed.actuator}{deed.parameters}"
 
 
-def _gains(problem: Problem, before: State, deed: Deed) -> list[float]:
+def _gains(problem: SearchProblem, before: TargetState, deed: IntentAction) -> list[float]:
     return [
         each.deficit(before.objectives[each.name] or 0.0)
         - each.deficit(deed.after.objectives[each.name] or 0.0)
@@ -211,24 +219,28 @@ def _gains(problem: Problem, before: State, deed: Deed) -> list[float]:
     ]
 
 
-def _all_ranks(problem: Problem) -> list[tuple[bool, float]]:
+def _all_ranks(problem: SearchProblem) -> list[tuple[bool, float]]:
     """Every way that deeds can be combined in: the slow and sure way."""
-    from trimtab.intents.plan import utility
+    from trimtab.intents.plan import compute_utility
 
     found = []
 
-    def go(state: State, at: int, disruption: float, groups: frozenset[str]) -> None:
+    def go(state: TargetState, at: int, disruption: float, groups: frozenset[str]) -> None:
         deficits = problem.goal.deficits(state)
         reached = max(deficits) <= 1e-9
-        cost = problem.prices.of(state) - problem.prices.of(problem.state) + disruption
-        missed = 0.0 if reached else problem.worth * (1 - utility(problem.goal.objectives, deficits))
+        cost = problem.costs.cost(state) - problem.costs.cost(problem.state) + disruption
+        missed = (
+            0.0
+            if reached
+            else problem.full_utility_cost * (1 - compute_utility(problem.goal.objectives, deficits))
+        )
         found.append((not reached, cost + missed))
         for place in range(at, len(problem.actuators)):
             actuator = problem.actuators[place]
             if actuator.group in groups:
                 continue
             for deed in _deeds(problem, actuator.name, state):
-                if problem.limits.breach(problem.state, deed.after) is None:
+                if problem.limits.find_violation(problem.state, deed.after) is None:
                     go(deed.after, place + 1, disruption + deed.disruption, groups | {actuator.group})
 
     go(problem.state, 0, 0.0, frozenset())

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from intents.services import ALL, actuators
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import learn
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import learn_effects
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.planners.astar import AStar
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 ACTUATORS = actuators(*ALL)
 NOW = 1e9
@@ -34,9 +34,9 @@ class Draw:
             priority=0.5,
         )
 
-    def state(self, goal: Goal) -> State:
+    def state(self, goal: Goal) -> TargetState:
         rng, replicas = self._rng, self._rng.choice([0, 1, 1, 2, 3, 5, 10, 50, 128, 200, 1000])
-        return State(
+        return TargetState(
             objectives={
                 each.name: self._perhaps(
                     rng.random() if each.kind is KPIType.AVAILABILITY else self._number()
@@ -55,20 +55,20 @@ class Draw:
             power_profile=rng.choice([None, "performance", "x/performance"]),
         )
 
-    def effects(self, goal: Goal) -> Effects:
+    def effects(self, goal: Goal) -> EffectModels:
         """What was learned of anything that may have been, if anything was."""
         if self._rng.random() < 0.6:
-            return Effects()
+            return EffectModels()
         past = [(NOW - 60 * (40 - n), self.state(goal)) for n in range(self._rng.choice([1, 2, 5, 30]))]
         try:
-            return learn(goal, past, now=NOW)
+            return learn_effects(goal, past, now=NOW)
         except ArithmeticError:  # which says that this teaches nothing, and the operator goes on without
-            return Effects()
+            return EffectModels()
 
-    def limits(self, state: State) -> Limits:
+    def limits(self, state: TargetState) -> PlanConstraints:
         """No less than what is used, as in the operator."""
         used = math.inf if state.cpu_used is None else state.cpu_used * 1.1
-        return Limits(
+        return PlanConstraints(
             min_cpu=max(0.01, used / max(1, state.placed)),
             min_cpu_together=used,
             max_replicas=self._rng.choice([3, 128]),
@@ -96,11 +96,11 @@ class Draw:
             availability=rng.choice([1.0, 0.99, 0.5, 0.0, rng.random()]),
         )
 
-    def _size(self) -> Size:
+    def _size(self) -> ContainerSize:
         rng = self._rng
         cpu = rng.choice([0.0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 7.3, 64.0, 200.0])
         memory = rng.choice([0.0, 4096.0, 2.0**20, 2.0**24, 2.0**28, 2.0**30, 2.0**34, 2.0**40])
-        return Size(
+        return ContainerSize(
             container=f"c{rng.randrange(3)}",
             cpu_request=self._perhaps(cpu * rng.choice([1.0, 0.1, 0.5])),
             cpu_limit=self._perhaps(cpu),
@@ -127,7 +127,7 @@ def test_planner_breaches_no_limit_and_promises_only_numbers_in_any_state(seed: 
         state, effects = draw.state(goal), draw.effects(goal)
         limits = draw.limits(state)
         plan = AStar().plan(state, goal, actuators=ACTUATORS, effects=effects, limits=limits, now=NOW)
-        assert [limits.breach(state, deed.after) for deed in plan.deeds] == [None] * len(plan.deeds)
+        assert [limits.find_violation(state, deed.after) for deed in plan.deeds] == [None] * len(plan.deeds)
         for outcome in plan.outcomes:
             for number in (outcome.expected, outcome.low, outcome.high):
                 assert number is None or math.isfinite(number)

@@ -8,29 +8,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plugins.codec import (
-    NonsenseError,
-    deed_message,
-    deed_of,
-    goal_message,
-    goal_of,
-    limits_message,
-    limits_of,
-    plan_of,
-    state_message,
-    state_of,
+    InvalidMessageError,
+    action_from_message,
+    action_to_message,
+    constraints_from_message,
+    constraints_to_message,
+    goal_from_message,
+    goal_to_message,
+    plan_from_message,
+    state_from_message,
+    state_to_message,
 )
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 numbers = st.floats(0, 1e12)
 maybe = st.none() | numbers
 words = st.text(max_size=8)
 sizes = st.builds(
-    Size, container=words, cpu_request=maybe, cpu_limit=maybe, memory_request=maybe, memory_limit=maybe
+    ContainerSize,
+    container=words,
+    cpu_request=maybe,
+    cpu_limit=maybe,
+    memory_request=maybe,
+    memory_limit=maybe,
 )
 pods = st.builds(PodState, name=words, node=words, state=words, qos=words, availability=st.floats(0, 1))
 data: Any = st.recursive(
@@ -39,7 +44,7 @@ data: Any = st.recursive(
     max_leaves=6,
 )
 states = st.builds(
-    State,
+    TargetState,
     objectives=st.dictionaries(words, maybe, max_size=3),
     pods=st.lists(pods, max_size=3).map(tuple),
     replicas=st.integers(0, 500),
@@ -55,7 +60,7 @@ states = st.builds(
     spread=st.dictionaries(words, numbers, max_size=2),
 )
 limits = st.builds(
-    Limits,
+    PlanConstraints,
     max_replicas=st.integers(1, 500),
     max_cpu=numbers | st.just(math.inf),
     more_pods=numbers | st.just(math.inf),
@@ -67,27 +72,32 @@ limits = st.builds(
 
 
 @given(states)
-def test_a_state_comes_back_as_it_went(state: State) -> None:
-    assert state_of(pb.State.FromString(state_message(state).SerializeToString())) == state
+def test_a_state_comes_back_as_it_went(state: TargetState) -> None:
+    assert state_from_message(pb.State.FromString(state_to_message(state).SerializeToString())) == state
 
 
 @given(limits)
-def test_limits_come_back_as_they_went(some: Limits) -> None:
-    assert limits_of(pb.Limits.FromString(limits_message(some).SerializeToString())) == some
+def test_limits_come_back_as_they_went(some: PlanConstraints) -> None:
+    assert (
+        constraints_from_message(pb.Limits.FromString(constraints_to_message(some).SerializeToString()))
+        == some
+    )
 
 
 def test_a_goal_comes_back_as_it_went() -> None:
     wanted = Objective(name="p99", value=0.03, kind=KPIType.LATENCY, tolerance=0.1, measured_by="m/p99")
-    goal = Goal(intent="shop/web", objectives=(wanted,), priority=0.5, gives_back=True, sureness=1.2)
-    assert goal_of(goal_message(goal)) == goal
+    goal = Goal(intent="shop/web", objectives=(wanted,), priority=0.5, is_release=True, z_score=1.2)
+    assert goal_from_message(goal_to_message(goal)) == goal
 
 
-STATE = State(objectives={"p99": 0.04, "dark": None}, replicas=2, sizes=(Size(container="web"),))
-DEED = Deed(actuator="lever", parameters={"by": 2}, after=STATE, disruption=0.1)
+STATE = TargetState(
+    objectives={"p99": 0.04, "dark": None}, replicas=2, sizes=(ContainerSize(container="web"),)
+)
+DEED = IntentAction(actuator="lever", parameters={"by": 2}, after=STATE, disruption=0.1)
 
 
 def changed(**after: Any) -> pb.Deed:
-    said = deed_message(DEED)
+    said = action_to_message(DEED)
     for name, value in after.items():
         getattr(said.after, name).update(value) if isinstance(value, dict) else setattr(
             said.after, name, value
@@ -96,7 +106,7 @@ def changed(**after: Any) -> pb.Deed:
 
 
 def test_a_deed_comes_back_as_it_went() -> None:
-    assert deed_of(deed_message(DEED), before=STATE) == DEED
+    assert action_from_message(action_to_message(DEED), before=STATE) == DEED
 
 
 @pytest.mark.parametrize(
@@ -107,23 +117,23 @@ def test_a_deed_comes_back_as_it_went() -> None:
         (changed(objectives={"invented": 1.0}), "none of the intent's"),
         (changed(load=math.inf), "no number"),
         (pb.Deed(after=pb.State(objectives={"p99": 1.0}), disruption=-1), "containers"),
-        (pb.Deed(after=deed_message(DEED).after, disruption=-1), "less than nothing"),
+        (pb.Deed(after=action_to_message(DEED).after, disruption=-1), "less than nothing"),
     ],
 )
 def test_a_deed_that_cannot_be_is_refused(said: pb.Deed, words: str) -> None:
-    with pytest.raises(NonsenseError, match=words):
-        deed_of(said, before=STATE)
+    with pytest.raises(InvalidMessageError, match=words):
+        action_from_message(said, before=STATE)
 
 
 def test_what_is_unknown_stays_so_whatever_a_plugin_claims() -> None:
     said = changed(objectives={"dark": 1.0, "p99": 0.01})
-    assert deed_of(said, before=STATE).after.objectives == {"p99": 0.01, "dark": None}
+    assert action_from_message(said, before=STATE).after.objectives == {"p99": 0.01, "dark": None}
 
 
 def test_a_plan_for_no_known_purpose_is_refused() -> None:
     goal = Goal(intent="shop/web", objectives=())
-    with pytest.raises(NonsenseError, match="conquer"):
-        plan_of(pb.Planned(purpose="conquer"), goal=goal, before=STATE)
+    with pytest.raises(InvalidMessageError, match="conquer"):
+        plan_from_message(pb.Planned(purpose="conquer"), goal=goal, before=STATE)
 
 
 @pytest.mark.parametrize(
@@ -136,4 +146,4 @@ def test_what_takes_less_while_all_is_met_is_given_back_whatever_a_planner_calls
 ) -> None:
     goal = Goal(intent="shop/web", objectives=(Objective(name="p99", value=wanted, kind=KPIType.LATENCY),))
     said = pb.Planned(purpose="Reach", deeds=[changed(replicas=replicas)])
-    assert plan_of(said, goal=goal, before=STATE).purpose == purpose
+    assert plan_from_message(said, goal=goal, before=STATE).purpose == purpose

@@ -11,45 +11,45 @@ from harness.build import Program
 from harness.process import Process, wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.actuator import actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.planner import Budget, planner
+from trimtab.intents.planner import SearchBudget, planner
 from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.registry import Known, Registry
-from trimtab.intents.state import Size, State
+from trimtab.intents.plugins.registry import PluginRegistry, RegisteredPlugin
+from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.kube.kinds.workloads import WorkloadKey
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "plugins"
 GOAL = Goal(intent="shop/web", objectives=(Objective(name="p99", value=0.1, kind=KPIType.LATENCY),))
-STATE = State(
+STATE = TargetState(
     objectives={"p99": 0.12},
     replicas=2,
-    sizes=(Size(container="web", cpu_request=0.5, cpu_limit=0.5),),
+    sizes=(ContainerSize(container="web", cpu_request=0.5, cpu_limit=0.5),),
     cpu_used=0.8,
 )
 
 
 @pytest.fixture
-def registry() -> Registry:
-    return Registry(patience=10)
+def registry() -> PluginRegistry:
+    return PluginRegistry(timeout=10)
 
 
 @pytest.fixture
-def port(registry: Registry) -> Iterator[int]:
-    with registry.listening("127.0.0.1:0") as port:
+def port(registry: PluginRegistry) -> Iterator[int]:
+    with registry.serve("127.0.0.1:0") as port:
         yield port
 
 
-def there(registry: Registry, type_: pb.PluginType, name: str) -> Known:
-    wait_for(lambda: bool(registry.present(type_)), what=f"{name} to register", timeout=120)
+def there(registry: PluginRegistry, type_: pb.PluginType, name: str) -> RegisteredPlugin:
+    wait_for(lambda: bool(registry.list_available(type_)), what=f"{name} to register", timeout=120)
     known = registry.get(type_, name)
     assert known is not None
     return known
 
 
-def test_the_planner_in_python_plans_one_step(registry: Registry, port: int, tmp_path: Path) -> None:
+def test_the_planner_in_python_plans_one_step(registry: PluginRegistry, port: int, tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
         EXAMPLES / "python" / "one_step.py",
@@ -59,24 +59,24 @@ def test_the_planner_in_python_plans_one_step(registry: Registry, port: int, tmp
     process.start()
     try:
         known = there(registry, pb.PLUGIN_TYPE_PLANNER, "one-step")
-        remote = RemotePlanner(known, planner("astar"), settings={}, patience=60)
+        remote = RemotePlanner(known, planner("astar"), settings={}, timeout=60)
         plan = remote.plan(
             STATE,
             GOAL,
             actuators=[actuator("scaleOut"), actuator("resizeCPU")],
-            effects=Effects(),
-            limits=Limits(),
+            effects=EffectModels(),
+            limits=PlanConstraints(),
             now=0.0,
-            budget=Budget(),
+            budget=SearchBudget(),
         )
         assert len(plan.deeds) == 1
-        assert not known.trouble
+        assert not known.last_error
     finally:
         process.kill()
 
 
 def test_the_actuator_in_go_is_planned_with_and_performs(
-    registry: Registry, port: int, tmp_path: Path
+    registry: PluginRegistry, port: int, tmp_path: Path
 ) -> None:
     try:
         program = Program(name="go", version="example", minutes=0.5, home=EXAMPLES).built() / "go"
@@ -86,14 +86,20 @@ def test_the_actuator_in_go_is_planned_with_and_performs(
     process = Process("brownout", command, log=tmp_path / "log")
     process.start()
     try:
-        remote = RemoteActuator(there(registry, pb.PLUGIN_TYPE_ACTUATOR, "brownout"), patience=60)
+        remote = RemoteActuator(there(registry, pb.PLUGIN_TYPE_ACTUATOR, "brownout"), timeout=60)
         plan = planner("astar").plan(
-            STATE, GOAL, actuators=[remote], effects=Effects(), limits=Limits(), now=0.0, budget=Budget()
+            STATE,
+            GOAL,
+            actuators=[remote],
+            effects=EffectModels(),
+            limits=PlanConstraints(),
+            now=0.0,
+            budget=SearchBudget(),
         )
         (deed,) = plan.deeds
         assert deed.actuator == "brownout"
         assert deed.after.objectives["p99"] == pytest.approx(0.09)
-        refused = remote.perform(deed, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)
+        refused = remote.execute(deed, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)
         assert refused == ""
         assert (tmp_path / "shop_Deployment_web").read_text() == "1"
     finally:

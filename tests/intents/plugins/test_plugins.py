@@ -15,17 +15,17 @@ from harness.certificates import LOOPBACK, Authority
 from harness.process import wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
-from trimtab.intents.action import Deed
+from trimtab.intents.action import IntentAction
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import learn
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.user_models import given
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import learn_effects
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import Budget, planner
+from trimtab.intents.planner import SearchBudget, planner
 from trimtab.intents.plugins import messages
-from trimtab.intents.plugins.client import Allowance, RemoteActuator, RemotePlanner
+from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import (
     CANDIDATES,
@@ -33,14 +33,14 @@ from trimtab.intents.plugins.protocol import (
     PLAN,
     REGISTER,
     VERSION,
-    Refused,
-    Tls,
+    CallRefusedError,
+    PluginTls,
     dial,
     listen,
 )
-from trimtab.intents.plugins.registry import FORGOTTEN, MOST, SLOWEST_CHECK, Registry
-from trimtab.intents.plugins.server import ActuatorService, PlannerService, serving
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.plugins.registry import MAX_CHECK_INTERVAL, MAX_FAILURES, MAX_PLUGINS, PluginRegistry
+from trimtab.intents.plugins.server import ActuatorService, PlannerService, serve_plugin
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plugins import Settings
 
@@ -53,14 +53,14 @@ GOAL = Goal(
         Objective(name="availability", value=0.999, kind=KPIType.AVAILABILITY, less_is_better=False),
     ),
 )
-STATE = State(
+STATE = TargetState(
     objectives={"p99": 0.04, "availability": 0.998},
     pods=(PodState(name="pod_0", availability=0.9), PodState(name="pod_1", availability=0.98)),
     replicas=2,
     load=4800.0,
 )
 """The case that the seed's own planner is measured by: it takes 10 s for it through gRPC."""
-SCALING = given(
+SCALING = decode_user_model(
     "scaling",
     {
         "popt": [0.306355135, 0.193240314, 53.0816499, 0.0147372746],
@@ -69,7 +69,7 @@ SCALING = given(
         "replicaRange": [1.0, 12.0],
     },
 )
-EFFECTS = Effects(given={("p99", "scaling"): SCALING})
+EFFECTS = EffectModels(user_models={("p99", "scaling"): SCALING})
 
 
 class Lever:
@@ -81,16 +81,18 @@ class Lever:
     diminishing = False
     disruption = 0.0
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+    def candidates(
+        self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
+    ) -> Sequence[IntentAction]:
         latency = state.objectives["p99"]
         assert latency is not None
         after = msgspec.structs.replace(state, objectives={**state.objectives, "p99": latency / 2})
-        return [Deed(actuator=self.name, parameters={"pulled": True}, after=after)]
+        return [IntentAction(actuator=self.name, parameters={"pulled": True}, after=after)]
 
 
 @pytest.fixture
-def registry() -> Iterator[Registry]:
-    registry = Registry(patience=2.0)
+def registry() -> Iterator[PluginRegistry]:
+    registry = PluginRegistry(timeout=2.0)
     yield registry
     registry.close()
 
@@ -115,16 +117,24 @@ def serve() -> Iterator[Callable[..., str]]:
         server.stop(None)
 
 
-def known(registry: Registry, endpoint: str, type_: pb.PluginType = ACTUATOR, name: str = "lever") -> Any:
+def known(
+    registry: PluginRegistry, endpoint: str, type_: pb.PluginType = ACTUATOR, name: str = "lever"
+) -> Any:
     registry.register(info(endpoint, name=name, type_=type_))
     found = registry.get(type_, name)
     assert found is not None
     return found
 
 
-def plan_with(planner_: Any, *actuators: Actuator, limits: Limits | None = None) -> Plan:
+def plan_with(planner_: Any, *actuators: Actuator, limits: PlanConstraints | None = None) -> Plan:
     made: Plan = planner_.plan(
-        STATE, GOAL, actuators=actuators, effects=EFFECTS, limits=limits or Limits(), now=0.0, budget=Budget()
+        STATE,
+        GOAL,
+        actuators=actuators,
+        effects=EFFECTS,
+        limits=limits or PlanConstraints(),
+        now=0.0,
+        budget=SearchBudget(),
     )
     return made
 
@@ -132,42 +142,44 @@ def plan_with(planner_: Any, *actuators: Actuator, limits: Limits | None = None)
 # How they come
 
 
-def test_a_plugin_registers_is_dialled_back_and_asked(registry: Registry) -> None:
-    done: list[tuple[Deed, WorkloadKey]] = []
+def test_a_plugin_registers_is_dialled_back_and_asked(registry: PluginRegistry) -> None:
+    done: list[tuple[IntentAction, WorkloadKey]] = []
 
-    def perform(deed: Deed, target: WorkloadKey) -> str:
+    def perform(deed: IntentAction, target: WorkloadKey) -> str:
         done.append((deed, target))
         return ""
 
     with (
-        registry.listening("127.0.0.1:0") as port,
-        serving(ActuatorService(Lever(), perform), name="lever", register_at=f"127.0.0.1:{port}") as plugin,
+        registry.serve("127.0.0.1:0") as port,
+        serve_plugin(
+            ActuatorService(Lever(), perform), name="lever", register_at=f"127.0.0.1:{port}"
+        ) as plugin,
     ):
         assert plugin.registered.wait(30)
-        (there,) = registry.present(ACTUATOR)
-        remote = RemoteActuator(there, patience=30)
+        (there,) = registry.list_available(ACTUATOR)
+        remote = RemoteActuator(there, timeout=30)
         assert (remote.name, remote.group) == ("lever", "levers")
-        (deed,) = remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
+        (deed,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
         assert deed.after.objectives == {"p99": 0.02, "availability": 0.998}
-        assert remote.perform(deed, target=KEY, state=STATE) == ""
+        assert remote.execute(deed, target=KEY, state=STATE) == ""
         remote.observe(STATE, goal=GOAL, target=KEY)
-        assert not there.trouble
+        assert not there.last_error
     assert done == [(deed, KEY)]
 
 
-def test_without_a_host_plugins_register_at_every_address(registry: Registry) -> None:
+def test_without_a_host_plugins_register_at_every_address(registry: PluginRegistry) -> None:
     with (
-        registry.listening(":0") as port,
-        serving(
+        registry.serve(":0") as port,
+        serve_plugin(
             ActuatorService(Lever(), lambda *_: ""), name="lever", register_at=f"127.0.0.1:{port}"
         ) as plugin,
     ):
         assert plugin.registered.wait(30)
 
 
-def test_an_address_that_is_taken_is_refused_in_one_line(registry: Registry) -> None:
+def test_an_address_that_is_taken_is_refused_in_one_line(registry: PluginRegistry) -> None:
     with (
-        registry.listening("127.0.0.1:0") as port,
+        registry.serve("127.0.0.1:0") as port,
         pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: .*; name another"),
     ):
         listen(f"127.0.0.1:{port}", None, [])
@@ -177,26 +189,26 @@ def test_registration_is_over_tls_with_both_sides_known(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "own", "own")
     ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
     stranger = Authority(tmp_path / "other", "other").issue("stranger", hosts=LOOPBACK)
-    registry = Registry(tls=Tls(ours.cert, ours.key, authority.cert))
+    registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, authority.cert))
     service = ActuatorService(Lever(), lambda *_: "")
-    with registry.listening("localhost:0") as port:
+    with registry.serve("localhost:0") as port:
         place = f"localhost:{port}"
-        with serving(
+        with serve_plugin(
             service,
             name="lever",
             address="localhost:0",
             register_at=place,
-            tls=Tls(theirs.cert, theirs.key, authority.cert),
+            tls=PluginTls(theirs.cert, theirs.key, authority.cert),
         ) as plugin:
             assert plugin.registered.wait(30)
-            assert [each.info.name for each in registry.present(ACTUATOR)] == ["lever"]
+            assert [each.info.name for each in registry.list_available(ACTUATOR)] == ["lever"]
         with (
-            dial(place, Tls(stranger.cert, stranger.key, authority.cert)) as channel,
+            dial(place, PluginTls(stranger.cert, stranger.key, authority.cert)) as channel,
             pytest.raises(grpc.RpcError),
         ):
-            REGISTER.of(channel, info("localhost:1"), timeout=5)
+            REGISTER.invoke(channel, info("localhost:1"), timeout=5)
         with dial(place, None) as channel, pytest.raises(grpc.RpcError):
-            REGISTER.of(channel, info("localhost:1"), timeout=5)
+            REGISTER.invoke(channel, info("localhost:1"), timeout=5)
 
 
 def test_certificates_are_renewed_by_both_sides_while_they_work(tmp_path: Path) -> None:
@@ -204,30 +216,30 @@ def test_certificates_are_renewed_by_both_sides_while_they_work(tmp_path: Path) 
     ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
     trusted = tmp_path / "trusted"
     shutil.copy(authority.cert, trusted)
-    registry = Registry(tls=Tls(ours.cert, ours.key, trusted))
+    registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, trusted))
     service = ActuatorService(Lever(), lambda *_: "")
-    plugin_tls = Tls(theirs.cert, theirs.key, trusted)
-    with registry.listening("localhost:0") as port:
+    plugin_tls = PluginTls(theirs.cert, theirs.key, trusted)
+    with registry.serve("localhost:0") as port:
         place = f"localhost:{port}"
-        with serving(
+        with serve_plugin(
             service, name="lever", address="localhost:0", register_at=place, tls=plugin_tls
         ) as plugin:
             assert plugin.registered.wait(30)
-            (there,) = registry.all()
+            (there,) = registry.list_all()
             renewed = Authority(tmp_path / "new", "new")
             for name, pair in (("operator", ours), ("plugin", theirs)):
                 fresh = renewed.issue(name, hosts=LOOPBACK)
                 shutil.copy(fresh.cert, pair.cert)
                 shutil.copy(fresh.key, pair.key)
             with dial(place, plugin_tls) as channel, pytest.raises(grpc.RpcError):
-                REGISTER.of(channel, info(plugin.endpoint), timeout=30)  # half of it is there
+                REGISTER.invoke(channel, info(plugin.endpoint), timeout=30)  # half of it is there
             shutil.copy(renewed.cert, trusted)
             with dial(place, plugin_tls) as channel:
-                REGISTER.of(channel, info(plugin.endpoint), timeout=30)
+                REGISTER.invoke(channel, info(plugin.endpoint), timeout=30)
             there.channel.close()
             for now in (1e9, 2e9):  # the first look finds that it is away, and dials anew
                 registry.check(now)
-            assert registry.present(ACTUATOR) == [there]
+            assert registry.list_available(ACTUATOR) == [there]
 
 
 @pytest.mark.parametrize(
@@ -240,76 +252,76 @@ def test_certificates_are_renewed_by_both_sides_while_they_work(tmp_path: Path) 
     ],
 )
 def test_a_plugin_that_cannot_be_dialled_back_is_refused(
-    registry: Registry, said: pb.PluginInfo, words: str
+    registry: PluginRegistry, said: pb.PluginInfo, words: str
 ) -> None:
-    with pytest.raises(Refused, match=words):
+    with pytest.raises(CallRefusedError, match=words):
         registry.register(said)
 
 
-def test_one_that_is_not_who_it_says_is_refused(registry: Registry, serve: Callable[..., str]) -> None:
+def test_one_that_is_not_who_it_says_is_refused(registry: PluginRegistry, serve: Callable[..., str]) -> None:
     endpoint = serve(says=info("x:1", name="other"))
-    with pytest.raises(Refused, match="other"):
+    with pytest.raises(CallRefusedError, match="other"):
         registry.register(info(endpoint))
 
 
 def test_whoever_does_not_answer_takes_nobodys_place_nor_one_of_its_own(
-    registry: Registry, serve: Callable[..., str]
+    registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     """Such as a copy with a wrong endpoint, or one that registers under ever new names."""
     there = known(registry, serve())
     for name in ("lever", "lever-2", "lever-3"):
-        with pytest.raises(Refused, match="does not answer"):
+        with pytest.raises(CallRefusedError, match="does not answer"):
             registry.register(info("127.0.0.1:1", name=name))
-    assert registry.all() == registry.present(ACTUATOR) == [there]
-    assert there.asked(lambda channel: INFO.of(channel, pb.InfoRequest(), timeout=30.0)).name == "lever"
+    assert registry.list_all() == registry.list_available(ACTUATOR) == [there]
+    assert there.call(lambda channel: INFO.invoke(channel, pb.InfoRequest(), timeout=30.0)).name == "lever"
 
 
-def test_one_that_has_moved_takes_its_own_place(registry: Registry, serve: Callable[..., str]) -> None:
+def test_one_that_has_moved_takes_its_own_place(registry: PluginRegistry, serve: Callable[..., str]) -> None:
     known(registry, serve())
     moved = known(registry, serve())
-    assert registry.all() == registry.present(ACTUATOR) == [moved]
+    assert registry.list_all() == registry.list_available(ACTUATOR) == [moved]
 
 
-def test_no_more_are_taken_in_than_can_be_asked(registry: Registry) -> None:
-    for number in range(MOST):
-        registry.expect(info("127.0.0.1:1", name=f"lever-{number}"))
-    with pytest.raises(Refused, match="64 plugins already"):
+def test_no_more_are_taken_in_than_can_be_asked(registry: PluginRegistry) -> None:
+    for number in range(MAX_PLUGINS):
+        registry.add_configured(info("127.0.0.1:1", name=f"lever-{number}"))
+    with pytest.raises(CallRefusedError, match="64 plugins already"):
         registry.register(info("127.0.0.1:1"))
 
 
 def test_one_that_stays_away_is_asked_less_and_less_and_then_forgotten(
-    registry: Registry, serve: Callable[..., str]
+    registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     service = ActuatorService(Lever(), lambda *_: "")
-    with serving(service, name="lever") as plugin:
+    with serve_plugin(service, name="lever") as plugin:
         there = known(registry, plugin.endpoint)
     waits, now = [], 0.0
-    for _ in range(FORGOTTEN):
+    for _ in range(MAX_FAILURES):
         there.check_at = now
         registry.check(now)
         waits.append(there.check_at - now)
         now = there.check_at
     assert waits == sorted(waits)
-    assert waits[-1] <= SLOWEST_CHECK
+    assert waits[-1] <= MAX_CHECK_INTERVAL
     assert registry.get(ACTUATOR, "lever") is None
 
 
-def test_one_that_the_configuration_names_is_never_forgotten_and_comes_back(registry: Registry) -> None:
+def test_one_that_the_configuration_names_is_never_forgotten_and_comes_back(registry: PluginRegistry) -> None:
     service = ActuatorService(Lever(), lambda *_: "")
-    with serving(service, name="lever") as plugin:
+    with serve_plugin(service, name="lever") as plugin:
         address = plugin.endpoint
-    registry.expect(info(address))
+    registry.add_configured(info(address))
     for now in range(0, 5000, 400):
         registry.check(float(now))
-    assert registry.present(ACTUATOR) == []
-    with serving(service, name="lever", address=address):
+    assert registry.list_available(ACTUATOR) == []
+    with serve_plugin(service, name="lever", address=address):
         there = registry.get(ACTUATOR, "lever")
         assert there is not None
 
         def answers() -> bool:
             there.check_at = 0.0
             registry.check(1e9)
-            return registry.present(ACTUATOR) == [there]
+            return registry.list_available(ACTUATOR) == [there]
 
         wait_for(answers, what="a plugin that is back")
 
@@ -318,7 +330,7 @@ def test_one_that_the_configuration_names_is_never_forgotten_and_comes_back(regi
 
 
 def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
-    registry: Registry, serve: Callable[..., str]
+    registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     free = threading.Event()
 
@@ -327,19 +339,19 @@ def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
         return []
 
     there = known(registry, serve((CANDIDATES, hang)))
-    remote = RemoteActuator(there, patience=0.2)
-    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
-    assert "DEADLINE_EXCEEDED" in there.trouble
+    remote = RemoteActuator(there, timeout=0.2)
+    assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
+    assert "DEADLINE_EXCEEDED" in there.last_error
     plan = plan_with(planner("astar"), remote, actuator("scaleOut"))
     assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
     free.set()
     there.check_at = 0.0
     registry.check(1.0)
-    assert not there.trouble
+    assert not there.last_error
 
 
 def test_a_plugin_that_has_kept_all_plans_of_a_turn_waiting_for_long_enough_is_done_without(
-    registry: Registry, serve: Callable[..., str]
+    registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     asked: list[str] = []
 
@@ -352,44 +364,46 @@ def test_a_plugin_that_has_kept_all_plans_of_a_turn_waiting_for_long_enough_is_d
         return pb.Planned(purpose="Keep")
 
     there = known(registry, serve((CANDIDATES, propose)))
-    lever = RemoteActuator(there, patience=30, allowance=Allowance(1e-9))
+    lever = RemoteActuator(there, timeout=30, time_budget=TimeBudget(1e-9))
     endpoint = serve((PLAN, keep), says=info("x:1", name="slow", type_=PLANNER))
     slow = RemotePlanner(
         known(registry, endpoint, PLANNER, "slow"),
         planner("astar"),
         settings={},
-        patience=30,
-        allowance=Allowance(1e-9),
+        timeout=30,
+        time_budget=TimeBudget(1e-9),
     )
     for _ in range(2):
-        assert not lever.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
+        assert not lever.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
         plan = plan_with(slow, actuator("scaleOut"))
     assert asked == ["candidates", "plan"]
     assert "take too long" in plan.why[-1]
     assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
-    assert not there.trouble
+    assert not there.last_error
 
 
 def test_an_actuator_that_talks_nonsense_proposes_nothing(
-    registry: Registry, serve: Callable[..., str]
+    registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
     nonsense = pb.Deed(after=pb.State(objectives={"p99": float("nan")}, replicas=2))
     there = known(registry, serve((CANDIDATES, lambda _: [nonsense])))
-    remote = RemoteActuator(there, patience=30)
-    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
-    assert "no number" in there.trouble
+    remote = RemoteActuator(there, timeout=30)
+    assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
+    assert "no number" in there.last_error
 
 
-def test_an_actuator_that_dies_costs_nothing_but_its_deeds(registry: Registry) -> None:
-    with serving(ActuatorService(Lever(), lambda *_: ""), name="lever") as plugin:
+def test_an_actuator_that_dies_costs_nothing_but_its_deeds(registry: PluginRegistry) -> None:
+    with serve_plugin(ActuatorService(Lever(), lambda *_: ""), name="lever") as plugin:
         there = known(registry, plugin.endpoint)
-        remote = RemoteActuator(there, patience=30)
-        (deed,) = remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits())
-    assert remote.candidates(STATE, goal=GOAL, effects=Effects(), limits=Limits()) == ()
-    assert "plugin lever" in remote.perform(deed, target=KEY, state=STATE)
+        remote = RemoteActuator(there, timeout=30)
+        (deed,) = remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints())
+    assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
+    assert "plugin lever" in remote.execute(deed, target=KEY, state=STATE)
 
 
-def test_a_deed_past_the_guardrails_is_in_no_plan(registry: Registry, serve: Callable[..., str]) -> None:
+def test_a_deed_past_the_guardrails_is_in_no_plan(
+    registry: PluginRegistry, serve: Callable[..., str]
+) -> None:
     def greedy(asked: pb.CandidatesRequest) -> list[pb.Deed]:
         after = pb.State()
         after.CopyFrom(asked.state)
@@ -398,8 +412,8 @@ def test_a_deed_past_the_guardrails_is_in_no_plan(registry: Registry, serve: Cal
         after.objectives["availability"] = 1.0
         return [pb.Deed(actuator="lever", after=after)]
 
-    remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), patience=30)
-    plan = plan_with(planner("astar"), remote, limits=Limits(max_replicas=10))
+    remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), timeout=30)
+    plan = plan_with(planner("astar"), remote, limits=PlanConstraints(max_replicas=10))
     assert plan.deeds == ()
 
 
@@ -407,12 +421,12 @@ def test_a_deed_past_the_guardrails_is_in_no_plan(registry: Registry, serve: Cal
 
 
 def remote_planner(there: Any, *, patience: float = 30.0) -> RemotePlanner:
-    return RemotePlanner(there, planner("astar"), settings={}, patience=patience)
+    return RemotePlanner(there, planner("astar"), settings={}, timeout=patience)
 
 
-def test_a_planner_behind_grpc_answers_as_it_would_here(registry: Registry) -> None:
+def test_a_planner_behind_grpc_answers_as_it_would_here(registry: PluginRegistry) -> None:
     actuators = [actuator("scaleOut"), actuator("rmPod")]
-    with serving(PlannerService(planner("astar")), name="far") as plugin:
+    with serve_plugin(PlannerService(planner("astar")), name="far") as plugin:
         there = known(registry, plugin.endpoint, PLANNER, "far")
         far = plan_with(remote_planner(there), *actuators)
     here = plan_with(planner("astar"), *actuators)
@@ -442,7 +456,7 @@ def test_a_planner_behind_grpc_answers_as_it_would_here(registry: Registry) -> N
     ],
 )
 def test_a_planner_that_lies_is_stood_in_for(
-    registry: Registry, serve: Callable[..., str], lie: pb.Planned, words: str
+    registry: PluginRegistry, serve: Callable[..., str], lie: pb.Planned, words: str
 ) -> None:
     endpoint = serve((PLAN, lambda _: lie), says=info("x:1", name="liar", type_=PLANNER))
     plan = plan_with(remote_planner(known(registry, endpoint, PLANNER, "liar")), actuator("scaleOut"))
@@ -450,15 +464,15 @@ def test_a_planner_that_lies_is_stood_in_for(
     assert words in plan.why[-1]
 
 
-def test_a_planner_that_is_away_is_stood_in_for(registry: Registry) -> None:
-    with serving(PlannerService(planner("astar")), name="far") as plugin:
+def test_a_planner_that_is_away_is_stood_in_for(registry: PluginRegistry) -> None:
+    with serve_plugin(PlannerService(planner("astar")), name="far") as plugin:
         there = known(registry, plugin.endpoint, PLANNER, "far")
     plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
     assert plan.deeds
     assert "gave no answer" in plan.why[-1]
 
 
-def test_a_planner_is_told_what_was_learned_as_it_was_learned(registry: Registry) -> None:
+def test_a_planner_is_told_what_was_learned_as_it_was_learned(registry: PluginRegistry) -> None:
     """On its way a map loses its order, by which a model knows its parameters."""
     wanted = msgspec.structs.replace(
         GOAL, objectives=(GOAL.objectives[0], Objective(name="queue", value=9.0))
@@ -466,32 +480,32 @@ def test_a_planner_is_told_what_was_learned_as_it_was_learned(registry: Registry
     seen = [
         (
             60.0 * at,
-            State(
+            TargetState(
                 objectives={"p99": 0.04 / cpu, "queue": 5.0 * cpu},
                 replicas=2,
-                sizes=(Size(container="web", cpu_request=cpu, cpu_limit=cpu),),
+                sizes=(ContainerSize(container="web", cpu_request=cpu, cpu_limit=cpu),),
                 load=100.0 + at,
             ),
         )
         for at, cpu in enumerate((1.0, 2.0, 3.0) * 5)
     ]
-    learned = learn(wanted, seen, now=1000.0)
-    heard: list[Effects] = []
+    learned = learn_effects(wanted, seen, now=1000.0)
+    heard: list[EffectModels] = []
 
     class Listener:
         settings_type: ClassVar[type[Settings]] = Settings
 
-        def plan(self, state: State, goal: Goal, *, effects: Effects, **_: Any) -> Plan:
+        def plan(self, state: TargetState, goal: Goal, *, effects: EffectModels, **_: Any) -> Plan:
             heard.append(effects)
             return Plan(intent=goal.intent, purpose=Purpose.KEEP)
 
-    with serving(PlannerService(Listener()), name="listener") as plugin:
+    with serve_plugin(PlannerService(Listener()), name="listener") as plugin:
         remote = RemotePlanner(
-            known(registry, plugin.endpoint, PLANNER, "listener"), planner("astar"), settings={}, patience=30
+            known(registry, plugin.endpoint, PLANNER, "listener"), planner("astar"), settings={}, timeout=30
         )
-        remote.plan(seen[-1][1], wanted, actuators=[], effects=learned, limits=Limits(), now=0.0)
+        remote.plan(seen[-1][1], wanted, actuators=[], effects=learned, limits=PlanConstraints(), now=0.0)
     now, then = seen[-1][1], seen[0][1]
-    told, known_ = (each.after(now, [then], group="vertical_scaling") for each in (heard[0], learned))
+    told, known_ = (each.predict(now, [then], group="vertical_scaling") for each in (heard[0], learned))
     assert told == known_
 
 

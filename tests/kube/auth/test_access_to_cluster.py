@@ -39,7 +39,7 @@ class Asker:
         self._session = session
 
     async def ask(self, way: Connection, identity: Identity | None = None) -> tuple[int, dict[str, Any]]:
-        identity = identity or await way.identity()
+        identity = identity or await way.get_identity()
         async with self._session.post(
             way.server + WHO_AM_I,
             json={"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
@@ -139,7 +139,7 @@ async def test_nothing_says_that_we_are_anonymous(ways: Ways, server: Asker) -> 
     way = ways.as_user({})
     status, _ = await server.ask(way)
     assert status in {401, 403}
-    assert not (await way.identity()).headers
+    assert not (await way.get_identity()).headers
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
@@ -165,7 +165,7 @@ async def test_a_plugin_s_certificate_says_who_we_are_and_so_does_its_next(
         version=version,
         **pem(cluster.credentials.authority.issue("next-by-certificate", group="system:masters")),
     )
-    assert await way.renew(await way.identity())
+    assert await way.renew(await way.get_identity())
     assert await server.name(way) == "next-by-certificate"
 
 
@@ -175,7 +175,7 @@ async def test_a_token_that_the_server_refuses_is_renewed_by_its_plugin_once(
     script = tmp_path / "plugin"
     write_plugin(script, token="not-a-token")
     way = ways.as_user(exec_user(script, "v1"))
-    refused = await way.identity()
+    refused = await way.get_identity()
     status, _ = await server.ask(way, refused)
     assert status == 401
     write_plugin(script, token=cluster.token)
@@ -191,10 +191,10 @@ async def test_a_client_renews_a_refused_token_by_itself(
     script = tmp_path / "plugin"
     write_plugin(script, token="not-a-token")
     way = ways.as_user(exec_user(script, "v1"))
-    await way.identity()
+    await way.get_identity()
     write_plugin(script, token=cluster.token)
     async with Client(way) as client:
-        assert await client.version()
+        assert await client.get_version()
     assert runs(script) == 2
 
 

@@ -77,7 +77,7 @@ def encoded(path: Path) -> str:
 async def test_a_pod_without_a_kubeconfig_uses_its_service_account(service_account: Path) -> None:
     way = load_connection(environ=IN_POD, service_account=service_account)
     assert (way.server, way.context, way.namespace) == ("https://10.96.0.1", "in-cluster", "shop")
-    assert (await way.identity()).headers["Authorization"] == "Bearer from-pod"
+    assert (await way.get_identity()).headers["Authorization"] == "Bearer from-pod"
 
 
 def test_a_pod_reaches_a_server_with_a_port_and_an_ipv6_address(service_account: Path) -> None:
@@ -98,16 +98,16 @@ async def test_a_pod_s_token_and_authority_are_read_again_when_they_rotate(
     service_account: Path, tmp_path: Path
 ) -> None:
     way = load_connection(environ=IN_POD, service_account=service_account)
-    before = await way.identity()
-    assert await way.identity() is before
+    before = await way.get_identity()
+    assert await way.get_identity() is before
     (service_account / "token").unlink()
-    assert await way.identity() is before
+    assert await way.get_identity() is before
     (service_account / "token").write_text("rotated")
-    rotated = await way.identity()
+    rotated = await way.get_identity()
     assert rotated.headers["Authorization"] == "Bearer rotated"
     assert rotated.ssl is before.ssl
     (service_account / "ca.crt").write_bytes(Authority(tmp_path / "next", "next-ca").cert.read_bytes())
-    assert (await way.identity()).ssl is not before.ssl
+    assert (await way.get_identity()).ssl is not before.ssl
 
 
 def test_a_kubeconfig_wins_over_the_pod_that_we_run_in(service_account: Path, folder: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_server_that_is_no_url_is_refused(server: str, message: str, folder: P
 
 async def test_credentials_do_not_go_where_there_is_no_tls(folder: Path) -> None:
     way = connect(folder, cluster={"server": "http://127.0.0.1:8001"}, user={"token": "hunter2", "as": "bob"})
-    identity = await way.identity()
+    identity = await way.get_identity()
     assert dict(identity.headers) == {"Impersonate-User": "bob"}
     assert identity.ssl is True
 
@@ -233,7 +233,7 @@ async def test_a_certificate_may_stand_in_files_or_in_the_kubeconfig(pair: Pair,
         {"client-certificate": "alice.crt", "client-key": "alice.key"},
         {"client-certificate-data": encoded(pair.cert), "client-key-data": encoded(pair.key)},
     ):
-        proof = await connect(folder, user=user).credentials.proof()
+        proof = await connect(folder, user=user).credentials.get_credential()
         assert proof.certificate
         assert proof.certificate.certificate == pair.cert.read_bytes()
 
@@ -241,7 +241,7 @@ async def test_a_certificate_may_stand_in_files_or_in_the_kubeconfig(pair: Pair,
 async def test_a_token_file_is_fresher_than_a_token(folder: Path) -> None:
     (folder / "token").write_text("fresh")
     way = connect(folder, user={"token": "stale", "tokenFile": "token"})
-    assert (await way.identity()).headers["Authorization"] == "Bearer fresh"
+    assert (await way.get_identity()).headers["Authorization"] == "Bearer fresh"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ async def test_impersonation_is_headers_some_of_them_repeated(folder: Path) -> N
         "as-groups": ["dev", "ops"],
         "as-user-extra": {"example.org/Scopes%": ["a", "b"]},
     }
-    headers = (await connect(folder, user=user).identity()).headers
+    headers = (await connect(folder, user=user).get_identity()).headers
     assert headers.getall("Impersonate-Group") == ["dev", "ops"]
     assert headers.getall("Impersonate-Extra-example.org%2FScopes%25") == ["a", "b"]
     assert (headers["Impersonate-User"], headers["Impersonate-Uid"]) == ("bob", "7")
@@ -314,9 +314,9 @@ async def test_no_secret_shows_when_a_connection_or_an_identity_is_printed(pair:
     user = {"username": "alice", "password": "hunter2"}
     user |= {"client-certificate-data": encoded(pair.cert), "client-key-data": encoded(pair.key)}
     way = connect(folder, user=user, cluster={"proxy-url": "http://u:hunter2@proxy"})
-    identity = await way.identity()
+    identity = await way.get_identity()
     assert way.proxy_headers
-    shown = f"{way!r} {way} {identity!r} {identity.proof!r} {way.credentials!r} {way.trust!r}"
+    shown = f"{way!r} {way} {identity!r} {identity.credential!r} {way.credentials!r} {way.trust!r}"
     assert identity.headers["Authorization"].startswith("Basic ")
     for secret in ("hunter2", "Basic ", "PRIVATE KEY", base64.b64encode(b"alice:hunter2").decode()):
         assert secret not in shown

@@ -10,23 +10,29 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from harness.certificates import Authority, Pair
-from trimtab.kube.auth.credential_sources import Kept, Written
-from trimtab.kube.auth.credentials import AtHand, Proof, bearer
-from trimtab.kube.auth.redacted import Secret
+from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
+from trimtab.kube.auth.credentials import (
+    ClientCredential,
+    LocalCredentialProvider,
+    format_bearer_authorization,
+)
+from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 
 
-def written(token: str) -> Written:
-    return Written("token", token.encode())
+def written(token: str) -> InlineCredentialSource:
+    return InlineCredentialSource("token", token.encode())
 
 
-def certificate(pair: Pair) -> tuple[Kept, Kept]:
-    return Kept(pair.cert, where="client-certificate"), Kept(pair.key, where="client-key")
+def certificate(pair: Pair) -> tuple[FileCredentialSource, FileCredentialSource]:
+    return FileCredentialSource(pair.cert, where="client-certificate"), FileCredentialSource(
+        pair.key, where="client-key"
+    )
 
 
-async def authorization(credentials: AtHand) -> str | None:
-    proof = await credentials.proof()
+async def authorization(credentials: LocalCredentialProvider) -> str | None:
+    proof = await credentials.get_credential()
     return proof.authorization.reveal() if proof.authorization else None
 
 
@@ -43,8 +49,8 @@ def token_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def from_file(token_file: Path) -> AtHand:
-    return AtHand(token=Kept(token_file, where="tokenFile"))
+def from_file(token_file: Path) -> LocalCredentialProvider:
+    return LocalCredentialProvider(token=FileCredentialSource(token_file, where="tokenFile"))
 
 
 def replace(path: Path, content: str) -> None:
@@ -55,22 +61,22 @@ def replace(path: Path, content: str) -> None:
 
 
 async def test_nothing_at_hand_is_nobody() -> None:
-    assert await AtHand().proof() == Proof(None, None)
+    assert await LocalCredentialProvider().get_credential() == ClientCredential(None, None)
 
 
 async def test_a_token_is_a_bearer_without_the_line_break_that_editors_add() -> None:
-    assert await authorization(AtHand(token=written("abc\n"))) == "Bearer abc"
+    assert await authorization(LocalCredentialProvider(token=written("abc\n"))) == "Bearer abc"
 
 
 async def test_a_name_and_password_are_basic() -> None:
-    held = AtHand(password=("alice", written("pässword")))
+    held = LocalCredentialProvider(password=("alice", written("pässword")))
     assert await authorization(held) == "Basic YWxpY2U6cMOkc3N3b3Jk"
 
 
 async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("old\n")
-    held = AtHand(password=("alice", Kept(file, where="password_file")))
+    held = LocalCredentialProvider(password=("alice", FileCredentialSource(file, where="password_file")))
     assert await authorization(held) == "Basic YWxpY2U6b2xk"
     file.with_suffix(".new").write_text("new\n")
     file.with_suffix(".new").replace(file)
@@ -79,7 +85,9 @@ async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path
 
 async def test_a_token_and_a_certificate_are_both_given(authority: Authority) -> None:
     pair = authority.issue("alice")
-    proof = await AtHand(token=written("abc"), certificate=certificate(pair)).proof()
+    proof = await LocalCredentialProvider(
+        token=written("abc"), certificate=certificate(pair)
+    ).get_credential()
     assert proof.authorization
     assert proof.certificate
     assert proof.certificate.certificate == pair.cert.read_bytes()
@@ -88,22 +96,22 @@ async def test_a_token_and_a_certificate_are_both_given(authority: Authority) ->
 @pytest.mark.parametrize("token", ["hunter2\nX-Evil: 1", "hunter2 hunter3", "  ", "hünter2", "hunter2\x00"])
 def test_a_token_that_cannot_be_a_header_is_refused_and_not_shown(token: str) -> None:
     with pytest.raises(ConfigError, match="token: must be one line of printable characters") as caught:
-        AtHand(token=written(token))
+        LocalCredentialProvider(token=written(token))
     assert "hunter2" not in str(caught.value)
 
 
 # Rotation
 
 
-async def test_the_proof_is_the_same_object_until_it_changes(from_file: AtHand) -> None:
-    assert await from_file.proof() is await from_file.proof()
+async def test_the_proof_is_the_same_object_until_it_changes(from_file: LocalCredentialProvider) -> None:
+    assert await from_file.get_credential() is await from_file.get_credential()
 
 
-async def test_a_rotated_token_is_used_at_once(from_file: AtHand, token_file: Path) -> None:
-    before = await from_file.proof()
+async def test_a_rotated_token_is_used_at_once(from_file: LocalCredentialProvider, token_file: Path) -> None:
+    before = await from_file.get_credential()
     replace(token_file, "second")
     assert await authorization(from_file) == "Bearer second"
-    assert await from_file.proof() is not before
+    assert await from_file.get_credential() is not before
 
 
 async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: Path) -> None:
@@ -113,7 +121,7 @@ async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: 
         (tmp_path / name / "token").write_text(name)
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "token").symlink_to("..data/token")
-    credentials = AtHand(token=Kept(tmp_path / "token", where="token"))
+    credentials = LocalCredentialProvider(token=FileCredentialSource(tmp_path / "token", where="token"))
     assert await authorization(credentials) == "Bearer one"
     (tmp_path / "..data_tmp").symlink_to("two")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
@@ -124,13 +132,13 @@ async def test_a_token_rotated_as_the_kubelet_does_it_is_used_at_once(tmp_path: 
     "vanish", [Path.unlink, lambda path: path.write_text(""), lambda path: path.write_text(" \n")]
 )
 async def test_a_token_file_that_is_gone_or_empty_for_a_while_changes_nothing(
-    vanish: Callable[[Path], None], from_file: AtHand, token_file: Path
+    vanish: Callable[[Path], None], from_file: LocalCredentialProvider, token_file: Path
 ) -> None:
-    before = await from_file.proof()
+    before = await from_file.get_credential()
     with capture_logs() as logs:
         vanish(token_file)
-        assert await from_file.proof() is before
-        assert await from_file.proof() is before
+        assert await from_file.get_credential() is before
+        assert await from_file.get_credential() is before
     assert [entry["log_level"] for entry in logs] == ["warning"]
     replace(token_file, "second")
     assert await authorization(from_file) == "Bearer second"
@@ -138,7 +146,7 @@ async def test_a_token_file_that_is_gone_or_empty_for_a_while_changes_nothing(
 
 def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tokenFile \(.*/missing\): cannot be read: No such file"):
-        AtHand(token=Kept(tmp_path / "missing", where="tokenFile"))
+        LocalCredentialProvider(token=FileCredentialSource(tmp_path / "missing", where="tokenFile"))
 
 
 async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they_do(
@@ -148,12 +156,12 @@ async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they
     live = Pair(cert=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     live.cert.write_bytes(old.cert.read_bytes())
     live.key.write_bytes(old.key.read_bytes())
-    credentials = AtHand(certificate=certificate(live))
-    before = await credentials.proof()
+    credentials = LocalCredentialProvider(certificate=certificate(live))
+    before = await credentials.get_credential()
     replace(live.cert, new.cert.read_text())
-    assert await credentials.proof() is before
+    assert await credentials.get_credential() is before
     replace(live.key, new.key.read_text())
-    proof = await credentials.proof()
+    proof = await credentials.get_credential()
     assert proof.certificate
     assert proof.certificate.certificate == new.cert.read_bytes()
 
@@ -162,14 +170,14 @@ async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they
 
 
 async def test_what_cannot_change_is_not_worth_another_try() -> None:
-    credentials = AtHand(token=written("abc"))
-    assert not await credentials.renew(await credentials.proof())
+    credentials = LocalCredentialProvider(token=written("abc"))
+    assert not await credentials.renew(await credentials.get_credential())
 
 
 async def test_a_refused_token_is_worth_another_try_once_its_file_holds_another(
-    from_file: AtHand, token_file: Path
+    from_file: LocalCredentialProvider, token_file: Path
 ) -> None:
-    refused = await from_file.proof()
+    refused = await from_file.get_credential()
     assert not await from_file.renew(refused)
     replace(token_file, "second")
     assert await from_file.renew(refused)
@@ -177,12 +185,12 @@ async def test_a_refused_token_is_worth_another_try_once_its_file_holds_another(
 
 
 async def test_after_a_refusal_a_file_is_read_even_if_it_looks_unchanged(
-    from_file: AtHand, token_file: Path, monkeypatch: pytest.MonkeyPatch
+    from_file: LocalCredentialProvider, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Kept, "_stamp", lambda _: "unchanged")
-    refused = await from_file.proof()
+    monkeypatch.setattr(FileCredentialSource, "_fingerprint", lambda _: "unchanged")
+    refused = await from_file.get_credential()
     replace(token_file, "second")
-    assert await from_file.proof() is refused
+    assert await from_file.get_credential() is refused
     assert await from_file.renew(refused)
 
 
@@ -195,25 +203,27 @@ def test_an_expired_certificate_is_refused_with_its_end_and_what_to_do(authority
     with pytest.raises(
         ConfigError, match=r"client-certificate \(.*alice.crt\): the certificate expired on .* UTC; renew it"
     ):
-        AtHand(certificate=certificate(pair), now=lambda: read.expires)
+        LocalCredentialProvider(certificate=certificate(pair), now=lambda: read.expires_at)
 
 
 async def test_a_certificate_that_expires_while_we_run_is_refused_from_then_on(authority: Authority) -> None:
     pair = authority.issue("alice")
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
-    now = read.expires - timedelta(seconds=1)
-    credentials = AtHand(certificate=certificate(pair), now=lambda: now)
-    assert (await credentials.proof()).certificate
-    now = read.expires
+    now = read.expires_at - timedelta(seconds=1)
+    credentials = LocalCredentialProvider(certificate=certificate(pair), now=lambda: now)
+    assert (await credentials.get_credential()).certificate
+    now = read.expires_at
     with pytest.raises(ConfigError, match="expired"):
-        await credentials.proof()
+        await credentials.get_credential()
 
 
 async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority: Authority) -> None:
     pair = authority.issue("alice")
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
-    credentials = AtHand(token=written("abc"), certificate=certificate(pair), now=lambda: read.expires)
-    assert (await credentials.proof()).authorization
+    credentials = LocalCredentialProvider(
+        token=written("abc"), certificate=certificate(pair), now=lambda: read.expires_at
+    )
+    assert (await credentials.get_credential()).authorization
 
 
 # Secrecy
@@ -223,5 +233,5 @@ async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority
 @given(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=20))
 def test_no_token_shows_when_what_holds_it_is_printed(token: str) -> None:
     material = written(token)
-    shown = f"{material!r} {bearer(material.read(), where='token')!s} {AtHand(token=material)!r} {Proof(Secret(token))}"
+    shown = f"{material!r} {format_bearer_authorization(material.read(), where='token')!s} {LocalCredentialProvider(token=material)!r} {ClientCredential(RedactedText(token))}"
     assert token not in shown

@@ -21,11 +21,11 @@ from harness import kubeconfigs, process
 from harness.certificates import Authority
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection
-from trimtab.kube.auth.credentials import Proof
-from trimtab.kube.auth.exec_plugin import ExecPlugin, one_line
-from trimtab.kube.auth.kubeconfig import Entry
-from trimtab.kube.auth.kubeconfig_file import Exec
-from trimtab.kube.auth.redacted import decode_secret
+from trimtab.kube.auth.credentials import ClientCredential
+from trimtab.kube.auth.exec_plugin import ExecPlugin, summarize_output
+from trimtab.kube.auth.kubeconfig import KubeconfigEntry
+from trimtab.kube.auth.kubeconfig_file import ExecConfig
+from trimtab.kube.auth.redacted import decode_redacted
 from trimtab.kube.errors import ConfigError
 
 V1 = "client.authentication.k8s.io/v1"
@@ -65,8 +65,8 @@ class Plugin:
     def credentials(self, *, timeout: float = 60, **settings: Any) -> ExecPlugin:
         given = {"command": str(self.path), "apiVersion": V1, "interactiveMode": "Never"} | settings
         return ExecPlugin(
-            msgspec.convert(given, Exec, dec_hook=decode_secret),
-            user=Entry(None, self.path.parent / "config", "user 'alice'"),
+            msgspec.convert(given, ExecConfig, dec_hook=decode_redacted),
+            user=KubeconfigEntry(None, self.path.parent / "config", "user 'alice'"),
             cluster={"server": "https://c"},
             environ=os.environ,
             timeout=timeout,
@@ -80,13 +80,13 @@ def plugin(tmp_path: Path) -> Plugin:
 
 
 async def token(credentials: ExecPlugin) -> str | None:
-    proof = await credentials.proof()
+    proof = await credentials.get_credential()
     return proof.authorization.reveal() if proof.authorization else None
 
 
 async def complaint(credentials: ExecPlugin) -> str:
     with pytest.raises(ConfigError) as caught:
-        await credentials.proof()
+        await credentials.get_credential()
     said = str(caught.value)
     assert "\n" not in said
     assert ": user 'alice': exec: " in said
@@ -106,7 +106,7 @@ async def test_a_certificate_and_key_are_a_pair(plugin: Plugin, authority: Autho
     alice = authority.issue("alice")
     status = {"clientCertificateData": alice.cert.read_text(), "clientKeyData": alice.key.read_text()}
     plugin.prints(credential(**status))
-    proof = await plugin.credentials().proof()
+    proof = await plugin.credentials().get_credential()
     assert proof.authorization is None
     assert proof.certificate
     assert proof.certificate.certificate == alice.cert.read_bytes()
@@ -120,7 +120,7 @@ async def test_it_gets_its_arguments_and_variables_and_is_told_what_is_wanted(
     credentials = plugin.credentials(
         args=["a b", "c"], env=[{"name": "A", "value": "x"}], provideClusterInfo=True
     )
-    await credentials.proof()
+    await credentials.get_credential()
     *told, info = (tmp_path / "told").read_text().strip().split("|")
     assert told == ["a b", "c", "x", os.environ["HOME"]]
     assert json.loads(info) == {
@@ -149,7 +149,7 @@ async def test_the_cluster_is_told_as_the_protocol_writes_it_only_to_those_who_a
             "interactiveMode": "Never",
             "provideClusterInfo": ask,
         }
-        await connection(tmp_path, user={"exec": settings}, cluster=cluster).identity()
+        await connection(tmp_path, user={"exec": settings}, cluster=cluster).get_identity()
         told = json.loads((tmp_path / "told").read_text())["spec"].get("cluster")
         if not ask:
             assert told is None
@@ -174,13 +174,13 @@ def connection(
 async def test_a_command_with_a_slash_is_relative_to_the_kubeconfig(plugin: Plugin, tmp_path: Path) -> None:
     settings = {"command": "./plugin", "apiVersion": V1BETA1}
     plugin.prints(credential(version=V1BETA1, token="abc"))
-    identity = await connection(tmp_path, user={"exec": settings}).identity()
+    identity = await connection(tmp_path, user={"exec": settings}).get_identity()
     assert identity.headers["Authorization"] == "Bearer abc"
 
 
 async def test_a_plugin_is_not_asked_where_the_user_has_a_token(plugin: Plugin, tmp_path: Path) -> None:
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Never"}
-    identity = await connection(tmp_path, user={"exec": settings, "token": "mine"}).identity()
+    identity = await connection(tmp_path, user={"exec": settings, "token": "mine"}).get_identity()
     assert identity.headers["Authorization"] == "Bearer mine"
     assert plugin.runs == 0
 
@@ -191,18 +191,18 @@ async def test_a_new_certificate_makes_new_tls_settings_and_a_new_token_does_not
     settings = {"command": str(plugin.path), "apiVersion": V1, "interactiveMode": "Never"}
     way = connection(tmp_path, user={"exec": settings})
     plugin.prints(credential(token="a"))
-    first = await way.identity()
-    assert await way.identity() is first
+    first = await way.get_identity()
+    assert await way.get_identity() is first
     plugin.prints(credential(token="b"))
     assert await way.renew(first)
-    second = await way.identity()
+    second = await way.get_identity()
     assert second is not first
     assert second.ssl is first.ssl
     alice = authority.issue("alice")
     pem = {"clientCertificateData": alice.cert.read_text(), "clientKeyData": alice.key.read_text()}
     plugin.prints(credential(token="b", **pem))
     assert await way.renew(second)
-    assert (await way.identity()).ssl is not first.ssl
+    assert (await way.get_identity()).ssl is not first.ssl
 
 
 # How often it runs
@@ -210,14 +210,14 @@ async def test_a_new_certificate_makes_new_tls_settings_and_a_new_token_does_not
 
 async def test_what_it_gave_without_an_end_is_kept(plugin: Plugin) -> None:
     credentials = plugin.credentials()
-    assert await credentials.proof() is await credentials.proof()
+    assert await credentials.get_credential() is await credentials.get_credential()
     assert plugin.runs == 1
 
 
 async def test_gos_time_that_is_none_is_no_end(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="0001-01-01T00:00:00Z"))
-    assert await credentials.proof() is await credentials.proof()
+    assert await credentials.get_credential() is await credentials.get_credential()
     assert plugin.runs == 1
 
 
@@ -235,9 +235,9 @@ async def test_what_it_gave_is_renewed_shortly_before_its_end(plugin: Plugin) ->
 async def test_what_lives_for_seconds_is_not_renewed_with_every_request(plugin: Plugin) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="2026-11-15T00:00:10Z"))
-    await credentials.proof()
+    await credentials.get_credential()
     plugin.now = NOW + timedelta(seconds=8)
-    await credentials.proof()
+    await credentials.get_credential()
     assert plugin.runs == 1
 
 
@@ -246,10 +246,10 @@ async def test_the_end_of_the_certificate_counts_too(plugin: Plugin, authority: 
     status = {"clientCertificateData": alice.cert.read_text(), "clientKeyData": alice.key.read_text()}
     plugin.prints(credential(**status, expirationTimestamp="2999-01-01T00:00:00Z"))
     credentials = plugin.credentials()
-    pair = (await credentials.proof()).certificate
+    pair = (await credentials.get_credential()).certificate
     assert pair
-    plugin.now = pair.expires
-    await credentials.proof()
+    plugin.now = pair.expires_at
+    await credentials.get_credential()
     assert plugin.runs == 2
 
 
@@ -258,7 +258,7 @@ async def test_a_failed_early_renewal_keeps_what_still_holds_and_fails_only_at_i
 ) -> None:
     credentials = plugin.credentials()
     plugin.prints(credential(token="a", expirationTimestamp="2026-11-15T01:00:00Z"))
-    await credentials.proof()
+    await credentials.get_credential()
     plugin.does("exit 1")
     plugin.now = NOW + timedelta(minutes=59, seconds=45)
     with capture_logs() as logs:
@@ -272,7 +272,7 @@ async def test_a_failed_early_renewal_keeps_what_still_holds_and_fails_only_at_i
 
 async def test_however_many_wait_it_runs_once(plugin: Plugin) -> None:
     credentials = plugin.credentials()
-    proofs = await asyncio.gather(*(credentials.proof() for _ in range(50)))
+    proofs = await asyncio.gather(*(credentials.get_credential() for _ in range(50)))
     assert plugin.runs == 1
     assert all(proof is proofs[0] for proof in proofs)
 
@@ -280,7 +280,9 @@ async def test_however_many_wait_it_runs_once(plugin: Plugin) -> None:
 async def test_all_who_waited_for_a_failure_hear_of_it_once(plugin: Plugin) -> None:
     plugin.does("exit 3")
     credentials = plugin.credentials()
-    outcomes = await asyncio.gather(*(credentials.proof() for _ in range(20)), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(credentials.get_credential() for _ in range(20)), return_exceptions=True
+    )
     assert all(isinstance(outcome, ConfigError) for outcome in outcomes)
     assert plugin.runs == 1
 
@@ -290,7 +292,7 @@ async def test_one_who_gives_up_waiting_does_not_fail_the_others(plugin: Plugin,
     os.mkfifo(gate)
     plugin.does(f"read line < {gate}; echo {shlex.quote(credential(token='abc'))}")
     credentials = plugin.credentials()
-    impatient, patient = (asyncio.create_task(credentials.proof()) for _ in range(2))
+    impatient, patient = (asyncio.create_task(credentials.get_credential()) for _ in range(2))
     await asyncio.sleep(0)
     impatient.cancel()
     await asyncio.gather(impatient, return_exceptions=True)
@@ -301,11 +303,11 @@ async def test_one_who_gives_up_waiting_does_not_fail_the_others(plugin: Plugin,
 
 async def test_of_many_refused_at_once_only_the_first_makes_it_run_again(plugin: Plugin) -> None:
     credentials = plugin.credentials()
-    refused = await credentials.proof()
+    refused = await credentials.get_credential()
 
-    async def try_again() -> Proof:
+    async def try_again() -> ClientCredential:
         assert await credentials.renew(refused)
-        return await credentials.proof()
+        return await credentials.get_credential()
 
     await asyncio.gather(*(try_again() for _ in range(20)))
     await try_again()
@@ -413,7 +415,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(
     ],
 )
 def test_what_looks_like_a_secret_is_cut_from_what_a_plugin_said(said: str) -> None:
-    assert "hunter2" not in one_line(said)
+    assert "hunter2" not in summarize_output(said)
 
 
 # Terminals

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import kubeconfigs
-from trimtab.kube.auth.cluster_access import ContextSummary, contexts
-from trimtab.kube.auth.kubeconfig import Entry, Kubeconfig, _merge, read_kubeconfig
-from trimtab.kube.auth.kubeconfig_file import User
+from trimtab.kube.auth.cluster_access import ContextSummary, list_contexts
+from trimtab.kube.auth.kubeconfig import Kubeconfig, KubeconfigEntry, _merge, read_kubeconfig
+from trimtab.kube.auth.kubeconfig_file import KubeconfigUser
 from trimtab.kube.errors import ConfigError
 
 
@@ -37,7 +37,7 @@ def from_files(*files: Path) -> Kubeconfig:
 
 def test_the_file_in_the_home_directory_is_read_when_nothing_else_is_named(tmp_path: Path) -> None:
     kubeconfigs.write(tmp_path / ".kube" / "config", name="home")
-    assert read_kubeconfig(None, environ={"HOME": str(tmp_path)}).current == "home"
+    assert read_kubeconfig(None, environ={"HOME": str(tmp_path)}).current_context == "home"
 
 
 def test_the_environment_wins_over_the_home_directory_even_when_its_files_are_missing(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_first_current_context_that_is_set_wins(tmp_path: Path) -> None:
     unset.write_text(yaml.safe_dump({"contexts": [{"name": "x", "context": {}}], "current-context": ""}))
     first = kubeconfigs.write(tmp_path / "first", name="first")
     second = kubeconfigs.write(tmp_path / "second", name="second")
-    assert from_files(unset, first, second).current == "first"
+    assert from_files(unset, first, second).current_context == "first"
 
 
 def test_a_context_may_name_a_cluster_and_a_user_of_other_files(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_a_context_may_name_a_cluster_and_a_user_of_other_files(tmp_path: Path) 
     entry = {"name": "x", "context": {"cluster": "c", "user": "u"}}
     context.write_text(yaml.safe_dump({"contexts": [entry], "current-context": "x"}))
     merged = from_files(cluster, user, context)
-    _, chosen = merged.choose(None)
-    assert merged.cluster_of(chosen).value.server == "https://c"
-    assert merged.user_of(chosen).value.token.reveal() == "t"
+    _, chosen = merged.select_context(None)
+    assert merged.get_cluster(chosen).value.server == "https://c"
+    assert merged.get_user(chosen).value.token.reveal() == "t"
 
 
 def test_a_relative_path_is_relative_to_the_file_that_it_stands_in(
@@ -120,15 +120,20 @@ def test_a_relative_path_is_relative_to_the_file_that_it_stands_in(
     monkeypatch.chdir("/")
     kept = merged.users["b"]
     monkeypatch.chdir(tmp_path)
-    assert kept.path("keys/k.pem") == tmp_path / "b" / "keys" / "k.pem"
-    assert kept.path("/etc/k.pem") == Path("/etc/k.pem")
+    assert kept.resolve_path("keys/k.pem") == tmp_path / "b" / "keys" / "k.pem"
+    assert kept.resolve_path("/etc/k.pem") == Path("/etc/k.pem")
 
 
 @settings(max_examples=100)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), st.integers()), max_size=5))
 def test_merging_is_looking_a_name_up_in_the_first_file_that_has_it(files: list[dict[str, int]]) -> None:
     merged = _merge(
-        Kubeconfig(users={name: Entry(User(as_uid=str(uid)), Path(), name) for name, uid in file.items()})
+        Kubeconfig(
+            users={
+                name: KubeconfigEntry(KubeconfigUser(as_uid=str(uid)), Path(), name)
+                for name, uid in file.items()
+            }
+        )
         for file in files
     )
     found = {name: int(entry.value.as_uid) for name, entry in merged.users.items()}
@@ -144,18 +149,18 @@ def test_an_unknown_context_is_answered_with_those_that_exist(tmp_path: Path) ->
         kubeconfigs.write(tmp_path / "b", name="beta"), kubeconfigs.write(tmp_path / "a", name="alpha")
     )
     with pytest.raises(ConfigError, match="context 'gamma', which does not exist; there is: alpha, beta"):
-        merged.choose("gamma")
+        merged.select_context("gamma")
 
 
 def test_a_current_context_that_does_not_exist_is_said_to_be_the_current_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"current-context names context 'gone'.*there is: none"):
-        read("current-context: gone", tmp_path).choose(None)
+        read("current-context: gone", tmp_path).select_context(None)
 
 
 def test_no_current_context_asks_for_a_choice(tmp_path: Path) -> None:
     config = read("contexts: [{name: a}, {name: b}]", tmp_path)
     with pytest.raises(ConfigError, match="no current-context; choose one of: a, b"):
-        config.choose(None)
+        config.select_context(None)
 
 
 @pytest.mark.parametrize(
@@ -170,20 +175,20 @@ def test_a_context_without_its_cluster_is_an_error(
 ) -> None:
     config = read(yaml.safe_dump({"contexts": [{"name": "x", "context": context}]}), tmp_path)
     with pytest.raises(ConfigError, match=message):
-        config.cluster_of(config.contexts["x"])
+        config.get_cluster(config.contexts["x"])
 
 
 def test_a_user_that_does_not_exist_is_an_error_but_none_is_anonymous(tmp_path: Path) -> None:
     config = read("contexts: [{name: x, context: {user: lost}}, {name: y, context: {}}]", tmp_path)
     with pytest.raises(ConfigError, match="context 'x': user: there is no user named 'lost'"):
-        config.user_of(config.contexts["x"])
-    assert not config.user_of(config.contexts["y"]).value.token
+        config.get_user(config.contexts["x"])
+    assert not config.get_user(config.contexts["y"]).value.token
 
 
 def test_contexts_are_listed_for_people_to_choose_from(tmp_path: Path) -> None:
     first = kubeconfigs.write(tmp_path / "first", name="prod", namespace="shop")
     second = kubeconfigs.write(tmp_path / "second", name="dev")
-    assert contexts(environ={"KUBECONFIG": f"{first}:{second}"}) == [
+    assert list_contexts(environ={"KUBECONFIG": f"{first}:{second}"}) == [
         ContextSummary(name="dev", cluster="dev", user="dev", namespace="default", current=False),
         ContextSummary(name="prod", cluster="prod", user="prod", namespace="shop", current=True),
     ]

@@ -3,14 +3,14 @@
 import pytest
 from yarl import URL
 
-from trimtab.kube.auth.proxy import proxy_for
+from trimtab.kube.auth.proxy import select_proxy
 from trimtab.kube.errors import ConfigError
 
 PROXY = "http://proxy:3128"
 
 
 def chosen(server: str, *, proxy_url: str = "", **environ: str) -> str | None:
-    proxy = proxy_for(URL(server), proxy_url=proxy_url, where="cluster 'c'", environ=environ)
+    proxy = select_proxy(URL(server), proxy_url=proxy_url, where="cluster 'c'", environ=environ)
     return proxy.url if proxy else None
 
 
@@ -27,7 +27,9 @@ def test_the_environment_is_asked_by_the_scheme_of_the_server() -> None:
 
 
 def test_a_password_is_taken_out_of_the_url_and_becomes_a_header_that_does_not_show() -> None:
-    proxy = proxy_for(URL("https://a"), proxy_url="http://al%40ice:s%20cret@proxy:3128", where="", environ={})
+    proxy = select_proxy(
+        URL("https://a"), proxy_url="http://al%40ice:s%20cret@proxy:3128", where="", environ={}
+    )
     assert proxy
     assert proxy.url == PROXY
     assert proxy.headers == {"Proxy-Authorization": "Basic YWxAaWNlOnMgY3JldA=="}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.certificates import Authority, Pair
-from trimtab.kube.auth.credential_sources import Kept, Written
+from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
 from trimtab.kube.auth.tls import KeyPair, Trust
 from trimtab.kube.errors import ConfigError
 
@@ -46,14 +46,14 @@ def complaint(certificate: bytes, key: bytes) -> str:
 def test_a_certificate_and_its_key_are_a_pair_that_knows_its_end(pair: Pair) -> None:
     read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=WHERE)
     told = openssl("x509", "-in", pair.cert, "-noout", "-enddate").decode().strip().removeprefix("notAfter=")
-    assert read.expires == datetime.fromtimestamp(ssl.cert_time_to_seconds(told), UTC)
+    assert read.expires_at == datetime.fromtimestamp(ssl.cert_time_to_seconds(told), UTC)
 
 
 def test_an_end_after_2049_is_written_another_way_and_understood(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "36500")
     openssl("req", "-x509", *curve, "-subj", "/CN=long", "-keyout", key, "-out", certificate)
-    assert KeyPair.read(certificate.read_bytes(), key.read_bytes(), where=WHERE).expires.year > 2100
+    assert KeyPair.read(certificate.read_bytes(), key.read_bytes(), where=WHERE).expires_at.year > 2100
 
 
 def test_one_file_may_hold_both(pair: Pair) -> None:
@@ -113,7 +113,7 @@ def test_no_key_shows_when_a_pair_is_printed(pair: Pair) -> None:
 
 
 def test_an_authority_is_all_that_is_trusted(authority: Authority) -> None:
-    context = Trust(Written("ca", authority.cert.read_bytes())).context(None)
+    context = Trust(InlineCredentialSource("ca", authority.cert.read_bytes())).get_context(None)
     assert len(context.get_ca_certs()) == 1
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -126,18 +126,18 @@ def test_an_authority_file_may_hold_several_and_remarks_in_any_language(
     content = b"".join(
         ["# größer\n".encode(), authority.cert.read_bytes(), b"# 2\n", second.cert.read_bytes()]
     )
-    assert len(Trust(Written("ca", content)).context(None).get_ca_certs()) == 2
+    assert len(Trust(InlineCredentialSource("ca", content)).get_context(None).get_ca_certs()) == 2
 
 
 def test_without_an_authority_the_system_is_trusted_and_only_insecure_trusts_all() -> None:
-    assert Trust(None).context(None).verify_mode is ssl.CERT_REQUIRED
-    assert Trust(None, insecure=True).context(None).verify_mode is ssl.CERT_NONE
+    assert Trust(None).get_context(None).verify_mode is ssl.CERT_REQUIRED
+    assert Trust(None, insecure=True).get_context(None).verify_mode is ssl.CERT_NONE
 
 
 @pytest.mark.parametrize("content", [b"junk", b"", "größer".encode()])
 def test_an_authority_that_is_none_is_refused(content: bytes) -> None:
     with pytest.raises(ConfigError, match="ca: no PEM certificate can be read from it"):
-        Trust(Written("ca", content))
+        Trust(InlineCredentialSource("ca", content))
 
 
 def test_settings_are_made_anew_only_when_authority_or_certificate_changed(
@@ -145,14 +145,14 @@ def test_settings_are_made_anew_only_when_authority_or_certificate_changed(
 ) -> None:
     file = tmp_path / "ca.crt"
     file.write_bytes(authority.cert.read_bytes())
-    trust = Trust(Kept(file, where="ca"))
+    trust = Trust(FileCredentialSource(file, where="ca"))
     shown = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=WHERE)
-    first = trust.context(shown)
-    assert trust.context(shown) is first
-    assert trust.context(None) is not first
-    before = trust.context(shown)
+    first = trust.get_context(shown)
+    assert trust.get_context(shown) is first
+    assert trust.get_context(None) is not first
+    before = trust.get_context(shown)
     (tmp_path / "new").write_bytes(Authority(tmp_path / "second", "second-ca").cert.read_bytes())
     (tmp_path / "new").rename(file)
-    assert trust.context(shown) is not before
+    assert trust.get_context(shown) is not before
     file.write_bytes(b"half a fi")
-    assert trust.context(shown).get_ca_certs()[0]["subject"] == ((("commonName", "second-ca"),),)
+    assert trust.get_context(shown).get_ca_certs()[0]["subject"] == ((("commonName", "second-ca"),),)

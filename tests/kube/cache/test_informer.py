@@ -21,11 +21,11 @@ from harness.records import folded
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer, Scope
 from trimtab.kube.cache.projection import JSON
-from trimtab.kube.cache.watch import EventDecoder, whole_lines
-from trimtab.kube.errors import Forbidden, Garbled, Gone, TimedOut
-from trimtab.kube.kinds.metadata import Metadata, metadata
-from trimtab.kube.kinds.pods import Resources, pods
-from trimtab.kube.kinds.quotas import limit_ranges
+from trimtab.kube.cache.watch import WatchEventDecoder, split_lines
+from trimtab.kube.errors import Forbidden, Gone, KubeResponseError, TimedOut
+from trimtab.kube.kinds.metadata import Metadata, metadata_projection
+from trimtab.kube.kinds.pods import Resources, pod_projection
+from trimtab.kube.kinds.quotas import limit_range_projection
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import CONFIG_MAPS, LIMIT_RANGES, PODS
 
@@ -49,10 +49,10 @@ async def test_who_follows_nothing_lags_behind_nothing(client: Client, namespace
             name for name in names if REGISTRY.get_sample_value(name, {"resource": "configmaps"}) is not None
         }
 
-    informer = Informer(client, CONFIG_MAPS, metadata(), scope=Scope(namespace))
+    informer = Informer(client, CONFIG_MAPS, metadata_projection(), scope=Scope(namespace))
     assert told() == set()
     following = asyncio.create_task(informer.run())
-    await informer.synced(timeout=30)
+    await informer.wait_synced(timeout=30)
     assert len(told()) == 2
     following.cancel()
     await asyncio.wait([following])
@@ -69,17 +69,19 @@ async def test_informer_that_is_refused_has_no_lag_until_it_is_granted(
 
     grant = fault_proxy.forbid("/configmaps")
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as asking:
-        informer = Informer(asking, CONFIG_MAPS, metadata(), scope=Scope(namespace, called="refused"))
+        informer = Informer(
+            asking, CONFIG_MAPS, metadata_projection(), scope=Scope(namespace, display_name="refused")
+        )
         following = asyncio.create_task(informer.run())
-        await informer.answered()
-        assert isinstance(informer.trouble, Forbidden)
+        await informer.wait_synced_or_failed()
+        assert isinstance(informer.last_error, Forbidden)
         assert lag() is None
         grant()
-        await informer.synced(timeout=60)
+        await informer.wait_synced(timeout=60)
         assert lag() is not None
         fault_proxy.forbid("/configmaps")
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
-        await eventually(lambda: isinstance(informer.trouble, Forbidden), what="it is refused again")
+        await eventually(lambda: isinstance(informer.last_error, Forbidden), what="it is refused again")
         assert lag() is not None, "what it knows is getting old"
         following.cancel()
         await asyncio.wait([following])
@@ -93,7 +95,7 @@ async def test_what_a_server_need_not_have_is_waited_for_where_it_only_has_troub
     fault_proxy.fail_next(faults.status(503), count=2, match=IS_WATCH)
     fault_proxy.fail_next(faults.status(422), match=lambda asked: "sendInitialEvents" in asked.query)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
-        await informer.answered()
+        await informer.wait_synced_or_failed()
         assert fault_proxy.injected["422"] == 1
         assert names(informer) == {"there"}
 
@@ -104,9 +106,9 @@ async def test_what_is_refused_or_fails_for_long_is_waited_for_no_more(
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=1000, match=lambda asked: "configmaps" in asked.path)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
-        await informer.answered()
+        await informer.wait_synced_or_failed()
         assert fault_proxy.injected[str(code)] >= tries
-        assert informer.trouble
+        assert informer.last_error
 
 
 async def test_what_is_there_is_listed_and_what_changes_is_followed(
@@ -114,7 +116,7 @@ async def test_what_is_there_is_listed_and_what_changes_is_followed(
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("old", app="web"), namespace=namespace)
     async with watching(cluster.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         assert names(informer) == {"old"}
         await client.create(CONFIG_MAPS, config_map("new"), namespace=namespace)
         await eventually(lambda: names(informer) == {"old", "new"}, what="the new object is known")
@@ -161,15 +163,15 @@ async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -
     informer = Informer(
         client,
         PODS,
-        pods(),
+        pod_projection(),
         scope=Scope(namespace=namespace),
         indexes={"node": lambda found: found.node or None},
     )
     following = asyncio.create_task(informer.run())
-    await informer.synced(timeout=30)
+    await informer.wait_synced(timeout=30)
     following.cancel()
     (found,) = informer.cache.find("node", "n1")
-    assert (found.name, found.phase, found.qos, found.ready) == ("web-1", "Running", "Burstable", True)
+    assert (found.name, found.phase, found.qos_class, found.ready) == ("web-1", "Running", "Burstable", True)
     assert found.started == 1793520000
     assert found.annotations == (("trimtab.io/hold", "true"),)
     assert dict(found.labels)["app.kubernetes.io/name"] == "web"
@@ -181,12 +183,16 @@ async def test_pods_are_folded_to_what_matters(client: Client, namespace: str) -
     ]
     assert found.containers[0].resources == Resources(250, None, 512 << 20, 512 << 20)
     assert found.containers[3].resources.cpu_request == 1500
-    web, proxy = found.states
-    assert (web.ready, web.restarts, web.last_exit) == (True, 0, None)
-    assert web.applied == found.containers[0].resources
+    web, proxy = found.container_statuses
+    assert (web.ready, web.restarts, web.last_termination) == (True, 0, None)
+    assert web.actual_resources == found.containers[0].resources
     assert proxy.restarts == 3
-    assert proxy.last_exit is not None
-    assert (proxy.last_exit.reason, proxy.last_exit.code, proxy.last_exit.at) == (
+    assert proxy.last_termination is not None
+    assert (
+        proxy.last_termination.reason,
+        proxy.last_termination.exit_code,
+        proxy.last_termination.finished_at,
+    ) == (
         "OOMKilled",
         137,
         1793523600,
@@ -204,7 +210,7 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
     conditions: tuple[Object, ...],
 ) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": list(conditions)}}
-    found = folded(pods(), manifest).resize
+    found = folded(pod_projection(), manifest).resize
     assert found is not None
     assert (found.condition, found.reason, found.message) == ("PodResizePending", "Infeasible", "too large")
 
@@ -221,7 +227,7 @@ def test_pod_with_both_resize_conditions_tells_why_the_later_resize_waits(
 )
 def test_pod_tells_since_when_it_is_ready(condition: Object, since: int) -> None:
     manifest = {"metadata": {"name": "web"}, "status": {"conditions": [{"type": "Ready", **condition}]}}
-    assert folded(pods(), manifest).ready_since == since
+    assert folded(pod_projection(), manifest).ready_since == since
 
 
 class _Lines:
@@ -261,7 +267,7 @@ UNFOLDABLE = {"limits": [{"type": "Container", "max": {"cpu": "a lot"}}]}
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
 async def test_informer_forgets_an_object_that_can_no_longer_be_read(kind: str, odd: Object) -> None:
     server: Any = _Lines(_told("ADDED", 1, limits=[]), LISTED, _told(kind, 2, **odd))
-    informer = Informer(server, LIMIT_RANGES, limit_ranges())
+    informer = Informer(server, LIMIT_RANGES, limit_range_projection())
     changes: list[tuple[bool, bool]] = []
     informer.cache.on_change(lambda old, new: changes.append((old is not None, new is not None)))
     following = asyncio.create_task(informer.run())
@@ -276,7 +282,7 @@ async def test_a_cut_watch_resumes_without_listing_again(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         for number, fault in enumerate((faults.cut(), faults.tear(), faults.end())):
             await client.create(CONFIG_MAPS, config_map(f"before-{number}"), namespace=namespace)
             await eventually(lambda n=number: f"before-{n}" in names(informer), what="the first is known")  # type: ignore[misc]
@@ -297,7 +303,7 @@ async def test_only_a_version_that_is_gone_is_listed_anew_and_what_vanished_is_t
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
     await client.create(CONFIG_MAPS, config_map("goes"), namespace=namespace)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         async with fault_proxy.refusing():
             await client.delete(CONFIG_MAPS, "goes", namespace=namespace)
             await client.delete(CONFIG_MAPS, "stays", namespace=namespace)
@@ -317,12 +323,12 @@ async def test_a_watch_that_falls_silent_is_given_up_and_resumed(
     client: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         fault_proxy.strike(faults.silence(), match=IS_WATCH)
         await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
         await eventually(lambda: "unheard" in names(informer), what="a new connection heard of it")
         assert witness.faults == []
-        assert informer.trouble is None, "silence alone is no trouble"
+        assert informer.last_error is None, "silence alone is no trouble"
 
 
 async def test_a_server_that_has_gone_back_is_listed_anew(
@@ -330,7 +336,7 @@ async def test_a_server_that_has_gone_back_is_listed_anew(
 ) -> None:
     """As after its data was restored from a backup: it says nothing of what comes after a version yet to be."""
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         informer._version = str(10**15)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
         await client.create(CONFIG_MAPS, config_map("unheard"), namespace=namespace)
@@ -340,10 +346,10 @@ async def test_a_server_that_has_gone_back_is_listed_anew(
 
 async def test_a_server_that_does_not_answer_is_trouble(fault_proxy: FaultProxy, namespace: str) -> None:
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         fault_proxy.fail_next(faults.delay(3600), count=99, match=IS_WATCH)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
-        await eventually(lambda: isinstance(informer.trouble, TimedOut), what="the trouble is told")
+        await eventually(lambda: isinstance(informer.last_error, TimedOut), what="the trouble is told")
 
 
 @pytest.mark.parametrize("code", [400, 422])
@@ -357,7 +363,7 @@ async def test_a_server_that_cannot_stream_lists_is_read_in_pages(
         faults.status(code), count=99, match=lambda asked: "sendInitialEvents" in asked.query
     )
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         assert len(informer.cache) == 30
         await client.delete(CONFIG_MAPS, "m007", namespace=namespace)
         await eventually(lambda: len(informer.cache) == 29, what="the watch goes on after the pages")
@@ -370,7 +376,7 @@ async def test_a_streamed_list_that_took_too_long_once_is_read_in_pages_and_stre
     await client.create(CONFIG_MAPS, config_map("stays"), namespace=namespace)
     fault_proxy.fail_next(faults.silence(), match=lambda asked: "sendInitialEvents" in asked.query)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         fault_proxy.fail_next(faults.status(410), match=IS_WATCH)
         fault_proxy.strike(faults.cut(), match=IS_WATCH)
 
@@ -393,8 +399,10 @@ async def test_a_page_of_somebody_in_between_is_taken_for_no_answer(
     )
     fault_proxy.fail_next(faults.garble(), count=7)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, witness):
-        await eventually(lambda: isinstance(informer.trouble, Garbled), what="its trouble is told")
-        await informer.synced(timeout=30)
+        await eventually(
+            lambda: isinstance(informer.last_error, KubeResponseError), what="its trouble is told"
+        )
+        await informer.wait_synced(timeout=30)
         assert names(informer) == {"there"}
         assert witness.faults == []
 
@@ -404,7 +412,7 @@ async def test_a_page_with_nothing_on_it_is_a_whole_list(fault_proxy: FaultProxy
         faults.status(400), count=99, match=lambda asked: "sendInitialEvents" in asked.query
     )
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         assert len(informer.cache) == 0
 
 
@@ -413,7 +421,7 @@ async def test_an_informer_waits_out_an_api_server_that_is_away_and_has_forgotte
 ) -> None:
     await client.create(CONFIG_MAPS, config_map("before"), namespace=namespace)
     async with watching(cluster.kubeconfig, namespace) as (informer, witness):
-        await informer.synced(timeout=30)
+        await informer.wait_synced(timeout=30)
         cluster.kill_apiserver()
         await asyncio.sleep(0.5)
         assert names(informer) == {"before"}, "what was last known is kept"
@@ -421,12 +429,12 @@ async def test_an_informer_waits_out_an_api_server_that_is_away_and_has_forgotte
         await client.create(CONFIG_MAPS, config_map("after"), namespace=namespace)
         await eventually(lambda: names(informer) == {"before", "after"}, what="the cache caught up")
         assert witness.faults == []
-    decoder = EventDecoder(metadata())
+    decoder = WatchEventDecoder(metadata_projection())
     with pytest.raises(Gone):
         async with client.watch(
-            CONFIG_MAPS, namespace=None, params={"resourceVersion": "1"}, accept=JSON, silence=10
+            CONFIG_MAPS, namespace=None, params={"resourceVersion": "1"}, accept=JSON, idle_timeout=10
         ) as chunks:
-            async for lines in whole_lines(chunks):
+            async for lines in split_lines(chunks):
                 decoder.decode(lines)
 
 
@@ -434,7 +442,7 @@ async def test_not_synced_in_time_is_said(cluster: Cluster, fault_proxy: FaultPr
     fault_proxy.fail_next(faults.status(500), count=10_000)
     async with watching(fault_proxy.kubeconfig, namespace) as (informer, _):
         with pytest.raises(TimeoutError):
-            await informer.synced(timeout=0.5)
+            await informer.wait_synced(timeout=0.5)
         assert not informer.is_synced
 
 
@@ -443,6 +451,8 @@ async def test_only_the_metadata_travels_when_only_it_is_asked_for(client: Clien
     await client.create(
         CONFIG_MAPS, {"metadata": {"name": "big"}, "data": {"text": secret}}, namespace=namespace
     )
-    async for page in client.pages(CONFIG_MAPS, namespace=namespace, accept=metadata().accept_list):
+    async for page in client.list_pages(
+        CONFIG_MAPS, namespace=namespace, accept=metadata_projection().accept_list
+    ):
         assert secret.encode() not in page
         assert b"PartialObjectMetadata" in page

@@ -12,12 +12,12 @@ from harness.informer_probe import HASTY, eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer_set
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.informer_set import ABSENT, Following
-from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.cache.informer_set import NOT_SERVED, InformerSet
+from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.discovery import Discovery, discover
 from trimtab.kube.rest.resources import CONFIG_MAPS, HPAS, JOBS
-from trimtab.kube.rest.retry import RateLimit
+from trimtab.kube.rest.retry import RateLimiter
 
 
 async def test_what_one_look_does_not_find_is_not_gone_yet(
@@ -32,24 +32,24 @@ async def test_what_one_look_does_not_find_is_not_gone_yet(
 
     monkeypatch.setattr(informer_set, "discover", look)
     await client.create(CONFIG_MAPS, {"metadata": {"name": "stays"}}, namespace=namespace)
-    follower = Following(client)
-    cache = follower.follow(CONFIG_MAPS, metadata(), scope=Scope(namespace), optional=True)
+    follower = InformerSet(client)
+    cache = follower.watch_resource(CONFIG_MAPS, metadata_projection(), scope=Scope(namespace), optional=True)
     deletions: list[str] = []
     cache.on_change(lambda old, new: deletions.append(old.name) if old and not new else None)
     async with asyncio.TaskGroup() as group:
-        await follower._look(group)
-        await follower.settled()
+        await follower._discover(group)
+        await follower.wait_synced()
         for _ in range(3):
-            await follower._look(group)
+            await follower._discover(group)
         assert cache.get("stays", namespace) is not None
         assert not deletions
-        await follower._look(group)
+        await follower._discover(group)
         assert "stays" in deletions
-        assert follower.troubles() == {"configmaps": ABSENT}
-        await follower._look(group)
-        await follower.settled()
+        assert follower.errors_by_resource() == {"configmaps": NOT_SERVED}
+        await follower._discover(group)
+        await follower.wait_synced()
         assert cache.get("stays", namespace) is not None
-        await follower._followed[0].stop()
+        await follower._watched[0].stop()
 
 
 async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
@@ -57,13 +57,13 @@ async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
 ) -> None:
     followed = (CONFIG_MAPS, HPAS, JOBS)
     async with Client(
-        load_connection(kubeconfig=fault_proxy.kubeconfig), rate=RateLimit(1000, 1000)
+        load_connection(kubeconfig=fault_proxy.kubeconfig), rate=RateLimiter(1000, 1000)
     ) as client:
-        follower = Following(client, patience=HASTY)
+        follower = InformerSet(client, timeouts=HASTY)
         for resource in followed:
-            follower.follow(resource, metadata(), scope=Scope(namespace))
+            follower.watch_resource(resource, metadata_projection(), scope=Scope(namespace))
         running = asyncio.create_task(follower.run())
-        await follower.settled()
+        await follower.wait_synced()
         with capture_logs() as lines:
 
             def broke() -> list[str]:

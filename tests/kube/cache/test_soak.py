@@ -85,7 +85,7 @@ async def test_the_cache_equals_the_server_after_minutes_of_faults(
             proxy.plan = None
             on_server = {
                 item["metadata"]["name"]: int(item["metadata"]["resourceVersion"])
-                for item in await client.items(
+                for item in await client.list_objects(
                     CONFIG_MAPS, namespace=namespace, fields="metadata.name!=kube-root-ca.crt"
                 )
             }

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.kube.cache.watch import EventDecoder, whole_lines
-from trimtab.kube.errors import Garbled, Gone
-from trimtab.kube.kinds.metadata import metadata
-from trimtab.kube.kinds.pods import pods
+from trimtab.kube.cache.watch import WatchEventDecoder, split_lines
+from trimtab.kube.errors import Gone, KubeResponseError
+from trimtab.kube.kinds.metadata import metadata_projection
+from trimtab.kube.kinds.pods import pod_projection
 
 ADDED = b'{"type":"ADDED","object":{"metadata":{"name":"%d"}}}\n'
 STREAM = b"".join(ADDED % number for number in range(20))
@@ -29,19 +29,19 @@ async def pieces(stream: bytes, cuts: list[int]) -> AsyncIterator[bytes]:
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=30), unfinished=st.binary(max_size=50))
 async def test_lines_are_whole_wherever_the_stream_was_cut(cuts: list[int], unfinished: bytes) -> None:
     stream = STREAM + unfinished.replace(b"\n", b" ")
-    batches = [bytes(lines) async for lines in whole_lines(pieces(stream, cuts))]
+    batches = [bytes(lines) async for lines in split_lines(pieces(stream, cuts))]
     assert all(batch.endswith(b"\n") for batch in batches)
     assert b"".join(batches) == STREAM
 
 
 def test_an_error_in_the_stream_is_raised_as_what_it_stands_for() -> None:
     with pytest.raises(Gone, match="too old"):
-        EventDecoder(metadata()).decode(memoryview(STREAM + EXPIRED))
+        WatchEventDecoder(metadata_projection()).decode(memoryview(STREAM + EXPIRED))
 
 
 @pytest.mark.parametrize("odd", [MISSHAPEN, NO_TEXT])
 def test_a_misshapen_object_costs_only_itself(odd: bytes) -> None:
-    events = EventDecoder(metadata()).decode(odd + STREAM)
+    events = WatchEventDecoder(metadata_projection()).decode(odd + STREAM)
     assert [event.object.metadata.name for event in events] == [str(number) for number in range(20)]
 
 
@@ -49,7 +49,7 @@ def test_a_misshapen_object_costs_only_itself(odd: bytes) -> None:
 def test_event_decoder_reports_an_unreadable_object_as_deleted(kind: str) -> None:
     """Or a cache would keep what it was before, also after its deletion."""
     line = {"type": kind, "object": {"metadata": {"name": "odd", "resourceVersion": "7"}, "spec": []}}
-    (event,) = EventDecoder(pods()).decode(msgspec.json.encode(line) + b"\n")
+    (event,) = WatchEventDecoder(pod_projection()).decode(msgspec.json.encode(line) + b"\n")
     assert (event.type, event.object.metadata.name, event.object.metadata.version) == ("DELETED", "odd", 7)
 
 
@@ -58,5 +58,5 @@ def test_event_decoder_reports_an_unreadable_object_as_deleted(kind: str) -> Non
     [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n', b'{"type":"\xfc"}\n'],
 )
 def test_what_no_api_server_says_is_named_so(lines: bytes) -> None:
-    with pytest.raises(Garbled, match="no API server"):
-        EventDecoder(metadata()).decode(STREAM + lines)
+    with pytest.raises(KubeResponseError, match="no API server"):
+        WatchEventDecoder(metadata_projection()).decode(STREAM + lines)

@@ -3,10 +3,17 @@
 from typing import Any
 
 from harness.records import folded
-from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation, hpas
+from trimtab.kube.kinds.hpas import (
+    AutoscalerTarget,
+    HorizontalPodAutoscaler,
+    UtilizationTarget,
+    hpa_projection,
+)
 
 
-def hpa(*metrics: dict[str, Any], current: tuple[dict[str, Any], ...] | None = None) -> Hpa:
+def hpa(
+    *metrics: dict[str, Any], current: tuple[dict[str, Any], ...] | None = None
+) -> HorizontalPodAutoscaler:
     spec = {
         "scaleTargetRef": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"},
         "minReplicas": 0,
@@ -14,7 +21,9 @@ def hpa(*metrics: dict[str, Any], current: tuple[dict[str, Any], ...] | None = N
         "metrics": metrics,
     }
     metadata = {"name": "web", "namespace": "shop"}
-    return folded(hpas(), {"metadata": metadata, "spec": spec, "status": {"currentMetrics": current}})
+    return folded(
+        hpa_projection(), {"metadata": metadata, "spec": spec, "status": {"currentMetrics": current}}
+    )
 
 
 def test_only_shares_of_a_request_are_kept() -> None:
@@ -36,12 +45,15 @@ def test_only_shares_of_a_request_are_kept() -> None:
         },
         current=({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 63}}},),
     )
-    assert found.target == Target("Rollout", "argoproj.io", "web")
+    assert found.target == AutoscalerTarget("Rollout", "argoproj.io", "web")
     assert (found.min_replicas, found.max_replicas) == (0, 9)
-    assert found.utilisations == (Utilisation("cpu", 80, current=63), Utilisation("memory", 80, "web"))
+    assert found.utilization_targets == (
+        UtilizationTarget("cpu", 80, current=63),
+        UtilizationTarget("memory", 80, "web"),
+    )
 
 
 def test_one_that_has_not_looked_yet_has_seen_nothing() -> None:
     share = {"type": "Utilization", "averageUtilization": 80}
-    (found,) = hpa({"type": "Resource", "resource": {"name": "cpu", "target": share}}).utilisations
+    (found,) = hpa({"type": "Resource", "resource": {"name": "cpu", "target": share}}).utilization_targets
     assert found.current is None

@@ -4,8 +4,8 @@ from typing import Any
 
 from harness.records import folded, workload
 from trimtab.kube.cache.store import Cache
-from trimtab.kube.kinds.metadata import Metadata, metadata
-from trimtab.kube.kinds.ownership import OWNER, Ownership, owner_uid
+from trimtab.kube.kinds.metadata import Metadata, metadata_projection
+from trimtab.kube.kinds.ownership import OWNER_INDEX, Ownership, owner_uid
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
@@ -18,16 +18,16 @@ def owned_by(owner: Workload | Metadata, kind: str) -> dict[str, Any]:
 
 def replica_set(owner: Workload, *, name: str = "web-1") -> Metadata:
     found = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"}
-    return folded(metadata(), {"metadata": {**found, **owned_by(owner, owner.kind)}})
+    return folded(metadata_projection(), {"metadata": {**found, **owned_by(owner, owner.kind)}})
 
 
 def ownership(*workloads: Workload, between: tuple[Metadata, ...] = ()) -> Ownership:
-    replica_sets: Cache[Metadata] = Cache({OWNER: owner_uid})
+    replica_sets: Cache[Metadata] = Cache({OWNER_INDEX: owner_uid})
     for record in between:
         replica_sets.put(record)
     found = Ownership(replica_sets)
     for resource in (DEPLOYMENTS, STATEFUL_SETS, FLEETS):
-        cache: Cache[Workload] = Cache({OWNER: owner_uid})
+        cache: Cache[Workload] = Cache({OWNER_INDEX: owner_uid})
         for one in workloads:
             if one.resource == resource:
                 cache.put(one)
@@ -39,9 +39,9 @@ def test_what_a_deployment_made_is_below_it_and_it_is_above_that() -> None:
     web = workload("web")
     made = replica_set(web)
     found = ownership(web, between=(made,))
-    assert found.above(made) is web
-    assert found.below(web) == [web, made]
-    assert list(found.tops("shop")) == [web]
+    assert found.find_top_workload(made) is web
+    assert found.collect_owned(web) == [web, made]
+    assert list(found.iter_top_level("shop")) == [web]
 
 
 def test_a_workload_that_a_custom_workload_owns_is_part_of_it() -> None:
@@ -49,24 +49,24 @@ def test_a_workload_that_a_custom_workload_owns_is_part_of_it() -> None:
     web = workload("web", **owned_by(fleet, "Fleet"))
     made = replica_set(web)
     found = ownership(fleet, web, between=(made,))
-    assert found.above(made) is fleet
-    assert found.below(fleet) == [fleet, web, made]
-    assert list(found.tops()) == [fleet]
+    assert found.find_top_workload(made) is fleet
+    assert found.collect_owned(fleet) == [fleet, web, made]
+    assert list(found.iter_top_level()) == [fleet]
     assert set(found) == {fleet, web}
 
 
 def test_an_owner_of_a_kind_that_holds_no_pods_is_passed_by() -> None:
     fleet = workload("fleet", resource=FLEETS)
     web = workload("web", **owned_by(fleet, "Application"))
-    assert list(ownership(web).tops()) == [web]
+    assert list(ownership(web).iter_top_level()) == [web]
 
 
 def test_a_namesake_of_an_owner_that_is_gone_is_not_the_owner() -> None:
     former, web = workload("web", uid="former"), workload("web")
     made = replica_set(former)
     found = ownership(web, between=(made,))
-    assert found.above(made) is None
-    assert found.below(web) == [web]
+    assert found.find_top_workload(made) is None
+    assert found.collect_owned(web) == [web]
 
 
 def test_a_circle_of_owners_ends() -> None:
@@ -74,5 +74,5 @@ def test_a_circle_of_owners_ends() -> None:
     first = workload("first", **owned_by(second, "Deployment"))
     second = workload("second", **owned_by(first, "Deployment"))
     found = ownership(first, second)
-    assert found.above(first) is not None
-    assert set(found.below(first)) == {first, second}
+    assert found.find_top_workload(first) is not None
+    assert set(found.collect_owned(first)) == {first, second}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness.records import folded
-from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests, template_requests
-from trimtab.kube.kinds.pods import Pod, pods
-from trimtab.kube.kinds.workloads import workloads
+from trimtab.kube.kinds.pods import Pod, pod_projection
+from trimtab.kube.kinds.workloads import workload_projection
 from trimtab.kube.rest.resources import DAEMON_SETS
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ def pod(*containers: dict[str, Any], status: dict[str, Any] | None = None, **spe
         "spec": {"containers": containers, **spec},
         "status": status or {},
     }
-    return folded(pods(), manifest)
+    return folded(pod_projection(), manifest)
 
 
 WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
@@ -40,30 +40,30 @@ WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
 @pytest.mark.parametrize(
     ("found", "room"),
     [
-        pytest.param(pod(WEB, LOG), Room(600, 320 * MIB), id="containers add up"),
+        pytest.param(pod(WEB, LOG), NodeResources(600, 320 * MIB), id="containers add up"),
         pytest.param(
             pod(WEB, LOG, resources={"requests": {"cpu": "2", "memory": "1Gi"}}),
-            Room(2000, 1024 * MIB),
+            NodeResources(2000, 1024 * MIB),
             id="the pod's own requests count instead of its containers'",
         ),
         pytest.param(
             pod(WEB, LOG, resources={"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}),
-            Room(2000, 320 * MIB),
+            NodeResources(2000, 320 * MIB),
             id="each resource on its own",
         ),
         pytest.param(
             pod(WEB, overhead={"cpu": "250m", "memory": "120Mi"}),
-            Room(750, 376 * MIB),
+            NodeResources(750, 376 * MIB),
             id="overhead is added",
         ),
         pytest.param(
             pod(WEB, resources={"requests": {"cpu": "2"}}, overhead={"cpu": "250m", "memory": "120Mi"}),
-            Room(2250, 376 * MIB),
+            NodeResources(2250, 376 * MIB),
             id="to the pod's own requests too",
         ),
         pytest.param(
             pod(WEB, LOG, initContainers=[container("migrate", "2", "128Mi"), container("wait", "1")]),
-            Room(2000, 320 * MIB),
+            NodeResources(2000, 320 * MIB),
             id="the largest init container, where it is more",
         ),
         pytest.param(
@@ -75,18 +75,18 @@ WEB, LOG = container("web", "500m", "256Mi"), container("log", "100m", "64Mi")
                     container("second", "700m"),
                 ],
             ),
-            Room(1000, 320 * MIB),
+            NodeResources(1000, 320 * MIB),
             id="a sidecar runs beside the init containers after it",
         ),
         pytest.param(
             pod(WEB, initContainers=[sidecar("mesh", "300m"), sidecar("audit", "200m")]),
-            Room(1000, 256 * MIB),
+            NodeResources(1000, 256 * MIB),
             id="sidecars add up with the containers",
         ),
-        pytest.param(pod(), Room(0, 0), id="nothing"),
+        pytest.param(pod(), NodeResources(0, 0), id="nothing"),
     ],
 )
-def test_pod_requests_count_as_the_scheduler_does(found: Pod, room: Room) -> None:
+def test_pod_requests_count_as_the_scheduler_does(found: Pod, room: NodeResources) -> None:
     assert pod_requests(found) == room
 
 
@@ -105,14 +105,16 @@ def test_pod_requests_of_a_resize_are_the_larger_size_until_it_is_done(
     assert pod_requests(pod(WEB, status=status)).cpu == millicores
 
 
-def template(**spec: Any) -> Room:
+def template(**spec: Any) -> NodeResources:
     manifest = {"metadata": {"name": "agent"}, "spec": {"template": {"spec": spec}}}
-    return template_requests(folded(workloads(DAEMON_SETS), manifest))
+    return template_requests(folded(workload_projection(DAEMON_SETS), manifest))
 
 
 def test_template_requests_are_those_of_its_pods() -> None:
     limited = {"name": "agent", "resources": {"limits": {"cpu": "1", "memory": "64Mi"}}}
-    assert template(containers=[limited]) == Room(1000, 64 * MIB)
+    assert template(containers=[limited]) == NodeResources(1000, 64 * MIB)
     whole = {"requests": {"cpu": "2", "memory": "1Gi"}}
-    assert template(containers=[limited], resources=whole) == Room(2000, 1024 * MIB)
-    assert template(containers=[limited], initContainers=[container("copy", "3")]) == Room(3000, 64 * MIB)
+    assert template(containers=[limited], resources=whole) == NodeResources(2000, 1024 * MIB)
+    assert template(containers=[limited], initContainers=[container("copy", "3")]) == NodeResources(
+        3000, 64 * MIB
+    )

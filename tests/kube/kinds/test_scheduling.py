@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from harness.records import folded
-from trimtab.kube.kinds.nodes import nodes
-from trimtab.kube.kinds.workloads import workloads
+from trimtab.kube.kinds.nodes import node_projection
+from trimtab.kube.kinds.workloads import workload_projection
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
 
 GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
@@ -14,9 +14,13 @@ GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
 
 def admits(template: dict[str, Any], *taints: dict[str, str], **labels: str) -> bool:
     """By what informers keep of both."""
-    found = folded(workloads(DEPLOYMENTS), {"spec": {"template": {"spec": {"containers": [], **template}}}})
-    node = folded(nodes(), {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}})
-    return found.placing.admits(node.taints, node.labels)
+    found = folded(
+        workload_projection(DEPLOYMENTS), {"spec": {"template": {"spec": {"containers": [], **template}}}}
+    )
+    node = folded(
+        node_projection(), {"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}
+    )
+    return found.scheduling.allows_node(node.taints, node.labels)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +60,4 @@ def test_a_node_selector_wants_all_its_labels() -> None:
 def test_the_template_of_a_cron_job_says_it_too() -> None:
     pod = {"spec": {"containers": [], "nodeSelector": {"disk": "ssd"}}}
     job = {"spec": {"jobTemplate": {"spec": {"template": pod}}}}
-    assert not folded(workloads(CRON_JOBS), job).placing.admits((), ())
+    assert not folded(workload_projection(CRON_JOBS), job).scheduling.allows_node((), ())

@@ -19,17 +19,23 @@ from hypothesis import strategies as st
 import trimtab.kube
 from harness.cluster import Cluster
 from harness.openapi import Schemas, UnknownFieldError, assert_reads
-from trimtab.kube.cache.projection import Shape
-from trimtab.kube.kinds.custom import declared, intents, kpi_profiles, node_reports, qos_policies
+from trimtab.kube.cache.projection import Projection
+from trimtab.kube.kinds.custom import (
+    custom_resource_projection,
+    intent_projection,
+    kpi_profile_projection,
+    node_report_projection,
+    qos_policy_projection,
+)
 from trimtab.kube.kinds.heap_flags import TemplateWire
-from trimtab.kube.kinds.hpas import hpas
-from trimtab.kube.kinds.metadata import metadata
-from trimtab.kube.kinds.nodes import nodes
-from trimtab.kube.kinds.pods import pods
-from trimtab.kube.kinds.policies import policies
-from trimtab.kube.kinds.quotas import limit_ranges, quotas
-from trimtab.kube.kinds.vpas import vpas
-from trimtab.kube.kinds.workloads import BUILT_IN, workloads
+from trimtab.kube.kinds.hpas import hpa_projection
+from trimtab.kube.kinds.metadata import metadata_projection
+from trimtab.kube.kinds.nodes import node_projection
+from trimtab.kube.kinds.pods import pod_projection
+from trimtab.kube.kinds.policies import policy_projection
+from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
+from trimtab.kube.kinds.vpas import vpa_projection
+from trimtab.kube.kinds.workloads import BUILT_IN, workload_projection
 from trimtab.kube.rest.resources import (
     DEPLOYMENTS,
     HPAS,
@@ -47,28 +53,28 @@ from trimtab.kube.rest.resources import (
     VPAS,
     Resource,
 )
-from trimtab.node.informer.pods import PodFolding
+from trimtab.node.informer.pods import PodProjector
 from trimtab.usage.sources import kubelet, nodemetric
 
-PROJECTIONS: list[tuple[Resource, Callable[[], Shape[Any]]]] = [
-    *((resource, partial(workloads, resource)) for resource in BUILT_IN),
-    (PODS, pods),
-    (PODS, lambda: PodFolding().shape),
-    (NODES, nodes),
-    (NAMESPACES, metadata),
-    (REPLICA_SETS, metadata),
-    (HPAS, hpas),
-    (VPAS, vpas),
-    (LIMIT_RANGES, limit_ranges),
-    (RESOURCE_QUOTAS, quotas),
-    (OPTIMIZATION_POLICIES, policies),
-    (INTENTS, intents),
-    (KPI_PROFILES, kpi_profiles),
-    (NODE_METRICS, node_reports),
-    (NODE_QOS_POLICIES, qos_policies),
+PROJECTIONS: list[tuple[Resource, Callable[[], Projection[Any]]]] = [
+    *((resource, partial(workload_projection, resource)) for resource in BUILT_IN),
+    (PODS, pod_projection),
+    (PODS, lambda: PodProjector().projection),
+    (NODES, node_projection),
+    (NAMESPACES, metadata_projection),
+    (REPLICA_SETS, metadata_projection),
+    (HPAS, hpa_projection),
+    (VPAS, vpa_projection),
+    (LIMIT_RANGES, limit_range_projection),
+    (RESOURCE_QUOTAS, resource_quota_projection),
+    (OPTIMIZATION_POLICIES, policy_projection),
+    (INTENTS, intent_projection),
+    (KPI_PROFILES, kpi_profile_projection),
+    (NODE_METRICS, node_report_projection),
+    (NODE_QOS_POLICIES, qos_policy_projection),
 ]
 CASES = [
-    pytest.param(resource, make(), id=f"{resource}-{make().wire.__module__.removeprefix('trimtab.')}")
+    pytest.param(resource, make(), id=f"{resource}-{make().wire_type.__module__.removeprefix('trimtab.')}")
     for resource, make in PROJECTIONS
 ]
 
@@ -85,7 +91,7 @@ class _WithHeaps(msgspec.Struct, frozen=True):
 
 @pytest.mark.parametrize(
     ("resource", "wire"),
-    [(NODES, kubelet.Node), (NODE_METRICS, nodemetric._NodeMetric), (DEPLOYMENTS, _WithHeaps)],
+    [(NODES, kubelet.KubeletNode), (NODE_METRICS, nodemetric._NodeMetric), (DEPLOYMENTS, _WithHeaps)],
     ids=lambda case: str(case) if isinstance(case, Resource) else case.__qualname__,
 )
 @settings(suppress_health_check=list(HealthCheck))
@@ -100,11 +106,11 @@ def test_wire_struct_reads_every_value_that_the_published_schema_allows(
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_projection_reads_every_value_that_the_published_schema_allows(
-    cluster: Cluster, vpa_kinds: None, resource: Resource, shape: Shape[Any], data: st.DataObject
+    cluster: Cluster, vpa_kinds: None, resource: Resource, shape: Projection[Any], data: st.DataObject
 ) -> None:
-    sent = data.draw(_objects(cluster, resource, shape.wire))
-    assert_reads(shape.wire, sent)
-    shape.fold(msgspec.json.decode(msgspec.json.encode(sent), type=shape.wire))
+    sent = data.draw(_objects(cluster, resource, shape.wire_type))
+    assert_reads(shape.wire_type, sent)
+    shape.project(msgspec.json.decode(msgspec.json.encode(sent), type=shape.wire_type))
 
 
 _KNOWN: dict[tuple[Resource, type[Any]], st.SearchStrategy[Any]] = {}
@@ -130,7 +136,7 @@ def test_projections_are_all_checked_against_the_published_schema() -> None:
         if str(inspect.signature(made).return_annotation).startswith("Shape[")
     }
     checked = {make.func if isinstance(make, partial) else make for _, make in PROJECTIONS}
-    assert makers - checked == {declared}, (
+    assert makers - checked == {custom_resource_projection}, (
         "what all custom resources of ours share is checked with each of them"
     )
 

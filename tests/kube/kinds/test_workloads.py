@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import folded, workload
-from trimtab.kube.kinds.heap_flags import HeapHint
+from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.pods import Resources
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workloads
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey, workload_projection
 from trimtab.kube.rest.client import Client, Object, PatchType
-from trimtab.kube.rest.list_pages import records
+from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import (
     CRON_JOBS,
     DAEMON_SETS,
@@ -54,8 +54,8 @@ SPECS: dict[Resource, Object] = {
 
 
 async def read(client: Client, resource: Resource, namespace: str) -> Workload:
-    shape = workloads(resource)
-    return shape.fold(await client.get(resource, "web", namespace=namespace, into=shape.wire))
+    shape = workload_projection(resource)
+    return shape.project(await client.get(resource, "web", namespace=namespace, into=shape.wire_type))
 
 
 @pytest.mark.parametrize("resource", SPECS, ids=str)
@@ -83,7 +83,7 @@ async def test_each_kind_tells_who_it_is_and_what_its_pods_are(
     assert not found.finished
     expected = {DEPLOYMENTS: 3, STATEFUL_SETS: 2, DAEMON_SETS: 0, REPLICA_SETS: 0, JOBS: 4, CRON_JOBS: 1}
     assert found.replicas == expected[resource]
-    assert found.update == {
+    assert found.update_strategy == {
         DEPLOYMENTS: "RollingUpdate",
         STATEFUL_SETS: "OnDelete",
         DAEMON_SETS: "RollingUpdate",
@@ -108,21 +108,21 @@ def test_of_command_lines_and_environment_only_what_is_said_of_heaps_is_kept() -
             {"name": "plain", "args": ["--verbose"]},
         )
     )
-    assert found.heaps == (
-        HeapHint(
+    assert found.heap_flags == (
+        HeapFlags(
             "java", "-Xmx512m -XX:MaxRAMPercentage=70.0", (("JAVA_TOOL_OPTIONS", "-XX:MaxHeapSize=1g"),)
         ),
-        HeapHint("node", "--max-old-space-size 300", ()),
-        HeapHint("go", "", (("GOMEMLIMIT", "900MiB"),)),
+        HeapFlags("node", "--max-old-space-size 300", ()),
+        HeapFlags("go", "", (("GOMEMLIMIT", "900MiB"),)),
     )
 
 
 def test_where_nothing_is_said_of_heaps_nothing_is_kept() -> None:
-    assert workload(containers=({"name": "web", "args": ["--port=80"]},)).heaps == ()
+    assert workload(containers=({"name": "web", "args": ["--port=80"]},)).heap_flags == ()
 
 
 def test_a_template_that_is_spelled_otherwise_says_nothing_of_heaps() -> None:
-    assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heaps == ()
+    assert workload(containers=({"name": "web", "args": "-Xmx512m"},)).heap_flags == ()
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_template_tells_whether_its_pods_have_resources_as_a_whole(
     resources: object, *, expected: bool
 ) -> None:
     spec = {"template": {"spec": {"resources": resources, "containers": [{"name": "web"}]}}}
-    found = folded(workloads(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
-    assert found.as_a_whole is expected
+    found = folded(workload_projection(DEPLOYMENTS), {"metadata": {"name": "web"}, "spec": spec})
+    assert found.has_pod_level_resources is expected
     assert [each.name for each in found.containers] == ["web"]
 
 
@@ -150,7 +150,7 @@ def test_a_job_that_has_run_to_its_end_is_finished(kind: str, *, finished: bool)
         {"name": "web", "namespace": "shop"},
         {"conditions": [{"type": kind, "status": "True"}]},
     )
-    assert folded(workloads(JOBS), {"metadata": metadata, "status": status}).finished == finished
+    assert folded(workload_projection(JOBS), {"metadata": metadata, "status": status}).finished == finished
 
 
 @pytest.mark.parametrize(
@@ -184,20 +184,20 @@ def test_a_rollout_is_under_way_while_pods_of_an_older_template_will_be_replaced
     resource: Resource, spec: Object, status: Object, *, rolling: bool
 ) -> None:
     metadata = {"name": "web", "namespace": "shop", "generation": 1}
-    found = folded(workloads(resource), {"metadata": metadata, "spec": spec, "status": status})
-    assert found.rolling == rolling
+    found = folded(workload_projection(resource), {"metadata": metadata, "spec": spec, "status": status})
+    assert found.is_rolling_out == rolling
 
 
 @pytest.mark.parametrize(("kind", "stays"), [("RollingUpdate", 2), ("OnDelete", 0)])
 def test_a_stateful_set_tells_how_many_pods_its_rollouts_leave_as_they_are(kind: str, stays: int) -> None:
     update = {"type": kind, "rollingUpdate": {"partition": 2}}
-    assert folded(workloads(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
+    assert folded(workload_projection(STATEFUL_SETS), {"spec": {"updateStrategy": update}}).partition == stays
 
 
 def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
     resources = {"requests": {"cpu": 0.5, "memory": 1 << 30}, "limits": {"cpu": 1, "memory": "2Gi"}}
     template = {"spec": {"containers": [{"name": "web", "resources": resources}]}}
-    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    (container,) = folded(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources(500, 1000, 1 << 30, 2 << 30)
 
 
@@ -213,7 +213,7 @@ def test_amounts_in_a_template_of_somebody_elses_kind_may_be_numbers() -> None:
 def test_what_is_null_in_a_template_of_somebody_elses_kind_is_not_there(odd: Object) -> None:
     """`resources:` with nothing behind it is kept as null where a kind lets any template in."""
     template = {"spec": {"containers": [{"name": "web", **odd}], "initContainers": None}}
-    (container,) = folded(workloads(ROLLOUTS), {"spec": {"template": template}}).containers
+    (container,) = folded(workload_projection(ROLLOUTS), {"spec": {"template": template}}).containers
     assert container.resources == Resources()
 
 
@@ -223,9 +223,14 @@ def test_a_rollout_of_argo_is_read_with_its_generation_as_text() -> None:
         "spec": {"replicas": 2, "strategy": {"canary": {}}, "template": TEMPLATE},
         "status": {"observedGeneration": "7", "replicas": 2, "updatedReplicas": 2, "readyReplicas": 1},
     }
-    found = folded(workloads(ROLLOUTS), manifest)
+    found = folded(workload_projection(ROLLOUTS), manifest)
     assert found.key == WorkloadKey("Rollout.argoproj.io", "shop", "web")
-    assert (found.observed, found.replicas, found.updated, found.ready) == (True, 2, 2, 1)
+    assert (found.is_spec_observed, found.replicas, found.updated_replicas, found.ready_replicas) == (
+        True,
+        2,
+        2,
+        1,
+    )
     assert found.containers[0].name == "web"
 
 
@@ -243,20 +248,22 @@ def test_a_kind_of_somebodys_own_may_spell_its_parts_in_any_way(
     template: Any, strategy: Any, selector: Any
 ) -> None:
     spec = {"template": template, "updateStrategy": strategy, "selector": selector}
-    found = folded(workloads(ROLLOUTS), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+    found = folded(
+        workload_projection(ROLLOUTS), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    )
     assert found.name == "web"
 
 
 def test_jobs_run_now_and_then() -> None:
-    assert workload().runs_on
-    assert not workload(resource=CRON_JOBS).runs_on
+    assert workload().is_long_running
+    assert not workload(resource=CRON_JOBS).is_long_running
     theirs = workload(resource=Resource("batch.volcano.sh", "v1alpha1", "jobs", "Job"))
-    assert not theirs.runs_on
-    assert not theirs.key.runs_on
+    assert not theirs.is_long_running
+    assert not theirs.key.is_long_running
 
 
 def test_workloads_of_one_template_share_their_containers() -> None:
-    shape = workloads(DEPLOYMENTS)
+    shape = workload_projection(DEPLOYMENTS)
     first, second = (
         folded(shape, {"metadata": {"name": name, "namespace": "shop"}, "spec": {"template": TEMPLATE}})
         for name in ("a", "b")
@@ -278,7 +285,12 @@ async def test_cron_job_stays_known_while_its_job_runs(client: Client, namespace
         namespace=namespace,
         subresource="status",
     )
-    listed = [found async for found in records(client, CRON_JOBS, workloads(CRON_JOBS), namespace=namespace)]
+    listed = [
+        found
+        async for found in list_records(
+            client, CRON_JOBS, workload_projection(CRON_JOBS), namespace=namespace
+        )
+    ]
     assert [found.name for found in listed] == ["web"]
 
 
@@ -289,7 +301,7 @@ def test_custom_kind_is_read_whatever_its_fields_hold(
     metadata = {"name": "web", "namespace": "shop"}
     pods = {"containers": [{"name": "web", "resources": resources}, *([containers] if containers else [])]}
     for theirs in (ROLLOUTS, *(Resource("example.org", "v1", each.plural, each.kind) for each in SPECS)):
-        shape = workloads(theirs)
+        shape = workload_projection(theirs)
         fields = {"replicas": replicas, "template": {"spec": pods}, "jobTemplate": replicas}
         for manifest in (
             {"metadata": metadata, "spec": spec, "status": status},
@@ -299,13 +311,13 @@ def test_custom_kind_is_read_whatever_its_fields_hold(
 
 
 def test_custom_kind_named_after_a_built_in_one_is_read_like_it() -> None:
-    theirs = workloads(Resource("apps.kruise.io", "v1beta1", "statefulsets", "StatefulSet"))
+    theirs = workload_projection(Resource("apps.kruise.io", "v1beta1", "statefulsets", "StatefulSet"))
     manifest: dict[str, Any] = {
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
         "status": {"replicas": 3, "updatedReplicas": 0, "currentRevision": "a", "updateRevision": "b"},
     }
     found = folded(theirs, manifest)
-    assert (found.partition, found.rolling) == (2, True)
+    assert (found.partition, found.is_rolling_out) == (2, True)
     odd = {**manifest, "status": {**manifest["status"], "readyReplicas": True}}
-    assert folded(theirs, odd).rolling
+    assert folded(theirs, odd).is_rolling_out

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trimtab.kube.rest.capabilities import Version, lowers_memory_limits
+from trimtab.kube.rest.capabilities import KubeVersion, can_lower_memory_limits
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from trimtab.kube.rest.capabilities import Version, lowers_memory_limits
 def test_lowers_memory_limits_where_every_server_and_kubelet_does(
     versions: list[str], *, lowers: bool
 ) -> None:
-    assert lowers_memory_limits(*map(Version.parse, versions)) is lowers
+    assert can_lower_memory_limits(*map(KubeVersion.parse, versions)) is lowers

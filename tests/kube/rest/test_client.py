@@ -23,9 +23,9 @@ from trimtab.kube.rest.resources import (
     SERVICES,
     Resource,
 )
-from trimtab.kube.rest.retry import RetryRule
+from trimtab.kube.rest.retry import RetryPolicy
 
-IMPATIENT = RetryRule(attempts=1)
+IMPATIENT = RetryPolicy(attempts=1)
 
 
 def config_map(name: str, namespace: str, **data: str) -> Object:
@@ -91,9 +91,11 @@ async def test_a_long_list_comes_in_pages_and_whole(client: Client, namespace: s
     await asyncio.gather(
         *(client.create(CONFIG_MAPS, config_map(f"m{n}", namespace), namespace=namespace) for n in range(25))
     )
-    pages = [page async for page in client.pages(CONFIG_MAPS, namespace=namespace, limit=10)]
+    pages = [page async for page in client.list_pages(CONFIG_MAPS, namespace=namespace, limit=10)]
     assert len(pages) == 3
-    found = await client.items(CONFIG_MAPS, namespace=namespace, fields="metadata.name!=kube-root-ca.crt")
+    found = await client.list_objects(
+        CONFIG_MAPS, namespace=namespace, fields="metadata.name!=kube-root-ca.crt"
+    )
     assert {item["metadata"]["name"] for item in found} == {f"m{n}" for n in range(25)}
 
 
@@ -129,7 +131,7 @@ async def test_a_field_that_another_applied_is_taken_only_by_force(
 ) -> None:
     theirs = yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap"} | config_map("a", namespace, size="1"))
     cluster.kubectl("apply", "--server-side", "--field-manager=gitops", "-f", "-", stdin=theirs)
-    with pytest.raises(errors.FieldOwned, match="gitops"):
+    with pytest.raises(errors.FieldManagerConflict, match="gitops"):
         await client.apply(CONFIG_MAPS, config_map("a", namespace, size="2"))
     taken = await client.apply(CONFIG_MAPS, config_map("a", namespace, size="2"), force=True)
     assert taken["data"] == {"size": "2"}
@@ -187,9 +189,9 @@ async def test_however_much_is_watched_there_is_room_for_a_request(cluster: Clus
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(connected(cluster))
         for _ in range(70):
-            watch = client.watch(CONFIG_MAPS, namespace="default", params={}, accept=JSON, silence=10)
+            watch = client.watch(CONFIG_MAPS, namespace="default", params={}, accept=JSON, idle_timeout=10)
             await stack.enter_async_context(watch)
-        assert "gitVersion" in await client.version()
+        assert "gitVersion" in await client.get_version()
 
 
 class TestEveryRefusal:
@@ -202,12 +204,12 @@ class TestEveryRefusal:
     async def test_unauthorized(self, cluster: Cluster) -> None:
         async with connected(cluster, user={"token": "wrong"}) as stranger:
             with pytest.raises(errors.Unauthorized):
-                await stranger.items(NAMESPACES)
+                await stranger.list_objects(NAMESPACES)
 
     async def test_forbidden_names_the_verb_and_the_user(self, cluster: Cluster, namespace: str) -> None:
         async with connected(cluster, user={"as": "nobody-special"}) as nobody:
             with pytest.raises(errors.Forbidden, match=r'User "nobody-special" cannot list resource "pods"'):
-                await nobody.items(PODS, namespace=namespace)
+                await nobody.list_objects(PODS, namespace=namespace)
 
     async def test_not_found(self, client: Client, namespace: str) -> None:
         with pytest.raises(errors.NotFound):
@@ -215,7 +217,7 @@ class TestEveryRefusal:
 
     async def test_method_not_allowed(self, client: Client) -> None:
         with pytest.raises(errors.MethodNotAllowed):
-            await client._wire.request("PUT", "/api/v1/namespaces", body=b"{}", read=bytes)
+            await client._transport.request("PUT", "/api/v1/namespaces", body=b"{}", read=bytes)
 
     async def test_not_acceptable(self, client: Client) -> None:
         with pytest.raises(errors.NotAcceptable):
@@ -240,7 +242,7 @@ class TestEveryRefusal:
 
     async def test_unsupported_media_type(self, client: Client) -> None:
         with pytest.raises(errors.UnsupportedMediaType):
-            await client._wire.request(
+            await client._transport.request(
                 "PATCH", "/api/v1/namespaces/default", body=b"{}", content_type="text/plain", read=bytes
             )
 
@@ -250,7 +252,8 @@ class TestEveryRefusal:
                 PODS, {"metadata": {"name": "web"}, "spec": {"containers": []}}, namespace=namespace
             )
         assert any(
-            line.startswith("spec.containers: Required value") for line in errors.field_messages(caught.value)
+            line.startswith("spec.containers: Required value")
+            for line in errors.format_field_errors(caught.value)
         )
 
     async def test_an_eviction_that_a_budget_forbids(self, client: Client, namespace: str) -> None:
@@ -333,13 +336,13 @@ class TestEveryRefusal:
     async def test_unreachable_when_nobody_listens(self, cluster: Cluster) -> None:
         async with connected(cluster, server={"server": "https://127.0.0.1:9"}) as lost:
             with pytest.raises(errors.Unreachable) as caught:
-                await lost.version()
+                await lost.get_version()
         assert not caught.value.sent
 
     async def test_a_server_that_is_not_trusted_is_a_matter_of_configuration(self, cluster: Cluster) -> None:
         async with connected(cluster, server={"tls-server-name": "elsewhere"}) as wary:
             with pytest.raises(errors.ConfigError, match="certificate"):
-                await wary.version()
+                await wary.get_version()
 
     async def test_a_server_that_cannot_speak_tls_yet_may_do_so_later(self, cluster: Cluster) -> None:
         """An API server that starts has no certificate for a moment, and says so in an alert."""
@@ -355,6 +358,6 @@ class TestEveryRefusal:
                 with pytest.raises(
                     errors.Unreachable, match=r"cannot connect: .*alert internal error"
                 ) as caught:
-                    await client.version()
+                    await client.get_version()
         assert caught.value.transient
         assert not caught.value.sent

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from trimtab.kube.errors import Garbled
-from trimtab.kube.kinds.metadata import metadata
+from trimtab.kube.errors import KubeResponseError
+from trimtab.kube.kinds.metadata import metadata_projection
 from trimtab.kube.rest.list_pages import PageDecoder
 from trimtab.kube.rest.resources import CONFIG_MAPS
 
@@ -21,18 +21,18 @@ def named(name: object, **more: object) -> dict[str, object]:
     "odd", [named(7), named("odd", labels={"a": 7}), {"metadata": None}, "no object", None], ids=str
 )
 def test_an_object_that_makes_no_sense_costs_only_itself(odd: object) -> None:
-    found, version = PageDecoder(CONFIG_MAPS, metadata()).decode(page(named("a"), odd, named("b")))
+    found, version = PageDecoder(CONFIG_MAPS, metadata_projection()).decode(page(named("a"), odd, named("b")))
     assert [record.name for record in found] == ["a", "b"]
     assert version == "42"
 
 
 def test_a_page_with_nothing_on_it_has_its_version() -> None:
-    assert PageDecoder(CONFIG_MAPS, metadata()).decode(page()) == ([], "42")
+    assert PageDecoder(CONFIG_MAPS, metadata_projection()).decode(page()) == ([], "42")
 
 
 def test_bytes_that_are_no_text_cost_only_the_object_that_they_are_in() -> None:
-    decoder = PageDecoder(CONFIG_MAPS, metadata())
+    decoder = PageDecoder(CONFIG_MAPS, metadata_projection())
     found, _ = decoder.decode(page(named("a"), named("odd"), named("b")).replace(b'"odd"', b'"\xfc"', 1))
     assert [record.name for record in found] == ["a", "b"]
-    with pytest.raises(Garbled, match=r"list of configmaps: what answers is no API server"):
+    with pytest.raises(KubeResponseError, match=r"list of configmaps: what answers is no API server"):
         decoder.decode(b'{"items": [], "metadata": {"resourceVersion": "\xfc"}}')

@@ -22,11 +22,11 @@ from trimtab.kube.errors import (
     Unavailable,
     Unreachable,
 )
-from trimtab.kube.rest.retry import Backoff, RateLimit, RetryRule
+from trimtab.kube.rest.retry import Backoff, RateLimiter, RetryPolicy
 
 
 def delay(error: KubeError, *, attempt: int = 1, repeatable: bool = True) -> float | None:
-    return RetryRule().delay(error, attempt=attempt, repeatable=repeatable, rng=random.Random(1))
+    return RetryPolicy().delay(error, attempt=attempt, repeatable=repeatable, rng=random.Random(1))
 
 
 @pytest.mark.parametrize("kind", [Forbidden, NotFound, Conflict, Invalid, Gone, DisruptionBlocked])
@@ -80,11 +80,11 @@ def test_back_off_grows_to_its_ceiling_and_never_past_the_jitter(failures: int, 
 def test_no_stretch_of_time_sees_more_than_burst_plus_rate(
     per_second: float, burst: int, gaps: list[float]
 ) -> None:
-    limit = RateLimit(per_second=per_second, burst=burst)
+    limit = RateLimiter(per_second=per_second, burst=burst)
     now, sent = 0.0, []
     for gap in gaps:
         now += gap
-        sent.append(now + limit.book(now))
+        sent.append(now + limit.reserve(now))
     assert sent == sorted(sent)
     for first in range(len(sent)):
         for last in range(first, len(sent)):
@@ -92,5 +92,5 @@ def test_no_stretch_of_time_sees_more_than_burst_plus_rate(
 
 
 def test_a_quiet_client_never_waits() -> None:
-    limit = RateLimit(per_second=10, burst=5)
-    assert all(limit.book(now) == 0.0 for now in range(100))
+    limit = RateLimiter(per_second=10, burst=5)
+    assert all(limit.reserve(now) == 0.0 for now in range(100))

@@ -10,9 +10,9 @@ from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import CONFIG_MAPS
-from trimtab.kube.rest.retry import Backoff, RetryRule
+from trimtab.kube.rest.retry import Backoff, RetryPolicy
 
-QUICK = RetryRule(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
+QUICK = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_reading_is_repeated_until_it_works(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str, fault: faults.Fault
 ) -> None:
     fault_proxy.fail_next(fault, count=2)
-    assert isinstance(await unlucky.items(CONFIG_MAPS, namespace=namespace), list)
+    assert isinstance(await unlucky.list_objects(CONFIG_MAPS, namespace=namespace), list)
     assert len(fault_proxy.asked) == 3
 
 
@@ -64,7 +64,7 @@ async def test_patience_ends_with_what_the_server_last_said(
 ) -> None:
     fault_proxy.fail_next(faults.status(code), count=99)
     with pytest.raises(kind):
-        await unlucky.items(CONFIG_MAPS, namespace=namespace)
+        await unlucky.list_objects(CONFIG_MAPS, namespace=namespace)
     assert len(fault_proxy.asked) == QUICK.attempts
 
 
@@ -73,7 +73,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time(
 ) -> None:
     fault_proxy.fail_next(faults.silence(), count=99)
     with pytest.raises(errors.TimedOut) as caught:
-        await unlucky.items(CONFIG_MAPS, namespace=namespace)
+        await unlucky.list_objects(CONFIG_MAPS, namespace=namespace)
     assert caught.value.sent
 
 
@@ -102,7 +102,9 @@ async def test_an_answer_that_no_api_server_gives_is_named_so(
     unlucky: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fail_next(faults.garble())
-    with pytest.raises(errors.Garbled, match=r"no API server .*<html>We are back soon</html>") as caught:
+    with pytest.raises(
+        errors.KubeResponseError, match=r"no API server .*<html>We are back soon</html>"
+    ) as caught:
         await unlucky.create(CONFIG_MAPS, config_map("perhaps"), namespace=namespace)
     assert caught.value.sent
 

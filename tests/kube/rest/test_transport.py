@@ -12,18 +12,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from harness.kubeconfigs import write
-from trimtab.cli._common.scan_options import plainly_refused
+from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.errors import TimedOut
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import PODS
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.kube.rest.transport import is_far
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.kube.rest.transport import is_remote
 
 PAGE = {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": f"p{n}"}} for n in range(9)]}
 SILENCE = 1.0
-ONCE = RetryRule(attempts=1)
+ONCE = RetryPolicy(attempts=1)
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,7 +53,7 @@ async def trickle(request: web.Request) -> web.StreamResponse:
 async def test_client_waits_for_an_answer_that_is_slow_and_not_silent(tmp_path: Path) -> None:
     """A page of pods over a slow line took longer than 30 s, and was given up as if the server were down."""
     async with server(trickle, tmp_path) as there, Client(there, retry=ONCE, timeout=SILENCE) as client:
-        assert len(await client.items(PODS)) == 9
+        assert len(await client.list_objects(PODS)) == 9
 
 
 @pytest.mark.parametrize("headers", [False, True], ids=["at once", "after its first bytes"])
@@ -68,11 +68,11 @@ async def test_client_gives_up_a_server_that_falls_silent(tmp_path: Path, *, hea
 
     async with server(fall_silent, tmp_path) as there, Client(there, retry=ONCE, timeout=0.2) as client:
         with pytest.raises(TimedOut) as raised:
-            await client.items(PODS)
+            await client.list_objects(PODS)
         assert raised.value.sent
         with pytest.raises(TrimtabError, match="fell silent; it is busy, or the way to it is bad"):
-            async with plainly_refused(there):
-                await client.items(PODS)
+            async with friendly_errors(there):
+                await client.list_objects(PODS)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -92,7 +92,7 @@ async def test_client_asks_for_compressed_answers_where_the_server_is_far(
         return web.Response(body=body, content_type="application/json")
 
     async with server(answer, tmp_path) as there, Client(there, compress=compress) as client:
-        assert len(await client.items(PODS)) == 9
+        assert len(await client.list_objects(PODS)) == 9
     assert asked == ["gzip" if compress else "identity"]
 
 
@@ -110,6 +110,6 @@ def test_server_is_far_unless_it_is_on_this_machine_or_in_the_cluster(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, far: bool
 ) -> None:
     connection = load_connection(kubeconfig=write(tmp_path / "config", cluster={"server": address}))
-    assert is_far(connection) is far
+    assert is_remote(connection) is far
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert not is_far(connection)
+    assert not is_remote(connection)

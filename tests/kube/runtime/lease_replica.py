@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.kube.runtime.leader_election import Candidate, LeadershipLost
-from trimtab.kube.runtime.lease_rules import Timing
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost
+from trimtab.kube.runtime.lease_rules import LeaseTiming
 
 
 class Replica:
-    def __init__(self, candidate: Candidate, journal: str, name: str) -> None:
+    def __init__(self, candidate: LeaderElector, journal: str, name: str) -> None:
         self.candidate = candidate
         self.name = name
         self.term = 0
@@ -34,11 +34,11 @@ class Replica:
     def note(self, what: str) -> None:
         """The deed that two must never do at once. The time is from before the question whether we may."""
         at = time.monotonic()
-        if self.candidate.leading:
+        if self.candidate.is_leader:
             self.write(at, what)
 
     async def stand(self) -> None:
-        while not self.candidate._sight.spec:
+        while not self.candidate._observation.spec:
             await asyncio.sleep(0.01)
         self.write(time.monotonic(), "stands")
 
@@ -58,13 +58,13 @@ async def main(kubeconfig: str, namespace: str, lease: str, journal: str, name: 
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     connection = load_connection(kubeconfig=kubeconfig)
-    async with Client(connection, retry=RetryRule(attempts=1)) as client:
-        candidate = Candidate(
+    async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
+        candidate = LeaderElector(
             client,
             name=lease,
             namespace=namespace,
             identity=name,
-            timing=Timing(*map(float, timing)),
+            timing=LeaseTiming(*map(float, timing)),
             now=lambda: datetime.now(UTC),
         )
         replica = Replica(candidate, journal, name)

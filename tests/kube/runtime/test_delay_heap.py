@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.kube.runtime.delay_heap import Schedule
+from trimtab.kube.runtime.delay_heap import DelayHeap
 
 KEYS = st.integers(0, 5)
 TIMES = st.integers(0, 20).map(float)
@@ -17,7 +17,7 @@ STEPS = st.one_of(
 @settings(max_examples=100)
 @given(st.lists(STEPS, max_size=60))
 def test_a_schedule_does_what_a_searched_dictionary_does(steps: list[tuple[str, int, float]]) -> None:
-    schedule: Schedule[int] = Schedule()
+    schedule: DelayHeap[int] = DelayHeap()
     model: dict[int, float] = {}
     for step, key, time in steps:
         match step:
@@ -38,14 +38,14 @@ def test_a_schedule_does_what_a_searched_dictionary_does(steps: list[tuple[str, 
 
 
 def test_keys_due_at_the_same_time_come_out_as_they_were_put_in() -> None:
-    schedule: Schedule[str] = Schedule()
+    schedule: DelayHeap[str] = DelayHeap()
     for key in ("c", "a", "b"):
         schedule.put(key, 1.0)
     assert schedule.pop_due(1.0) == ["c", "a", "b"]
 
 
 def test_times_that_were_replaced_or_dropped_do_not_pile_up() -> None:
-    schedule: Schedule[int] = Schedule()
+    schedule: DelayHeap[int] = DelayHeap()
     for round_ in range(200_000):
         schedule.put(round_ % 10, 1e9 - round_)
         schedule.put(1000 + round_, 1e9)

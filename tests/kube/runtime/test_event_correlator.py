@@ -7,34 +7,39 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.kube.runtime.event_correlator import Ledger, ObjectReference, Restraint, Said
+from trimtab.kube.runtime.event_correlator import (
+    CorrelatorOptions,
+    EventCorrelator,
+    EventKey,
+    ObjectReference,
+)
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
 
-def said(message: str = "too small", *, about: str = "web", reason: str = "Resized") -> Said:
+def said(message: str = "too small", *, about: str = "web", reason: str = "Resized") -> EventKey:
     reference = ObjectReference(api_version="v1", kind="Pod", name=about, namespace="shop")
-    return Said(reference, "Normal", reason, message, "Resize", None)
+    return EventKey(reference, "Normal", reason, message, "Resize", None)
 
 
 @dataclass
 class Desk:
     """A ledger with its clock, and what was written from it: name to count, and when for which object."""
 
-    ledger: Ledger
+    ledger: EventCorrelator
     now: float = 1000.0
     counts: dict[str, int] = field(default_factory=dict)
     writes: list[tuple[float, str]] = field(default_factory=list)
 
-    def say(self, what: Said, *, times: int = 1) -> list[bool]:
+    def say(self, what: EventKey, *, times: int = 1) -> list[bool]:
         at = NOON + timedelta(seconds=self.now)
-        return [self.ledger.enter(what, at, self.now) for _ in range(times)]
+        return [self.ledger.record(what, at, self.now) for _ in range(times)]
 
     def write(self) -> None:
-        while (series := self.ledger.due(self.now)) is not None:
+        while (series := self.ledger.next_due(self.now)) is not None:
             self.counts[series.name] = series.count
-            self.writes.append((self.now, series.said.about.name))
-            self.ledger.done(series, self.now)
+            self.writes.append((self.now, series.key.regarding.name))
+            self.ledger.mark_written(series, self.now)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, writing what comes due when it does."""
@@ -46,7 +51,7 @@ class Desk:
 
 
 def desk(**restraint: float) -> Desk:
-    return Desk(Ledger(Restraint(**restraint)))  # type: ignore[arg-type] # integers among them
+    return Desk(EventCorrelator(CorrelatorOptions(**restraint)))  # type: ignore[arg-type] # integers among them
 
 
 def test_the_same_said_again_is_one_event_that_counts() -> None:
@@ -126,9 +131,9 @@ def test_in_a_hurry_all_is_due_but_what_must_wait_for_its_object() -> None:
     at.write()
     at.say(said(), times=2)
     at.say(said("second"))
-    assert at.ledger.due(at.now) is not None
+    assert at.ledger.next_due(at.now) is not None
     at.write()
-    at.ledger.hurry(at.now)
+    at.ledger.make_all_due(at.now)
     at.write()
     assert sorted(at.counts.values()) == [1, 1]
     at.wait(300)
@@ -137,9 +142,9 @@ def test_in_a_hurry_all_is_due_but_what_must_wait_for_its_object() -> None:
 
 def test_a_name_that_cannot_be_part_of_an_events_name_is_left_out() -> None:
     for name in ("system:node", "Web", "w" * 250, "a..b", "web-"):
-        ledger = Ledger(Restraint())
-        ledger.enter(said(about=name), NOON, 0.0)
-        series = ledger.due(0.0)
+        ledger = EventCorrelator(CorrelatorOptions())
+        ledger.record(said(about=name), NOON, 0.0)
+        series = ledger.next_due(0.0)
         assert series is not None
         assert len(series.name) == 16
 

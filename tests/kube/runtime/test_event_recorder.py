@@ -17,21 +17,21 @@ from harness.objects import node
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, Resource
-from trimtab.kube.rest.retry import Backoff, RetryRule
-from trimtab.kube.runtime.event_correlator import ObjectReference, Restraint
+from trimtab.kube.rest.retry import Backoff, RetryPolicy
+from trimtab.kube.runtime.event_correlator import CorrelatorOptions, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder
 
-QUICK = RetryRule(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
-EAGER = Restraint(rewrite_every=0.05)
+QUICK = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
+EAGER = CorrelatorOptions(rewrite_interval=0.05)
 
 
-def recorder(client: Client, restraint: Restraint | None = None) -> EventRecorder:
+def recorder(client: Client, restraint: CorrelatorOptions | None = None) -> EventRecorder:
     return EventRecorder(
         client,
         component="trimtab.io/operator",
         instance="operator-0",
         now=lambda: datetime.now(UTC),
-        restraint=restraint,
+        options=restraint,
     )
 
 
@@ -76,7 +76,9 @@ def dropped(why: str) -> float:
 
 
 async def written(client: Client, namespace: str) -> list[Object]:
-    return await client.items(EVENTS, namespace=namespace, fields="reportingController=trimtab.io/operator")
+    return await client.list_objects(
+        EVENTS, namespace=namespace, fields="reportingController=trimtab.io/operator"
+    )
 
 
 async def test_an_event_says_who_did_what_to_what_and_why(
@@ -207,7 +209,7 @@ async def test_the_longest_names_are_accepted(client: Client, about: ObjectRefer
 async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
     client: Client, about: ObjectReference
 ) -> None:
-    events = recorder(client, Restraint(queued=10))
+    events = recorder(client, CorrelatorOptions(max_queued=10))
     before = dropped("queue full")
     say(events, about, times=25)
     assert dropped("queue full") == before + 15

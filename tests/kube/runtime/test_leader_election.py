@@ -24,17 +24,17 @@ from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.errors import KubeError
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import LEASES
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.kube.rest.timestamps import micro_time
-from trimtab.kube.runtime.leader_election import Candidate, LeadershipLost
-from trimtab.kube.runtime.lease_rules import Timing
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.kube.rest.timestamps import format_micro_time
+from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost
+from trimtab.kube.runtime.lease_rules import LeaseTiming
 
-SHORT = Timing(duration=2.0, renew_deadline=1.4, retry=0.3)
+SHORT = LeaseTiming(duration=2.0, renew_deadline=1.4, retry_period=0.3)
 """A leader's death shows soon."""
-LASTING = Timing(duration=120.0, renew_deadline=60.0, retry=0.1)
+LASTING = LeaseTiming(duration=120.0, renew_deadline=60.0, retry_period=0.1)
 """Whoever gets the lease within a test got it by a release."""
 
-NEVER_RETRY = RetryRule(attempts=1)
+NEVER_RETRY = RetryPolicy(attempts=1)
 
 
 def wall_clock() -> datetime:
@@ -45,7 +45,7 @@ def wall_clock() -> datetime:
 class Stand:
     """A candidate at work: `leads` once it does, and until it is told to `stop`."""
 
-    candidate: Candidate
+    candidate: LeaderElector
     leads: asyncio.Event = field(default_factory=asyncio.Event)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
@@ -70,15 +70,15 @@ async def standing(stand: Stand) -> AsyncIterator[asyncio.Task[str]]:
             await task
 
 
-Candidates = Callable[..., Candidate]
+Candidates = Callable[..., LeaderElector]
 
 
 @pytest.fixture
 def candidate(client: Client, namespace: str) -> Candidates:
     """Make a candidate for the one lease of the test."""
 
-    def make(name: str = "a", *, timing: Timing = SHORT, using: Client = client) -> Candidate:
-        return Candidate(
+    def make(name: str = "a", *, timing: LeaseTiming = SHORT, using: Client = client) -> LeaderElector:
+        return LeaderElector(
             using, name="boss", namespace=namespace, identity=name, timing=timing, now=wall_clock
         )
 
@@ -185,7 +185,7 @@ async def test_of_three_candidates_one_leads_and_hands_over_at_once_when_it_leav
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-            (leader,) = [stand for stand in stands if stand.candidate.leading]
+            (leader,) = [stand for stand in stands if stand.candidate.is_leader]
             lease = await spec(client, namespace)
             assert lease["holderIdentity"] == leader.candidate.identity
             assert lease["leaseTransitions"] == term
@@ -202,7 +202,7 @@ async def test_no_clock_of_another_machine_is_believed(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
     """A lease renewed in the far future, by its own account, that nobody renews is taken over all the same."""
-    far = micro_time(wall_clock() + timedelta(days=365))
+    far = format_micro_time(wall_clock() + timedelta(days=365))
     await make_lease(
         client, namespace, holderIdentity="ghost", leaseDurationSeconds=1, renewTime=far, leaseTransitions=4
     )
@@ -215,7 +215,7 @@ async def test_no_clock_of_another_machine_is_believed(
 async def test_a_lease_that_looks_long_expired_is_left_alone_until_one_saw_so_oneself(
     candidate: Candidates, client: Client, proxied: Client, fault_proxy: FaultProxy, namespace: str
 ) -> None:
-    past = micro_time(wall_clock() - timedelta(days=365))
+    past = format_micro_time(wall_clock() - timedelta(days=365))
     await make_lease(client, namespace, holderIdentity="ghost", leaseDurationSeconds=3600, renewTime=past)
     stand = Stand(candidate(using=proxied))
 
@@ -238,20 +238,20 @@ async def test_a_leader_that_sees_another_holder_ends_its_work_and_says_who(
         with pytest.raises(LeadershipLost, match=f"lease {namespace}/boss is lost: usurper holds it now"):
             await task
     assert stand.ended
-    assert not stand.candidate.leading
+    assert not stand.candidate.is_leader
     assert metric("losses_total", namespace) == 1.0
     assert (await spec(client, namespace))["holderIdentity"] == "usurper"
 
 
 async def saw_it(stand: Stand) -> bool:
-    return stand.candidate._sight.holder != ""
+    return stand.candidate._observation.holder != ""
 
 
 async def test_a_deleted_lease_is_written_anew_by_its_leader_and_taken_by_nobody_else(
     candidate: Candidates, client: Client, namespace: str
 ) -> None:
-    leader = Stand(candidate("leader", timing=Timing(duration=30, renew_deadline=20, retry=1.0)))
-    rival = Stand(candidate("rival", timing=Timing(duration=30, renew_deadline=20, retry=0.05)))
+    leader = Stand(candidate("leader", timing=LeaseTiming(duration=30, renew_deadline=20, retry_period=1.0)))
+    rival = Stand(candidate("rival", timing=LeaseTiming(duration=30, renew_deadline=20, retry_period=0.05)))
     async with standing(leader):
         await leader.leads.wait()
         async with standing(rival):
@@ -261,7 +261,7 @@ async def test_a_deleted_lease_is_written_anew_by_its_leader_and_taken_by_nobody
                 await client.delete(LEASES, "boss", namespace=namespace)
 
                 async def is_back(gone: str = before["metadata"]["uid"]) -> bool:
-                    leases = await client.items(LEASES, namespace=namespace)
+                    leases = await client.list_objects(LEASES, namespace=namespace)
                     return any(lease["metadata"]["uid"] != gone for lease in leases)
 
                 await until(is_back, "the lease, written anew")
@@ -269,7 +269,7 @@ async def test_a_deleted_lease_is_written_anew_by_its_leader_and_taken_by_nobody
                 assert now["holderIdentity"] == leader.candidate.identity
                 assert now["acquireTime"] == before["spec"]["acquireTime"]
             assert not rival.leads.is_set()
-        assert leader.candidate.leading
+        assert leader.candidate.is_leader
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ async def test_faults_shorter_than_the_deadline_cost_no_term(
     namespace: str,
     fault: faults.Fault,
 ) -> None:
-    timing = Timing(duration=12.0, renew_deadline=8.0, retry=0.2)
+    timing = LeaseTiming(duration=12.0, renew_deadline=8.0, retry_period=0.2)
     stand = Stand(candidate(timing=timing, using=proxied))
     async with standing(stand):
         await stand.leads.wait()
@@ -299,10 +299,10 @@ async def test_faults_shorter_than_the_deadline_cost_no_term(
         fault_proxy.fail_next(fault, count=often)
 
         async def recovered() -> bool:
-            return fault_proxy.injected[fault.name] == often and stand.candidate._trouble == ""
+            return fault_proxy.injected[fault.name] == often and stand.candidate._last_error == ""
 
         await until(recovered, "a renewal after the faults")
-        assert stand.candidate.leading
+        assert stand.candidate.is_leader
         assert not stand.ended
         assert (await spec(client, namespace))["leaseTransitions"] == 0
 
@@ -321,7 +321,7 @@ async def test_work_has_ended_before_the_lease_of_an_unreachable_leader_runs_out
             with pytest.raises(LeadershipLost, match=r"not renewed for [\d.]+ s"):
                 await task
             await watching
-            assert not leader.candidate.leading
+            assert not leader.candidate.is_leader
 
 
 async def test_a_claim_whose_answer_was_lost_is_found_to_be_ones_own(
@@ -342,7 +342,7 @@ async def test_a_candidate_that_leaves_gives_back_what_it_does_not_know_it_has(
     stand = Stand(candidate(timing=LASTING, using=proxied))
 
     async def written() -> bool:
-        return bool(await client.items(LEASES, namespace=namespace))
+        return bool(await client.list_objects(LEASES, namespace=namespace))
 
     async with standing(stand):
         await until(written, "the claim")
@@ -360,7 +360,7 @@ async def test_a_leader_told_to_stop_leads_until_its_work_has_cleaned_up(candida
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(SHORT.duration)
-            leading_at_the_end = leader.leading
+            leading_at_the_end = leader.is_leader
 
     began = asyncio.Event()
     leader = candidate()
@@ -414,12 +414,12 @@ async def test_who_cancels_a_leader_that_is_losing_is_not_told_to_try_again(
 
 
 async def test_a_reason_for_failing_is_said_once(client: Client) -> None:
-    nowhere = Candidate(
+    nowhere = LeaderElector(
         client, name="boss", namespace="no-such-namespace", identity="a", timing=SHORT, now=wall_clock
     )
     with capture_logs() as lines:
         for _ in range(3):
-            assert await nowhere._claim() is None
+            assert await nowhere._try_acquire_or_renew() is None
     (line,) = lines
     assert 'namespaces "no-such-namespace" not found' in line["error"]
 
@@ -439,10 +439,12 @@ class Line:
 class Replicas:
     """Processes that compete for one lease, and the journal of what they did while they led."""
 
-    def __init__(self, kubeconfig: Path, namespace: str, folder: Path, *, timing: Timing = SHORT) -> None:
+    def __init__(
+        self, kubeconfig: Path, namespace: str, folder: Path, *, timing: LeaseTiming = SHORT
+    ) -> None:
         self._journal = folder / "journal"
         self._journal.touch()
-        times = (str(seconds) for seconds in (timing.duration, timing.renew_deadline, timing.retry))
+        times = (str(seconds) for seconds in (timing.duration, timing.renew_deadline, timing.retry_period))
         script = Path(__file__).with_name("lease_replica.py")
         self._command: list[str | Path] = [
             sys.executable,
@@ -530,7 +532,7 @@ def test_never_two_processes_lead_when_leaders_are_killed(replicas: Replicas) ->
     assert replicas.check_one_at_a_time() >= 4
     # It sees the last renewal up to a look late, and that no more come up to another look late. Of several
     # times the shortest counts: what a busy machine adds is not ours.
-    assert min(leaderless) < SHORT.duration + 2 * 1.2 * SHORT.retry + 1.0
+    assert min(leaderless) < SHORT.duration + 2 * 1.2 * SHORT.retry_period + 1.0
 
 
 def test_a_leader_frozen_for_longer_than_its_lease_does_nothing_when_it_wakes(replicas: Replicas) -> None:

@@ -10,54 +10,57 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.kube.runtime.lease_rules import Sight, Spec, Timing
+from trimtab.kube.runtime.lease_rules import LeaseObservation, LeaseSpec, LeaseTiming
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-TIMING = Timing()
+TIMING = LeaseTiming()
 
 
 @pytest.mark.parametrize(
     ("timing", "complaint"),
     [
-        ({"retry": 0.0}, "retry of 0.0 s must be more than 0"),
-        ({"retry": float("nan")}, "retry of nan s"),
-        ({"retry": 9.0}, "renew_deadline of 10.0 s leaves no second try; make it more than 1.2 times retry"),
+        ({"retry_period": 0.0}, "retry of 0.0 s must be more than 0"),
+        ({"retry_period": float("nan")}, "retry of nan s"),
+        (
+            {"retry_period": 9.0},
+            "renew_deadline of 10.0 s leaves no second try; make it more than 1.2 times retry",
+        ),
         ({"renew_deadline": 15.0}, "duration of 15.0 s must be longer than renew_deadline, which is 15.0 s"),
     ],
 )
 def test_timing_that_cannot_work_is_refused(timing: dict[str, float], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Timing(**timing)
+        LeaseTiming(**timing)
 
 
 def test_a_lease_of_another_is_free_once_it_was_seen_unchanged_for_as_long_as_it_says() -> None:
-    sight = Sight()
-    lease: Spec = {"holderIdentity": "b", "leaseDurationSeconds": 7, "renewTime": "long ago"}
-    sight.look(lease, 100.0)
-    sight.look(dict(lease), 105.0)
-    assert not sight.is_free("a", 106.9, usual=15)
-    assert sight.is_free("a", 107.0, usual=15)
-    sight.look(lease | {"renewTime": "longer ago"}, 107.0)
-    assert not sight.is_free("a", 113.9, usual=15)
+    sight = LeaseObservation()
+    lease: LeaseSpec = {"holderIdentity": "b", "leaseDurationSeconds": 7, "renewTime": "long ago"}
+    sight.observe(lease, 100.0)
+    sight.observe(dict(lease), 105.0)
+    assert not sight.is_free("a", 106.9, default_duration=15)
+    assert sight.is_free("a", 107.0, default_duration=15)
+    sight.observe(lease | {"renewTime": "longer ago"}, 107.0)
+    assert not sight.is_free("a", 113.9, default_duration=15)
 
 
 @pytest.mark.parametrize("holder", [None, "", "a"])
 def test_a_lease_of_nobody_or_of_oneself_is_free_at_once(holder: str | None) -> None:
-    sight = Sight()
-    sight.look({"holderIdentity": holder, "leaseDurationSeconds": 7}, 100.0)
-    assert sight.is_free("a", 100.0, usual=15)
+    sight = LeaseObservation()
+    sight.observe({"holderIdentity": holder, "leaseDurationSeconds": 7}, 100.0)
+    assert sight.is_free("a", 100.0, default_duration=15)
 
 
 def test_a_lease_that_does_not_say_how_long_it_lasts_lasts_as_usual() -> None:
-    sight = Sight()
-    sight.look({"holderIdentity": "b"}, 100.0)
-    assert not sight.is_free("a", 114.9, usual=15)
-    assert sight.is_free("a", 115.0, usual=15)
+    sight = LeaseObservation()
+    sight.observe({"holderIdentity": "b"}, 100.0)
+    assert not sight.is_free("a", 114.9, default_duration=15)
+    assert sight.is_free("a", 115.0, default_duration=15)
 
 
 def test_a_lease_tells_its_history() -> None:
-    sight = Sight()
-    first = sight.claimed("a", NOON, duration=1.5)
+    sight = LeaseObservation()
+    first = sight.build_claim("a", NOON, duration=1.5)
     assert first == {
         "holderIdentity": "a",
         "leaseDurationSeconds": 2,
@@ -65,13 +68,13 @@ def test_a_lease_tells_its_history() -> None:
         "renewTime": "2026-11-01T12:00:00.000000Z",
         "leaseTransitions": 0,
     }
-    sight.look(first | {"strategy": "kept"}, 0)
-    renewed = sight.claimed("a", NOON + timedelta(seconds=2), duration=1.5)
+    sight.observe(first | {"strategy": "kept"}, 0)
+    renewed = sight.build_claim("a", NOON + timedelta(seconds=2), duration=1.5)
     assert renewed == first | {"strategy": "kept", "renewTime": "2026-11-01T12:00:02.000000Z"}
-    released = sight.released(NOON + timedelta(seconds=3))
+    released = sight.build_release(NOON + timedelta(seconds=3))
     assert released["holderIdentity"] == ""
-    sight.look(released, 0)
-    second = sight.claimed("b", NOON + timedelta(seconds=4), duration=1.5)
+    sight.observe(released, 0)
+    second = sight.build_claim("b", NOON + timedelta(seconds=4), duration=1.5)
     assert second["leaseTransitions"] == 1
     assert second["acquireTime"] == second["renewTime"] == "2026-11-01T12:00:04.000000Z"
 
@@ -82,9 +85,9 @@ def test_a_lease_tells_its_history() -> None:
 @dataclass
 class Server:
     version: int = 0
-    spec: Spec | None = None
+    spec: LeaseSpec | None = None
 
-    def write(self, spec: Spec, over: int) -> bool:
+    def write(self, spec: LeaseSpec, over: int) -> bool:
         if over != self.version:
             return False
         self.version += 1
@@ -96,7 +99,7 @@ class Server:
 class Player:
     name: str
     clock_is_ahead: float
-    sight: Sight = field(default_factory=Sight)
+    sight: LeaseObservation = field(default_factory=LeaseObservation)
     sure_until: float = float("-inf")
 
     def play(self, server: Server, time: Callable[[], float], delays: Iterator[float]) -> Iterator[float]:
@@ -111,19 +114,19 @@ class Player:
             version, spec = server.version, server.spec
             yield next(delays)  # on its way back, and frozen perhaps
             if spec is not None:
-                self.sight.look(spec, own_clock())
-            if self.sight.is_free(self.name, own_clock(), usual=TIMING.duration):
+                self.sight.observe(spec, own_clock())
+            if self.sight.is_free(self.name, own_clock(), default_duration=TIMING.duration):
                 stamp = NOON + timedelta(seconds=own_clock())
-                claimed = self.sight.claimed(self.name, stamp, duration=TIMING.duration)
+                claimed = self.sight.build_claim(self.name, stamp, duration=TIMING.duration)
                 yield next(delays)
                 done = server.write(claimed, version)
                 yield next(delays)
                 if done:
-                    self.sight.look(claimed, own_clock())
+                    self.sight.observe(claimed, own_clock())
                     self.sure_until = sent + TIMING.renew_deadline
             elif self.sight.holder != self.name:
                 self.sure_until = float("-inf")
-            yield TIMING.retry
+            yield TIMING.retry_period
 
     def leads(self, time: float) -> bool:
         return time + self.clock_is_ahead < self.sure_until

@@ -78,7 +78,7 @@ async def test_a_key_added_many_times_is_looked_at_once() -> None:
     for _ in range(5):
         queue.add("a")
     async with running(queue):
-        await queue.idle()
+        await queue.wait_idle()
     assert bench.keys == ["a"]
 
 
@@ -91,7 +91,7 @@ async def test_ready_keys_are_served_in_the_order_they_came() -> None:
         queue.add(name)
     queue.add("z")
     async with running(queue):
-        await queue.idle()
+        await queue.wait_idle()
     assert bench.keys == names
 
 
@@ -128,7 +128,7 @@ async def test_what_is_added_while_worked_on_is_looked_at_again_afterwards() -> 
         await asyncio.sleep(3)
         queue.add("a")
         queue.add("a")
-        await queue.idle()
+        await queue.wait_idle()
     assert bench.times == [0.0, 10.0]
 
 
@@ -139,7 +139,7 @@ async def test_no_more_keys_are_worked_on_than_there_are_workers() -> None:
     for number in range(10):
         queue.add(str(number))
     async with running(queue):
-        await queue.idle()
+        await queue.wait_idle()
     assert bench.most_at_once == 3
     assert bench.times[-1] == 3.0
 
@@ -280,7 +280,7 @@ async def test_a_failure_of_kubernetes_is_one_line_and_an_unexpected_one_shows_w
         async with running(queue):
             queue.add("a")
             queue.add("b")
-            await queue.idle()
+            await queue.wait_idle()
     expected, unexpected = lines
     assert expected["key"] == "a"
     assert expected["queue"] == "sizing"
@@ -318,7 +318,7 @@ async def test_a_cancellation_inside_the_work_is_a_failure_and_ends_no_worker() 
     async with running(queue):
         queue.add("a")
         queue.add("b")
-        await queue.idle()
+        await queue.wait_idle()
     assert seen == ["b"]
 
 
@@ -367,7 +367,7 @@ async def test_work_on_a_key_that_is_forgotten_meanwhile_counts_for_nothing(*, a
 async def test_forgetting_the_last_ready_key_makes_the_queue_idle() -> None:
     queue = WorkQueue("q", Bench())
     queue.add("a")
-    waiting = asyncio.create_task(queue.idle())
+    waiting = asyncio.create_task(queue.wait_idle())
     await asyncio.sleep(0)
     queue.forget("a")
     await waiting
@@ -429,7 +429,7 @@ async def test_metrics_tell_depth_latency_and_duration() -> None:
     async with running(queue):
         await asyncio.sleep(1)
         assert metric("working", queue="measured") == 1.0
-        await queue.idle()
+        await queue.wait_idle()
     assert metric("depth", queue="measured") == 0.0
     assert metric("latency_seconds_sum", queue="measured") == pytest.approx(0 + 2 + 4, abs=0.01)
     assert metric("duration_seconds_sum", queue="measured") == pytest.approx(6, abs=0.01)

@@ -13,14 +13,14 @@ from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator import Course, Place, stress
-from trimtab.lab.workloads import Folder, generate
+from trimtab.lab.emulator import EmulationConfig, LoadProfile, run_stress
+from trimtab.lab.workloads import WorkloadLibrary, generate
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     made = generate("step", count=2, duration=3600.0, step=300.0, cores_high=0.2)
-    Folder(tmp_path).save(made, id="steps")
+    WorkloadLibrary(tmp_path).save(made, id="steps")
     return tmp_path
 
 
@@ -73,8 +73,10 @@ def test_an_interrupted_run_leaves_nothing_behind(
 async def test_pods_that_do_not_come_are_told_of_and_taken_away(
     cluster: Cluster, namespace: str, folder: Path
 ) -> None:
-    course = Course.of(Folder(folder).load("steps"))
+    course = LoadProfile.from_workload(WorkloadLibrary(folder).load("steps"))
     async with Client(load_connection(kubeconfig=cluster.kubeconfig)) as client:
         with pytest.raises(TrimtabError, match=r"stress pod lonely: not ready after 2 s: .*; see `kubectl"):
-            await stress(client, {"lonely": course}, Place(namespace=namespace, start_timeout=2.0))
+            await run_stress(
+                client, {"lonely": course}, EmulationConfig(namespace=namespace, start_timeout=2.0)
+            )
     assert _made(cluster, namespace) == 0

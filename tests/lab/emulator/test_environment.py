@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from trimtab.lab.emulator.environment import worthwhile
-from trimtab.lab.environments.sizing import wanted
+from trimtab.lab.emulator.environment import ignore_small_changes
+from trimtab.lab.environments.sizing import apply_updater_rule
 
 MIB = 2.0**20
 
@@ -12,5 +12,8 @@ def test_what_a_recommender_cannot_tell_or_hardly_changes_is_left_as_it_is() -> 
     """As in the simulated one: a strategy that has not seen enough says NaN, and a tenth is the least change."""
     had = (1.0, 100 * MIB)
     unknown, near = np.full(4, np.nan), np.array([90, 95, 99, 95]) * MIB
-    assert worthwhile(had, wanted(np.array([unknown, near]), had)) == [*had]
-    assert worthwhile(had, wanted(np.array([[0.1, 0.5, 0.9, 0.5], near]), had)) == [0.5, 100 * MIB]
+    assert ignore_small_changes(had, apply_updater_rule(np.array([unknown, near]), had)) == [*had]
+    assert ignore_small_changes(had, apply_updater_rule(np.array([[0.1, 0.5, 0.9, 0.5], near]), had)) == [
+        0.5,
+        100 * MIB,
+    ]

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from trimtab.lab.emulator.meter import Counters, between, counters_in
-from trimtab.lab.emulator.run_log import Entry, Journal
+from trimtab.lab.emulator.meter import Counters, diff_counters, parse_counters
+from trimtab.lab.emulator.run_log import PeriodRecord, RunLog
 
 MIB = 2.0**20
 LABELS = 'container="burner",id="/kubepods/x",image="i",name="n",namespace="lab",pod="a-1"'
@@ -21,33 +21,33 @@ container_cpu_usage_seconds_total{{cpu="total",{LABELS.replace("lab", "other")}}
 
 
 def test_the_counters_of_our_pods_are_found_among_all_others_and_the_latest_counts() -> None:
-    assert counters_in(TEXT, "lab") == {"a-1": Counters(1700000000.5, 12.5, 32 * MIB, 200.0, 50.0)}
-    assert counters_in(TEXT, "nobody") == {}
+    assert parse_counters(TEXT, "lab") == {"a-1": Counters(1700000000.5, 12.5, 32 * MIB, 200.0, 50.0)}
+    assert parse_counters(TEXT, "nobody") == {}
 
 
 def test_two_looks_tell_of_the_time_between() -> None:
     before = Counters(at=100.0, cpu=10.0, memory=1.0, periods=100.0, throttled=10.0)
-    used = between(before, Counters(at=110.0, cpu=15.0, memory=2.0, periods=200.0, throttled=60.0))
+    used = diff_counters(before, Counters(at=110.0, cpu=15.0, memory=2.0, periods=200.0, throttled=60.0))
     assert used == (0.5, 2.0, 0.5)
 
 
 def test_after_a_restart_counters_begin_anew_and_tell_nothing_of_cpu_yet() -> None:
-    used = between(Counters(at=100.0, cpu=10.0), Counters(at=110.0, cpu=1.0, memory=3.0))
+    used = diff_counters(Counters(at=100.0, cpu=10.0), Counters(at=110.0, cpu=1.0, memory=3.0))
     assert math.isnan(used.cpu)
     assert used.memory == 3.0
-    assert math.isnan(between(None, None).memory)
+    assert math.isnan(diff_counters(None, None).memory)
 
 
 def test_a_journal_sums_up_what_was_wanted_used_asked_for_and_suffered() -> None:
-    def entry(period: int, *, wanted: float, used: float, killed: bool = False) -> Entry:
-        return Entry(period, "a", wanted, 10 * MIB, used, 5 * MIB, 0.5, 20 * MIB, 0.25, killed)
+    def entry(period: int, *, wanted: float, used: float, killed: bool = False) -> PeriodRecord:
+        return PeriodRecord(period, "a", wanted, 10 * MIB, used, 5 * MIB, 0.5, 20 * MIB, 0.25, killed)
 
     rows = [entry(0, wanted=0.4, used=0.4), entry(1, wanted=0.8, used=0.5, killed=True)]
-    summary = Journal([*rows, entry(2, wanted=0.1, used=math.nan)]).summary()
+    summary = RunLog([*rows, entry(2, wanted=0.1, used=math.nan)]).summary()
     assert summary["periods"] == 3
     assert summary["cpu_unserved"] == pytest.approx(0.3 / 1.2)
     assert summary["cpu_slack"] == pytest.approx(0.1 / 1.0)
     assert summary["memory_slack"] == pytest.approx(0.75)
     assert summary["throttled"] == 0.25
     assert summary["ooms"] == 1
-    assert math.isnan(Journal().summary()["cpu_slack"])
+    assert math.isnan(RunLog().summary()["cpu_slack"])

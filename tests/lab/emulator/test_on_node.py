@@ -29,13 +29,13 @@ from harness.namespaces import fresh_namespace
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator import Course, Entry, Place, stress
+from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, run_stress
 from trimtab.lab.emulator.environment import EmulatedSizing
 from trimtab.lab.environments.reward import Weights
 from trimtab.lab.environments.sizing import Sizing
 from trimtab.lab.simulator.physics import GUARANTEED, Containers, Nodes, step
-from trimtab.lab.workloads import Folder, Workload
-from trimtab.node.cgroups import Hierarchy, Version
+from trimtab.lab.workloads import GeneratedWorkload, WorkloadLibrary
+from trimtab.node.cgroups import CgroupVersion, Hierarchy
 
 Step = tuple[npt.NDArray[np.float64], float, bool, bool, dict[str, Any]]
 """What Gymnasium gives for an action: the state, the reward, whether all is over or is broken off, and what else there is."""
@@ -59,7 +59,7 @@ SIZES = {
     "grows": Resources(300, 300, 64 * MIB, 64 * MIB),
 }
 COURSES = {
-    name: Course(np.repeat(cores, HELD), np.repeat(mib, HELD) * float(MIB), step=300.0)
+    name: LoadProfile(np.repeat(cores, HELD), np.repeat(mib, HELD) * float(MIB), step=300.0)
     for name, (cores, mib) in LEVELS.items()
 }
 PERIODS = 3 * HELD
@@ -98,18 +98,18 @@ def said(cluster: Cluster, *command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[Entry]]]:
+def kernel(node_cluster: Cluster) -> Iterator[Early[Sequence[PeriodRecord]]]:
     """Three pods led through their levels. Pods go before whatever else this machine does, of which physics is not told."""
     hierarchy = Hierarchy.detect(ROOT)
-    first = hierarchy.version is Version.V1
+    first = hierarchy.version is CgroupVersion.V1
     file = hierarchy.folder("kubepods", "cpu") / ("cpu.shares" if first else "cpu.weight")
 
-    async def run(namespace: str) -> Sequence[Entry]:
+    async def run(namespace: str) -> Sequence[PeriodRecord]:
         async with Client(load_connection(kubeconfig=node_cluster.kubeconfig)) as client:
-            place = Place(namespace=namespace, period=PERIOD, source_settings=DIRECT)
-            return (await stress(client, COURSES, place, periods=PERIODS, sizes=SIZES)).entries
+            place = EmulationConfig(namespace=namespace, period=PERIOD, source_settings=DIRECT)
+            return (await run_stress(client, COURSES, place, periods=PERIODS, sizes=SIZES)).entries
 
-    def undisturbed() -> Sequence[Entry]:
+    def undisturbed() -> Sequence[PeriodRecord]:
         before = file.read_text()
         file.write_text("262144" if first else "10000")
         try:
@@ -128,7 +128,9 @@ def resizing(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("workloads")
     cpu, memory = np.full((1, 100), 0.05), np.full((1, 100), 24.0 * MIB)
     cpu[0, -1], memory[0, -1] = 0.3, 120.0 * MIB
-    Folder(folder).save(Workload(type="step", step=300.0, cpu=cpu, memory=memory), id="late")
+    WorkloadLibrary(folder).save(
+        GeneratedWorkload(type="step", step=300.0, cpu=cpu, memory=memory), id="late"
+    )
     options = (
         *("--folder", str(folder), "--strategy", "percentile"),
         *("--setting", "min_samples=2", "--update", "15m"),
@@ -152,12 +154,12 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
     """An agent's episode with a real pod: the state that it began in, and what two steps gave."""
     cpu, memory = np.full((1, 6), 0.05), np.full((1, 6), 24.0 * MIB)
     cpu[0, -1], memory[0, -1] = 0.3, 80.0 * MIB
-    made = Workload(type="step", step=1800.0, cpu=cpu, memory=memory)
+    made = GeneratedWorkload(type="step", step=1800.0, cpu=cpu, memory=memory)
     connection = load_connection(kubeconfig=node_cluster.kubeconfig)
 
     def run() -> list[Step]:
         with place_of_its_own(node_cluster) as namespace:
-            place = Place(
+            place = EmulationConfig(
                 namespace=namespace,
                 run="gym",
                 period=2.0,
@@ -165,7 +167,7 @@ def episode(node_cluster: Cluster) -> Iterator[Early[list[Step]]]:
                 memory_limit=1.5,
                 source_settings=DIRECT,
             )
-            env, alike = EmulatedSizing(connection=connection, place=place, workload=made, hours=3), Sizing()
+            env, alike = EmulatedSizing(connection=connection, config=place, workload=made, hours=3), Sizing()
             try:
                 assert (env.observation_space, env.action_space) == (
                     alike.observation_space,
@@ -197,17 +199,17 @@ def example(node_cluster: Cluster) -> Iterator[Early[list[str]]]:
 # The kernel and the physics
 
 
-def simulated() -> list[Entry]:
+def simulated() -> list[PeriodRecord]:
     """What the physics makes of it, on a node like this one."""
     rows = Containers.empty(len(COURSES))
-    nodes = Nodes.of(np.array([float(os.cpu_count() or 1)]), np.array([64.0 * 2**30]))
+    nodes = Nodes.from_capacity(np.array([float(os.cpu_count() or 1)]), np.array([64.0 * 2**30]))
     for row, size in enumerate(SIZES.values()):
         rows.node[row], rows.qos[row], rows.burst[row] = 0, GUARANTEED, BURST
         rows.cpu_request[row] = rows.cpu_limit[row] = (size.cpu_limit or 0) / 1000
         rows.memory_request[row] = rows.memory_limit[row] = size.memory_limit or 0
     entries = []
     for period in range(PERIODS):
-        wanted = [course.at(period) for course in COURSES.values()]
+        wanted = [course.demand_at(period) for course in COURSES.values()]
         step(
             rows,
             nodes,
@@ -217,7 +219,7 @@ def simulated() -> list[Entry]:
             seconds=PERIOD,
         )
         entries += [
-            Entry(
+            PeriodRecord(
                 period=period,
                 pod=name,
                 wanted_cpu=wanted[row].cores,
@@ -234,11 +236,11 @@ def simulated() -> list[Entry]:
     return entries
 
 
-def first_kill(entries: Sequence[Entry]) -> tuple[str, int]:
+def first_kill(entries: Sequence[PeriodRecord]) -> tuple[str, int]:
     return min(((entry.pod, entry.period) for entry in entries if entry.killed), key=lambda kill: kill[1])
 
 
-def level(entries: Sequence[Entry], pod: str, place: int) -> list[Entry]:
+def level(entries: Sequence[PeriodRecord], pod: str, place: int) -> list[PeriodRecord]:
     """The periods of a level that are compared."""
     first = place * HELD
     return [entry for entry in entries if entry.pod == pod and first < entry.period < first + HELD]
@@ -254,7 +256,7 @@ def mean(values: Sequence[float]) -> float:
 # What came of them
 
 
-def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[Entry]]) -> None:
+def test_the_kernel_and_the_physics_agree(kernel: Early[Sequence[PeriodRecord]]) -> None:
     real, physics = kernel.outcome(), simulated()
     for entry in real:
         print(entry)  # what a failure is told with

@@ -8,26 +8,26 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from trimtab.lab.emulator.load_profile import Course, Demand
-from trimtab.lab.emulator.server import Utilisation, serve, uploaded
-from trimtab.lab.emulator.stress_pod import PATH
-from trimtab.lab.emulator.transport import Directly
+from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
+from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
+from trimtab.lab.emulator.stress_pod import USAGE_PATH
+from trimtab.lab.emulator.transport import DirectTransport
 
 MIB = 2.0**20
-COURSE = Course(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)
+COURSE = LoadProfile(np.array([0.1, 0.25, 0.5]), np.array([16.0, 32.0, 8.0]) * MIB, step=300.0)
 
 
 class Pod:
     """A stress pod's HTTP side: it keeps what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[Demand] = []
+        self.told: list[PodDemand] = []
         self.changed = asyncio.Condition()
         self.address = ""
 
     async def usage(self, request: web.Request) -> web.Response:
         async with self.changed:
-            self.told.append(Demand(int(request.query["milli"]), int(request.query["mib"])))
+            self.told.append(PodDemand(int(request.query["milli"]), int(request.query["mib"])))
             self.changed.notify_all()
         return web.Response(text="ok")
 
@@ -35,7 +35,7 @@ class Pod:
 @pytest.fixture
 async def pod() -> AsyncIterator[Pod]:
     here, app = Pod(), web.Application()
-    app.router.add_get(f"/{PATH}", here.usage)
+    app.router.add_get(f"/{USAGE_PATH}", here.usage)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -45,13 +45,13 @@ async def pod() -> AsyncIterator[Pod]:
 
 
 @pytest.fixture
-async def state() -> AsyncIterator[Utilisation]:
+async def state() -> AsyncIterator[UtilizationState]:
     async with aiohttp.ClientSession() as session:
-        yield Utilisation(Directly(session))
+        yield UtilizationState(DirectTransport(session))
 
 
 async def _follow(session: aiohttp.ClientSession, pod: Pod) -> None:
-    async with session.put("/workloads/shop", data=uploaded({"web": COURSE}, 300.0)) as answer:
+    async with session.put("/workloads/shop", data=encode_upload({"web": COURSE}, 300.0)) as answer:
         assert await answer.json() == {"series": ["web"]}
     body = {"service": pod.address, "workload": "shop", "series": "web"}
     async with session.put("/pods/a", json=body) as answer:
@@ -60,7 +60,7 @@ async def _follow(session: aiohttp.ClientSession, pod: Pod) -> None:
         assert await answer.json() == {"milli": 100, "mib": 16}
 
 
-async def test_a_pod_is_led_through_its_workload_period_by_period(state: Utilisation, pod: Pod) -> None:
+async def test_a_pod_is_led_through_its_workload_period_by_period(state: UtilizationState, pod: Pod) -> None:
     async with serve(state) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
         assert pod.told == [(100, 16)]
@@ -75,22 +75,22 @@ async def test_a_pod_is_led_through_its_workload_period_by_period(state: Utilisa
         assert len(pod.told) == 4
 
 
-async def test_with_a_period_the_server_goes_on_by_itself(state: Utilisation, pod: Pod) -> None:
+async def test_with_a_period_the_server_goes_on_by_itself(state: UtilizationState, pod: Pod) -> None:
     async with serve(state, period=0.01) as address, aiohttp.ClientSession(address) as session:
         await _follow(session, pod)
         async with pod.changed, asyncio.timeout(60):
             await pod.changed.wait_for(lambda: (500, 8) in pod.told)
 
 
-async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: Utilisation, pod: Pod) -> None:
+async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: UtilizationState, pod: Pod) -> None:
     state.upload("shop", {"web": COURSE})
     state.register("a", service=pod.address, workload="shop", series="web")
     await state.connect("a")
-    state.followers["a"].service = "127.0.0.1:1"
+    state.pods["a"].service = "127.0.0.1:1"
     await state.advance()
-    state.followers["a"].service = pod.address
+    state.pods["a"].service = pod.address
     await state.advance()
-    assert state.followers["a"].unheard == 1
+    assert state.pods["a"].missed_updates == 1
     assert pod.told == [(100, 16), (500, 8)]
 
 
@@ -122,7 +122,7 @@ async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: Utilisa
     ],
 )
 async def test_what_the_server_cannot_do_is_told_in_a_line(
-    state: Utilisation, method: str, path: str, body: dict[str, object], told: str
+    state: UtilizationState, method: str, path: str, body: dict[str, object], told: str
 ) -> None:
     state.upload("shop", {"web": COURSE})
     async with (
@@ -134,7 +134,7 @@ async def test_what_the_server_cannot_do_is_told_in_a_line(
         assert told in (await answer.json())["error"]
 
 
-async def test_a_pod_that_does_not_answer_cannot_be_connected(state: Utilisation) -> None:
+async def test_a_pod_that_does_not_answer_cannot_be_connected(state: UtilizationState) -> None:
     state.upload("shop", {"web": COURSE})
     state.register("a", service="127.0.0.1:1", workload="shop", series="web")
     async with (

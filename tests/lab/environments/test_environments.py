@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments import SINGLE, VECTOR, AnyOf, Course, Generated, Recorded, Rules, Weights
+from trimtab.lab.environments import (
+    SINGLE,
+    VECTOR,
+    EnvironmentConfig,
+    GeneratedDemand,
+    MixedDemand,
+    RecordedDemand,
+    RequestRules,
+    Weights,
+)
 from trimtab.lab.environments.sizing import Sizing
 from trimtab.lab.environments.vector import SizingVector
 from trimtab.usage.trace import Trace
@@ -20,10 +29,10 @@ from trimtab.usage.trace import Trace
 GIB = 2.0**30
 
 
-def steady(cpu: float = 1.0, memory: float = GIB, hours: int = 12) -> Recorded:
+def steady(cpu: float = 1.0, memory: float = GIB, hours: int = 12) -> RecordedDemand:
     """A container that uses the same all the time."""
     shape = (hours * 12, 1)
-    return Recorded(
+    return RecordedDemand(
         Trace(names=("even",), start=0.0, step=300.0, cpu=np.full(shape, cpu), memory=np.full(shape, memory))
     )
 
@@ -102,7 +111,9 @@ def test_the_seed_compared_usage_with_the_bounds() -> None:
 
 
 def test_each_cost_is_what_it_says() -> None:
-    env = seed_environment(weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), rules=Rules(cpu_limit=1.0))
+    env = seed_environment(
+        weights=Weights(1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0), rules=RequestRules(cpu_limit=1.0)
+    )
     _, reward, *_, told = env.step(recommendation((3.0, 4.0, 5.0), (0.0, GIB, 2 * GIB)))
     assert told["cpu_slack"] == pytest.approx(0.75)
     assert reward == pytest.approx(-0.75)
@@ -112,7 +123,7 @@ def test_each_cost_is_what_it_says() -> None:
 
 
 def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> None:
-    env = seed_environment(rules=Rules(oom_bump=2.0))
+    env = seed_environment(rules=RequestRules(oom_bump=2.0))
     seen, *_, told = env.step(recommendation((0.0, 1.0, 9.0), (0.0, GIB / 3, GIB / 2)))
     assert told["oom"] == 2.0
     assert seen[3] == pytest.approx(GIB * 4 / 3)
@@ -121,7 +132,7 @@ def test_too_little_memory_kills_and_the_killed_one_comes_back_with_more() -> No
 def test_a_container_that_comes_after_the_warm_up_is_not_killed_for_what_nobody_could_know() -> None:
     trace = steady(hours=12).trace
     trace.cpu[: 6 * 12] = trace.memory[: 6 * 12] = np.nan
-    env = SizingVector(1, demand=Recorded(trace), hours=8, warm_up=4)
+    env = SizingVector(1, demand=RecordedDemand(trace), hours=8, warm_up=4)
     env.reset(seed=0)
     hours = [env.step(np.ones((1, 2), np.float32)) for _ in range(8)]
     assert np.nansum([float(info["oom"][0]) for *_, info in hours]) == 0.0
@@ -145,17 +156,17 @@ def test_recorded_demand_is_drawn_only_where_there_are_samples(
     hourly = chance.random((length, 3)) < share
     cpu = np.where(np.repeat(hourly, 12, axis=0), 1.0, np.nan)
     memory = np.where(chance.random(3) < 0.5, cpu * GIB, np.nan)
-    demand = Recorded(Trace(names=("a", "b", "c"), start=0.0, step=300.0, cpu=cpu, memory=memory))
+    demand = RecordedDemand(Trace(names=("a", "b", "c"), start=0.0, step=300.0, cpu=cpu, memory=memory))
     if not hourly.any():
         with pytest.raises(TrimtabError, match="no samples"):
-            demand.draw(chance, containers=containers, hours=hours)
+            demand.sample(chance, containers=containers, hours=hours)
         return
     most = max(
         int(np.take(hourly[:, column], range(first, first + hours), mode="wrap").sum())
         for column in range(3)
         for first in range(max(1, length - hours + 1))
     )
-    drawn = demand.draw(chance, containers=containers, hours=hours)
+    drawn = demand.sample(chance, containers=containers, hours=hours)
     seen = ~np.isnan(drawn.cpu.reshape(hours, 12, containers)).all(axis=1)
     assert (seen.sum(axis=0) >= most / 2).all()
     assert (seen.sum(axis=0) > 0).all()
@@ -164,7 +175,7 @@ def test_recorded_demand_is_drawn_only_where_there_are_samples(
 def test_an_hour_without_samples_has_neither_a_reward_nor_costs() -> None:
     trace = steady(hours=12).trace
     trace.cpu[6 * 12 : 8 * 12] = trace.memory[6 * 12 : 8 * 12] = np.nan
-    env = SizingVector(2, demand=Recorded(trace), hours=8, warm_up=4)
+    env = SizingVector(2, demand=RecordedDemand(trace), hours=8, warm_up=4)
     env.reset(seed=0)
     for hour in range(8):
         _, rewards, *_, told = env.step(np.full((2, 2), hour % 2, np.float32))
@@ -177,7 +188,7 @@ def test_an_hour_without_samples_has_neither_a_reward_nor_costs() -> None:
 def test_of_a_recording_without_memory_only_cpu_is_judged() -> None:
     trace = steady(hours=12).trace
     trace.memory[:] = np.nan
-    env = SizingVector(1, demand=Recorded(trace), hours=4, warm_up=4)
+    env = SizingVector(1, demand=RecordedDemand(trace), hours=4, warm_up=4)
     env.reset(seed=0)
     _, rewards, *_, told = env.step(np.full((1, 2), 0.9, np.float32))
     assert np.isnan(told["memory_slack"][0])
@@ -203,21 +214,21 @@ def test_stepping_past_the_end_of_an_episode_or_before_one_is_refused(name: str)
 
 
 def test_a_recording_that_is_too_short_comes_again_from_its_start() -> None:
-    demand = Recorded(steady(hours=2).trace).draw(np.random.default_rng(0), containers=3, hours=5)
+    demand = RecordedDemand(steady(hours=2).trace).sample(np.random.default_rng(0), containers=3, hours=5)
     assert demand.cpu.shape == (60, 3)
 
 
 def test_demand_is_of_all_the_families_asked_for() -> None:
     chance = np.random.default_rng(0)
-    drawn = Generated(types=("step", "batch")).draw(chance, containers=6, hours=2)
+    drawn = GeneratedDemand(types=("step", "batch")).sample(chance, containers=6, hours=2)
     assert sorted(drawn.names) == ["batch"] * 3 + ["step"] * 3
-    mixed = AnyOf([steady(), Generated(types=("step",))], weights=[0.0, 1.0])
-    assert mixed.draw(chance, containers=1, hours=2).names == ("step",)
+    mixed = MixedDemand([steady(), GeneratedDemand(types=("step",))], weights=[0.0, 1.0])
+    assert mixed.sample(chance, containers=1, hours=2).names == ("step",)
 
 
 def test_an_episode_has_at_least_an_hour() -> None:
     with pytest.raises(TrimtabError, match="at least 1"):
-        Course(hours=0)
+        EnvironmentConfig(hours=0)
 
 
 @settings(max_examples=100)
@@ -234,6 +245,6 @@ def test_no_reward_is_above_nothing_and_requests_stay_sane(
     for place in places:
         _, rewards, *_ = env.step(np.array([place], np.float32))
         assert rewards[0] <= 0.0
-    requested = [float(request[0]) for request in env._episode.fleet.requests]
+    requested = [float(request[0]) for request in env._episode.sim.requests]
     assert 0.5 * cpu <= requested[0] <= 1.5 * cpu
     assert 0.9 * memory <= requested[1] <= 2.0 * memory

@@ -13,10 +13,10 @@ from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.autoscaler import Autoscaler
-from trimtab.lab.simulator.cluster_generator import settled, town
-from trimtab.lab.simulator.comparison import policies_of, refuse_idle
-from trimtab.lab.simulator.metrics import moment
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.cluster_generator import generate_cluster, generate_cluster_from_trace
+from trimtab.lab.simulator.comparison import load_policies, require_matching_workloads
+from trimtab.lab.simulator.metrics import collect_metrics
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.usage.trace import Trace
 
@@ -24,18 +24,18 @@ SHORT = ("--days", "0.25", "--warm-up", "0.1", "--workloads", "4", "--seed", "3"
 
 
 def test_a_town_is_the_same_for_the_same_seed_and_everyone_has_a_place() -> None:
-    one, same, other = (town(workloads=20, days=1, seed=seed) for seed in (3, 3, 4))
+    one, same, other = (generate_cluster(workloads=20, days=1, seed=seed) for seed in (3, 3, 4))
     assert one.workloads == same.workloads != other.workloads
     assert np.array_equal(one.demand.cpu, same.demand.cpu)
     assert len(one.workloads) == 20
     assert {spec.namespace for spec in one.workloads} == {"shop", "platform", "data"}
-    assert not World(one).pending
+    assert not SimulatedWorld(one).pending
 
 
 def test_a_recording_becomes_a_cluster_with_a_workload_a_series() -> None:
     steps = np.linspace(0.1, 0.5, 24)[:, None]
     demand = Trace(("Web App/1", "db"), 0.0, STEP, np.hstack([steps, steps]), np.full((24, 2), 1e8))
-    found = settled(demand, replicas=2)
+    found = generate_cluster_from_trace(demand, replicas=2)
     assert {(spec.name, spec.replicas) for spec in found.workloads} == {("web-app-1", 2), ("db-1", 2)}
 
 
@@ -44,46 +44,52 @@ def test_a_recording_without_memory_or_with_names_that_are_one_in_kubernetes_bec
     cpu[:, 3] = np.nan
     memory = np.full((24, 5), np.nan)
     memory[:, 1] = 1e8
-    found = settled(Trace(("web_1", "web-1", "db-4", "gone", "db"), 0.0, STEP, cpu, memory), replicas=2)
+    found = generate_cluster_from_trace(
+        Trace(("web_1", "web-1", "db-4", "gone", "db"), 0.0, STEP, cpu, memory), replicas=2
+    )
     assert {spec.name for spec in found.workloads} == {"web-1", "web-1-1", "db-4", "db-4-4"}
     assert np.nanmin(found.demand.memory[:, 0]) == 64 * 2**20
     sizes = {spec.name: spec.containers[0].resources.memory_request for spec in found.workloads}
     assert max(sizes.values(), key=lambda size: size or 0) == sizes["web-1-1"]
     with pytest.raises(TrimtabError, match="no series with CPU usage"):
-        settled(Trace(("gone",), 0.0, STEP, cpu[:, 3:4], memory[:, 3:4]))
+        generate_cluster_from_trace(Trace(("gone",), 0.0, STEP, cpu[:, 3:4], memory[:, 3:4]))
 
 
 def test_what_a_pod_had_before_its_node_went_is_not_starved_of_by_the_next() -> None:
-    world = World(scene([workload("web", sized(200, GIB), replicas=4)], flat((0.1, GIB / 2)), nodes=4))
+    world = SimulatedWorld(
+        scene([workload("web", sized(200, GIB), replicas=4)], flat((0.1, GIB / 2)), nodes=4)
+    )
     autoscaler = Autoscaler(world)
     drained = 0
     for _ in range(12):
         world.step(STEP)
-        autoscaler.look()
-        found = moment(world, needed=0)
-        drained += sum(each.reason == "Drained" for each in found.happenings)
+        autoscaler.reconcile()
+        found = collect_metrics(world, needed=0)
+        drained += sum(each.reason == "Drained" for each in found.events)
         assert found.cpu_starved == 0
     assert drained
 
 
 def test_nodes_go_when_half_of_them_is_not_asked_for_and_come_back_when_pods_wait() -> None:
     web = WorkloadKey("Deployment", "default", "web")
-    world = World(scene([workload("web", sized(1800, GIB), replicas=8)], flat((0.1, GIB / 2)), nodes=4))
+    world = SimulatedWorld(
+        scene([workload("web", sized(1800, GIB), replicas=8)], flat((0.1, GIB / 2)), nodes=4)
+    )
     autoscaler = Autoscaler(world)
 
     def pass_by(steps: int) -> int:
         for _ in range(steps):
             world.step(STEP)
-            autoscaler.look()
-        return int(world.ground.open.sum())
+            autoscaler.reconcile()
+        return int(world.nodes.active.sum())
 
     assert pass_by(6) == 4
-    world.scale(web, 3)
+    world.scale_workload(web, 3)
     assert pass_by(12) == 2
     assert len(world.pods) == 3
     assert not world.pending
-    assert Counter(each.reason for each in world.happenings)["Drained"] >= 1
-    world.scale(web, 7)
+    assert Counter(each.reason for each in world.events)["Drained"] >= 1
+    world.scale_workload(web, 7)
     assert pass_by(3) == 4
     assert not world.pending
 
@@ -149,13 +155,13 @@ def test_simulate_refuses_in_one_line(
 
 
 def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
-    assert policies_of("none") == {}
-    (spec,) = policies_of("vpa").values()
+    assert load_policies("none") == {}
+    (spec,) = load_policies("vpa").values()
     assert spec.strategy.name == "vpa"
     broken = tmp_path / "broken.yaml"
     broken.write_text("spec: [")
     with pytest.raises(TrimtabError, match=r"broken\.yaml: is no YAML"):
-        policies_of(str(broken))
+        load_policies(str(broken))
 
 
 @pytest.mark.parametrize(
@@ -179,14 +185,14 @@ def test_a_file_that_would_do_nothing_is_refused(spec: bytes, told: str, tmp_pat
     policy = tmp_path / "mine.yaml"
     policy.write_bytes(spec)
     with pytest.raises(TrimtabError, match=told):
-        refuse_idle(str(policy), town(workloads=20, days=0.1))
+        require_matching_workloads(str(policy), generate_cluster(workloads=20, days=0.1))
 
 
 def test_a_policy_that_names_a_source_of_usage_gets_the_simulators(tmp_path: Path) -> None:
     policy = tmp_path / "mine.yaml"
     policy.write_text("kind: OptimizationPolicy\nspec: {metricsConfig: {provider: metrics-server}}")
-    (spec,) = policies_of(str(policy)).values()
-    assert OperatorConfig().source_of(spec) == ""
+    (spec,) = load_policies(str(policy)).values()
+    assert OperatorConfig().resolve_source(spec) == ""
 
 
 def test_simulate_takes_its_demand_from_a_recording(

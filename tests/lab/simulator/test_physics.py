@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from trimtab.lab.simulator.physics import (
     BEST_EFFORT,
     BURSTABLE,
-    BY_LIMIT,
-    BY_NODE,
     GUARANTEED,
-    NOWHERE,
+    KILLED_BY_LIMIT,
+    KILLED_BY_NODE,
+    UNSCHEDULED,
     Containers,
     Floats,
     Nodes,
+    compute_throttled_share,
     step,
-    throttled_share,
 )
 
 GIB = float(1 << 30)
@@ -27,7 +27,7 @@ GIB = float(1 << 30)
 def on_one_node(rows: int, *, cpu: float = 4.0, memory: float = 8 * GIB) -> tuple[Containers, Nodes]:
     containers = Containers.empty(rows)
     containers.node[:] = 0
-    return containers, Nodes.of(np.array([cpu]), np.array([memory]))
+    return containers, Nodes.from_capacity(np.array([cpu]), np.array([memory]))
 
 
 def of(*values: float) -> Floats:
@@ -65,19 +65,19 @@ def test_more_memory_than_the_limit_is_a_kill_and_waits_grow_until_forgiven() ->
     now, waits = 0.0, []
     for _ in range(8):
         assert step(containers, nodes, cpu=of(1), memory=of(2 * GIB), now=now, seconds=1) == 1
-        assert containers.killed.tolist() == [BY_LIMIT]
+        assert containers.killed.tolist() == [KILLED_BY_LIMIT]
         assert containers.memory.tolist() == [GIB]
-        waits.append(containers.resumes[0] - (now + 1))
-        now = containers.resumes[0]
+        waits.append(containers.runs_from[0] - (now + 1))
+        now = containers.runs_from[0]
     assert waits == [0, 10, 20, 40, 80, 160, 300, 300]
     assert containers.restarts.tolist() == [8]
     step(containers, nodes, cpu=of(1), memory=of(2 * GIB), now=now + 600, seconds=1)
-    assert containers.resumes[0] == now + 601
+    assert containers.runs_from[0] == now + 601
 
 
 def test_while_it_waits_it_uses_nothing_and_in_part_of_a_step_its_part() -> None:
     containers, nodes = on_one_node(1)
-    containers.resumes[:] = 90
+    containers.runs_from[:] = 90
     step(containers, nodes, cpu=of(1), memory=of(GIB), now=0, seconds=60)
     assert (containers.cpu[0], containers.memory[0]) == (0, 0)
     step(containers, nodes, cpu=of(1), memory=of(GIB), now=60, seconds=60)
@@ -90,14 +90,19 @@ def test_a_node_without_memory_kills_those_first_that_hold_most_beyond_what_they
     containers.memory_request[:] = of(5, 1, 0, 3) * GIB
     held = of(5, 3, 2.5, 3) * GIB
     step(containers, nodes, cpu=of(0, 0, 0, 0), memory=held, now=0, seconds=60)
-    assert containers.killed.tolist() == [0, BY_NODE, BY_NODE, 0]  # scores -497, 1200, 1250, 1000
+    assert containers.killed.tolist() == [
+        0,
+        KILLED_BY_NODE,
+        KILLED_BY_NODE,
+        0,
+    ]  # scores -497, 1200, 1250, 1000
     assert nodes.memory.tolist() == [8 * GIB]
     assert nodes.kills.tolist() == [2]
 
 
 def test_rows_that_stand_nowhere_use_nothing() -> None:
     containers, nodes = on_one_node(2)
-    containers.node[1] = NOWHERE
+    containers.node[1] = UNSCHEDULED
     step(containers, nodes, cpu=of(1, 1), memory=of(1, 1), now=0, seconds=60)
     assert containers.cpu.tolist() == [1, 0]
     assert containers.memory.tolist() == [1, 0]
@@ -118,7 +123,7 @@ def test_the_throttled_share_is_that_of_demand_that_varies_and_is_done_later(use
     for wanted in demand:
         backlog = max(backlog + wanted - limit, 0.0)
         held_back += backlog > 0
-    assert throttled_share(used, limit, burst) == pytest.approx(held_back / periods, abs=0.02)
+    assert compute_throttled_share(used, limit, burst) == pytest.approx(held_back / periods, abs=0.02)
 
 
 @st.composite
@@ -144,9 +149,14 @@ def crowds(draw: st.DrawFn) -> tuple[Containers, Nodes, Floats, Floats]:
         memory_request=amounts(),
         memory_limit=limits(),
         burst=chance.uniform(0, 2, rows),
-        resumes=chance.choice([-np.inf, 0.0, 100.0, 299.0, 300.0, 400.0], rows),
+        runs_from=chance.choice([-np.inf, 0.0, 100.0, 299.0, 300.0, 400.0], rows),
     )
-    return containers, Nodes.of(amounts(many, least=0.1), amounts(many, least=0.1)), amounts(), amounts()
+    return (
+        containers,
+        Nodes.from_capacity(amounts(many, least=0.1), amounts(many, least=0.1)),
+        amounts(),
+        amounts(),
+    )
 
 
 @given(crowds())
@@ -167,9 +177,9 @@ def test_capacity_and_usage_always_add_up(crowd: tuple[Containers, Nodes, Floats
         assert containers.memory[here & ~killed].sum() == pytest.approx(nodes.memory[place])
         assert nodes.memory[place] <= nodes.memory_capacity[place]
         wanted = np.where(
-            here & (containers.resumes < 300) | here & killed, np.minimum(cpu, containers.cpu_limit), 0
+            here & (containers.runs_from < 300) | here & killed, np.minimum(cpu, containers.cpu_limit), 0
         )
-        if (containers.resumes[here] <= 0).all() and not killed.any():
+        if (containers.runs_from[here] <= 0).all() and not killed.any():
             assert nodes.cpu[place] == pytest.approx(min(wanted.sum(), nodes.cpu_capacity[place]))
 
 
@@ -179,7 +189,7 @@ def test_who_gets_less_than_it_wants_gets_no_less_than_its_weight_in_the_node(
     crowd: tuple[Containers, Nodes, Floats, Floats],
 ) -> None:
     containers, nodes, cpu, memory = crowd
-    containers.resumes[:] = 0
+    containers.runs_from[:] = 0
     step(containers, nodes, cpu=cpu, memory=memory, now=0, seconds=300)
     weight = np.maximum(containers.cpu_request, 0.002)
     cut = containers.cpu < np.minimum(cpu, containers.cpu_limit) * (1 - 1e-9)

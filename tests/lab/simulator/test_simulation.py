@@ -16,38 +16,40 @@ from harness.scenes import GIB, MIB, flat, scene, sized, workload
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     Canary,
-    Changes,
+    ChangePolicy,
     MetricsConfig,
-    Mode,
     OptimizationPolicySpec,
+    PolicyMode,
     UpdateStrategy,
     WorkloadState,
 )
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.lab.simulator.metrics import Moment
-from trimtab.lab.simulator.scenario import Scene, Service
-from trimtab.lab.simulator.simulation import Stage
+from trimtab.lab.simulator.metrics import ClusterMetrics
+from trimtab.lab.simulator.scenario import Scenario, ServiceSpec
+from trimtab.lab.simulator.simulation import Simulation
 from trimtab.usage.trace import Trace
 
 HOUR = 3600.0
 WEB = WorkloadKey("Deployment", "default", "web")
 
 
-def auto(*, strategy: UpdateStrategy | None = None, changes: Changes | None = None) -> OptimizationPolicySpec:
+def auto(
+    *, strategy: UpdateStrategy | None = None, changes: ChangePolicy | None = None
+) -> OptimizationPolicySpec:
     return OptimizationPolicySpec(
-        mode=Mode.AUTO,
-        changes=changes or Changes(),
+        mode=PolicyMode.AUTO,
+        changes=changes or ChangePolicy(),
         metrics_config=MetricsConfig(minimum_history=Duration.parse("1h")),
         update_strategy=strategy or UpdateStrategy(),
         reconciliation_interval=Duration.parse("30m"),
     )
 
 
-def office() -> Scene:
+def office() -> Scenario:
     """Two workloads that ask for far more than they use, and one for less."""
     return scene(
         [
-            workload("web", sized(2000, 2 * GIB, 4000, 4 * GIB), replicas=4, service=Service()),
+            workload("web", sized(2000, 2 * GIB, 4000, 4 * GIB), replicas=4, service=ServiceSpec()),
             workload("idle", sized(1000, GIB), series=1, replicas=2),
             workload("short", sized(100, 64 * MIB), series=2, replicas=2),
         ],
@@ -57,18 +59,18 @@ def office() -> Scene:
     )
 
 
-async def played(on: Scene, hours: float, *, seed: int = 7) -> tuple[list[Moment], Stage]:
-    moments: list[Moment] = []
-    async with Stage(on, policies={"all": auto()}, seed=seed) as stage:
-        stage.observe(moments.append)
+async def played(on: Scenario, hours: float, *, seed: int = 7) -> tuple[list[ClusterMetrics], Simulation]:
+    moments: list[ClusterMetrics] = []
+    async with Simulation(on, policies={"all": auto()}, seed=seed) as stage:
+        stage.subscribe(moments.append)
         await stage.run(hours * HOUR)
         return moments, stage
 
 
 async def test_the_operator_brings_workloads_to_what_they_use_while_they_run_on() -> None:
-    moments: list[Moment] = []
-    async with Stage(office(), policies={"all": auto()}) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(office(), policies={"all": auto()}) as stage:
+        stage.subscribe(moments.append)
         await stage.run(12 * HOUR)
         outcomes = stage.outcomes()
         status = await stage.status("all")
@@ -84,7 +86,7 @@ async def test_the_operator_brings_workloads_to_what_they_use_while_they_run_on(
     assert outcomes[WEB].recommendations[0].resources.cpu_request is not None
     assert status["counts"] == {"monitored": 3, "updated": 3, "skipped": 0}
     assert kept
-    happened = Counter(happening.reason for moment in moments for happening in moment.happenings)
+    happened = Counter(happening.reason for moment in moments for happening in moment.events)
     assert happened["Resizing"] >= 3
     assert not happened["OOMKilled"]
     assert not any(moment.kills or moment.slow for moment in moments)
@@ -93,13 +95,13 @@ async def test_the_operator_brings_workloads_to_what_they_use_while_they_run_on(
 
 
 async def test_without_a_policy_nothing_is_touched() -> None:
-    moments: list[Moment] = []
-    async with Stage(office()) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(office()) as stage:
+        stage.subscribe(moments.append)
         await stage.run(2 * HOUR)
         assert stage.outcomes() == {}
     assert {moment.cpu_requested for moment in moments} == {10.2}
-    assert not [happening for moment in moments for happening in moment.happenings]
+    assert not [happening for moment in moments for happening in moment.events]
 
 
 async def test_a_change_that_hurts_is_taken_back() -> None:
@@ -112,11 +114,11 @@ async def test_a_change_that_hurts_is_taken_back() -> None:
         update_requests_only=False,
         canary=Canary(percent=50, observation=Duration.parse("6h")),
     )
-    moments: list[Moment] = []
-    async with Stage(on, policies={"all": auto(strategy=watched)}) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(on, policies={"all": auto(strategy=watched)}) as stage:
+        stage.subscribe(moments.append)
         await stage.run(8 * HOUR)
-    happened = [each for moment in moments for each in moment.happenings]
+    happened = [each for moment in moments for each in moment.events]
     reasons = [each.reason for each in happened]
     assert "OOMKilled" in reasons
     assert reasons.index("Resizing") < reasons.index("OOMKilled") < reasons.index("Reverted")
@@ -124,19 +126,19 @@ async def test_a_change_that_hurts_is_taken_back() -> None:
 
 
 async def test_what_was_before_the_operator_came_is_learned_from() -> None:
-    moments: list[Moment] = []
-    async with Stage(office(), policies={"all": auto()}, past=6 * HOUR) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(office(), policies={"all": auto()}, history_seconds=6 * HOUR) as stage:
+        stage.subscribe(moments.append)
         await stage.run(1 * HOUR)
     assert len(moments) == 84
     assert moments[71].cpu_requested == 10.2
     assert moments[-1].cpu_requested < 10.2
 
 
-def digest(moments: list[Moment], stage: Stage) -> str:
+def digest(moments: list[ClusterMetrics], stage: Simulation) -> str:
     """Of everything that was to be seen, and of the arrays to the last bit."""
     found = hashlib.blake2b(repr(moments).encode())
-    for array in (*stage.world.rows.containers, stage.world.times):
+    for array in (*stage.world.container_arrays.containers, stage.world.latencies):
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()
 
@@ -164,11 +166,11 @@ async def test_at_night_nothing_is_given_back_that_the_morning_needs_unless_the_
 ) -> None:
     day = np.repeat([0.1, 1.0], 48)[:, None]  # quarters of an hour
     demand = Trace(("s0",), 4 * 86400.0, 900.0, day, np.full_like(day, 200.0 * MIB))
-    changes = Changes(stabilization=Duration.parse(window))
+    changes = ChangePolicy(stabilization=Duration.parse(window))
     busy = scene([workload("web", sized(2000, GIB), replicas=2)], demand, nodes=2, cpu=8.0)
-    moments: list[Moment] = []
-    async with Stage(busy, policies={"all": auto(changes=changes)}, seed=7) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(busy, policies={"all": auto(changes=changes)}, seed=7) as stage:
+        stage.subscribe(moments.append)
         await stage.run(59 * HOUR)
     by_night = moments[-1].cpu_requested / 2
     assert by_night < 0.3 if shrinks else 1.0 <= by_night < 1.5
@@ -178,8 +180,8 @@ def eager() -> OptimizationPolicySpec:
     return auto(strategy=UpdateStrategy(update_requests_only=False))
 
 
-def said(moments: list[Moment], reason: str) -> list[str]:
-    return [each.message for moment in moments for each in moment.happenings if each.reason == reason]
+def said(moments: list[ClusterMetrics], reason: str) -> list[str]:
+    return [each.message for moment in moments for each in moment.events if each.reason == reason]
 
 
 async def test_stage_keeps_the_applied_size_when_all_pods_are_replaced() -> None:
@@ -190,13 +192,13 @@ async def test_stage_keeps_the_applied_size_when_all_pods_are_replaced() -> None
         nodes=2,
         cpu=16.0,
     )
-    moments: list[Moment] = []
-    async with Stage(busy, policies={"all": eager()}, seed=1) as stage:
-        stage.observe(moments.append)
+    moments: list[ClusterMetrics] = []
+    async with Simulation(busy, policies={"all": eager()}, seed=1) as stage:
+        stage.subscribe(moments.append)
         await stage.run(12 * HOUR)
         changes, used = len(said(moments, "Resizing")), moments[-1].cpu_used
         for pod in list(stage.world.pods.values()):
-            stage.world.delete(pod)
+            stage.world.delete_pod(pod)
         await stage.run(2 * HOUR)
     assert used > 2.5
     assert len(said(moments, "Resizing")) == changes
@@ -209,12 +211,12 @@ async def test_stage_recommends_the_same_however_often_a_workload_is_scaled() ->
     for scaled in (False, True):
         demand = flat((0.1, 200.0 * MIB))
         web = scene([workload("web", sized(1000, GIB, None, GIB), replicas=6)], demand, nodes=4, cpu=8.0)
-        moments: list[Moment] = []
-        async with Stage(web, policies={"all": eager()}, seed=1) as stage:
-            stage.observe(moments.append)
+        moments: list[ClusterMetrics] = []
+        async with Simulation(web, policies={"all": eager()}, seed=1) as stage:
+            stage.subscribe(moments.append)
             for step in range(120):
                 if scaled:
-                    stage.world.scale(WEB, (4, 10, 3, 9, 2)[step % 5])
+                    stage.world.scale_workload(WEB, (4, 10, 3, 9, 2)[step % 5])
                 await stage.run(demand.step)
         recommended.append(len(said(moments, "Recommended")))
     assert 0 < recommended[1] <= recommended[0] + 1
@@ -227,21 +229,21 @@ def stepped(before: float, after: float, *, at: float, hours: float) -> Trace:
     return Trace(names=("web",), start=0.0, step=60.0, cpu=np.full(memory.shape, 0.05), memory=memory)
 
 
-async def changes_and_kills(on: Scene, hours: float) -> tuple[list[str], int, str]:
+async def changes_and_kills(on: Scenario, hours: float) -> tuple[list[str], int, str]:
     """The changes, the number of OOM kills, and why the size is what it is at the end."""
     follow = auto(strategy=UpdateStrategy(update_requests_only=False))
     changes: list[str] = []
     kills = 0
 
-    def note(moment: Moment) -> None:
+    def note(moment: ClusterMetrics) -> None:
         nonlocal kills
-        for each in moment.happenings:
+        for each in moment.events:
             kills += each.reason == "OOMKilled"
             if each.reason == "Resizing":
                 changes.append(each.message)
 
-    async with Stage(on, policies={"all": follow}, seed=1) as stage:
-        stage.observe(note)
+    async with Simulation(on, policies={"all": follow}, seed=1) as stage:
+        stage.subscribe(note)
         await stage.run(hours * HOUR - 60)
         (outcome,) = stage.outcomes().values()
     return changes, kills, "".join(each.text for each in outcome.recommendations)
@@ -280,19 +282,19 @@ async def test_pods_that_restarted_for_less_get_more_as_soon_as_they_need_it() -
     demand = Trace(("s0",), 4 * 86400.0, 300.0, cpu, np.full_like(cpu, 200.0 * MIB))
     spec = auto(strategy=UpdateStrategy(allow_in_place_resize=False, allow_recreate=True))
     changes: list[tuple[float, str]] = []
-    async with Stage(
+    async with Simulation(
         scene([workload("web", sized(1000, GIB), replicas=3)], demand), policies={"all": spec}
     ) as stage:
 
-        def note(moment: Moment) -> None:
+        def note(moment: ClusterMetrics) -> None:
             hours = (moment.at - stage.world.start) / HOUR
-            changes.extend((hours, each.message) for each in moment.happenings if each.reason == "Resizing")
+            changes.extend((hours, each.message) for each in moment.events if each.reason == "Resizing")
 
-        stage.observe(note)
+        stage.subscribe(note)
         await stage.run(11 * HOUR)
-        again = await stage._loop.look(WEB, stage.now)
+        again = await stage._reconciler.reconcile(WEB, stage.now)
         outcome = stage.outcomes()[WEB]
-        asked = [pod.containers[0].resources.cpu_request or 0 for pod in stage.catalog.pods]
+        asked = [pod.containers[0].resources.cpu_request or 0 for pod in stage.cluster_state.pods]
     quiet, busy = ([each for each in changes if (each[0] > 6) is later] for later in (False, True))
     assert len(quiet) == 1, "once for less"
     assert 1 <= len(busy) <= 2

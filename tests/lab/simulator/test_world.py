@@ -9,109 +9,112 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.scenes import GIB, MIB, STEP, flat, scene, sized, workload
-from trimtab.actuation.port import Cluster
+from trimtab.actuation.port import ClusterPort
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.scenario import ContainerSpec, Scene, Service, WorkloadSpec
-from trimtab.lab.simulator.scheduler import nodes_needed
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.scenario import ContainerSpec, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scheduler import count_packed_nodes
+from trimtab.lab.simulator.world import SimulatedWorld
 
 WEB = WorkloadKey("Deployment", "default", "web")
 
 
-def reasons(world: World) -> Counter[str]:
-    return Counter(happening.reason for happening in world.happenings)
+def reasons(world: SimulatedWorld) -> Counter[str]:
+    return Counter(happening.reason for happening in world.events)
 
 
-async def pods_of(cluster: Cluster, key: WorkloadKey = WEB) -> list[Pod]:
-    found = await cluster.workload(key)
+async def pods_of(cluster: ClusterPort, key: WorkloadKey = WEB) -> list[Pod]:
+    found = await cluster.get_workload(key)
     assert found is not None
-    return list(await cluster.pods(found))
+    return list(await cluster.list_pods(found))
 
 
 def test_pods_are_placed_by_their_requests_and_wait_when_nothing_is_left() -> None:
-    world = World(scene([workload("web", sized(1500, GIB), replicas=6)], flat((0.1, GIB / 2))))
+    world = SimulatedWorld(scene([workload("web", sized(1500, GIB), replicas=6)], flat((0.1, GIB / 2))))
     assert Counter(pod.node for pod in world.pods.values()) == {0: 2, 1: 2, -1: 2}
     assert reasons(world) == {"FailedScheduling": 2}
-    world.scale(WEB, 4)
+    world.scale_workload(WEB, 4)
     world.step(STEP)
     assert not world.pending
 
 
 def test_a_pod_that_waits_gets_the_first_place_that_is_free() -> None:
     two = [workload("web", sized(3000, GIB), replicas=2), workload("late", sized(3000, GIB))]
-    world = World(scene(two, flat((0.1, GIB / 2))))
+    world = SimulatedWorld(scene(two, flat((0.1, GIB / 2))))
     assert [pod.workload.spec.name for pod in world.pending.values()] == ["late"]
-    world.scale(WEB, 1)
+    world.scale_workload(WEB, 1)
     world.step(STEP)
     assert not world.pending
 
 
 def test_load_goes_to_the_pods_that_are_ready() -> None:
-    world = World(scene([workload("web", sized(500, GIB), replicas=4)], flat((0.4, GIB / 2))))
+    world = SimulatedWorld(scene([workload("web", sized(500, GIB), replicas=4)], flat((0.4, GIB / 2))))
     world.step(STEP)
     world.step(STEP)
-    assert world.rows.containers.cpu.sum() == pytest.approx(1.6)
-    world.scale(WEB, 2)
+    assert world.container_arrays.containers.cpu.sum() == pytest.approx(1.6)
+    world.scale_workload(WEB, 2)
     world.step(STEP)
-    assert world.rows.containers.cpu.sum() == pytest.approx(1.6)
-    assert world.rows.containers.cpu.max() == pytest.approx(0.8)
+    assert world.container_arrays.containers.cpu.sum() == pytest.approx(1.6)
+    assert world.container_arrays.containers.cpu.max() == pytest.approx(0.8)
 
 
 def test_a_container_that_is_killed_tells_so_as_a_real_one_does() -> None:
-    world = World(scene([workload("web", sized(100, GIB, None, GIB))], flat((0.1, 2.0 * GIB))))
+    world = SimulatedWorld(scene([workload("web", sized(100, GIB, None, GIB))], flat((0.1, 2.0 * GIB))))
     world.step(STEP)
     world.step(STEP)
     (pod,) = world.pods.values()
-    (state,) = pod.record("node-0").states
-    assert state.last_exit is not None
-    assert (state.last_exit.reason, state.last_exit.at) == ("OOMKilled", int(world.start + 2 * STEP))
-    assert (state.restarts, state.waiting, pod.ready) == (2, "CrashLoopBackOff", False)
+    (state,) = pod.to_record("node-0").container_statuses
+    assert state.last_termination is not None
+    assert (state.last_termination.reason, state.last_termination.finished_at) == (
+        "OOMKilled",
+        int(world.start + 2 * STEP),
+    )
+    assert (state.restarts, state.waiting_reason, pod.ready) == (2, "CrashLoopBackOff", False)
 
 
 def test_a_node_short_of_memory_sends_away_who_holds_most_beyond_its_request() -> None:
     two = [workload("web", sized(100, 8 * GIB)), workload("greedy", sized(100, GIB), series=1)]
-    world = World(scene(two, flat((0.1, 7.95 * GIB), (0.1, 8.0 * GIB)), nodes=1))
+    world = SimulatedWorld(scene(two, flat((0.1, 7.95 * GIB), (0.1, 8.0 * GIB)), nodes=1))
     world.step(STEP)
     world.step(STEP)
-    evicted = [each for each in world.happenings if each.reason in {"Evicted", "OOMKilled"}]
+    evicted = [each for each in world.events if each.reason in {"Evicted", "OOMKilled"}]
     assert {each.workload.name for each in evicted} == {"greedy"}
 
 
 async def test_a_new_template_rolls_a_quarter_at_a_time_and_service_goes_on() -> None:
-    world = World(scene([workload("web", sized(200, GIB), replicas=8)], flat((0.1, GIB / 2))))
+    world = SimulatedWorld(scene([workload("web", sized(200, GIB), replicas=8)], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     world.step(STEP)
-    found = await cluster.workload(WEB)
+    found = await cluster.get_workload(WEB)
     assert found is not None
     await cluster.patch_template(found, {"main": sized(100, GIB)}, take_ownership=False)
     least, most, now = 8, 0, world.now
-    rolling = await cluster.workload(WEB)
-    while rolling and rolling.rolling:
+    rolling = await cluster.get_workload(WEB)
+    while rolling and rolling.is_rolling_out:
         now += 5
-        world.settle(now)
-        rolling = await cluster.workload(WEB)
+        world.process_due(now)
+        rolling = await cluster.get_workload(WEB)
         assert rolling is not None
-        least, most = min(least, rolling.ready), max(most, len(world.pods))
+        least, most = min(least, rolling.ready_replicas), max(most, len(world.pods))
     assert (least, most) == (6, 10)
     assert {pod.containers[0].resources.cpu_request for pod in world.pods.values()} == {100}
 
 
 async def test_a_resize_takes_effect_after_a_moment() -> None:
-    world = World(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
+    world = SimulatedWorld(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)
     await cluster.resize(pod, {"main": sized(400, GIB)})
     (asked,) = await pods_of(cluster)
     assert asked.resize is not None
     assert asked.resize.condition == "PodResizeInProgress"
-    world.settle(world.now + 5)
+    world.process_due(world.now + 5)
     (done,) = await pods_of(cluster)
     assert done.resize is None
-    assert done.states[0].applied == sized(400, GIB)
+    assert done.container_statuses[0].actual_resources == sized(400, GIB)
     with pytest.raises(Conflict):
         await cluster.resize(pod, {"main": sized(500, GIB)})
 
@@ -128,40 +131,40 @@ async def test_a_kubelet_refuses_what_does_not_fit_and_memory_that_is_in_use(
     wanted: Resources, answer: tuple[str, str]
 ) -> None:
     two = [workload("web", sized(1000, GIB, None, 2 * GIB)), workload("other", sized(2000, GIB), series=1)]
-    world = World(scene(two, flat((0.1, GIB / 2), (0.1, GIB / 2)), nodes=1))
+    world = SimulatedWorld(scene(two, flat((0.1, GIB / 2), (0.1, GIB / 2)), nodes=1))
     world.step(STEP)
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)
     await cluster.resize(pod, {"main": wanted})
-    world.settle(world.now + 5)
+    world.process_due(world.now + 5)
     (refused,) = await pods_of(cluster)
     assert refused.resize is not None
     assert (refused.resize.condition, refused.resize.reason) == answer
-    assert refused.states[0].applied == sized(1000, GIB, None, 2 * GIB)
+    assert refused.container_statuses[0].actual_resources == sized(1000, GIB, None, 2 * GIB)
 
 
 async def test_a_deferred_resize_is_done_once_there_is_room() -> None:
     two = [workload("web", sized(1000, GIB)), workload("other", sized(2000, GIB), series=1)]
-    world = World(scene(two, flat((0.1, GIB / 2), (0.1, GIB / 2)), nodes=1))
+    world = SimulatedWorld(scene(two, flat((0.1, GIB / 2), (0.1, GIB / 2)), nodes=1))
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)
     await cluster.resize(pod, {"main": sized(3000, GIB)})
-    world.settle(world.now + 5)
-    world.scale(WorkloadKey("Deployment", "default", "other"), 0)
-    world.settle(world.now + 60)
+    world.process_due(world.now + 5)
+    world.scale_workload(WorkloadKey("Deployment", "default", "other"), 0)
+    world.process_due(world.now + 60)
     (done,) = await pods_of(cluster)
     assert done.resize is None
-    assert done.states[0].applied == sized(3000, GIB)
+    assert done.container_statuses[0].actual_resources == sized(3000, GIB)
 
 
 async def test_the_server_refuses_what_kubernetes_refuses() -> None:
     spec = WorkloadSpec(
         name="web",
         replicas=2,
-        budget=1,
-        containers=(ContainerSpec(series=0, resources=sized(100, GIB, 100, GIB)),),
+        max_unavailable=1,
+        containers=(ContainerSpec(demand_series=0, resources=sized(100, GIB, 100, GIB)),),
     )
-    world = World(scene([spec], flat((0.05, GIB / 2))))
+    world = SimulatedWorld(scene([spec], flat((0.05, GIB / 2))))
     world.step(STEP)
     cluster = SimulatedCluster(world)
     first, second = await pods_of(cluster)
@@ -178,11 +181,13 @@ async def test_the_server_refuses_what_kubernetes_refuses() -> None:
 
 def test_who_gets_less_cpu_answers_later() -> None:
     def slowest(limit: int | None) -> float:
-        spec = workload("web", sized(500, GIB, limit), service=Service(cpu_seconds=0.02, objective=0.2))
-        world = World(scene([spec], flat((0.5, GIB / 2))))
+        spec = workload(
+            "web", sized(500, GIB, limit), service=ServiceSpec(cpu_seconds=0.02, latency_objective=0.2)
+        )
+        world = SimulatedWorld(scene([spec], flat((0.5, GIB / 2))))
         world.step(STEP)
         world.step(STEP)
-        return float(world.times[0, -1])
+        return float(world.latencies[0, -1])
 
     free, tight, short = slowest(None), slowest(600), slowest(400)
     assert free < tight < short
@@ -191,9 +196,9 @@ def test_who_gets_less_cpu_answers_later() -> None:
 
 def test_pods_need_as_many_nodes_as_packing_them_takes() -> None:
     cpu, memory = np.array([3.0, 3.0, 1.0, 1.0]), np.array([1.0, 1.0, 1.0, 1.0])
-    assert nodes_needed(cpu, memory, node_cpu=4.0, node_memory=16.0, node_pods=110) == 2
-    assert nodes_needed(cpu, memory, node_cpu=4.0, node_memory=16.0, node_pods=1) == 4
-    assert nodes_needed(cpu[:0], memory[:0], node_cpu=4.0, node_memory=16.0, node_pods=1) == 0
+    assert count_packed_nodes(cpu, memory, node_cpu=4.0, node_memory=16.0, node_pods=110) == 2
+    assert count_packed_nodes(cpu, memory, node_cpu=4.0, node_memory=16.0, node_pods=1) == 4
+    assert count_packed_nodes(cpu[:0], memory[:0], node_cpu=4.0, node_memory=16.0, node_pods=1) == 0
 
 
 def test_a_scene_that_makes_no_sense_is_refused() -> None:
@@ -203,11 +208,11 @@ def test_a_scene_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(TrimtabError, match="same kind"):
         scene([web, web], flat((0.1, 1.0)))
     with pytest.raises(TrimtabError, match="at least one"):
-        Scene(pools=(), workloads=(), demand=flat((0.1, 1.0)))
+        Scenario(pools=(), workloads=(), demand=flat((0.1, 1.0)))
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> SimulatedWorld:
     many = draw(st.integers(1, 5))
     specs = []
     for place in range(many):
@@ -218,12 +223,12 @@ def worlds(draw: st.DrawFn) -> World:
             name=f"w{place}",
             kind=draw(st.sampled_from(["Deployment", "StatefulSet"])),
             replicas=draw(st.integers(0, 6)),
-            containers=(ContainerSpec(series=place, resources=resources),) * 1,
+            containers=(ContainerSpec(demand_series=place, resources=resources),) * 1,
         )
         specs.append(spec)
     wants = st.tuples(st.floats(0, 6), st.floats(0, 9.0 * GIB))
     demand = flat(*draw(st.lists(wants, min_size=many, max_size=many)))
-    return World(scene(specs, demand, nodes=draw(st.integers(1, 3))), seed=draw(st.integers(0, 9)))
+    return SimulatedWorld(scene(specs, demand, nodes=draw(st.integers(1, 3))), seed=draw(st.integers(0, 9)))
 
 
 DEEDS = st.lists(
@@ -240,20 +245,20 @@ DEEDS = st.lists(
 @given(worlds(), DEEDS)
 @settings(max_examples=120)
 def test_whatever_is_done_capacity_usage_and_time_add_up(
-    world: World, deeds: list[tuple[str, int, int, int]]
+    world: SimulatedWorld, deeds: list[tuple[str, int, int, int]]
 ) -> None:
     import asyncio
 
     asyncio.run(_act(world, deeds))
 
 
-async def _act(world: World, deeds: list[tuple[str, int, int, int]]) -> None:
+async def _act(world: SimulatedWorld, deeds: list[tuple[str, int, int, int]]) -> None:
     cluster = SimulatedCluster(world)
     for number, (what, whom, cpu, memory) in enumerate(deeds, start=1):
         keys = sorted(world.workloads)
-        found = await cluster.workload(keys[whom % len(keys)])
+        found = await cluster.get_workload(keys[whom % len(keys)])
         assert found is not None
-        pods = await cluster.pods(found)
+        pods = await cluster.list_pods(found)
         had = found.containers[0].resources
         wanted = sized(cpu, memory * MIB, had.cpu_limit and 2 * cpu, had.memory_limit and 2 * memory * MIB)
         if what == "resize" and pods:
@@ -269,12 +274,12 @@ async def _act(world: World, deeds: list[tuple[str, int, int, int]]) -> None:
         _adds_up(world)
 
 
-def _adds_up(world: World) -> None:
-    containers, ground, rows = world.rows.containers, world.ground, world.rows
+def _adds_up(world: SimulatedWorld) -> None:
+    containers, ground, rows = world.container_arrays.containers, world.nodes, world.container_arrays
     standing = [pod for pod in world.pods.values() if pod.node >= 0]
     assert (
         sorted(row for pod in world.pods.values() for row in pod.rows)
-        == np.flatnonzero(rows.column >= 0).tolist()
+        == np.flatnonzero(rows.demand_column >= 0).tolist()
     )
     assert len({pod.name for pod in world.pods.values()}) == len(world.pods)
     for pod in world.pods.values():
@@ -289,19 +294,19 @@ def _adds_up(world: World) -> None:
         assert ground.pods_left[node] == 110 - len(here)
     assert (ground.physical.cpu <= ground.physical.cpu_capacity * (1 + 1e-9)).all()
     assert (ground.physical.memory <= ground.physical.memory_capacity).all()
-    for spec in world.scene.workloads:
+    for spec in world.scenario.workloads:
         sim = world.workloads[spec.key]
         settled = len(sim.pods) == sim.replicas
-        rolling = bool(sim.old)
+        rolling = bool(sim.outdated_pods)
         assert settled or (rolling and len(sim.pods) <= math.ceil(sim.replicas * 1.25))
 
 
 async def test_a_pod_that_is_resized_while_it_starts_becomes_ready_all_the_same() -> None:
-    world = World(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
+    world = SimulatedWorld(scene([workload("web", sized(200, GIB))], flat((0.1, GIB / 2))))
     cluster = SimulatedCluster(world)
     (pod,) = await pods_of(cluster)
     await cluster.resize(pod, {"main": sized(400, GIB)})
     world.step(STEP)
     (ready,) = await pods_of(cluster)
     assert ready.ready
-    assert ready.states[0].applied == sized(400, GIB)
+    assert ready.container_statuses[0].actual_resources == sized(400, GIB)

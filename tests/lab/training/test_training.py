@@ -20,41 +20,57 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments import AnyOf, Course, Generated, Recorded, Rules, Weights
-from trimtab.lab.neural.actions import CHOICES, SEEN
-from trimtab.lab.neural.network import outputs
-from trimtab.lab.sample_data import sample
+from trimtab.lab.environments import (
+    EnvironmentConfig,
+    GeneratedDemand,
+    MixedDemand,
+    RecordedDemand,
+    RequestRules,
+    Weights,
+)
+from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
+from trimtab.lab.neural.network import predict
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.training import jax_network, loop, provenance
 from trimtab.lab.training.base import Learner
-from trimtab.lab.training.base_agent import Stage
-from trimtab.lab.training.base_agent import network as for_workers
-from trimtab.lab.training.dataset import SAMPLES, examples
-from trimtab.lab.training.forecaster import ForecasterLearner, ForecasterPlan, quantiles
-from trimtab.lab.training.model_card import Card
-from trimtab.lab.training.ppo import PpoLearner, PpoPlan, _advantages
-from trimtab.lab.training.rollouts import Shard, choose
-from trimtab.lab.training.sac import SacLearner, SacPlan, drawn
-from trimtab.lab.training.sources import HELD_OUT, KNOWN_SETS, RELATED, TRAINED, demand, recordings
+from trimtab.lab.training.base_agent import RolloutConfig
+from trimtab.lab.training.base_agent import to_numpy_network as for_workers
+from trimtab.lab.training.dataset import SAMPLES, build_examples
+from trimtab.lab.training.forecaster import ForecasterConfig, ForecasterLearner, predict_quantiles
+from trimtab.lab.training.model_card import ModelCard
+from trimtab.lab.training.ppo import PpoConfig, PpoLearner, _compute_advantages
+from trimtab.lab.training.rollouts import RolloutShard, choose_actions
+from trimtab.lab.training.sac import SacConfig, SacLearner, sample_action
+from trimtab.lab.training.sources import (
+    HELD_OUT_FAMILIES,
+    KNOWN_RECORDINGS,
+    RELATED_FAMILIES,
+    TRAINED_FAMILIES,
+    build_training_demand,
+    build_training_traces,
+)
 from trimtab.lab.workloads import GENERATORS
-from trimtab.lab.workloads.fleet_model import fitted_to
+from trimtab.lab.workloads.fleet_model import list_fitted_recordings
 from trimtab.sizing import strategy
 
-STAGE = Stage(
-    course=Course(demand=Generated(types=("sinusoidal",)), hours=6), containers=64, warm_ups=(2, 12)
+STAGE = RolloutConfig(
+    course=EnvironmentConfig(demand=GeneratedDemand(types=("sinusoidal",)), hours=6),
+    containers=64,
+    warm_ups=(2, 12),
 )
 
 
 def forecaster() -> ForecasterLearner:
-    plan = ForecasterPlan(hidden=8, batch=256, steps=8, examples=2000, updates=6)
-    return ForecasterLearner([sample(8)], seed=1, plan=plan)
+    plan = ForecasterConfig(hidden=8, batch=256, steps=8, examples=2000, updates=6)
+    return ForecasterLearner([generate_sample_trace(8)], seed=1, config=plan)
 
 
 def ppo() -> PpoLearner:
-    return PpoLearner(seed=1, plan=PpoPlan(stage=STAGE, hidden=8, batch=128, rate=5e-3, updates=10))
+    return PpoLearner(seed=1, config=PpoConfig(stage=STAGE, hidden=8, batch=128, rate=5e-3, updates=10))
 
 
 def sac() -> SacLearner:
-    return SacLearner(seed=1, plan=SacPlan(stage=STAGE, hidden=8, steps=20, batch=128, rate=5e-3))
+    return SacLearner(seed=1, config=SacConfig(stage=STAGE, hidden=8, steps=20, batch=128, rate=5e-3))
 
 
 @pytest.mark.parametrize(("make", "updates"), [(ppo, 8), (sac, 6)], ids=["ppo", "sac"])
@@ -63,7 +79,7 @@ def test_a_short_training_gets_better_and_goes_on_where_it_was_ended(
 ) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     steady = make()
-    figures = loop.train(steady, whole, updates=updates, every=2)
+    figures = loop.train(steady, whole, updates=updates, checkpoint_every=2)
     objective = [row[steady.objective] for row in figures]
     better = -1.0 if steady.lower_is_better else 1.0
     assert better * np.mean(objective[-2:]) > better * np.mean(objective[:2])
@@ -71,7 +87,7 @@ def test_a_short_training_gets_better_and_goes_on_where_it_was_ended(
     ended = make()
     loop.train(ended, parts, updates=2)
     again = make()
-    assert loop.train(again, parts, updates=updates, every=2) == figures
+    assert loop.train(again, parts, updates=updates, checkpoint_every=2) == figures
     assert list(again.arrays()) == list(steady.arrays())
     for one, other in zip(steady.arrays().values(), again.arrays().values(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -105,7 +121,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint_bit_for_bit(tmp_path:
     figures = loop.train(again, tmp_path / "killed", updates=6)
     assert loop.train(steady, tmp_path / "whole", updates=6) == figures
     assert figures[-1][steady.objective] < figures[0][steady.objective]
-    for one, other in zip(steady.weights().values(), again.weights().values(), strict=True):
+    for one, other in zip(steady.export_weights().values(), again.export_weights().values(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -131,19 +147,19 @@ def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_
     course = STAGE.course
     others = {
         "course.weights.oom: 20.0 then, 5.0 now": replace(course, weights=Weights(oom=5.0)),
-        "course.rules.cpu_limit: inf then, 2.0 now": replace(course, rules=Rules(cpu_limit=2.0)),
+        "course.rules.cpu_limit: inf then, 2.0 now": replace(course, rules=RequestRules(cpu_limit=2.0)),
         "course.demand.types.0: sinusoidal then, step now": replace(
-            course, demand=Generated(types=("step",))
+            course, demand=GeneratedDemand(types=("step",))
         ),
     }
-    before = (tmp_path / provenance.RUN).read_text()
+    before = (tmp_path / provenance.RUN_FILE).read_text()
     for told, other in others.items():
         stage = replace(STAGE, course=other)
-        learner = SacLearner(seed=1, plan=SacPlan(stage=stage, hidden=8, steps=20, batch=128, rate=5e-3))
+        learner = SacLearner(seed=1, config=SacConfig(stage=stage, hidden=8, steps=20, batch=128, rate=5e-3))
         with pytest.raises(TrimtabError, match=re.escape(told)):
             loop.train(learner, tmp_path, updates=2)
-    assert (tmp_path / provenance.RUN).read_text() == before
-    (tmp_path / provenance.RUN).unlink()
+    assert (tmp_path / provenance.RUN_FILE).read_text() == before
+    (tmp_path / provenance.RUN_FILE).unlink()
     with pytest.raises(TrimtabError, match=r"run\.json: is not there, so it is not known how"):
         loop.train(sac(), tmp_path, updates=2)
 
@@ -151,16 +167,22 @@ def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (Recorded(sample(2)), Recorded(sample(3))),
-        (Course(), Course(hours=5)),
-        (AnyOf([Generated()], weights=[1.0]), AnyOf([Generated()], weights=[2.0])),
+        (RecordedDemand(generate_sample_trace(2)), RecordedDemand(generate_sample_trace(3))),
+        (EnvironmentConfig(), EnvironmentConfig(hours=5)),
+        (MixedDemand([GeneratedDemand()], weights=[1.0]), MixedDemand([GeneratedDemand()], weights=[2.0])),
         (np.zeros(3), np.ones(3)),
-        (Rules(), Rules(burst=0.1)),
+        (RequestRules(), RequestRules(burst=0.1)),
     ],
 )
 def test_settings_that_differ_are_described_differently_and_the_same_alike(one: Any, other: Any) -> None:
-    assert provenance.describe(one) == provenance.describe(deepcopy(one)) != provenance.describe(other)
-    assert json.loads(json.dumps(provenance.describe(one), allow_nan=False)) == provenance.describe(one)
+    assert (
+        provenance.describe_settings(one)
+        == provenance.describe_settings(deepcopy(one))
+        != provenance.describe_settings(other)
+    )
+    assert json.loads(
+        json.dumps(provenance.describe_settings(one), allow_nan=False)
+    ) == provenance.describe_settings(one)
 
 
 def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
@@ -168,20 +190,25 @@ def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
     found = {path.stem: msgspec.json.decode(path.read_bytes()) for path in folder.glob("*.json")}
     assert found.keys() == {"forecaster", "ppo", "sac"}
     for name, told in found.items():
-        card = msgspec.convert(told, Card, strict=True)
+        card = msgspec.convert(told, ModelCard, strict=True)
         assert msgspec.json.decode(msgspec.json.encode(card)) == told  # nothing that no code writes
         assert card.learner == name
         assert card.curve[-1][0] == card.updates
 
 
 def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
-    parameters = jax_network.new(np.random.default_rng(0), inputs=5, hidden=8, outputs=3, last_scale=1.0)
-    inputs = np.random.default_rng(0).normal(size=(7, 5))
-    parameters = jax_network.scaled_to(parameters, inputs)
-    np.testing.assert_allclose(
-        outputs(for_workers(parameters), inputs), jax_network.apply(parameters, inputs), rtol=1e-4, atol=1e-5
+    parameters = jax_network.init_network(
+        np.random.default_rng(0), inputs=5, hidden=8, outputs=3, last_scale=1.0
     )
-    loop.ship(forecaster(), tmp_path / "weights.npz")
+    inputs = np.random.default_rng(0).normal(size=(7, 5))
+    parameters = jax_network.fit_scaling(parameters, inputs)
+    np.testing.assert_allclose(
+        predict(for_workers(parameters), inputs),
+        jax_network.apply_network(parameters, inputs),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    loop.write_weights(forecaster(), tmp_path / "weights.npz")
     assert strategy("forecaster", 2, weights=str(tmp_path / "weights.npz")).containers == 2
     with pytest.raises(TrimtabError, match="it is of another learner"):
         strategy("learned", 2, weights=str(tmp_path / "weights.npz"))
@@ -197,72 +224,76 @@ def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
 
 def test_an_agent_strays_in_episodes_as_far_as_it_learns_that_it_does() -> None:
     chance = np.random.default_rng(0)
-    agent = jax_network.new(chance, inputs=SEEN, hidden=4, outputs=2 * CHOICES)
-    agent["last_bias"][CHOICES:] = 9.0  # as undecided as can be
-    seen = chance.standard_normal((5, SEEN)).astype(np.float32)
-    shard = Shard(agent=for_workers(agent), spread=np.ones(CHOICES), containers=5, seed=(1,))
-    chosen = choose(shard, seen, np.random.default_rng(2))
-    learned, _ = drawn(agent, seen, np.random.default_rng(2).standard_normal((5, CHOICES)))
+    agent = jax_network.init_network(chance, inputs=OBSERVATION_SIZE, hidden=4, outputs=2 * ACTION_SIZE)
+    agent["last_bias"][ACTION_SIZE:] = 9.0  # as undecided as can be
+    seen = chance.standard_normal((5, OBSERVATION_SIZE)).astype(np.float32)
+    shard = RolloutShard(agent=for_workers(agent), spread=np.ones(ACTION_SIZE), containers=5, seed=(1,))
+    chosen = choose_actions(shard, seen, np.random.default_rng(2))
+    learned, _ = sample_action(agent, seen, np.random.default_rng(2).standard_normal((5, ACTION_SIZE)))
     np.testing.assert_allclose(chosen, learned, rtol=1e-3, atol=1e-3)
 
 
-def gapped() -> Stage:
+def gapped() -> RolloutConfig:
     """Containers of which nothing is known in every third hour."""
-    trace = sample(4)
+    trace = generate_sample_trace(4)
     hour = round(3600 / trace.step)
     empty = (np.arange(trace.steps) // hour) % 3 == 0
     cpu, memory = trace.cpu.copy(), trace.memory.copy()
     cpu[empty] = memory[empty] = np.nan
-    course = Course(demand=Recorded(replace(trace, cpu=cpu, memory=memory)), hours=6)
-    return Stage(course=course, containers=8, warm_ups=(2, 12))
+    course = EnvironmentConfig(demand=RecordedDemand(replace(trace, cpu=cpu, memory=memory)), hours=6)
+    return RolloutConfig(course=course, containers=8, warm_ups=(2, 12))
 
 
 def test_an_agent_neither_learns_from_hours_without_samples_nor_is_judged_by_them() -> None:
-    sac_learner = SacLearner(seed=1, plan=SacPlan(stage=gapped(), hidden=8, steps=2, batch=16))
+    sac_learner = SacLearner(seed=1, config=SacConfig(stage=gapped(), hidden=8, steps=2, batch=16))
     figures = sac_learner.learn()
-    [remembered] = sac_learner._memory
+    [remembered] = sac_learner._replay_buffer
     assert 0.5 < remembered.measured.mean() < 0.8
     assert (remembered.rewards[~remembered.measured] == 0.0).all()
     assert figures["reward"] == pytest.approx(remembered.rewards[remembered.measured].mean())
-    assert len(sac_learner._flat()[0]) == remembered.measured.sum()
-    plan = PpoPlan(stage=gapped(), hidden=8, batch=16, updates=2)
-    assert np.isfinite(list(PpoLearner(seed=1, plan=plan).learn().values())).all()
+    assert len(sac_learner._collect_transitions()[0]) == remembered.measured.sum()
+    plan = PpoConfig(stage=gapped(), hidden=8, batch=16, updates=2)
+    assert np.isfinite(list(PpoLearner(seed=1, config=plan).learn().values())).all()
 
 
 def test_an_hour_of_which_nothing_is_known_is_neither_better_nor_worse_than_expected() -> None:
     rewards, expected = np.array([[-1.0], [0.0], [-1.0]]), np.array([[-2.0], [-3.0], [-2.5], [-1.0]])
     known = np.array([[True], [False], [True]])
-    plan = PpoPlan(discount=0.5, trace=0.5)
+    plan = PpoConfig(discount=0.5, trace=0.5)
     last = -1.0 + 0.5 * -1.0 + 2.5
     first = -1.0 + 0.5 * -3.0 + 2.0 + 0.25 * 0.25 * last
-    assert _advantages(rewards, known, expected, plan)[:, 0] == pytest.approx([first, 0.25 * last, last])
+    assert _compute_advantages(rewards, known, expected, plan)[:, 0] == pytest.approx(
+        [first, 0.25 * last, last]
+    )
 
 
 def test_quantiles_are_always_in_order() -> None:
     learner = forecaster()
-    shown = np.random.default_rng(0).normal(size=(50, learner._learned["cpu"].shown.shape[1])) * 10
-    found = np.asarray(quantiles(learner.tree["networks"]["cpu"], shown))
+    shown = (
+        np.random.default_rng(0).normal(size=(50, learner._training_examples["cpu"].features.shape[1])) * 10
+    )
+    found = np.asarray(predict_quantiles(learner.tree["networks"]["cpu"], shown))
     assert (np.diff(found, axis=1) >= 0).all()
 
 
 def test_an_example_is_the_next_hour_and_of_memory_its_peak() -> None:
-    cpu, memory = examples(sample(4), seed=0, most=100)
-    assert len(cpu.shown) == len(memory.shown) == 100
-    assert np.isfinite(cpu.came).all()
-    assert (np.isfinite(memory.came).sum(axis=1) == 1).all()
-    assert cpu.came.shape[1] == SAMPLES
+    cpu, memory = build_examples(generate_sample_trace(4), seed=0, most=100)
+    assert len(cpu.features) == len(memory.features) == 100
+    assert np.isfinite(cpu.targets).all()
+    assert (np.isfinite(memory.targets).sum(axis=1) == 1).all()
+    assert cpu.targets.shape[1] == SAMPLES
 
 
 def test_what_is_trained_on_is_not_what_is_tested_on() -> None:
-    assert not set(TRAINED) & {*HELD_OUT, *RELATED}
-    assert {*TRAINED, *HELD_OUT, *RELATED} <= set(GENERATORS.names())
-    for family in HELD_OUT:
-        assert not fitted_to(family) & KNOWN_SETS
-    for family in RELATED:
-        assert fitted_to(family) & KNOWN_SETS
-    assert {"nab_aws", "alibaba2018_machines", "bitbrains_rnd"} <= KNOWN_SETS
-    assert not KNOWN_SETS & {"nezha_k8s_pods", "alibaba_genai2026_pods"}
-    short = sample(2)
-    assert recordings([short], seed=0, containers=2, generated=False) == [short]
+    assert not set(TRAINED_FAMILIES) & {*HELD_OUT_FAMILIES, *RELATED_FAMILIES}
+    assert {*TRAINED_FAMILIES, *HELD_OUT_FAMILIES, *RELATED_FAMILIES} <= set(GENERATORS.names())
+    for family in HELD_OUT_FAMILIES:
+        assert not list_fitted_recordings(family) & KNOWN_RECORDINGS
+    for family in RELATED_FAMILIES:
+        assert list_fitted_recordings(family) & KNOWN_RECORDINGS
+    assert {"nab_aws", "alibaba2018_machines", "bitbrains_rnd"} <= KNOWN_RECORDINGS
+    assert not KNOWN_RECORDINGS & {"nezha_k8s_pods", "alibaba_genai2026_pods"}
+    short = generate_sample_trace(2)
+    assert build_training_traces([short], seed=0, containers=2, generated=False) == [short]
     with pytest.raises(TrimtabError, match="no recording is as long"):
-        demand([short], hours=24 * 15, generated=False)
+        build_training_demand([short], hours=24 * 15, generated=False)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from trimtab.cli import run
-from trimtab.docstrings import descriptions
-from trimtab.lab.workloads import GENERATORS, Folder, generate
-from trimtab.usage.files import read
+from trimtab.docstrings import read_field_descriptions
+from trimtab.lab.workloads import GENERATORS, WorkloadLibrary, generate
+from trimtab.usage.files import read_trace
 
 MAKE = ("--workload-type", "flash_crowd", "--setting", "duration=7200", "--count", "3", "--seed", "7")
 
@@ -31,7 +31,7 @@ def test_one_is_made_kept_and_listed(folder: str, capsys: pytest.CaptureFixture[
 def test_the_command_makes_what_the_library_makes(folder: str, tmp_path: Path) -> None:
     assert run(["workload", "generate", *MAKE, "--id", "rush", folder]) == 0
     made = generate("flash_crowd", count=3, seed=7, duration=7200.0)
-    assert np.array_equal(Folder(tmp_path / "workloads").load("rush").cpu, made.cpu)
+    assert np.array_equal(WorkloadLibrary(tmp_path / "workloads").load("rush").cpu, made.cpu)
 
 
 def test_one_is_drawn_in_80_columns_as_a_page_and_as_a_picture(
@@ -64,7 +64,7 @@ def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: st
     run(["workload", "generate", *MAKE, "--id", "rush", folder])
     path = tmp_path / f"rush.{ending}"
     assert run(["workload", "export", "rush", folder, "--output-file", str(path)]) == 0
-    trace, made = read(path), generate("flash_crowd", count=3, seed=7, duration=7200.0)
+    trace, made = read_trace(path), generate("flash_crowd", count=3, seed=7, duration=7200.0)
     assert (trace.start, trace.step) == (made.start, 60.0)
     assert np.array_equal(trace.cpu, made.cpu.T)
     assert np.array_equal(trace.memory, made.memory.T)
@@ -72,8 +72,8 @@ def test_one_is_handed_on_as_a_recording(folder: str, tmp_path: Path, ending: st
 
 @pytest.mark.parametrize("name", GENERATORS.names())
 def test_every_type_documents_every_setting(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    kind = GENERATORS.type_of(name).settings_type
-    assert descriptions(kind).keys() == kind.model_fields.keys()
+    kind = GENERATORS.load_type(name).settings_type
+    assert read_field_descriptions(kind).keys() == kind.model_fields.keys()
     assert run(["workload", "types", "--workload-type", name]) == 0
     shown = capsys.readouterr().out
     assert all(field[:20] in shown for field in kind.model_fields)

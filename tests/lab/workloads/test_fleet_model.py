@@ -11,9 +11,9 @@ FLEETS = ("alibaba", "azure", "borg")
 
 @pytest.mark.parametrize("name", FLEETS)
 def test_the_middle_of_a_fleet_is_where_its_numbers_say(name: str) -> None:
-    told = GENERATORS.settings_of(name, {})
+    told = GENERATORS.parse_settings(name, {})
     made = generate(name, count=500, seed=11)
-    found = Features.of(made.cpu, made.memory, step=made.step)
+    found = Features.from_series(made.cpu, made.memory, step=made.step)
     assert np.median(found.mean_cores) == pytest.approx(told.mean_cores[3], rel=0.2)
     assert np.median(found.mean_mib) == pytest.approx(told.mean_mib[3], rel=0.2)
     assert np.median(found.memory_variability) == pytest.approx(told.memory_variability[3], rel=0.4, abs=0.01)
@@ -33,14 +33,14 @@ def test_gaps_are_passed_over_when_a_fleet_is_measured() -> None:
     cpu, memory = made.cpu.copy(), made.memory.copy()
     cpu[:, 100:110] = memory[:, 100:110] = np.nan
     whole, gapped = (
-        Features.of(*arrays, step=made.step) for arrays in ((made.cpu, made.memory), (cpu, memory))
+        Features.from_series(*arrays, step=made.step) for arrays in ((made.cpu, made.memory), (cpu, memory))
     )
     assert gapped.variability == pytest.approx(whole.variability, rel=0.1)
     assert gapped.next_day == pytest.approx(whole.next_day, abs=0.1)
 
 
 def test_what_cannot_be_told_of_a_series_is_not_told() -> None:
-    flat = Features.of(np.ones((1, 100)), np.ones((1, 100)), step=300.0)
+    flat = Features.from_series(np.ones((1, 100)), np.ones((1, 100)), step=300.0)
     assert np.isnan(flat.next_step).all()
     assert np.isnan(flat.next_day).all()
     assert flat.variability == [0.0]

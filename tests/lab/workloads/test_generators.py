@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads import GENERATORS, Workload, generate
+from trimtab.lab.workloads import GENERATORS, GeneratedWorkload, generate
 
 DAY = 86400.0
 DRAWN = tuple(name for name in GENERATORS.names() if name != "imported")
 BRIEF: dict[str, Any] = {"step": 300.0, "duration": 2 * DAY}
 
 
-def _same(one: Workload, other: Workload) -> bool:
+def _same(one: GeneratedWorkload, other: GeneratedWorkload) -> bool:
     return all(
         np.array_equal(getattr(one, field), getattr(other, field)) for field in ("cpu", "memory", "requests")
     )
@@ -69,7 +69,7 @@ def test_another_process_draws_the_same_bits() -> None:
 
 def test_a_trace_of_it_has_a_row_a_step_and_begins_on_a_monday() -> None:
     made = generate("step", count=3, **BRIEF)
-    trace = made.trace()
+    trace = made.to_trace()
     assert trace.cpu.shape == (576, 3)
     assert np.array_equal(trace.memory[:, 1], made.memory[1])
     assert trace.start / DAY % 7 == 4  # the first day of all time was a Thursday

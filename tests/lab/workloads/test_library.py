@@ -10,34 +10,34 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads import Folder, generate
-from trimtab.lab.workloads.library import usual
+from trimtab.lab.workloads import WorkloadLibrary, generate
+from trimtab.lab.workloads.library import default_path
 
 BRIEF: dict[str, Any] = {"step": 60.0, "duration": 3600.0}
 
 
 def test_a_workload_is_had_back_as_it_was(tmp_path: Path) -> None:
-    folder, made = Folder(tmp_path / "new"), generate("flash_crowd", count=3, seed=7, **BRIEF)
+    folder, made = WorkloadLibrary(tmp_path / "new"), generate("flash_crowd", count=3, seed=7, **BRIEF)
     assert folder.save(made, id="rush") == "rush"
     back = folder.load("rush")
     for field in ("cpu", "memory", "requests"):
         assert np.array_equal(getattr(back, field), getattr(made, field))
     assert (back.type, back.step, back.start, back.seed) == (made.type, made.step, made.start, 7)
     assert back.settings == made.settings
-    (saved,) = folder.list()
+    (saved,) = folder.list_saved()
     assert (saved.id, saved.type, saved.series, saved.steps) == ("rush", "flash_crowd", 3, 60)
 
 
 def test_without_an_id_it_is_called_by_what_it_is_made_of(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = WorkloadLibrary(tmp_path)
     first = folder.save(generate("step", seed=1, **BRIEF))
     assert first == folder.save(generate("step", seed=1, **BRIEF))
     assert first != folder.save(generate("step", seed=2, **BRIEF))
-    assert len(folder.list()) == 2
+    assert len(folder.list_saved()) == 2
 
 
 def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", seed=1, **BRIEF), id="mine")
     (tmp_path / "theirs").mkdir()
     for taken in ("mine", "theirs"):
@@ -48,7 +48,7 @@ def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
 def test_what_was_cut_off_while_it_was_written_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, made = Folder(tmp_path), generate("step", **BRIEF)
+    folder, made = WorkloadLibrary(tmp_path), generate("step", **BRIEF)
 
     def broken(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -62,11 +62,11 @@ def test_what_was_cut_off_while_it_was_written_is_not_there(
 @pytest.mark.parametrize("id_", ["", "../up", "a b", ".hidden", "a/b"])
 def test_an_id_that_is_no_name_is_refused(tmp_path: Path, id_: str) -> None:
     with pytest.raises(TrimtabError, match=r"workload id .*: use letters"):
-        Folder(tmp_path).load(id_)
+        WorkloadLibrary(tmp_path).load(id_)
 
 
 def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
+    folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", **BRIEF), id="mine")
     with pytest.raises(TrimtabError, match=r"workload other: there is no such one in .*; there are: mine"):
         folder.load("other")
@@ -74,7 +74,7 @@ def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) ->
 
 @pytest.mark.parametrize("file", ["usage.npz", "workload.json"])
 def test_a_damaged_one_is_refused_as_such(tmp_path: Path, file: str) -> None:
-    folder = Folder(tmp_path)
+    folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", **BRIEF), id="mine")
     (tmp_path / "mine" / file).write_bytes(b"{")
     with pytest.raises(TrimtabError, match=r"workload mine: .* is damaged"):
@@ -84,7 +84,7 @@ def test_a_damaged_one_is_refused_as_such(tmp_path: Path, file: str) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrimtabError, match=r"--folder .*file.*: cannot be written"):
-        Folder(tmp_path / "file").save(generate("step", **BRIEF))
+        WorkloadLibrary(tmp_path / "file").save(generate("step", **BRIEF))
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,11 +93,11 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "is_dir", refused)  # whoever runs tests may be let into every folder
     with pytest.raises(TrimtabError, match=r"--folder .*: cannot be read: Permission denied"):
-        Folder(tmp_path).list()
+        WorkloadLibrary(tmp_path).list_saved()
 
 
 def test_the_usual_folder_is_where_the_system_keeps_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert usual() == tmp_path / "trimtab" / "workloads"
+    assert default_path() == tmp_path / "trimtab" / "workloads"

@@ -8,9 +8,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish, admit, consolidate
-from trimtab.node.arbiter.value_order import extent, within
-from trimtab.node.cgroups import UNLIMITED, Knob, Version
+from trimtab.node.arbiter import (
+    BoundType,
+    KnobRef,
+    KnobRequest,
+    Precedence,
+    Value,
+    resolve_requests,
+    validate_values,
+)
+from trimtab.node.arbiter.value_order import is_within, to_comparable
+from trimtab.node.cgroups import UNLIMITED, CgroupVersion, Knob
 from trimtab.node.cgroups.knobs import (
     CPU_BURST,
     CPU_PERIOD,
@@ -29,23 +37,25 @@ BE = "kubepods/besteffort"
 class Tree:
     """A world made up of a dictionary."""
 
-    version: Version
+    version: CgroupVersion
     values: Mapping[tuple[str, Knob[Any]], Value] = field(default_factory=dict)
 
-    def value(self, spot: Spot) -> Value | None:
+    def value(self, spot: KnobRef) -> Value | None:
         return self.values.get((spot.path, spot.knob))
 
     def children(self, path: str) -> Iterable[str]:
         return sorted({other for other, _ in self.values if other.rpartition("/")[0] == path})
 
 
-def _wish(knob: Knob[Any], value: Value, *, path: str = BE, strategy: str = "some", **more: Any) -> Wish:
-    return Wish(spot=Spot(path, knob), value=value, strategy=strategy, why="a test", **more)
+def _wish(
+    knob: Knob[Any], value: Value, *, path: str = BE, strategy: str = "some", **more: Any
+) -> KnobRequest:
+    return KnobRequest(ref=KnobRef(path, knob), value=value, strategy=strategy, reason="a test", **more)
 
 
-def _decide(*wishes: Wish, before: Value | None = UNLIMITED) -> tuple[Value | None, list[str]]:
-    decided, conflicts = consolidate(wishes, lambda _: before)
-    return decided.get(wishes[0].spot), [wish.strategy for each in conflicts for wish in each.overruled]
+def _decide(*wishes: KnobRequest, before: Value | None = UNLIMITED) -> tuple[Value | None, list[str]]:
+    decided, conflicts = resolve_requests(wishes, lambda _: before)
+    return decided.get(wishes[0].ref), [wish.strategy for each in conflicts for wish in each.overruled]
 
 
 # Who has it
@@ -76,13 +86,13 @@ def test_among_equals_priority_decides_and_then_caution() -> None:
 
 
 def test_a_bound_clips_what_a_weaker_one_wants_and_leaves_the_rest() -> None:
-    most = _wish(CPU_QUOTA, 5000, strategy="most", bound=Bound.AT_MOST, precedence=Precedence.SAFETY)
+    most = _wish(CPU_QUOTA, 5000, strategy="most", bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
     assert _decide(most, _wish(CPU_QUOTA, 9000, strategy="more")) == (5000, ["more"])
     assert _decide(most, _wish(CPU_QUOTA, 4000)) == (4000, [])
 
 
 def test_a_bound_alone_clips_what_was_there_before() -> None:
-    most = _wish(CPU_QUOTA, 5000, bound=Bound.AT_MOST)
+    most = _wish(CPU_QUOTA, 5000, bound=BoundType.AT_MOST)
     assert _decide(most, before=UNLIMITED) == (5000, [])
     assert _decide(most, before=3000) == (3000, [])
     assert _decide(most, before=None) == (None, [])
@@ -90,13 +100,13 @@ def test_a_bound_alone_clips_what_was_there_before() -> None:
 
 def test_sets_of_cpus_with_none_in_common_do_not_leave_a_pod_without() -> None:
     weak = _wish(CPUSET_CPUS, frozenset({0, 1}), strategy="weak")
-    strong = _wish(CPUSET_CPUS, frozenset({2, 3}), bound=Bound.AT_MOST, precedence=Precedence.SAFETY)
+    strong = _wish(CPUSET_CPUS, frozenset({2, 3}), bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
     assert _decide(weak, strong) == (frozenset({2, 3}), ["weak"])
 
 
 def test_throttles_meet_device_by_device() -> None:
-    one = _wish(IO_READ_BPS, {"8:0": 100}, bound=Bound.AT_MOST)
-    other = _wish(IO_READ_BPS, {"8:0": 50, "8:16": 9}, bound=Bound.AT_MOST, strategy="other")
+    one = _wish(IO_READ_BPS, {"8:0": 100}, bound=BoundType.AT_MOST)
+    other = _wish(IO_READ_BPS, {"8:0": 50, "8:16": 9}, bound=BoundType.AT_MOST, strategy="other")
     assert _decide(one, other, before={}) == ({"8:0": 50, "8:16": 9}, [])
 
 
@@ -104,39 +114,43 @@ def test_throttles_meet_device_by_device() -> None:
 
 
 def test_a_burst_above_the_quota_is_cut_to_it() -> None:
-    tree = Tree(Version.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 0})
-    admitted, _ = admit({Spot("pod", CPU_BURST): 200_000}, tree)
-    assert admitted == {Spot("pod", CPU_BURST): 20_000}
+    tree = Tree(CgroupVersion.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 0})
+    admitted, _ = validate_values({KnobRef("pod", CPU_BURST): 200_000}, tree)
+    assert admitted == {KnobRef("pod", CPU_BURST): 20_000}
 
 
 def test_a_quota_below_the_burst_that_is_there_takes_the_burst_along() -> None:
-    tree = Tree(Version.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 15_000})
-    admitted, _ = admit({Spot("pod", CPU_QUOTA): 10_000}, tree)
-    assert admitted == {Spot("pod", CPU_QUOTA): 10_000, Spot("pod", CPU_BURST): 10_000}
+    tree = Tree(CgroupVersion.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 15_000})
+    admitted, _ = validate_values({KnobRef("pod", CPU_QUOTA): 10_000}, tree)
+    assert admitted == {KnobRef("pod", CPU_QUOTA): 10_000, KnobRef("pod", CPU_BURST): 10_000}
 
 
 def test_children_of_a_smaller_cpuset_shrink_along_in_v1() -> None:
     every = frozenset(range(4))
-    tree = Tree(Version.V1, {(path, CPUSET_CPUS): every for path in ("k", BE, f"{BE}/pod", f"{BE}/pod/c")})
-    admitted, _ = admit({Spot(BE, CPUSET_CPUS): frozenset({0, 1})}, tree)
+    tree = Tree(
+        CgroupVersion.V1, {(path, CPUSET_CPUS): every for path in ("k", BE, f"{BE}/pod", f"{BE}/pod/c")}
+    )
+    admitted, _ = validate_values({KnobRef(BE, CPUSET_CPUS): frozenset({0, 1})}, tree)
     assert {spot.path: value for spot, value in admitted.items()} == dict.fromkeys(
         (BE, f"{BE}/pod", f"{BE}/pod/c"), frozenset({0, 1})
     )
 
 
 def test_a_value_that_no_kernel_takes_is_refused_and_the_rest_goes_on() -> None:
-    tree = Tree(Version.V2)
-    admitted, refused = admit({Spot("a", CPU_QUOTA): 10, Spot("b", CPU_QUOTA): 10_000}, tree)
-    assert admitted == {Spot("b", CPU_QUOTA): 10_000}
+    tree = Tree(CgroupVersion.V2)
+    admitted, refused = validate_values({KnobRef("a", CPU_QUOTA): 10, KnobRef("b", CPU_QUOTA): 10_000}, tree)
+    assert admitted == {KnobRef("b", CPU_QUOTA): 10_000}
     assert [str(each) for each in refused] == ["a cpu.quota: 10 is less than 1000"]
 
 
 def test_protection_is_no_more_than_the_parent_has_to_give() -> None:
-    tree = Tree(Version.V2, {("pod", MEMORY_MIN): 100, ("pod/c", MEMORY_MAX): 1 << 30})
-    admitted, _ = admit({Spot("pod/c", MEMORY_MIN): 1000}, tree)
-    assert admitted == {Spot("pod/c", MEMORY_MIN): 100}
-    admitted, _ = admit({Spot("pod/c", MEMORY_MIN): 1000, Spot("pod", MEMORY_MIN): 5000}, tree)
-    assert admitted[Spot("pod/c", MEMORY_MIN)] == 1000
+    tree = Tree(CgroupVersion.V2, {("pod", MEMORY_MIN): 100, ("pod/c", MEMORY_MAX): 1 << 30})
+    admitted, _ = validate_values({KnobRef("pod/c", MEMORY_MIN): 1000}, tree)
+    assert admitted == {KnobRef("pod/c", MEMORY_MIN): 100}
+    admitted, _ = validate_values(
+        {KnobRef("pod/c", MEMORY_MIN): 1000, KnobRef("pod", MEMORY_MIN): 5000}, tree
+    )
+    assert admitted[KnobRef("pod/c", MEMORY_MIN)] == 1000
 
 
 # Whatever is wished
@@ -159,14 +173,14 @@ def _values(knob: Knob[Any]) -> st.SearchStrategy[Value]:
 
 
 @st.composite
-def some_wish(draw: st.DrawFn) -> Wish:
+def some_wish(draw: st.DrawFn) -> KnobRequest:
     knob: Knob[Any] = draw(st.sampled_from([CPUSET_CPUS, CPU_QUOTA, CPU_BURST, MEMORY_MIN, MEMORY_LOW]))
     return _wish(
         knob,
         draw(_values(knob)),
         path=draw(st.sampled_from(PATHS)),
         strategy=draw(st.sampled_from("abcd")),
-        bound=draw(st.sampled_from(Bound)),
+        bound=draw(st.sampled_from(BoundType)),
         precedence=draw(st.sampled_from(Precedence)),
         priority=draw(st.integers(0, 3)),
     )
@@ -175,7 +189,7 @@ def some_wish(draw: st.DrawFn) -> Wish:
 @st.composite
 def some_tree(draw: st.DrawFn) -> Tree:
     """A tree that a kernel could hold: in v1 no child has more than its parent."""
-    version = draw(st.sampled_from(Version))
+    version = draw(st.sampled_from(CgroupVersion))
     cpus = {path: frozenset(range(6)) for path in PATHS}
     quota: dict[str, int] = dict.fromkeys(PATHS, UNLIMITED)
     for path in PATHS:
@@ -193,47 +207,47 @@ def some_tree(draw: st.DrawFn) -> Tree:
         values[path, CPU_PERIOD] = 100_000
         values[path, CPU_BURST] = burst
         values[path, MEMORY_MAX] = most
-        if version is Version.V2:
+        if version is CgroupVersion.V2:
             values[path, MEMORY_MIN] = values[path, MEMORY_LOW] = 0
     return Tree(version, values)
 
 
-def _outcome(wishes: list[Wish], tree: Tree) -> tuple[dict[Spot, Value], list[str], list[str]]:
-    decided, conflicts = consolidate(wishes, tree.value)
-    admitted, refused = admit(decided, tree)
+def _outcome(wishes: list[KnobRequest], tree: Tree) -> tuple[dict[KnobRef, Value], list[str], list[str]]:
+    decided, conflicts = resolve_requests(wishes, tree.value)
+    admitted, refused = validate_values(decided, tree)
     return admitted, [str(each) for each in conflicts], [str(each) for each in refused]
 
 
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree(), seed=st.integers())
 def test_the_outcome_does_not_depend_on_the_order_of_wishes(
-    wishes: list[Wish], tree: Tree, seed: int
+    wishes: list[KnobRequest], tree: Tree, seed: int
 ) -> None:
     shuffled = random.Random(seed).sample(wishes, len(wishes))
     assert _outcome(wishes, tree) == _outcome(shuffled, tree)
 
 
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree())
-def test_the_outcome_is_what_the_kernel_takes(wishes: list[Wish], tree: Tree) -> None:
+def test_the_outcome_is_what_the_kernel_takes(wishes: list[KnobRequest], tree: Tree) -> None:
     admitted, _, _ = _outcome(wishes, tree)
 
     def final(path: str, knob: Knob[Any]) -> Any:
-        return admitted.get(Spot(path, knob), tree.value(Spot(path, knob)))
+        return admitted.get(KnobRef(path, knob), tree.value(KnobRef(path, knob)))
 
     for spot, value in admitted.items():
-        assert not spot.knob.problem(value)
+        assert not spot.knob.find_problem(value)
     for path in PATHS:
-        assert final(path, CPU_BURST) <= extent(final(path, CPU_QUOTA))
+        assert final(path, CPU_BURST) <= to_comparable(final(path, CPU_QUOTA))
         above = path.rpartition("/")[0]
-        if above and tree.version is Version.V1:
+        if above and tree.version is CgroupVersion.V1:
             assert final(path, CPUSET_CPUS) <= final(above, CPUSET_CPUS)
             if UNLIMITED not in (final(path, CPU_QUOTA), final(above, CPU_QUOTA)):
                 assert final(path, CPU_QUOTA) <= final(above, CPU_QUOTA)
         for knob in (MEMORY_MIN, MEMORY_LOW):
-            if above and Spot(path, knob) in admitted and final(above, knob) is not None:
+            if above and KnobRef(path, knob) in admitted and final(above, knob) is not None:
                 assert final(path, knob) <= final(above, knob)
 
 
-def _fresh(spot: Spot) -> Value:
+def _fresh(spot: KnobRef) -> Value:
     """What the kernel starts with."""
     if spot.knob == CPUSET_CPUS:
         return frozenset(range(6))
@@ -241,25 +255,25 @@ def _fresh(spot: Spot) -> Value:
 
 
 @given(wishes=st.lists(some_wish(), max_size=8))
-def test_nothing_overrules_safety(wishes: list[Wish]) -> None:
-    decided, _ = consolidate(wishes, _fresh)
+def test_nothing_overrules_safety(wishes: list[KnobRequest]) -> None:
+    decided, _ = resolve_requests(wishes, _fresh)
     for spot, value in decided.items():
-        safe = [wish for wish in wishes if wish.spot == spot and wish.precedence is Precedence.SAFETY]
-        bounds = [wish for wish in safe if wish.bound is Bound.AT_MOST]
+        safe = [wish for wish in wishes if wish.ref == spot and wish.precedence is Precedence.SAFETY]
+        bounds = [wish for wish in safe if wish.bound is BoundType.AT_MOST]
         if spot.knob != CPUSET_CPUS:
-            assert all(within(value, wish.value) for wish in bounds)
+            assert all(is_within(value, wish.value) for wish in bounds)
         elif len(bounds) == 1:
-            assert within(value, bounds[0].value)
-        if len(safe) == 1 and safe[0].bound is Bound.EXACTLY:
+            assert is_within(value, bounds[0].value)
+        if len(safe) == 1 and safe[0].bound is BoundType.EXACTLY:
             assert value == safe[0].value
-        if len(safe) == 1 and safe[0].bound is Bound.AT_LEAST:
-            assert within(safe[0].value, value)
+        if len(safe) == 1 and safe[0].bound is BoundType.AT_LEAST:
+            assert is_within(safe[0].value, value)
 
 
 @given(wishes=st.lists(some_wish(), max_size=8))
-def test_whoever_does_not_get_his_wish_is_named(wishes: list[Wish]) -> None:
-    decided, conflicts = consolidate(wishes, _fresh)
-    overruled = {(each.spot, wish) for each in conflicts for wish in each.overruled}
+def test_whoever_does_not_get_his_wish_is_named(wishes: list[KnobRequest]) -> None:
+    decided, conflicts = resolve_requests(wishes, _fresh)
+    overruled = {(each.ref, wish) for each in conflicts for wish in each.overruled}
     for wish in wishes:
-        if wish.bound is Bound.EXACTLY and wish.spot in decided:
-            assert ((wish.spot, wish) in overruled) == (decided[wish.spot] != wish.value)
+        if wish.bound is BoundType.EXACTLY and wish.ref in decided:
+            assert ((wish.ref, wish) in overruled) == (decided[wish.ref] != wish.value)

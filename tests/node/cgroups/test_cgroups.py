@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 from trimtab.errors import TrimtabError
 from trimtab.node.cgroups import (
     UNLIMITED,
-    Driver,
+    CgroupDriver,
+    CgroupLayout,
+    CgroupNotFound,
+    CgroupVersion,
     Hierarchy,
-    Layout,
     QosClass,
-    Vanished,
-    Version,
-    container_id,
+    parse_container_id,
 )
 from trimtab.node.cgroups import knobs as known
-from trimtab.node.cgroups.values import cpu_list, cpus, shares_of, weight_of
+from trimtab.node.cgroups.values import format_cpus, parse_cpus, shares_to_weight, weight_to_shares
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
 UNDERSCORED = UID.replace("-", "_")
 
 
 def test_a_limit_that_is_none_is_said_as_each_version_says_it() -> None:
-    assert known.CPU_QUOTA.encode(UNLIMITED, Version.V1) == ("-1",)
-    assert known.CPU_QUOTA.encode(UNLIMITED, Version.V2) == ("max",)
-    assert known.MEMORY_MAX.encode(UNLIMITED, Version.V2) == ("max",)
+    assert known.CPU_QUOTA.encode(UNLIMITED, CgroupVersion.V1) == ("-1",)
+    assert known.CPU_QUOTA.encode(UNLIMITED, CgroupVersion.V2) == ("max",)
+    assert known.MEMORY_MAX.encode(UNLIMITED, CgroupVersion.V2) == ("max",)
     assert known.CPU_QUOTA.v2 is not None
     assert known.CPU_QUOTA.v2.decode("max 100000\n") == UNLIMITED
     assert known.MEMORY_MAX.v1 is not None
@@ -36,23 +36,23 @@ def test_a_limit_that_is_none_is_said_as_each_version_says_it() -> None:
 
 @given(st.integers(1, 10000))
 def test_a_weight_becomes_the_fewest_shares_that_give_it(weight: int) -> None:
-    shares = shares_of(weight)
-    assert weight_of(shares) == weight
-    assert weight == 1 or weight_of(shares - 1) == weight - 1
+    shares = weight_to_shares(weight)
+    assert shares_to_weight(shares) == weight
+    assert weight == 1 or shares_to_weight(shares - 1) == weight - 1
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1024, 39), (262144, 10000)])
 def test_shares_become_the_weights_that_the_kubelet_gives(shares: int, weight: int) -> None:
-    assert known.CPU_SHARES.encode(shares, Version.V2) == (str(weight),)
+    assert known.CPU_SHARES.encode(shares, CgroupVersion.V2) == (str(weight),)
 
 
 @given(st.frozensets(st.integers(0, 300)))
 def test_a_set_of_cpus_reads_back_as_it_was_written(wanted: frozenset[int]) -> None:
-    assert cpus(cpu_list(wanted)) == wanted
+    assert parse_cpus(format_cpus(wanted)) == wanted
 
 
 def test_cpus_are_listed_as_the_kernel_lists_them() -> None:
-    assert cpu_list({4, 0, 2, 1}) == "0-2,4"
+    assert format_cpus({4, 0, 2, 1}) == "0-2,4"
 
 
 def test_threads_that_an_agent_in_a_container_cannot_number_are_none() -> None:
@@ -62,13 +62,13 @@ def test_threads_that_an_agent_in_a_container_cannot_number_are_none() -> None:
 
 
 def test_memory_is_written_in_whole_pages() -> None:
-    assert known.MEMORY_HIGH.encode(10_000, Version.V2) == ("8192",)
+    assert known.MEMORY_HIGH.encode(10_000, CgroupVersion.V2) == ("8192",)
 
 
 def test_a_throttle_of_a_device_is_one_key_in_v2_and_one_file_in_v1() -> None:
     wanted = {"8:0": 1000, "8:16": UNLIMITED}
-    assert known.IO_READ_BPS.encode(wanted, Version.V2) == ("8:0 rbps=1000", "8:16 rbps=max")
-    assert known.IO_READ_BPS.encode(wanted, Version.V1) == ("8:0 1000", "8:16 0")
+    assert known.IO_READ_BPS.encode(wanted, CgroupVersion.V2) == ("8:0 rbps=1000", "8:16 rbps=max")
+    assert known.IO_READ_BPS.encode(wanted, CgroupVersion.V1) == ("8:0 1000", "8:16 0")
     assert known.IO_READ_BPS.v2 is not None
     assert known.IO_READ_BPS.v2.decode("8:0 rbps=1000 wbps=max riops=max wiops=7\n") == {"8:0": 1000}
 
@@ -80,25 +80,25 @@ def test_a_throttle_of_a_device_is_one_key_in_v2_and_one_file_in_v1() -> None:
 )
 def test_a_value_that_no_kernel_takes_is_refused(knob: known.Knob[int], value: int) -> None:
     with pytest.raises(ValueError, match=knob.name):
-        knob.encode(value, Version.V2)
+        knob.encode(value, CgroupVersion.V2)
 
 
 def test_what_a_version_does_not_have_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="cgroup v1"):
-        known.MEMORY_HIGH.encode(4096, Version.V1)
+        known.MEMORY_HIGH.encode(4096, CgroupVersion.V1)
 
 
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
-        (Layout(Driver.CGROUPFS), f"kubepods/burstable/pod{UID}"),
-        (Layout(Driver.CGROUPFS, "kubelet"), f"kubelet/kubepods/burstable/pod{UID}"),
+        (CgroupLayout(CgroupDriver.CGROUPFS), f"kubepods/burstable/pod{UID}"),
+        (CgroupLayout(CgroupDriver.CGROUPFS, "kubelet"), f"kubelet/kubepods/burstable/pod{UID}"),
         (
-            Layout(Driver.SYSTEMD),
+            CgroupLayout(CgroupDriver.SYSTEMD),
             f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UNDERSCORED}.slice",
         ),
         (
-            Layout(Driver.SYSTEMD, "kubelet.slice"),
+            CgroupLayout(CgroupDriver.SYSTEMD, "kubelet.slice"),
             (
                 "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
                 f"kubelet-kubepods-burstable-pod{UNDERSCORED}.slice"
@@ -107,13 +107,13 @@ def test_what_a_version_does_not_have_cannot_be_written() -> None:
     ],
     ids=["cgroupfs", "cgroupfs-nested", "systemd", "systemd-nested"],
 )
-def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: Layout, expected: str) -> None:
-    assert layout.pod(UID, QosClass.BURSTABLE) == expected
+def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: CgroupLayout, expected: str) -> None:
+    assert layout.pod_path(UID, QosClass.BURSTABLE) == expected
     (tmp_path / expected).mkdir(parents=True)
     (tmp_path / "cgroup.controllers").touch()
     hierarchy = Hierarchy.detect(tmp_path)
     for parent in (layout.parent, f"/{layout.parent}/"):  # as a kubelet is told it
-        assert Layout.detect(hierarchy, parent=parent) == layout
+        assert CgroupLayout.detect(hierarchy, parent=parent) == layout
     [found] = layout.find_pods(hierarchy)
     assert found == (UID, QosClass.BURSTABLE, expected)
 
@@ -121,22 +121,27 @@ def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: Layout,
 def test_a_container_is_known_by_its_id_whatever_stands_around_it() -> None:
     plain = "0123456789abcdef" * 4
     for name in (plain, f"cri-containerd-{plain}.scope", f"crio-{plain}.scope"):
-        assert container_id(name) == plain
-    assert container_id("system.slice") is None
-    assert Layout(Driver.SYSTEMD).container("p", f"containerd://{plain}") == f"p/cri-containerd-{plain}.scope"
-    assert Layout(Driver.CGROUPFS).container("p", f"containerd://{plain}") == f"p/{plain}"
-    assert Layout(Driver.SYSTEMD).container("p", f"cri-o://{plain}") == f"p/crio-{plain}.scope"
-    assert Layout(Driver.CGROUPFS).container("p", f"cri-o://{plain}") == f"p/crio-{plain}"
+        assert parse_container_id(name) == plain
+    assert parse_container_id("system.slice") is None
+    assert (
+        CgroupLayout(CgroupDriver.SYSTEMD).container_path("p", f"containerd://{plain}")
+        == f"p/cri-containerd-{plain}.scope"
+    )
+    assert CgroupLayout(CgroupDriver.CGROUPFS).container_path("p", f"containerd://{plain}") == f"p/{plain}"
+    assert (
+        CgroupLayout(CgroupDriver.SYSTEMD).container_path("p", f"cri-o://{plain}") == f"p/crio-{plain}.scope"
+    )
+    assert CgroupLayout(CgroupDriver.CGROUPFS).container_path("p", f"cri-o://{plain}") == f"p/crio-{plain}"
 
 
 def test_a_cgroup_that_vanished_says_so(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     gone = Hierarchy.detect(tmp_path).cgroup("/kubepods/pod-x")
     assert not gone.exists
-    with pytest.raises(Vanished):
+    with pytest.raises(CgroupNotFound):
         gone.read(known.CPU_QUOTA)
-    with pytest.raises(Vanished):
-        Hierarchy(tmp_path, Version.V1).cgroup("a").read(known.MEMORY_HIGH)
+    with pytest.raises(CgroupNotFound):
+        Hierarchy(tmp_path, CgroupVersion.V1).cgroup("a").read(known.MEMORY_HIGH)
 
 
 def test_a_folder_without_cgroups_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 from harness import collector_checks as measured
 from harness.kubepods import Kubepods
 from harness.node_views import node_view, pod_view
-from trimtab.node.collectors import Advisor, Unsupported
+from trimtab.node.collectors import CollectorManager, CollectorUnsupported
 from trimtab.node.collectors.node import NodeCollector
 from trimtab.node.model import NODE, Metric, NodeView, container_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 VIEW = NodeView(name="node", cpus=(), memory=0)
 
@@ -28,7 +28,7 @@ class Scripted:
         self.rounds: list[float] = []
         self.closed = False
 
-    def collect(self, view: NodeView, series: Series) -> None:
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
         self.rounds.append(series.now)
         if self.error:
             raise self.error
@@ -56,7 +56,7 @@ def test_huge_pages_are_nobodys_use(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text(
         "MemTotal: 1000 kB\nMemAvailable: 150 kB\nCached: 30 kB\nShmem: 10 kB\nHugetlb: 800 kB\n"
     )
-    collector, series = NodeCollector(tmp_path), Series(now=1e9)
+    collector, series = NodeCollector(tmp_path), SeriesStore(now=1e9)
     collector.collect(VIEW, series)
     collector.close()
     assert series.latest(NODE, Metric.MEMORY) == 50 << 10
@@ -72,7 +72,7 @@ def test_a_pod_that_gets_its_name_later_is_measured_under_it_from_then_on(kubepo
     nameless = pod_view(cgroup, containers)
     named = pod_view(cgroup, containers, uid=nameless.uid)
     named = dataclasses.replace(named, containers=(dataclasses.replace(named.containers[0], name="main"),))
-    series = Series()
+    series = SeriesStore()
     advisor = measured.advisor_of(kubepods, series)
     for second, pod in enumerate([nameless, named, named, named]):
         advisor.collect(node_view(kubepods, pod), 100.0 + second)
@@ -85,7 +85,7 @@ def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods
 
 
 def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kubepods) -> None:
-    series = Series()
+    series = SeriesStore()
     advisor = measured.advisor_of(kubepods, series)
     for second in range(3):
         advisor.collect(node_view(kubepods), 100.0 + second)
@@ -95,9 +95,9 @@ def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kub
 
 
 def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
-    registry, series = CollectorRegistry(), Series()
+    registry, series = CollectorRegistry(), SeriesStore()
     bad, good = Scripted("bad", error=ValueError("no such line")), Scripted("good")
-    advisor = Advisor([bad, good], series, registry=registry)
+    advisor = CollectorManager([bad, good], series, registry=registry)
     for second in range(3):
         advisor.collect(VIEW, 100.0 + second)
     assert series.latest(NODE, Metric.CPU) == 1.0
@@ -111,8 +111,8 @@ def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
 
 
 def test_what_the_kernel_cannot_tell_is_asked_for_once() -> None:
-    never = Scripted("cpi", error=Unsupported("no counters"))
-    advisor = Advisor([never], Series(), registry=CollectorRegistry())
+    never = Scripted("cpi", error=CollectorUnsupported("no counters"))
+    advisor = CollectorManager([never], SeriesStore(), registry=CollectorRegistry())
     for second in range(3):
         advisor.collect(VIEW, 100.0 + second)
     assert len(never.rounds) == 1
@@ -123,7 +123,7 @@ def test_what_the_kernel_cannot_tell_is_asked_for_once() -> None:
 @pytest.mark.parametrize("jitter", [-0.05, 0.0, 0.05])
 def test_each_collector_has_its_own_period_though_rounds_come_early_or_late(jitter: float) -> None:
     fast, slow = Scripted("fast"), Scripted("slow", period=10.0)
-    advisor = Advisor([fast, slow], Series(), registry=CollectorRegistry())
+    advisor = CollectorManager([fast, slow], SeriesStore(), registry=CollectorRegistry())
     for second in range(60):
         advisor.collect(VIEW, 100.0 + second + jitter * (second % 2))
     assert len(fast.rounds) == 60
@@ -132,7 +132,7 @@ def test_each_collector_has_its_own_period_though_rounds_come_early_or_late(jitt
 
 def test_a_clock_that_was_set_back_stops_no_collector() -> None:
     slow = Scripted("slow", period=10.0)
-    advisor = Advisor([slow], Series(), registry=CollectorRegistry())
+    advisor = CollectorManager([slow], SeriesStore(), registry=CollectorRegistry())
     advisor.collect(VIEW, 10_000.0)
     advisor.collect(VIEW, 100.0)
     advisor.collect(VIEW, 110.0)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from harness.kubepods import Kubepods
-from trimtab.api.nodeqospolicy import BlockIO, BlockType
-from trimtab.node.arbiter import Spot, admit
+from trimtab.api.nodeqospolicy import BlockDeviceSpec, BlockType
+from trimtab.node.arbiter import KnobRef, validate_values
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES
-from trimtab.node.cgroups import UNLIMITED, Hierarchy, Knob, Version
+from trimtab.node.cgroups import UNLIMITED, CgroupVersion, Hierarchy, Knob
 from trimtab.node.cgroups.knobs import (
     CPU_BURST,
     CPU_QUOTA,
@@ -25,10 +25,10 @@ from trimtab.node.cgroups.knobs import (
     IO_WRITE_IOPS,
     MEMORY_MAX,
 )
-from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.devices import numbers
-from trimtab.node.executor.write_order import order
-from trimtab.node.restore_journal import Journal
+from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.executor.devices import find_device_numbers
+from trimtab.node.executor.write_order import order_writes
+from trimtab.node.restore_journal import RestoreJournal
 
 CPUS = frozenset(os.sched_getaffinity(0))
 ONE = frozenset({min(CPUS)})
@@ -41,28 +41,28 @@ class Family:
         self.hierarchy = kubepods.hierarchy
         self.child, [self.grandchild] = kubepods.pod()
         self.parent = self.child.rpartition("/")[0]
-        self.surface = Surface(self.hierarchy)
+        self.surface = KnobFiles(self.hierarchy)
         self.make = kubepods.create
         self.remove = kubepods.remove
 
     def read(self, path: str, knob: Knob[Any]) -> Any:
-        return self.surface.read(Spot(path, knob))
+        return self.surface.read(KnobRef(path, knob))
 
 
 @pytest.fixture
 def family(kubepods: Kubepods) -> Family:
-    if kubepods.hierarchy.version is not Version.V1:
+    if kubepods.hierarchy.version is not CgroupVersion.V1:
         pytest.skip("this machine has cgroup v2, which tests/cgroup2 is about")
     return Family(kubepods)
 
 
 @pytest.fixture
 def executor(family: Family, tmp_path: Path) -> Executor:
-    return Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+    return Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b"))
 
 
 def test_only_what_differs_is_written(family: Family, executor: Executor) -> None:
-    wanted = {Spot(family.parent, CPU_QUOTA): 50_000}
+    wanted = {KnobRef(family.parent, CPU_QUOTA): 50_000}
     assert executor.apply(wanted, now=0.0).written == [*wanted.items()]
     assert executor.apply(wanted, now=1.0).written == []
     assert family.read(family.parent, CPU_QUOTA) == 50_000
@@ -71,7 +71,7 @@ def test_only_what_differs_is_written(family: Family, executor: Executor) -> Non
 def test_what_somebody_else_wrote_is_written_again_after_ten_seconds(
     family: Family, executor: Executor
 ) -> None:
-    spot = Spot(family.parent, CPU_QUOTA)
+    spot = KnobRef(family.parent, CPU_QUOTA)
     executor.apply({spot: 50_000}, now=0.0)
     family.surface.write(spot, 70_000)
     assert executor.apply({spot: 50_000}, now=9.0).written == []
@@ -80,7 +80,7 @@ def test_what_somebody_else_wrote_is_written_again_after_ten_seconds(
 
 def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, executor: Executor) -> None:
     """As the kubelet does when a pod is resized."""
-    spot = Spot(family.parent, CPU_QUOTA)
+    spot = KnobRef(family.parent, CPU_QUOTA)
     for wish in (60_000, None):
         executor.apply({spot: 50_000}, now=0.0)
         family.surface.write(spot, 70_000)
@@ -92,7 +92,7 @@ def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, 
 
 
 def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Executor) -> None:
-    spots = [Spot(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
+    spots = [KnobRef(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
     before = [family.surface.read(spot) for spot in spots]
     executor.apply(dict(zip(spots, (50_000, 512, 64 << 20), strict=True)), now=0.0)
     assert [family.surface.read(spot) for spot in spots] == [50_000, 512, 64 << 20]
@@ -107,8 +107,8 @@ def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, 
         pytest.skip("one CPU cannot be made fewer")
     paths = (family.parent, family.child, family.grandchild)
     for cpus in (ONE, CPUS, CPUS - ONE, ONE):
-        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): cpus}, executor.world())
-        assert not executor.apply(decided, now=0.0).refused
+        decided, _ = validate_values({KnobRef(family.parent, CPUSET_CPUS): cpus}, executor.build_baseline())
+        assert not executor.apply(decided, now=0.0).rejected
         assert [family.read(path, CPUSET_CPUS) for path in paths] == [cpus] * 3
     executor.release(now=1.0)
     assert [family.read(path, CPUSET_CPUS) for path in paths] == [CPUS] * 3
@@ -117,12 +117,12 @@ def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, 
 def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Executor) -> None:
     def decide(quota: int, burst: int) -> dict[str, str]:
         wanted = {
-            Spot(path, knob): value
+            KnobRef(path, knob): value
             for path in (family.parent, family.child)
             for knob, value in ((CPU_QUOTA, quota), (CPU_BURST, burst))
         }
-        admitted, _ = admit(wanted, executor.world())
-        return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).refused.items()}
+        admitted, _ = validate_values(wanted, executor.build_baseline())
+        return {str(spot): why for spot, why in executor.apply(admitted, now=0.0).rejected.items()}
 
     assert [decide(quota, quota) for quota in (20_000, 90_000, 10_000, 50_000)] == [{}] * 4
     executor.release(now=1.0)
@@ -136,8 +136,8 @@ def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor:
     family.remove(family.grandchild)
 
     def squeeze() -> None:
-        decided, _ = admit({Spot(family.parent, CPUSET_CPUS): ONE}, executor.world())
-        assert not executor.apply(decided, now=0.0).refused
+        decided, _ = validate_values({KnobRef(family.parent, CPUSET_CPUS): ONE}, executor.build_baseline())
+        assert not executor.apply(decided, now=0.0).rejected
 
     squeeze()
     family.make(family.grandchild)
@@ -148,19 +148,19 @@ def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor:
 
 
 def test_a_cgroup_that_vanishes_leaves_nothing_in_the_journal(family: Family, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal", boot="b")
-    executor, spot = Executor(family.surface, journal), Spot(family.grandchild, CPU_QUOTA)
+    journal = RestoreJournal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal), KnobRef(family.grandchild, CPU_QUOTA)
     executor.apply({spot: 50_000}, now=0.0)
     family.remove(family.grandchild)
     done = executor.apply({spot: 60_000}, now=1.0)
-    assert not done.refused
+    assert not done.rejected
     assert not journal.originals
 
 
 def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family, executor: Executor) -> None:
-    bad, good = Spot(family.child, CPUSET_CPUS), Spot(family.child, CPU_QUOTA)
+    bad, good = KnobRef(family.child, CPUSET_CPUS), KnobRef(family.child, CPU_QUOTA)
     done = executor.apply({bad: frozenset({9999}), good: 50_000}, now=0.0)
-    assert [*done.refused] == [bad]
+    assert [*done.rejected] == [bad]
     assert family.read(family.child, CPU_QUOTA) == 50_000
     executor.release(now=1.0)
     assert family.read(family.child, CPUSET_CPUS) == CPUS
@@ -171,9 +171,9 @@ def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> N
     if not disks:
         pytest.skip("this machine has no disk")
     device = disks[0].read_text().strip()
-    spots = [Spot(family.child, knob) for knob in (IO_READ_BPS, IO_WRITE_IOPS)]
+    spots = [KnobRef(family.child, knob) for knob in (IO_READ_BPS, IO_WRITE_IOPS)]
     for amount in (1 << 30, 1 << 29):
-        assert not executor.apply({spot: {device: amount} for spot in spots}, now=0.0).refused
+        assert not executor.apply({spot: {device: amount} for spot in spots}, now=0.0).rejected
         assert [family.surface.read(spot) for spot in spots] == [{device: amount}] * 2
     executor.release(now=1.0)
     assert [family.surface.read(spot) for spot in spots] == [{}] * 2
@@ -182,44 +182,44 @@ def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> N
 @pytest.mark.parametrize(
     ("block", "found"),
     [
-        (BlockIO(name="/dev/sdb"), ("8:16",)),
-        (BlockIO(name="sdz"), ()),
-        (BlockIO(name="/dev/mapper/data-logs"), ("253:1",)),
-        (BlockIO(name="/dev/mapper/data--2-home"), ("253:2",)),
-        (BlockIO(name="/dev/data-2/home"), ("253:2",)),
-        (BlockIO(name="/dev/mapper/data"), ()),
-        (BlockIO(name="data", type=BlockType.VOLUME_GROUP), ("253:0", "253:1")),
-        (BlockIO(name="data-2", type=BlockType.VOLUME_GROUP), ("253:2",)),
-        (BlockIO(name="sdb", type=BlockType.POD_VOLUME), ()),
+        (BlockDeviceSpec(name="/dev/sdb"), ("8:16",)),
+        (BlockDeviceSpec(name="sdz"), ()),
+        (BlockDeviceSpec(name="/dev/mapper/data-logs"), ("253:1",)),
+        (BlockDeviceSpec(name="/dev/mapper/data--2-home"), ("253:2",)),
+        (BlockDeviceSpec(name="/dev/data-2/home"), ("253:2",)),
+        (BlockDeviceSpec(name="/dev/mapper/data"), ()),
+        (BlockDeviceSpec(name="data", type=BlockType.VOLUME_GROUP), ("253:0", "253:1")),
+        (BlockDeviceSpec(name="data-2", type=BlockType.VOLUME_GROUP), ("253:2",)),
+        (BlockDeviceSpec(name="sdb", type=BlockType.POD_VOLUME), ()),
     ],
 )
 def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
-    tmp_path: Path, block: BlockIO, found: tuple[str, ...]
+    tmp_path: Path, block: BlockDeviceSpec, found: tuple[str, ...]
 ) -> None:
     volumes = {"dm-0": "data-home", "dm-1": "data-logs", "dm-2": "data--2-home"}
     for name, number in {"sdb": "8:16", "dm-0": "253:0", "dm-1": "253:1", "dm-2": "253:2"}.items():
         (tmp_path / "class/block" / name / "dm").mkdir(parents=True)
         (tmp_path / "class/block" / name / "dev").write_text(f"{number}\n")
         (tmp_path / "class/block" / name / "dm/name").write_text(f"{volumes.get(name, '')}\n")
-    assert numbers(block, sys=tmp_path) == found
+    assert find_device_numbers(block, sys=tmp_path) == found
 
 
 def test_what_is_resized_to_just_what_we_had_raised_it_to_stays_so(
     family: Family, executor: Executor, tmp_path: Path
 ) -> None:
     """Three times a limit is what a container is raised to that is throttled, and what it is likely to be given."""
-    spot = Spot(family.child, CPU_QUOTA)
+    spot = KnobRef(family.child, CPU_QUOTA)
     family.surface.write(spot, 50_000)
-    executor.apply({spot: 150_000}, now=0.0, told={spot: 50_000})
+    executor.apply({spot: 150_000}, now=0.0, external_values={spot: 50_000})
     family.surface.write(spot, 150_000)  # as the kubelet does, and tells a moment later
-    executor.apply({}, now=1.0, told={spot: 150_000})
+    executor.apply({}, now=1.0, external_values={spot: 150_000})
     assert family.read(family.child, CPU_QUOTA) == 150_000
-    assert not Journal(tmp_path / "journal", boot="b").originals
+    assert not RestoreJournal(tmp_path / "journal", boot="b").originals
 
 
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal", boot="b")
-    executor, spot = Executor(family.surface, journal, dry_run=True), Spot(family.parent, CPU_QUOTA)
+    journal = RestoreJournal(tmp_path / "journal", boot="b")
+    executor, spot = Executor(family.surface, journal, dry_run=True), KnobRef(family.parent, CPU_QUOTA)
     assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
     assert executor.apply({spot: 50_000}, now=99.0).written == []  # nor says it again
     assert executor.apply({}, now=100.0).written == []
@@ -240,29 +240,29 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, t
     ],
 )
 def test_the_next_life_tells_what_the_last_one_left_from_what_others_wrote_since(
-    machine: Surface, tmp_path: Path, written: int | None, left: int, restored: int
+    machine: KnobFiles, tmp_path: Path, written: int | None, left: int, restored: int
 ) -> None:
     """As the kubelet does when it resizes a pod while there is no agent."""
-    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
-    last_life = Executor(machine, Journal(path, boot="b"))
+    path, spot = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
+    last_life = Executor(machine, RestoreJournal(path, boot="b"))
     last_life.apply({spot: 100_000}, now=0.0)
     last_life.apply({spot: 90_000}, now=1.0)
     if written:
-        Journal(path, boot="b").wrote(spot, written)
+        RestoreJournal(path, boot="b").record_write(spot, written)
     machine.write(spot, left)
-    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
     assert machine.read(spot) == restored
 
 
 def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
-    machine: Surface, tmp_path: Path
+    machine: KnobFiles, tmp_path: Path
 ) -> None:
-    path, spot = tmp_path / "journal", Spot("", MIN_FREE_KBYTES)
-    Executor(machine, Journal(path, boot="b")).apply({spot: 100_000}, now=0.0)
-    dry = Executor(machine, Journal(path, boot="b"), dry_run=True)
+    path, spot = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
+    Executor(machine, RestoreJournal(path, boot="b")).apply({spot: 100_000}, now=0.0)
+    dry = Executor(machine, RestoreJournal(path, boot="b"), dry_run=True)
     for now in (0.0, 60.0, 120.0):
         dry.apply({}, now=now)
-    Executor(machine, Journal(path, boot="b")).release(now=0.0)
+    Executor(machine, RestoreJournal(path, boot="b")).release(now=0.0)
     assert machine.read(spot) == 67584
 
 
@@ -270,9 +270,13 @@ def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
     family: Family, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
-    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
-    tier, pod, born = Spot(family.parent, CPUSET_CPUS), Spot(family.child, CPU_QUOTA), f"{family.parent}/born"
-    decided, _ = admit({tier: ONE, pod: 50_000}, executor.world())
+    executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
+    tier, pod, born = (
+        KnobRef(family.parent, CPUSET_CPUS),
+        KnobRef(family.child, CPU_QUOTA),
+        f"{family.parent}/born",
+    )
+    decided, _ = validate_values({tier: ONE, pod: 50_000}, executor.build_baseline())
     executor.apply(decided, now=0.0)
     family.surface.write(pod, 70_000)  # as the kubelet does when a pod is resized
     family.make(born)
@@ -286,11 +290,11 @@ def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
 ) -> None:
     """On a node whose disk is full pods come still."""
     state = tmp_path / "state"
-    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
-    held, new = Spot(family.parent, CPU_QUOTA), Spot(family.child, CPU_QUOTA)
+    executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
+    held, new = KnobRef(family.parent, CPU_QUOTA), KnobRef(family.child, CPU_QUOTA)
     executor.apply({held: 50_000}, now=0.0)
     shutil.rmtree(state)
-    assert executor.apply({new: 60_000}, now=1.0).refused == {
+    assert executor.apply({new: 60_000}, now=1.0).rejected == {
         new: "cannot be noted: No such file or directory"
     }
     assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
@@ -299,52 +303,55 @@ def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
 def test_what_is_held_can_be_squeezed_further_though_that_cannot_be_noted(
     family: Family, tmp_path: Path
 ) -> None:
-    state, held = tmp_path / "state", Spot(family.parent, CPU_QUOTA)
-    executor = Executor(family.surface, Journal(state / "journal", boot="b"))
+    state, held = tmp_path / "state", KnobRef(family.parent, CPU_QUOTA)
+    executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
     executor.apply({held: 50_000}, now=0.0)
     shutil.rmtree(state)
-    assert not executor.apply({held: 20_000}, now=1.0).refused
+    assert not executor.apply({held: 20_000}, now=1.0).rejected
     assert family.surface.read(held) == 20_000
     state.mkdir()  # and now there is room again
     executor.apply({held: 30_000}, now=2.0)
-    Executor(family.surface, Journal(state / "journal", boot="b")).release(now=3.0)
+    Executor(family.surface, RestoreJournal(state / "journal", boot="b")).release(now=3.0)
     assert family.surface.read(held) == UNLIMITED
 
 
 def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
-    spot = Spot(family.parent, CPU_QUOTA)
-    Executor(family.surface, Journal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
-    next_life = Executor(family.surface, Journal(tmp_path / "journal", boot="b"))
+    spot = KnobRef(family.parent, CPU_QUOTA)
+    Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
+    next_life = Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b"))
     next_life.release(now=0.0)
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
 
 
 def test_parents_grow_first_and_shrink_last() -> None:
-    parent, child, burst = Spot("a", CPU_QUOTA), Spot("a/b", CPU_QUOTA), Spot("a/b", CPU_BURST)
+    parent, child, burst = KnobRef("a", CPU_QUOTA), KnobRef("a/b", CPU_QUOTA), KnobRef("a/b", CPU_BURST)
     small, large = {parent: 2000, child: 1000, burst: 500}, {parent: UNLIMITED, child: 9000, burst: 5000}
-    assert [spot for spot, _ in order(large, small)] == [parent, child, burst]
-    assert [spot for spot, _ in order(small, large)] == [burst, child, parent]
+    assert [spot for spot, _ in order_writes(large, small)] == [parent, child, burst]
+    assert [spot for spot, _ in order_writes(small, large)] == [burst, child, parent]
 
 
 def test_sets_that_move_pass_through_their_union() -> None:
-    parent, child = Spot("a", CPUSET_CPUS), Spot("a/b", CPUSET_CPUS)
+    parent, child = KnobRef("a", CPUSET_CPUS), KnobRef("a/b", CPUSET_CPUS)
     left, right, both = frozenset({0}), frozenset({1}), frozenset({0, 1})
-    writes = order({parent: right, child: right}, {parent: left, child: left})
+    writes = order_writes({parent: right, child: right}, {parent: left, child: left})
     assert writes == [(parent, both), (child, both), (child, right), (parent, right)]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Surface:
+def machine(tmp_path: Path) -> KnobFiles:
     """Folders in the place of sysctls and of resctrl, which few test machines have."""
     for folder in ("sys/vm", "resctrl", "cgroup"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "sys/vm/min_free_kbytes").write_text("67584\n")
-    hierarchy = Hierarchy(tmp_path / "cgroup", Version.V2)
-    return Surface(hierarchy, sysctls=tmp_path / "sys", resctrl=tmp_path / "resctrl")
+    hierarchy = Hierarchy(tmp_path / "cgroup", CgroupVersion.V2)
+    return KnobFiles(hierarchy, sysctls=tmp_path / "sys", resctrl=tmp_path / "resctrl")
 
 
-def test_sysctls_are_set_and_restored(machine: Surface, tmp_path: Path) -> None:
-    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", MIN_FREE_KBYTES)
+def test_sysctls_are_set_and_restored(machine: KnobFiles, tmp_path: Path) -> None:
+    executor, spot = (
+        Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")),
+        KnobRef("", MIN_FREE_KBYTES),
+    )
     executor.apply({spot: 100_000}, now=0.0)
     assert machine.read(spot) == 100_000
     executor.release(now=1.0)
@@ -352,32 +359,32 @@ def test_sysctls_are_set_and_restored(machine: Surface, tmp_path: Path) -> None:
 
 
 def test_the_default_weight_is_set_and_restored_where_a_device_has_one_of_its_own(
-    machine: Surface, tmp_path: Path
+    machine: KnobFiles, tmp_path: Path
 ) -> None:
     weights = tmp_path / "cgroup" / "io.weight"
     weights.write_text("default 100\n8:16 50\n")
-    executor, spot = Executor(machine, Journal(tmp_path / "journal", boot="b")), Spot("", IO_WEIGHT)
-    assert not executor.apply({spot: {"default": 40}}, now=0.0).refused
+    executor, spot = Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")), KnobRef("", IO_WEIGHT)
+    assert not executor.apply({spot: {"default": 40}}, now=0.0).rejected
     assert weights.read_text() == "default 40\n"  # the kernel keeps the other line
-    assert not executor.release(now=1.0).refused
+    assert not executor.release(now=1.0).rejected
     assert weights.read_text() == "default 100\n"
 
 
 def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
     shares = {"L3:0": 0x3, "L3:1": 0x7FF, "MB:0": 30}
-    assert CACHE_SHARES.encode(shares, Version.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
+    assert CACHE_SHARES.encode(shares, CgroupVersion.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
     assert CACHE_SHARES.v2 is not None
     more = "    L2:0=0f\nSMBA:0=2048\n"  # which others may share out
     assert CACHE_SHARES.v2.decode(f"    L3:0=003;1=7ff\n    MB:0= 30\n{more}") == shares
 
 
-def test_threads_are_put_into_a_class_once(machine: Surface, tmp_path: Path) -> None:
+def test_threads_are_put_into_a_class_once(machine: KnobFiles, tmp_path: Path) -> None:
     """The kernel adds what is written to those that are there; a plain file shows only the last."""
     tasks = machine.resctrl / "BE" / "tasks"
     tasks.parent.mkdir()
     tasks.write_text("7\n")
-    executor = Executor(machine, Journal(tmp_path / "journal", boot="b"))
-    executor.enlist({"BE": frozenset({7}), "LS": frozenset({9})})
+    executor = Executor(machine, RestoreJournal(tmp_path / "journal", boot="b"))
+    executor.assign_tasks({"BE": frozenset({7}), "LS": frozenset({9})})
     assert tasks.read_text() == "7\n"
-    executor.enlist({"BE": frozenset({7, 8})})
+    executor.assign_tasks({"BE": frozenset({7, 8})})
     assert tasks.read_text() == "8\n"

@@ -13,7 +13,7 @@ from harness.plaincgroups import PlainCgroups
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
-from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor import Executor, KnobFiles
 from trimtab.node.model import (
     NODE,
     SYSTEM,
@@ -22,12 +22,12 @@ from trimtab.node.model import (
     Metric,
     NodeView,
     PodView,
-    Spread,
     Tier,
+    WindowStats,
 )
-from trimtab.node.qos.controller import Enforcer, installed
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.restore_journal import Journal
+from trimtab.node.qos.controller import QosController, load_strategies
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.restore_journal import RestoreJournal
 from trimtab.node.strategies import Eviction
 
 CRITICAL = 2_000_001_000
@@ -73,10 +73,12 @@ class Life:
         wrong = {name: (SYSCTLS[name], text) for name, text in files.items() if text != SYSCTLS[name]}
         return self._cgroups.differences() | wrong
 
-    def _start(self) -> Enforcer:
-        surface = Surface(self._cgroups.hierarchy, self._folder / "sys", self._folder / "resctrl")
-        executor = Executor(surface, Journal(self._folder / "journal", boot="b"))
-        return Enforcer(executor, installed(), evict=_stay, tally=Tally(CollectorRegistry()))
+    def _start(self) -> QosController:
+        surface = KnobFiles(self._cgroups.hierarchy, self._folder / "sys", self._folder / "resctrl")
+        executor = Executor(surface, RestoreJournal(self._folder / "journal", boot="b"))
+        return QosController(
+            executor, load_strategies(), evict=_stay, metrics=QosMetrics(CollectorRegistry())
+        )
 
     async def _round(self) -> None:
         view = NodeView(
@@ -86,7 +88,7 @@ class Life:
             pods=tuple(self._pods.values()),
             allocatable_cpu=15_000,
         )
-        await self._agent.round(view, Noise(self._rng), self._policy, now=self._now)
+        await self._agent.run_round(view, Noise(self._rng), self._policy, now=self._now)
 
     def _come(self) -> None:
         self._count += 1
@@ -101,7 +103,7 @@ class Life:
                 id=f"{name}-{n}",
                 resources=Resources(cpu_request=limit, cpu_limit=limit),
                 cgroup=f"{path}/c{n}",
-                wanted=Resources(cpu_request=limit, cpu_limit=limit),
+                spec_resources=Resources(cpu_request=limit, cpu_limit=limit),
             )
             for n in range(rng.choice([1, 1, 2]))
         )
@@ -133,7 +135,7 @@ class Life:
         pod = self._pods[name]
         size = Resources(cpu_request=limit, cpu_limit=limit)
         containers = tuple(
-            ContainerView(name=one.name, id=one.id, resources=size, cgroup=one.cgroup, wanted=size)
+            ContainerView(name=one.name, id=one.id, resources=size, cgroup=one.cgroup, spec_resources=size)
             for one in pod.containers
         )
         self._pods[name] = replace(pod, containers=containers)
@@ -172,7 +174,7 @@ class Noise:
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
         return self.latest(subject, metric)
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         return None
 
 

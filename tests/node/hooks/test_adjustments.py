@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from harness.node_views import pod_view
-from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy, NodeQoSPolicySpec, Resctrl
+from trimtab.api.nodeqospolicy import CPUBurstPolicy, CPUBurstSpec, NodeQoSPolicySpec, ResctrlSpec
 from trimtab.api.pod_annotations import CACHE_CLASS
-from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
-from trimtab.node.cgroups import Version
+from trimtab.node.cgroups import CgroupVersion
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
 from trimtab.node.hooks import cri_codec, nri_codec
-from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
+from trimtab.node.hooks.adjustments import NO_ADJUSTMENT, Adjustment, RuntimeContainer
 from trimtab.node.hooks.messages import cri_pb2, nri_pb2
-from trimtab.node.hooks.tier_defaults import Entitlement, tier
+from trimtab.node.hooks.tier_defaults import TierDefaults, resolve_container_tier
 from trimtab.node.model import NodeView, Tier
 
 BE = "kubepods/besteffort"
@@ -31,19 +31,19 @@ HELD: Mapping[tuple[str, Any], Value] = {
 VIEW = NodeView(name="node", cpus=(), memory=1, pods=(pod_view(f"{BE}/pod7", uid="7"),))
 
 
-def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> Subject:
-    return Subject(
+def _subject(parent: str = f"/{BE}/pod1", **more: Any) -> RuntimeContainer:
+    return RuntimeContainer(
         **{"namespace": "ns", "pod": "p", "uid": "u", "container": "c", "cgroup_parent": parent} | more
     )
 
 
 async def _entitled(
-    subject: Subject, policy: NodeQoSPolicySpec | None, version: Version = Version.V1
+    subject: RuntimeContainer, policy: NodeQoSPolicySpec | None, version: CgroupVersion = CgroupVersion.V1
 ) -> Adjustment:
-    def held(spot: Spot) -> Value | None:
+    def held(spot: KnobRef) -> Value | None:
         return HELD.get((spot.path, spot.knob))
 
-    entitlement = Entitlement(held, version, VIEW)
+    entitlement = TierDefaults(held, version, VIEW)
     entitlement.policy = policy
     return await entitlement(subject)
 
@@ -59,14 +59,14 @@ async def _entitled(
     ],
 )
 def test_the_tier_is_by_label_or_by_place(parent: str, labels: dict[str, str], expected: Tier) -> None:
-    assert tier(_subject(parent, labels=labels)) is expected
+    assert resolve_container_tier(_subject(parent, labels=labels)) is expected
 
 
 @pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])
 async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) -> None:
     """CRI-O tells of a slice only the name."""
     found = await _entitled(
-        _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+        _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     )
     assert found == Adjustment(cpus="2-3", quota=20_000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 
@@ -89,8 +89,8 @@ async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that
         (pod, CPU_PERIOD): 100_000,
     }
     view = pod_view(pod, uid="8", tier=Tier.BE, priority=priority)
-    entitlement = Entitlement(
-        lambda spot: limits.get((spot.path, spot.knob)), Version.V1, replace(VIEW, pods=(view,))
+    entitlement = TierDefaults(
+        lambda spot: limits.get((spot.path, spot.knob)), CgroupVersion.V1, replace(VIEW, pods=(view,))
     )
     entitlement.policy = NodeQoSPolicySpec()
     subject = _subject(f"/{pod}", uid="8", quota=50_000, labels={"trimtab.io/qos": "BE"})
@@ -100,7 +100,7 @@ async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that
 async def test_where_a_pod_lies_is_known_though_a_runtime_does_not_tell() -> None:
     found = await _entitled(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
     assert (found.quota, found.env) == (40_000, {"TRIMTAB_QOS": "BE"})
-    assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NOTHING
+    assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NO_ADJUSTMENT
 
 
 async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
@@ -108,12 +108,12 @@ async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
 
 
 async def test_there_is_no_class_where_the_machine_has_none() -> None:
-    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
 
 
 async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() -> None:
-    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     named = {CACHE_CLASS: "besteffort"}
     assert (await _entitled(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
     unknown = {CACHE_CLASS: "gold"}
@@ -121,25 +121,25 @@ async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() 
 
 
 async def test_a_burst_is_none_of_a_runtimes_affairs_which_could_not_be_taken_back() -> None:
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
-    found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, Version.V2)
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
+    found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, CgroupVersion.V2)
     assert found == Adjustment(env={"TRIMTAB_QOS": "LS"})
 
 
 async def test_without_a_policy_nothing_is_touched() -> None:
-    assert await _entitled(_subject(), None) == NOTHING
+    assert await _entitled(_subject(), None) == NO_ADJUSTMENT
 
 
 WANTED = Adjustment(cpus="1", quota=5000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 
 
 def test_nri_is_told_only_what_changes() -> None:
-    told = nri_codec.adjust(WANTED)
+    told = nri_codec.build_adjustment(WANTED)
     assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
     resources = told.linux.resources
     assert (resources.cpu.cpus, resources.cpu.quota.value, resources.rdt_class.value) == ("1", 5000, "BE")
     assert not resources.cpu.HasField("shares")
-    assert nri_codec.update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(
+    assert nri_codec.build_update("id", Adjustment(cpus="0")).linux.resources == nri_pb2.LinuxResources(
         cpu=nri_pb2.LinuxCPU(cpus="0")
     )
 
@@ -148,7 +148,7 @@ def test_cri_is_told_the_same_and_the_rest_stays() -> None:
     request = cri_pb2.CreateContainerRequest(pod_sandbox_id="s")
     request.config.linux.resources.memory_limit_in_bytes = 7
     request.config.envs.add(key="A", value=b"b")
-    cri_codec.adjust_creation(request, WANTED)
+    cri_codec.adjust_create_request(request, WANTED)
     resources = request.config.linux.resources
     assert (resources.cpuset_cpus, resources.cpu_quota, resources.memory_limit_in_bytes) == ("1", 5000, 7)
     assert {each.key: each.value for each in request.config.envs} == {"A": b"b", "TRIMTAB_QOS": b"BE"}
@@ -157,5 +157,5 @@ def test_cri_is_told_the_same_and_the_rest_stays() -> None:
 
 def test_of_a_change_only_what_the_kubelet_names_is_seen() -> None:
     pod = cri_pb2.PodSandbox(metadata=cri_pb2.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
-    seen = cri_codec.updated(pod, "c", cri_pb2.LinuxContainerResources(cpu_quota=20_000))
+    seen = cri_codec.parse_update_request(pod, "c", cri_pb2.LinuxContainerResources(cpu_quota=20_000))
     assert seen == _subject("", quota=20_000)

@@ -11,10 +11,10 @@ import pytest
 
 from harness.process import Process
 from trimtab.errors import TrimtabError
-from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
-from trimtab.node.hooks.agent_socket import Agent, answering
+from trimtab.node.hooks.adjustments import NO_ADJUSTMENT, Adjustment, RuntimeContainer
+from trimtab.node.hooks.agent_socket import AgentClient, serve_agent_socket
 
-SUBJECT = Subject(
+SUBJECT = RuntimeContainer(
     namespace="shop",
     pod="web",
     uid="1",
@@ -40,13 +40,13 @@ asyncio.run(serve())
 """
 
 
-async def _decide(subject: Subject) -> Adjustment:
+async def _decide(subject: RuntimeContainer) -> Adjustment:
     if subject.pod == "hopeless":
         raise ValueError("no idea")
-    return WANTED if subject == SUBJECT else NOTHING
+    return WANTED if subject == SUBJECT else NO_ADJUSTMENT
 
 
-async def _first_answer(agent: Agent) -> Adjustment:
+async def _first_answer(agent: AgentClient) -> Adjustment:
     """As soon as somebody listens there."""
     async with asyncio.timeout(60):
         while True:
@@ -57,19 +57,19 @@ async def _first_answer(agent: Agent) -> Adjustment:
 
 async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
     path = tmp_path / "run" / "agent"
-    async with answering(path, _decide):
-        agent = Agent(path, deadline=60)
+    async with serve_agent_socket(path, _decide):
+        agent = AgentClient(path, deadline=60)
         assert await agent(SUBJECT) == WANTED
-        assert not await agent(Subject(namespace="", pod="", uid="", container=""))
+        assert not await agent(RuntimeContainer(namespace="", pod="", uid="", container=""))
         with pytest.raises(ValueError, match="truncated"):
-            await agent(Subject(namespace="", pod="hopeless", uid="", container=""))
+            await agent(RuntimeContainer(namespace="", pod="hopeless", uid="", container=""))
         assert await agent(SUBJECT) == WANTED  # whatever was before
         assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
     with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
-        async with answering(Path("/proc/none/agent"), _decide):
+        async with serve_agent_socket(Path("/proc/none/agent"), _decide):
             pass
 
 
@@ -78,14 +78,14 @@ async def test_who_hangs_or_was_killed_is_not_waited_for(tmp_path: Path) -> None
     agent = Process("agent", [sys.executable, "-c", SOMEBODY, path], log=tmp_path / "log")
     agent.start()
     try:
-        await _first_answer(Agent(path, deadline=60))
+        await _first_answer(AgentClient(path, deadline=60))
         os.kill(agent.pid, signal.SIGSTOP)
         with pytest.raises(TimeoutError):
-            await Agent(path, deadline=0.2)(SUBJECT)
+            await AgentClient(path, deadline=0.2)(SUBJECT)
     finally:
         agent.kill()
     assert path.exists()  # nobody could clear it away
     with pytest.raises(ConnectionRefusedError):
-        await Agent(path, deadline=60)(SUBJECT)
-    async with answering(path, _decide):  # started anew
-        assert await Agent(path, deadline=60)(SUBJECT) == WANTED
+        await AgentClient(path, deadline=60)(SUBJECT)
+    async with serve_agent_socket(path, _decide):  # started anew
+        assert await AgentClient(path, deadline=60)(SUBJECT) == WANTED

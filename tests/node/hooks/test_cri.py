@@ -9,8 +9,8 @@ from typing import TypeAlias
 import grpc
 import pytest
 
-from trimtab.node.hooks.adjustments import Adjustment, Subject
-from trimtab.node.hooks.cri import ANY_LENGTH, CONTAINERS, CREATE, SANDBOXES, UPDATE, CriProxy
+from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
+from trimtab.node.hooks.cri import CONTAINERS, CREATE, SANDBOXES, UNLIMITED_LENGTH, UPDATE, CriProxy
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -61,7 +61,7 @@ class Echo(grpc.GenericRpcHandler):
         return grpc.unary_stream_rpc_method_handler(answer)
 
 
-async def _decide(subject: Subject) -> Adjustment:
+async def _decide(subject: RuntimeContainer) -> Adjustment:
     if subject.pod == "hopeless":
         raise ValueError("no idea")
     if subject.container == "main":
@@ -72,13 +72,13 @@ async def _decide(subject: Subject) -> Adjustment:
 @pytest.fixture
 async def channel(tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
     """To a proxy before such a runtime."""
-    runtime = grpc.aio.server(options=ANY_LENGTH)
+    runtime = grpc.aio.server(options=UNLIMITED_LENGTH)
     runtime.add_generic_rpc_handlers((Echo(),))
     runtime.add_insecure_port(f"unix://{tmp_path}/runtime")
     await runtime.start()
     async with (
         CriProxy(tmp_path / "proxy", tmp_path / "runtime", _decide),
-        grpc.aio.insecure_channel(f"unix://{tmp_path}/proxy", options=ANY_LENGTH) as made,
+        grpc.aio.insecure_channel(f"unix://{tmp_path}/proxy", options=UNLIMITED_LENGTH) as made,
     ):
         yield made
     await runtime.stop(0)

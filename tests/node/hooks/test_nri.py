@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import ttrpc
-from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 from trimtab.node.hooks.nri import PLUGIN, RUNTIME, NriPlugin
@@ -26,9 +26,9 @@ class Runtime:
 
     def __init__(self, mux: Mux) -> None:
         self.registered: asyncio.Future[pb.RegisterPluginRequest] = asyncio.get_running_loop().create_future()
-        self._plugin = ttrpc.Client(ttrpc.Channel(mux, 1))
-        mux.stream(1)
-        mux.stream(2)
+        self._plugin = ttrpc.TtrpcClient(ttrpc.Channel(mux, 1))
+        mux.open_stream(1)
+        mux.open_stream(2)
         handlers = {f"{RUNTIME}/RegisterPlugin": self._register}
         self.loops = [mux.run(), self._plugin.run(), ttrpc.serve(ttrpc.Channel(mux, 2), handlers)]
 
@@ -71,7 +71,7 @@ async def _runtime(plugin: NriPlugin, socket: Path) -> AsyncIterator[Runtime]:
 
 
 def _plugin(socket: Path, wanted: Adjustment | Exception) -> NriPlugin:
-    async def decide(subject: Subject) -> Adjustment:
+    async def decide(subject: RuntimeContainer) -> Adjustment:
         if isinstance(wanted, Exception):
             raise wanted
         assert subject.cgroup_parent == "/kubepods/pod1"

@@ -18,12 +18,12 @@ from harness.containerd import Containerd
 from harness.node import NAME
 from harness.process import Process, wait_for
 from trimtab.kube.rest.retry import Backoff
-from trimtab.node.arbiter import Spot
-from trimtab.node.cgroups import Hierarchy, Knob, Layout, QosClass
+from trimtab.node.arbiter import KnobRef
+from trimtab.node.cgroups import CgroupLayout, Hierarchy, Knob, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_EFFECTIVE
-from trimtab.node.executor import Surface
-from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Decide, Subject
-from trimtab.node.hooks.agent_socket import Agent, answering
+from trimtab.node.executor import KnobFiles
+from trimtab.node.hooks.adjustments import NO_ADJUSTMENT, Adjustment, DecideAdjustment, RuntimeContainer
+from trimtab.node.hooks.agent_socket import AgentClient, serve_agent_socket
 from trimtab.node.hooks.nri import NriPlugin
 
 ROOT = Path("/sys/fs/cgroup")
@@ -42,8 +42,8 @@ class Pods:
         self._cluster = cluster
         self._namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}/pods"
-        self._surface = Surface(Hierarchy.detect(ROOT))
-        self._layout = Layout.detect(self._surface.hierarchy)
+        self._surface = KnobFiles(Hierarchy.detect(ROOT))
+        self._layout = CgroupLayout.detect(self._surface.hierarchy)
 
     def run(self, name: str, *, cpu_limit: str, **env: str) -> dict[str, Any]:
         """A pod that says what it finds in its environment and then sleeps; returned when it runs."""
@@ -68,8 +68,8 @@ class Pods:
         self._cluster.kubectl("patch", "pod", name, *where)
 
     def held(self, pod: dict[str, Any], knob: Knob[Any]) -> Any:
-        folder = self._layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE)
-        return self._surface.read(Spot(self._layout.container(folder, container_of(pod)), knob))
+        folder = self._layout.pod_path(pod["metadata"]["uid"], QosClass.BURSTABLE)
+        return self._surface.read(KnobRef(self._layout.container_path(folder, container_of(pod)), knob))
 
     def said(self, name: str) -> str:
         return self._cluster.kubectl("logs", name, f"--namespace={self._namespace}")
@@ -92,11 +92,11 @@ def containerd(node_cluster: Cluster) -> Containerd:
 
 
 @pytest.fixture
-async def plug(containerd: Containerd) -> AsyncIterator[Callable[[Decide], Any]]:
+async def plug(containerd: Containerd) -> AsyncIterator[Callable[[DecideAdjustment], Any]]:
     """Register a plugin that decides so, until the test ends."""
     running = []
 
-    async def start(decide: Decide) -> NriPlugin:
+    async def start(decide: DecideAdjustment) -> NriPlugin:
         backoff = Backoff(first=0.1, ceiling=0.5)
         plugin = NriPlugin(containerd.nri_socket, decide, deadline=0.5, backoff=backoff)
         running.append(asyncio.create_task(plugin.run()))
@@ -119,15 +119,15 @@ async def _collect(stream: AsyncIterator[bytes], seen: list[bytes]) -> None:
         seen.append(event)  # noqa: PERF401 - to be looked at while it goes on
 
 
-def _for(namespace: str, wanted: Adjustment) -> Decide:
-    async def decide(subject: Subject) -> Adjustment:
-        return wanted if subject.namespace == namespace else NOTHING
+def _for(namespace: str, wanted: Adjustment) -> DecideAdjustment:
+    async def decide(subject: RuntimeContainer) -> Adjustment:
+        return wanted if subject.namespace == namespace else NO_ADJUSTMENT
 
     return decide
 
 
 async def test_a_container_made_through_nri_carries_the_adjustment(
-    plug: Callable[[Decide], Any], pods: Pods, namespace: str
+    plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str
 ) -> None:
     """With messages of more than a frame in both directions."""
     plugin = await plug(_for(namespace, Adjustment(cpus="0", quota=30_000, env={"OURS": LONG})))
@@ -140,12 +140,12 @@ async def test_a_container_made_through_nri_carries_the_adjustment(
 
 
 async def test_updates_land_in_the_cgroup_also_after_the_runtime_was_restarted(
-    plug: Callable[[Decide], Any], pods: Pods, namespace: str, containerd: Containerd
+    plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str, containerd: Containerd
 ) -> None:
     wanted = Adjustment()
 
-    async def decide(subject: Subject) -> Adjustment:
-        return wanted if subject.namespace == namespace else NOTHING
+    async def decide(subject: RuntimeContainer) -> Adjustment:
+        return wanted if subject.namespace == namespace else NO_ADJUSTMENT
 
     plugin = await plug(decide)
     pod = await asyncio.to_thread(pods.run, "updated", cpu_limit="500m")
@@ -172,12 +172,12 @@ async def test_updates_land_in_the_cgroup_also_after_the_runtime_was_restarted(
 
 
 async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
-    plug: Callable[[Decide], Any], pods: Pods, namespace: str
+    plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str
 ) -> None:
-    async def decide(subject: Subject) -> Adjustment:
+    async def decide(subject: RuntimeContainer) -> Adjustment:
         if subject.namespace == namespace:
             await asyncio.Event().wait()
-        return NOTHING
+        return NO_ADJUSTMENT
 
     plugin = await plug(decide)
     pod = await asyncio.to_thread(pods.run, "unhindered", cpu_limit="500m")
@@ -223,12 +223,12 @@ async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
     """
     wanted = Adjustment(cpus="0", quota=30_000, env={"OURS": "here"})
 
-    async def decide(subject: Subject) -> Adjustment:
+    async def decide(subject: RuntimeContainer) -> Adjustment:
         if subject.pod == "hopeless":
             raise ValueError("no idea")
-        return wanted if subject.namespace == namespace else NOTHING
+        return wanted if subject.namespace == namespace else NO_ADJUSTMENT
 
-    async with answering(proxy.sockets / "agent", decide):
+    async with serve_agent_socket(proxy.sockets / "agent", decide):
         pod = await asyncio.to_thread(pods.run, "through", cpu_limit="500m")
         assert pods.held(pod, CPU_QUOTA) == 30_000
         assert pods.held(pod, CPUSET_EFFECTIVE) == {0}
@@ -263,7 +263,7 @@ async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
         assert pods.held(other, CPU_QUOTA) == 50_000
 
 
-async def _answers(agent: Agent, subject: Subject) -> Adjustment:
+async def _answers(agent: AgentClient, subject: RuntimeContainer) -> Adjustment:
     """What it decides once there is a policy by which to."""
     async with asyncio.timeout(180):
         while True:
@@ -286,7 +286,9 @@ async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
     }
     node_cluster.call("POST", POLICIES, policy)
     agent = AgentProcess(node_cluster, tmp_path, f"--cri={proxy.sockets}/agent", node=NAME)
-    like = Subject(namespace="", pod="", uid="", container="", cgroup_parent="/kubepods/burstable/pod1")
+    like = RuntimeContainer(
+        namespace="", pod="", uid="", container="", cgroup_parent="/kubepods/burstable/pod1"
+    )
 
     async def is_told_its_tier(name: str) -> bool:
         await asyncio.to_thread(pods.run, name, cpu_limit="500m")
@@ -294,12 +296,12 @@ async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
 
     try:
         agent.start()
-        await _answers(Agent(proxy.sockets / "agent"), like)
+        await _answers(AgentClient(proxy.sockets / "agent"), like)
         assert await is_told_its_tier("before")
         agent.kill()
         assert not await is_told_its_tier("meanwhile")
         agent.start()
-        await _answers(Agent(proxy.sockets / "agent"), like)
+        await _answers(AgentClient(proxy.sockets / "agent"), like)
         assert await is_told_its_tier("after")
     finally:
         agent.stop()

@@ -14,13 +14,13 @@ from trimtab.node.hooks.messages import cri_pb2
 
 
 @asynccontextmanager
-async def _connected(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.Client]:
+async def _connected(handlers: dict[str, ttrpc.Handler]) -> AsyncIterator[ttrpc.TtrpcClient]:
     """A client whose calls arrive at the handlers, over one connection of a mux on either side."""
     ours, theirs = socket.socketpair()
     near, far = [mux.Mux(*await asyncio.open_unix_connection(sock=end)) for end in (ours, theirs)]
-    client = ttrpc.Client(ttrpc.Channel(near, 2))
-    near.stream(2)
-    far.stream(2)
+    client = ttrpc.TtrpcClient(ttrpc.Channel(near, 2))
+    near.open_stream(2)
+    far.open_stream(2)
     tasks = [
         asyncio.create_task(each)
         for each in (near.run(), far.run(), client.run(), ttrpc.serve(ttrpc.Channel(far, 2), handlers))
@@ -37,8 +37,8 @@ async def _echo(payload: bytes) -> bytes:
 
 @given(content=st.binary(min_size=1, max_size=20_000))
 def test_what_is_cut_into_frames_is_whole_again(content: bytes) -> None:
-    pieces = list(mux.frames(7, content))
-    assert all(len(piece) <= mux.FRAME.size + mux.LONGEST_WRITTEN for piece in pieces)
+    pieces = list(mux.split_frames(7, content))
+    assert all(len(piece) <= mux.FRAME.size + mux.MAX_WRITE_BYTES for piece in pieces)
     assert all(mux.FRAME.unpack(piece[:8]) == (7, len(piece) - 8) for piece in pieces)
     assert b"".join(piece[8:] for piece in pieces) == content
 
@@ -91,8 +91,8 @@ async def test_a_call_ends_with_its_deadline() -> None:
 async def test_whoever_waits_is_told_when_the_other_side_hangs_up() -> None:
     ours, theirs = socket.socketpair()
     near = mux.Mux(*await asyncio.open_unix_connection(sock=ours))
-    client = ttrpc.Client(ttrpc.Channel(near, 2))
-    near.stream(2)
+    client = ttrpc.TtrpcClient(ttrpc.Channel(near, 2))
+    near.open_stream(2)
     running = [asyncio.create_task(near.run()), asyncio.create_task(client.run())]
     call = asyncio.create_task(client.call("s", "echo", b"", timeout=30))
     await asyncio.sleep(0)

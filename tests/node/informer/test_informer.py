@@ -14,22 +14,22 @@ from structlog.testing import capture_logs
 
 from trimtab.api import NodeQoSPolicy
 from trimtab.kube.auth import Connection
-from trimtab.kube.auth.credentials import AtHand
-from trimtab.kube.kinds.custom import QosPolicy, policy_for
+from trimtab.kube.auth.credentials import LocalCredentialProvider
+from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RetryRule
-from trimtab.node.cgroups import Driver, Hierarchy, Layout, QosClass
-from trimtab.node.informer import States
-from trimtab.node.informer.inotify import FolderWatch
-from trimtab.node.informer.merge import believed
-from trimtab.node.informer.pods import PodFolding
-from trimtab.node.informer.topology import topology
-from trimtab.node.model import Tier, tier_of
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.node.cgroups import CgroupDriver, CgroupLayout, Hierarchy, QosClass
+from trimtab.node.informer import NodeInformer
+from trimtab.node.informer.inotify import InotifyWatch
+from trimtab.node.informer.merge import merge_known_pods
+from trimtab.node.informer.pods import PodProjector
+from trimtab.node.informer.topology import read_topology
+from trimtab.node.model import Tier, resolve_tier
 
 UID = "0a1b2c3d-0000-1111-2222-333344445555"
 OTHER = "ffffffff-0000-1111-2222-333344445555"
 ID = "0123456789abcdef" * 4
-LAYOUT = Layout(Driver.CGROUPFS)
+LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 
 
 def told(uid: str = UID, *, labels: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
@@ -58,30 +58,30 @@ def answer(*pods: dict[str, Any]) -> bytes:
 def tree(tmp_path: Path) -> Path:
     (tmp_path / "cgroup.controllers").touch()
     for qos in QosClass:
-        (tmp_path / LAYOUT.tier(qos)).mkdir(exist_ok=True)
+        (tmp_path / LAYOUT.qos_path(qos)).mkdir(exist_ok=True)
     return tmp_path
 
 
 @pytest.fixture
-def states(tree: Path) -> Iterator[States]:
-    made = States("node", hierarchy=Hierarchy.detect(tree))
+def states(tree: Path) -> Iterator[NodeInformer]:
+    made = NodeInformer("node", hierarchy=Hierarchy.detect(tree))
     yield made
     made.close()
 
 
 def pod_folder(tree: Path, uid: str = UID, qos: QosClass = QosClass.BURSTABLE) -> Path:
-    folder = tree / LAYOUT.pod(uid, qos)
+    folder = tree / LAYOUT.pod_path(uid, qos)
     (folder / ID).mkdir(parents=True)
     return folder
 
 
-def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: States, tree: Path) -> None:
+def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.told_by_kubelet(answer(told(labels={"trimtab.io/qos": "BE"})), 100.0)
+    states.update_from_kubelet(answer(told(labels={"trimtab.io/qos": "BE"})), 100.0)
     [pod] = states.view(100.0).pods
     assert (pod.namespace, pod.name, pod.uid, pod.priority) == ("shop", "web", UID, 7)
     assert pod.tier is Tier.BE
-    assert pod.cgroup == LAYOUT.pod(UID, QosClass.BURSTABLE)
+    assert pod.cgroup == LAYOUT.pod_path(UID, QosClass.BURSTABLE)
     [container] = pod.containers
     assert (container.name, container.id) == ("main", ID)
     assert container.cgroup == f"{pod.cgroup}/{ID}"
@@ -91,45 +91,47 @@ def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: Stat
 
 @pytest.mark.parametrize("has_inner", [True, False])
 def test_a_container_of_crun_has_another_cgroup_within_its_scope(tmp_path: Path, *, has_inner: bool) -> None:
-    layout = Layout(Driver.SYSTEMD)
-    scope = layout.container(layout.pod(UID, QosClass.BURSTABLE), f"cri-o://{ID}")
+    layout = CgroupLayout(CgroupDriver.SYSTEMD)
+    scope = layout.container_path(layout.pod_path(UID, QosClass.BURSTABLE), f"cri-o://{ID}")
     (tmp_path / "cgroup.controllers").touch()
     (tmp_path / scope / "container" if has_inner else tmp_path / scope).mkdir(parents=True)
-    states, pod = States("node", hierarchy=Hierarchy.detect(tmp_path)), told()
+    states, pod = NodeInformer("node", hierarchy=Hierarchy.detect(tmp_path)), told()
     pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{ID}"
-    states.told_by_kubelet(answer(pod), 100.0)
+    states.update_from_kubelet(answer(pod), 100.0)
     [container] = states.view(100.0).pods[0].containers
     assert container.cgroup == scope
-    assert container.inner == (f"{scope}/container" if has_inner else None)
+    assert container.inner_cgroup == (f"{scope}/container" if has_inner else None)
     states.close()
 
 
 def test_a_pod_that_nobody_has_told_of_is_there_at_once_and_gets_its_name_later(
-    states: States, tree: Path
+    states: NodeInformer, tree: Path
 ) -> None:
     assert states.view(100.0).pods == ()
     pod_folder(tree, qos=QosClass.BEST_EFFORT)
     [pod] = states.view(100.1).pods
     assert (pod.name, pod.tier, pod.uid) == ("", Tier.BE, UID)
     assert [container.id for container in pod.containers] == [ID]
-    states.told_by_kubelet(answer(told()), 100.2)
+    states.update_from_kubelet(answer(told()), 100.2)
     assert states.view(100.3).pods[0].name == "web"
 
 
-def test_a_pod_whose_cgroup_went_is_gone_whatever_the_kubelet_still_tells(states: States, tree: Path) -> None:
+def test_a_pod_whose_cgroup_went_is_gone_whatever_the_kubelet_still_tells(
+    states: NodeInformer, tree: Path
+) -> None:
     folder = pod_folder(tree)
-    states.told_by_kubelet(answer(told(), told(OTHER)), 100.0)
+    states.update_from_kubelet(answer(told(), told(OTHER)), 100.0)
     assert len(states.view(100.0).pods) == 1
     (folder / ID).rmdir()
     folder.rmdir()
     assert states.view(100.1).pods == ()
 
 
-def test_nothing_new_is_the_very_same_picture(states: States, tree: Path) -> None:
+def test_nothing_new_is_the_very_same_picture(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.told_by_kubelet(answer(told()), 100.0)
+    states.update_from_kubelet(answer(told()), 100.0)
     first = states.view(100.0)
-    states.told_by_kubelet(answer(told()), 110.0)
+    states.update_from_kubelet(answer(told()), 110.0)
     assert states.view(120.0) is first
 
 
@@ -142,7 +144,7 @@ def test_nothing_new_is_the_very_same_picture(states: States, tree: Path) -> Non
     ],
 )
 async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_being_ready(
-    states: States, status: str, body: bytes, troubled: set[str]
+    states: NodeInformer, status: str, body: bytes, troubled: set[str]
 ) -> None:
     """As all before Kubernetes 1.33 with the rights of our manifest; the API server's word has to do then."""
 
@@ -154,25 +156,27 @@ async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_b
 
     async with await asyncio.start_server(kubelet, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        connection = Connection(server=url, context="", namespace="", credentials=AtHand(), trust=None)
-        async with Client(connection, retry=RetryRule(attempts=1)) as client:
+        connection = Connection(
+            server=url, context="", namespace="", credentials=LocalCredentialProvider(), trust=None
+        )
+        async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
             with capture_logs() as logs:
-                following = asyncio.create_task(states.follow_kubelet(client, clock=lambda: 100.0))
+                following = asyncio.create_task(states.poll_kubelet(client, clock=lambda: 100.0))
                 while not logs:
                     await asyncio.sleep(0.01)
             following.cancel()
             await asyncio.wait([following])
     assert [each["event"] for each in logs] == ["kubelet.away"]
-    assert states.troubles().keys() == troubled
+    assert states.errors_by_source().keys() == troubled
 
 
-def _deaf() -> FolderWatch:
+def _deaf() -> InotifyWatch:
     """One that got no inotify: a process without a free descriptor gets none either."""
     free, limits = os.dup(0), resource.getrlimit(resource.RLIMIT_NOFILE)
     os.close(free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
     try:
-        return FolderWatch()
+        return InotifyWatch()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -183,76 +187,78 @@ async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
     """Of its instances root has 128 on most nodes, and collectors of logs may have taken all."""
     monkeypatch.setattr("trimtab.node.informer.informer.FolderWatch", _deaf)
     with capture_logs() as logs:
-        states = States("node", hierarchy=Hierarchy.detect(tree))
+        states = NodeInformer("node", hierarchy=Hierarchy.detect(tree))
     assert [each["event"] for each in logs] == ["cgroups.not_watched"]
-    states.listen()
+    states.watch_cgroups()
     assert states.view(100.0).pods == ()
     pod_folder(tree)
     assert len(states.view(110.0).pods) == 1
     states.close()
 
 
-def test_what_a_pod_has_as_a_whole_is_what_it_has(states: States, tree: Path) -> None:
+def test_what_a_pod_has_as_a_whole_is_what_it_has(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     pod = told()
     pod["spec"]["resources"] = {"limits": {"cpu": "2"}}
-    states.told_by_kubelet(answer(pod), 100.0)
+    states.update_from_kubelet(answer(pod), 100.0)
     [seen] = states.view(100.0).pods
     assert (seen.resources.cpu_limit, seen.resources.cpu_request) == (2000, 250)
 
 
-def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: States, tree: Path) -> None:
+def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: NodeInformer, tree: Path) -> None:
     """Else one whose kubelet has a cgroup root of its own would look as if it ran nothing."""
     states.view(100.0)
-    assert states.troubles() == {}
+    assert states.errors_by_source() == {}
     shutil.rmtree(tree / "kubepods")
-    assert states.troubles() == {"cgroups": "the node has no kubepods; see --cgroups and --cgroup-parent"}
+    assert states.errors_by_source() == {
+        "cgroups": "the node has no kubepods; see --cgroups and --cgroup-parent"
+    }
 
 
-def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: States, tree: Path) -> None:
+def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
-    states.told_by_kubelet(answer(told()), 100.0)
+    states.update_from_kubelet(answer(told()), 100.0)
     assert states.view(120.0).pods[0].name == "web"
     assert states.view(140.0).pods[0].name == ""
 
 
 def test_a_pod_is_leaving_as_soon_as_either_has_heard_of_it() -> None:
     """A kubelet is asked every ten seconds, and others would be evicted for the same memory meanwhile."""
-    before = PodFolding().read(answer(told(), told(OTHER)))
-    after = PodFolding().read(answer(told(deletionTimestamp="2026-11-16T12:00:00Z")))
+    before = PodProjector().parse_list(answer(told(), told(OTHER)))
+    after = PodProjector().parse_list(answer(told(deletionTimestamp="2026-11-16T12:00:00Z")))
     for api, kubelet in ((after, before), (before, after)):
-        known = believed(api, {pod.cgroup_uid: pod for pod in kubelet})
+        known = merge_known_pods(api, {pod.cgroup_uid: pod for pod in kubelet})
         assert {uid: pod.deleting for uid, pod in known.items()} == {UID: True, OTHER: False}
 
 
 def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(
-    states: States, tree: Path
+    states: NodeInformer, tree: Path
 ) -> None:
     static = "0123456789abcdef0123456789abcdef"
     pod_folder(tree, uid=static)
-    states.told_by_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
+    states.update_from_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
     [pod] = states.view(100.0).pods
-    assert (pod.name, pod.can_go) == ("web", False)
+    assert (pod.name, pod.is_evictable) == ("web", False)
 
 
 def test_a_pod_of_a_daemon_set_is_not_sent_away_for_it_would_be_back_at_once(
-    states: States, tree: Path
+    states: NodeInformer, tree: Path
 ) -> None:
     pod_folder(tree)
     for kind, can_go in (("DaemonSet", False), ("ReplicaSet", True)):
         owner = {"kind": kind, "name": "logs", "uid": "d", "controller": True}
-        states.told_by_kubelet(answer(told(ownerReferences=[owner])), 100.0)
-        assert states.view(100.0).pods[0].can_go is can_go
+        states.update_from_kubelet(answer(told(ownerReferences=[owner])), 100.0)
+        assert states.view(100.0).pods[0].is_evictable is can_go
 
 
-def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: States, tree: Path) -> None:
+def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     pod = told()
     pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "500m"}}
     pod["status"]["containerStatuses"][0]["resources"] = {"limits": {"cpu": "2"}}
-    states.told_by_kubelet(answer(pod), 100.0)
+    states.update_from_kubelet(answer(pod), 100.0)
     [container] = states.view(100.0).pods[0].containers
-    assert (container.resources.cpu_limit, container.wanted.cpu_limit) == (2000, 500)
+    assert (container.resources.cpu_limit, container.spec_resources.cpu_limit) == (2000, 500)
 
 
 def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
@@ -266,7 +272,7 @@ def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
         meminfo.write_text(f"MemTotal: 1024 kB\nMemFree: 9 kB\nHugetlb: {huge} kB\n")
 
     becomes("0-3", huge=0)
-    states = States("node", hierarchy=Hierarchy.detect(tree), proc=tree / "proc", sys=tree / "sys")
+    states = NodeInformer("node", hierarchy=Hierarchy.detect(tree), proc=tree / "proc", sys=tree / "sys")
     seen = []
     for now, cpus, huge in ((0.0, "0-3", 0), (10.0, "0,2", 0), (20.0, "0-3", 256)):
         becomes(cpus, huge)
@@ -276,7 +282,9 @@ def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
     assert seen == [([0, 1, 2, 3], 1 << 20), ([0, 2], 1 << 20), ([0, 1, 2, 3], 768 << 10)]
 
 
-def test_watching_holds_one_descriptor_however_many_pods_come_and_go(states: States, tree: Path) -> None:
+def test_watching_holds_one_descriptor_however_many_pods_come_and_go(
+    states: NodeInformer, tree: Path
+) -> None:
     states.view(0.0)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
     for number in range(50):
@@ -300,7 +308,7 @@ def test_watching_holds_one_descriptor_however_many_pods_come_and_go(states: Sta
     ],
 )
 def test_the_tier_is_the_labels_or_else_the_class(label: str | None, qos: QosClass, tier: Tier) -> None:
-    assert tier_of(label, qos) is tier
+    assert resolve_tier(label, qos) is tier
 
 
 def policy(name: str, **spec: Any) -> QosPolicy:
@@ -312,10 +320,10 @@ def test_the_heaviest_policy_that_selects_the_node_holds_and_of_equals_the_first
     gpu = policy("gpu", weight=900, nodeSelector={"matchLabels": {"gpu": "yes"}})
     b, a = policy("b", weight=200), policy("a", weight=200)
     light = policy("light", weight=1)
-    assert policy_for({}, [light, b, gpu, a]) is a
-    assert policy_for({"gpu": "yes"}, [light, b, gpu, a]) is gpu
-    assert policy_for({}, [gpu]) is None
-    assert policy_for({}, [QosPolicy(name="bad", uid="x", version=1, spec=None)]) is None
+    assert select_qos_policy({}, [light, b, gpu, a]) is a
+    assert select_qos_policy({"gpu": "yes"}, [light, b, gpu, a]) is gpu
+    assert select_qos_policy({}, [gpu]) is None
+    assert select_qos_policy({}, [QosPolicy(name="bad", uid="x", version=1, spec=None)]) is None
 
 
 def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tmp_path: Path) -> None:
@@ -338,7 +346,7 @@ def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tm
     for numa, listed in enumerate(["0-1,4-5", "2-3,6-7"]):
         (folder / "node" / f"node{numa}").mkdir(parents=True)
         (folder / "node" / f"node{numa}" / "cpulist").write_text(listed)
-    cpus = topology(tmp_path)
+    cpus = read_topology(tmp_path)
     assert [cpu.id for cpu in cpus] == [0, 1, 2, 3, 4, 5, 6]
     assert [cpu.id for cpu in cpus if cpu.isolated] == [2, 6]
     assert (cpus[4].core, cpus[4].socket, cpus[4].numa, cpus[4].cache) == (0, 0, 0, 0)
@@ -346,4 +354,4 @@ def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tm
 
 
 def test_this_machine_has_a_topology() -> None:
-    assert {cpu.id for cpu in topology(Path("/sys"))} >= os.sched_getaffinity(0)
+    assert {cpu.id for cpu in read_topology(Path("/sys"))} >= os.sched_getaffinity(0)

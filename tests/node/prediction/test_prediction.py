@@ -12,10 +12,10 @@ from harness.node_views import pod_view
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.collectors.node import RemainderCollector
 from trimtab.node.model import ContainerView, Metric, NodeView, PodView, Tier, pod_subject, tier_subject
-from trimtab.node.prediction import ALGORITHMS, Predictor, Spare
-from trimtab.node.prediction.histogram import CPU, DAY, Decaying, Scale
-from trimtab.node.prediction.predictor import TOGETHER
-from trimtab.node.series import Retention, Series
+from trimtab.node.prediction import ALGORITHMS, Predictor, ResourceAmounts
+from trimtab.node.prediction.histogram import CPU, DAY, BucketScale, DecayingHistogram
+from trimtab.node.prediction.predictor import ALL_PROD
+from trimtab.node.series import SeriesRetention, SeriesStore
 
 HOUR = 3600.0
 GIB = 1 << 30
@@ -37,7 +37,7 @@ def learned(
 ) -> tuple[Predictor, NodeView]:
     """A predictor that has watched these pods use so much for so long."""
     view = NodeView(name="node", cpus=(), memory=0, pods=tuple(pod for pod, *_ in pods))
-    predictor, series = predictor or Predictor(), Series()
+    predictor, series = predictor or Predictor(), SeriesStore()
     for minute in range(round(hours * 60) + 1):
         series.now = since + minute * 60
         for metric in (Metric.CPU, Metric.MEMORY):
@@ -55,12 +55,12 @@ def learned(
 def test_nobody_knows_what_is_to_spare_before_a_day_has_gone_by() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=23.9)
-    assert [predictor.spare(view, name) for name in ALGORITHMS] == [None, None, None]
+    assert [predictor.estimate_reclaimable(view, name) for name in ALGORITHMS] == [None, None, None]
 
 
 def test_a_clock_that_falls_back_by_decades_costs_the_past_and_nothing_else() -> None:
     """As of a machine without a battery, which begins in 1970 until it is told the time."""
-    peaks = Decaying(CPU)
+    peaks = DecayingHistogram(CPU)
     peaks.add(20_000 * DAY, 8.0)
     peaks.add(DAY, 0.5)
     peaks.add(DAY, 0.5)
@@ -73,22 +73,22 @@ def test_what_was_learned_by_a_clock_that_was_ahead_is_learned_anew() -> None:
     pod = requesting(2.0, GIB)
     ahead, _ = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e9)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24, predictor=ahead)
-    assert predictor.spare(view, "careful") is not None
+    assert predictor.estimate_reclaimable(view, "careful") is not None
 
 
 def test_a_day_is_a_day_of_samples_though_nobody_watched_meanwhile_or_the_clock_jumped() -> None:
     pod = requesting(2.0, GIB)
     before, _ = learned([(pod, 0.5, GIB / 4)], hours=1)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=22, since=1e6 + 30 * DAY, predictor=before)
-    assert predictor.spare(view, "pods") is None
+    assert predictor.estimate_reclaimable(view, "pods") is None
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e6 + 60 * DAY, predictor=predictor)
-    assert predictor.spare(view, "pods") is not None
+    assert predictor.estimate_reclaimable(view, "pods") is not None
 
 
 def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
-    spare = predictor.spare(view, "pods")
+    spare = predictor.estimate_reclaimable(view, "pods")
     assert spare is not None
     # A percentile is where its bucket ends: at most a twentieth above.
     assert 2000 - 550 * 1.06 <= spare.cpu <= 2000 - 550
@@ -98,7 +98,7 @@ def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
 def test_best_effort_pods_lend_nothing_out() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(8.0, GIB, tier=Tier.BE), 0.1, 0.0)]
     predictor, view = learned([(pod, cpu, memory) for pod, cpu, memory in pods], hours=24)
-    spare = predictor.spare(view, "pods")
+    spare = predictor.estimate_reclaimable(view, "pods")
     assert spare is not None
     assert spare.cpu < 2000
 
@@ -106,11 +106,14 @@ def test_best_effort_pods_lend_nothing_out() -> None:
 def test_a_pod_that_uses_more_than_it_requests_takes_from_the_others_only_when_taken_together() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(0.5, GIB), 2.0, GIB / 4)]
     predictor, view = learned(pods, hours=24)
-    single, together = predictor.spare(view, "pods"), predictor.spare(view, "together")
+    single, together = (
+        predictor.estimate_reclaimable(view, "pods"),
+        predictor.estimate_reclaimable(view, "together"),
+    )
     assert single is not None
     assert together is not None
     assert together.cpu < single.cpu
-    assert predictor.spare(view, "careful") == Spare(
+    assert predictor.estimate_reclaimable(view, "careful") == ResourceAmounts(
         min(single.cpu, together.cpu), min(single.memory, together.memory)
     )
 
@@ -118,14 +121,14 @@ def test_a_pod_that_uses_more_than_it_requests_takes_from_the_others_only_when_t
 def test_together_counts_nothing_as_spare_that_a_pod_requests_which_was_not_watched_for_a_day() -> None:
     old, new = requesting(4.0, 8 * GIB), requesting(8.0, 8 * GIB)
     predictor, alone = learned([(old, 3.5, GIB)], hours=48)
-    before = {name: predictor.spare(alone, name) for name in ALGORITHMS}
+    before = {name: predictor.estimate_reclaimable(alone, name) for name in ALGORITHMS}
     since = 1e6 + 48 * HOUR
     predictor, both = learned([(old, 3.5, GIB), (new, 7.8, GIB)], hours=23, since=since, predictor=predictor)
-    assert {name: predictor.spare(both, name) for name in ALGORITHMS} == before
+    assert {name: predictor.estimate_reclaimable(both, name) for name in ALGORITHMS} == before
     predictor, both = learned(
         [(old, 3.5, GIB), (new, 0.8, GIB)], hours=26, since=since + 23 * HOUR, predictor=predictor
     )
-    grown, at_first = predictor.spare(both, "together"), before["together"]
+    grown, at_first = predictor.estimate_reclaimable(both, "together"), before["together"]
     assert grown is not None
     assert at_first is not None
     assert grown.memory > at_first.memory
@@ -139,11 +142,11 @@ def test_pods_that_were_not_watched_for_a_day_change_nothing_about_what_is_spare
     pods: list[tuple[int, int | None]], whole: int | None
 ) -> None:
     views = [requesting(cpu / 1000, GIB) for cpu, _ in pods]
-    needs = {view.uid: need for view, (_, need) in zip(views, pods, strict=True)} | {TOGETHER: whole}
+    needs = {view.uid: need for view, (_, need) in zip(views, pods, strict=True)} | {ALL_PROD: whole}
 
-    def need(key: str) -> Spare | None:
+    def need(key: str) -> ResourceAmounts | None:
         found = needs[key]
-        return None if found is None else Spare(found, GIB // 2)
+        return None if found is None else ResourceAmounts(found, GIB // 2)
 
     old = [view for view in views if needs[view.uid] is not None]
     for algorithm in ALGORITHMS.values():
@@ -160,8 +163,8 @@ def test_a_peak_within_each_minute_is_seen_whenever_the_minute_ends_and_whatever
     pod = requesting(6.0, GIB)
     view, spares = NodeView(name="node", cpus=(), memory=0, pods=(pod,)), []
     for reported in (300.0, 86400.0):
-        series, predictor, remainder = Series(), Predictor(), RemainderCollector()
-        series.keep(Retention(node=reported, pods=reported))
+        series, predictor, remainder = SeriesStore(), Predictor(), RemainderCollector()
+        series.set_retention(SeriesRetention(node=reported, pods=reported))
         for second in range(0, 25 * 3600, 5):
             series.now = 1e6 + second
             used = 5.0 if (second + phase) % 60 < 10 else 0.1
@@ -169,7 +172,7 @@ def test_a_peak_within_each_minute_is_seen_whenever_the_minute_ends_and_whatever
             series.add(pod_subject(pod.uid), Metric.MEMORY, used * GIB / 10, period=5.0)
             remainder.collect(view, series)
             predictor.learn(view, series, series.now)
-        spares.append([predictor.spare(view, name) for name in ALGORITHMS])
+        spares.append([predictor.estimate_reclaimable(view, name) for name in ALGORITHMS])
     assert spares[0] == spares[1]
     for spare in spares[0]:
         assert spare is not None
@@ -182,10 +185,10 @@ def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> 
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
     after = Predictor()
     after.restore(predictor.state())
-    assert after.spare(view, "careful") == predictor.spare(view, "careful")
-    series = Series(now=1e6 + DAY + 2 * HOUR)
+    assert after.estimate_reclaimable(view, "careful") == predictor.estimate_reclaimable(view, "careful")
+    series = SeriesStore(now=1e6 + DAY + 2 * HOUR)
     after.learn(view, series, series.now)  # nobody watched for two hours, and has seen nothing of it yet
-    assert after.spare(view, "careful") == predictor.spare(view, "careful")
+    assert after.estimate_reclaimable(view, "careful") == predictor.estimate_reclaimable(view, "careful")
     series.now += HOUR
     after.learn(NodeView(name="node", cpus=(), memory=0), series, series.now)
     assert len(after) == 0
@@ -195,17 +198,17 @@ def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> 
 
 @given(st.lists(st.floats(0.0, 900.0), min_size=1, max_size=200), st.floats(0.01, 1.0))
 def test_a_percentile_lies_in_the_bucket_of_the_sample_that_it_is(values: list[float], share: float) -> None:
-    histogram = Decaying(Scale(first=0.01, most=1000.0, half_life=1e15))
+    histogram = DecayingHistogram(BucketScale(first_width=0.01, max_value=1000.0, half_life=1e15))
     for value in values:
         histogram.add(100.0, value)
     exact = float(np.percentile(np.array(values), share * 100, method="inverted_cdf"))
     found = histogram.percentile(share)
     assert found is not None
-    assert found == CPU.end(CPU.bucket(exact))
+    assert found == CPU.bucket_end(CPU.find_bucket(exact))
 
 
 def test_the_past_fades_by_half_in_a_half_life() -> None:
-    histogram = Decaying(CPU)
+    histogram = DecayingHistogram(CPU)
     rng = random.Random(1)
     for _ in range(1000):
         histogram.add(rng.uniform(0, 60), 8.0)
@@ -219,8 +222,10 @@ def test_the_past_fades_by_half_in_a_half_life() -> None:
 
 
 def test_years_do_not_overflow_it() -> None:
-    histogram = Decaying(CPU)
+    histogram = DecayingHistogram(CPU)
     for year in range(50):
         histogram.add(year * 365 * DAY, 1.0 + year)
     assert (histogram.percentile(0.95) or 0) >= 50.0
-    assert Decaying.unpacked(CPU, histogram.packed()).percentile(0.95) == histogram.percentile(0.95)
+    assert DecayingHistogram.from_state(CPU, histogram.to_state()).percentile(0.95) == histogram.percentile(
+        0.95
+    )

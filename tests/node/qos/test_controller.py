@@ -10,18 +10,18 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from harness.kubepods import Kubepods
-from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, System
+from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, SystemSpec
 from trimtab.kube.errors import DisruptionBlocked, InternalError, KubeError, Status, Unreachable
-from trimtab.node.arbiter import Bound, Precedence, Spot, Wish
+from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest, Precedence
 from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES
-from trimtab.node.cgroups import UNLIMITED, QosClass, Version
+from trimtab.node.cgroups import UNLIMITED, CgroupVersion, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_CPUS, MEMORY_HIGH
-from trimtab.node.executor import Executor, Surface
-from trimtab.node.model import Metric, NodeView, PodView, Spread, Tier
-from trimtab.node.qos.controller import Enforcer
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.restore_journal import Journal
-from trimtab.node.strategies import Eviction, Plan, Scene
+from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.model import Metric, NodeView, PodView, Tier, WindowStats
+from trimtab.node.qos.controller import QosController
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.restore_journal import RestoreJournal
+from trimtab.node.strategies import Eviction, StrategyInput, StrategyOutput
 
 
 class Unknowing:
@@ -33,7 +33,7 @@ class Unknowing:
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
         return None
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         return None
 
 
@@ -41,16 +41,16 @@ class Wanting:
     """Asks for one plan while the policy's system block is on."""
 
     name: ClassVar[str] = "wanting"
-    settings_type: ClassVar[type[Any]] = System
+    settings_type: ClassVar[type[Any]] = SystemSpec
 
-    def __init__(self, plan: Plan) -> None:
-        self.answer: Plan | Exception = plan
+    def __init__(self, plan: StrategyOutput) -> None:
+        self.answer: StrategyOutput | Exception = plan
         self.staying: frozenset[str] = frozenset()
 
-    def plan(self, scene: Scene) -> Plan:
-        self.staying = scene.staying
+    def plan(self, scene: StrategyInput) -> StrategyOutput:
+        self.staying = scene.eviction_blocked
         if not scene.policy.system.enable:
-            return Plan()
+            return StrategyOutput()
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -59,7 +59,7 @@ class Wanting:
 AWAY = Unreachable("the API server is away", sent=False)
 BLOCKED = DisruptionBlocked(Status(message="its budget says no"))
 TWO_BUDGETS = InternalError(Status(message="This pod has more than one PodDisruptionBudget"))
-ON = NodeQoSPolicySpec(system=System(enable=True))
+ON = NodeQoSPolicySpec(system=SystemSpec(enable=True))
 NODE = NodeView(name="n", cpus=(), memory=1 << 30)
 POD = PodView(
     uid="u",
@@ -80,12 +80,12 @@ class Floor:
         self, kubepods: Kubepods, folder: Path, *, dry_run: bool = False, **strategies: Wanting
     ) -> None:
         self.registry = CollectorRegistry()
-        self.surface = Surface(kubepods.hierarchy, sysctls=folder / "sysctls")
+        self.surface = KnobFiles(kubepods.hierarchy, sysctls=folder / "sysctls")
         self.sent: list[str] = []
         self.failure: KubeError | None = None
-        executor = Executor(self.surface, Journal(folder / "journal", boot="b"), dry_run=dry_run)
-        tally = Tally(self.registry, dry_run=dry_run)
-        self.enforcer = Enforcer(executor, strategies, evict=self._evict, tally=tally)
+        executor = Executor(self.surface, RestoreJournal(folder / "journal", boot="b"), dry_run=dry_run)
+        tally = QosMetrics(self.registry, dry_run=dry_run)
+        self.enforcer = QosController(executor, strategies, evict=self._evict, metrics=tally)
 
     async def _evict(self, eviction: Eviction) -> None:
         if self.failure:
@@ -96,38 +96,42 @@ class Floor:
         return self.registry.get_sample_value(f"trimtab_node_{name}_total", labels) or 0.0
 
 
-def _quota(path: str, value: int, strategy: str, **more: Any) -> Wish:
-    return Wish(spot=Spot(path, CPU_QUOTA), value=value, strategy=strategy, why="a test", **more)
+def _quota(path: str, value: int, strategy: str, **more: Any) -> KnobRequest:
+    return KnobRequest(ref=KnobRef(path, CPU_QUOTA), value=value, strategy=strategy, reason="a test", **more)
 
 
 async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     _, [path] = kubepods.pod()
-    bold = Wanting(Plan((_quota(path, 90_000, "bold", precedence=Precedence.PRIORITY),)))
+    bold = Wanting(StrategyOutput((_quota(path, 90_000, "bold", precedence=Precedence.PRIORITY),)))
     careful = Wanting(
-        Plan((_quota(path, 50_000, "careful", precedence=Precedence.SAFETY, bound=Bound.AT_MOST),))
+        StrategyOutput(
+            (_quota(path, 50_000, "careful", precedence=Precedence.SAFETY, bound=BoundType.AT_MOST),)
+        )
     )
     floor = Floor(kubepods, tmp_path, bold=bold, careful=careful)
     for now in range(3):
-        found = await floor.enforcer.round(NODE, Unknowing(), ON, now=float(now))
+        found = await floor.enforcer.run_round(NODE, Unknowing(), ON, now=float(now))
         assert [wish.strategy for each in found.conflicts for wish in each.overruled] == ["bold"]
-    assert floor.surface.read(Spot(path, CPU_QUOTA)) == 50_000
-    assert [wish.strategy for wish in floor.enforcer.holding()] == ["careful"]
+    assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == 50_000
+    assert [wish.strategy for wish in floor.enforcer.active_requests()] == ["careful"]
     assert floor.counted("wishes_overruled", strategy="bold") == 3
     assert floor.counted("writes", knob="cpu.quota") == 1
-    await floor.enforcer.round(NODE, Unknowing(), None, now=3.0)
-    assert floor.surface.read(Spot(path, CPU_QUOTA)) == UNLIMITED
+    await floor.enforcer.run_round(NODE, Unknowing(), None, now=3.0)
+    assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == UNLIMITED
     assert floor.counted("restored", knob="cpu.quota") == 1
-    assert floor.enforcer.holding() == []
+    assert floor.enforcer.active_requests() == []
 
 
 async def test_what_a_dry_run_would_do_is_not_counted_as_done(kubepods: Kubepods, tmp_path: Path) -> None:
     _, [path] = kubepods.pod()
-    wanting = Wanting(Plan((_quota(path, 90_000, "wanting"),), (Eviction(POD, "wanting", "a test"),)))
+    wanting = Wanting(
+        StrategyOutput((_quota(path, 90_000, "wanting"),), (Eviction(POD, "wanting", "a test"),))
+    )
     floor = Floor(kubepods, tmp_path, dry_run=True, wanting=wanting)
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
-    await floor.enforcer.settled()
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.wait_evictions()
     evicted = {"strategy": "wanting", "result": "evicted"}
     assert (floor.counted("writes", knob="cpu.quota"), floor.counted("evictions", **evicted)) == (0, 0)
     assert floor.counted("dry_run_writes", knob="cpu.quota") == 1
@@ -138,25 +142,25 @@ async def test_what_the_kubelet_is_told_to_have_set_is_not_taken_back(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     _, [path] = kubepods.pod()
-    spot = Spot(path, CPU_QUOTA)
-    wanting = Wanting(Plan((_quota(path, 90_000, "wanting"),)))
+    spot = KnobRef(path, CPU_QUOTA)
+    wanting = Wanting(StrategyOutput((_quota(path, 90_000, "wanting"),)))
     floor = Floor(kubepods, tmp_path, wanting=wanting)
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
-    wanting.answer = Plan(told={spot: 90_000})
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
+    wanting.answer = StrategyOutput(external_values={spot: 90_000})
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     floor.enforcer.release(now=2.0)
     assert floor.surface.read(spot) == 90_000
 
 
 async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: Path) -> None:
-    if kubepods.hierarchy.version is not Version.V1:
+    if kubepods.hierarchy.version is not CgroupVersion.V1:
         pytest.skip("cgroup v2 has every knob")
     _, [path] = kubepods.pod()
-    slow = Wish(spot=Spot(path, MEMORY_HIGH), value=1 << 20, strategy="wanting", why="a test")
-    floor = Floor(kubepods, tmp_path, wanting=Wanting(Plan((slow,), lacking=("no such disk",))))
+    slow = KnobRequest(ref=KnobRef(path, MEMORY_HIGH), value=1 << 20, strategy="wanting", reason="a test")
+    floor = Floor(kubepods, tmp_path, wanting=Wanting(StrategyOutput((slow,), unsupported=("no such disk",))))
     with capture_logs() as logs:
         for now in (0.0, 1.0, 20.0):
-            await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
+            await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
     assert [each["what"] for each in logs] == [
         "wanting: cgroup v1 has no memory.high",
         "wanting: no such disk",
@@ -167,16 +171,18 @@ async def test_a_knob_that_refuses_another_value_every_second_is_told_of_once_an
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     """As where the node's cgroups are mounted for reading only."""
-    wanting = Wanting(Plan())
+    wanting = Wanting(StrategyOutput())
     floor = Floor(kubepods, tmp_path, wanting=wanting)
     knob = floor.surface.sysctls / "vm" / "min_free_kbytes"
     knob.parent.mkdir(parents=True)
     knob.symlink_to("/proc/sys/kernel/cap_last_cap")  # a number that nobody may write
     with capture_logs() as logs:
         for now in range(3):
-            wish = Wish(spot=Spot("", MIN_FREE_KBYTES), value=1000 + now, strategy="wanting", why="a test")
-            wanting.answer = Plan((wish,))
-            await floor.enforcer.round(NODE, Unknowing(), ON, now=float(now))
+            wish = KnobRequest(
+                ref=KnobRef("", MIN_FREE_KBYTES), value=1000 + now, strategy="wanting", reason="a test"
+            )
+            wanting.answer = StrategyOutput((wish,))
+            await floor.enforcer.run_round(NODE, Unknowing(), ON, now=float(now))
     assert len(logs) == 1
     assert floor.counted("writes_refused", knob="vm.min_free_kbytes") == 3
     assert floor.counted("writes", knob="vm.min_free_kbytes") == 0
@@ -184,12 +190,12 @@ async def test_a_knob_that_refuses_another_value_every_second_is_told_of_once_an
 
 async def test_a_pod_that_ended_is_not_counted_as_restored(kubepods: Kubepods, tmp_path: Path) -> None:
     _, [path] = kubepods.pod()
-    wanting = Wanting(Plan((_quota(path, 50_000, "wanting"),)))
+    wanting = Wanting(StrategyOutput((_quota(path, 50_000, "wanting"),)))
     floor = Floor(kubepods, tmp_path, wanting=wanting)
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
     kubepods.remove(path)
-    wanting.answer = Plan()
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
+    wanting.answer = StrategyOutput()
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     assert floor.counted("writes", knob="cpu.quota") == 1
     assert floor.counted("restored", knob="cpu.quota") == 0
 
@@ -198,13 +204,13 @@ async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     _, [one, other] = kubepods.pod(containers=2)
-    failing = Wanting(Plan((_quota(one, 50_000, "failing"),)))
-    sound = Wanting(Plan((_quota(other, 60_000, "sound"),)))
+    failing = Wanting(StrategyOutput((_quota(one, 50_000, "failing"),)))
+    sound = Wanting(StrategyOutput((_quota(other, 60_000, "sound"),)))
     floor = Floor(kubepods, tmp_path, failing=failing, sound=sound)
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
-    failing.answer, sound.answer = ValueError("what now"), Plan((_quota(other, 70_000, "sound"),))
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
-    assert [floor.surface.read(Spot(path, CPU_QUOTA)) for path in (one, other)] == [50_000, 70_000]
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
+    failing.answer, sound.answer = ValueError("what now"), StrategyOutput((_quota(other, 70_000, "sound"),))
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
+    assert [floor.surface.read(KnobRef(path, CPU_QUOTA)) for path in (one, other)] == [50_000, 70_000]
     assert floor.counted("strategy_failures", strategy="failing") == 1
 
 
@@ -213,26 +219,28 @@ async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
 ) -> None:
     """A node whose disk is full may run out of memory too."""
     _, [path] = kubepods.pod()
-    both = Wanting(Plan((_quota(path, 50_000, "both"),), (Eviction(POD, "both", "a test"),)))
+    both = Wanting(StrategyOutput((_quota(path, 50_000, "both"),), (Eviction(POD, "both", "a test"),)))
     floor = Floor(kubepods, tmp_path / "state", both=both)
     shutil.rmtree(tmp_path / "state")
-    found = await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
-    await floor.enforcer.settled()
+    found = await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.wait_evictions()
     assert floor.sent == ["p"]
-    spot = Spot(path, CPU_QUOTA)
-    assert found.done.refused == {spot: "cannot be noted: No such file or directory"}
+    spot = KnobRef(path, CPU_QUOTA)
+    assert found.write_result.rejected == {spot: "cannot be noted: No such file or directory"}
     assert floor.surface.read(spot) == UNLIMITED
 
 
 async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepods, tmp_path: Path) -> None:
-    sending = Wanting(Plan(evictions=(Eviction(POD, "sending", "a test"), Eviction(POD, "sending", "again"))))
+    sending = Wanting(
+        StrategyOutput(evictions=(Eviction(POD, "sending", "a test"), Eviction(POD, "sending", "again")))
+    )
     floor = Floor(kubepods, tmp_path, sending=sending)
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=0.0)
-    await floor.enforcer.settled()
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=0.0)
+    await floor.enforcer.wait_evictions()
     assert floor.sent == ["p"]
     floor.failure = AWAY
-    await floor.enforcer.round(NODE, Unknowing(), ON, now=1.0)
-    await floor.enforcer.settled()
+    await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
+    await floor.enforcer.wait_evictions()
     assert floor.counted("evictions", strategy="sending", result="evicted") == 1
     assert floor.counted("evictions", strategy="sending", result="refused") == 1
 
@@ -241,13 +249,13 @@ async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepo
 async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
     kubepods: Kubepods, tmp_path: Path, blocked: KubeError
 ) -> None:
-    sending = Wanting(Plan(evictions=(Eviction(POD, "sending", "a test"),)))
+    sending = Wanting(StrategyOutput(evictions=(Eviction(POD, "sending", "a test"),)))
     floor = Floor(kubepods, tmp_path, sending=sending)
     told = []
     for now, failure in ((0.0, AWAY), (1.0, blocked), (2.0, None), (60.0, None), (61.0, None)):
         floor.failure = failure
-        await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
-        await floor.enforcer.settled()
+        await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
+        await floor.enforcer.wait_evictions()
         told.append(sending.staying)
     assert told == [frozenset(), frozenset(), {"u"}, {"u"}, frozenset()]
 
@@ -258,14 +266,16 @@ async def test_one_born_after_the_last_look_at_the_node_gets_what_its_parent_get
 ) -> None:
     """With cgroup v1 it is born with its parent's CPUs, of which the agent has taken some."""
     kubepods.pod(QosClass.BEST_EFFORT)
-    tier = Spot(kubepods.layout.tier(QosClass.BEST_EFFORT), CPUSET_CPUS)
+    tier = KnobRef(kubepods.layout.qos_path(QosClass.BEST_EFFORT), CPUSET_CPUS)
     every = frozenset(os.sched_getaffinity(0))
-    wanting = Wanting(Plan())
+    wanting = Wanting(StrategyOutput())
     floor = Floor(kubepods, tmp_path, wanting=wanting)
 
     async def squeeze(cpus: frozenset[int], now: float) -> None:
-        wanting.answer = Plan((Wish(spot=tier, value=cpus, strategy="wanting", why="a test"),))
-        await floor.enforcer.round(NODE, Unknowing(), ON, now=now)
+        wanting.answer = StrategyOutput(
+            (KnobRequest(ref=tier, value=cpus, strategy="wanting", reason="a test"),)
+        )
+        await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
 
     await squeeze(frozenset({min(every)}), now=0.0)
     _, [born] = kubepods.pod(QosClass.BEST_EFFORT)
@@ -273,4 +283,4 @@ async def test_one_born_after_the_last_look_at_the_node_gets_what_its_parent_get
         floor.enforcer.release(now=1.0)
     else:
         await squeeze(every, now=1.0)
-    assert floor.surface.read(Spot(born, CPUSET_CPUS)) == floor.surface.read(tier) == every
+    assert floor.surface.read(KnobRef(born, CPUSET_CPUS)) == floor.surface.read(tier) == every

@@ -14,12 +14,12 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass
 from trimtab.node.collectors.file_reader import PODS
 from trimtab.node.collectors.node import RemainderCollector
-from trimtab.node.executor import Executor, Surface
+from trimtab.node.executor import Executor, KnobFiles
 from trimtab.node.model import NODE, ContainerView, Cpu, Metric, NodeView, PodView, Tier, pod_subject
-from trimtab.node.qos.controller import Enforcer, installed
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.restore_journal import Journal
-from trimtab.node.series import Series
+from trimtab.node.qos.controller import QosController, load_strategies
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.restore_journal import RestoreJournal
+from trimtab.node.series import SeriesStore
 from trimtab.node.strategies import Eviction
 
 CPUS = 16
@@ -60,14 +60,14 @@ class Bed:
         self.evicted: list[str] = []
         self.allowed: list[float] = []
         """What all best-effort pods together might have, each second."""
-        surface = Surface(self.cgroups.hierarchy, folder / "sys", folder / "resctrl")
-        self._enforcer = Enforcer(
-            Executor(surface, Journal(folder / "journal", boot="b")),
-            installed(),
+        surface = KnobFiles(self.cgroups.hierarchy, folder / "sys", folder / "resctrl")
+        self._enforcer = QosController(
+            Executor(surface, RestoreJournal(folder / "journal", boot="b")),
+            load_strategies(),
             evict=self._evict,
-            tally=Tally(CollectorRegistry()),
+            metrics=QosMetrics(CollectorRegistry()),
         )
-        self._series = Series(now=1_760_000_000.0)
+        self._series = SeriesStore(now=1_760_000_000.0)
 
     async def run(self, seconds: int, production: Callable[[int], float]) -> None:
         """Let so many seconds pass, in each of which production uses so much."""
@@ -80,8 +80,8 @@ class Bed:
             self._series.add(PODS, Metric.CPU, sum(used.values()), period=1.0)
             self._series.add(NODE, Metric.CPU, sum(used.values()) + 0.4, period=1.0)
             remainder.collect(self._view, self._series)
-            await self._enforcer.round(self._view, self._series, self._policy, now=self._series.now)
-            await self._enforcer.settled()
+            await self._enforcer.run_round(self._view, self._series, self._policy, now=self._series.now)
+            await self._enforcer.wait_evictions()
             for pod in self._view.pods:
                 self.cgroups.follow(pod.cgroup)
             self.cgroups.follow("kubepods/besteffort")

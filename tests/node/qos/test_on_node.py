@@ -15,10 +15,10 @@ from harness.busybox_workloads import burns, size, template
 from harness.cluster import Cluster
 from harness.node import NAME
 from harness.process import wait_for
-from trimtab.node.arbiter import Spot
-from trimtab.node.cgroups import UNLIMITED, Hierarchy, Layout, QosClass
+from trimtab.node.arbiter import KnobRef
+from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_BURST, CPU_QUOTA
-from trimtab.node.executor import Surface
+from trimtab.node.executor import KnobFiles
 
 WAITING = "while :; do if [ -e /go ]; then i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; else usleep 50000; fi; done"
 """Idle until it is told to want as much CPU as it can get."""
@@ -85,11 +85,11 @@ def test_a_burner_is_squeezed_while_others_want_cpu_and_nothing_is_left_of_it(
 ) -> None:
     run("burner", burns(0.2), {})  # the agent goes by what others want
     run("service", f"({WAITING}) & {WAITING}", size("500m", "16Mi"))
-    surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
-    tier = Layout.detect(surface.hierarchy).tier(QosClass.BEST_EFFORT)
+    surface = KnobFiles(Hierarchy.detect(Path("/sys/fs/cgroup")))
+    tier = CgroupLayout.detect(surface.hierarchy).qos_path(QosClass.BEST_EFFORT)
 
     def quota() -> int:
-        found = surface.read(Spot(tier, CPU_QUOTA))
+        found = surface.read(KnobRef(tier, CPU_QUOTA))
         assert isinstance(found, int)
         return found
 
@@ -129,12 +129,12 @@ def test_cpuevict_evicts_nobody_for_three_busy_seconds_and_whoever_is_starved_fo
     burst = "(timeout 3 sh -c 'while :; do :; done' & timeout 3 sh -c 'while :; do :; done'; wait)"
     once = f"while :; do if [ -e /once ]; then rm /once; {burst}; fi; usleep 50000; done"
     run("service", f"({once}) & ({WAITING}) & {WAITING}", size("500m", "16Mi"))
-    surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
-    tier = Layout.detect(surface.hierarchy).tier(QosClass.BEST_EFFORT)
+    surface = KnobFiles(Hierarchy.detect(Path("/sys/fs/cgroup")))
+    tier = CgroupLayout.detect(surface.hierarchy).qos_path(QosClass.BEST_EFFORT)
     pod = f"/api/v1/namespaces/{namespace}/pods/batch"
 
     def cores() -> float:
-        quota = surface.read(Spot(tier, CPU_QUOTA))
+        quota = surface.read(KnobRef(tier, CPU_QUOTA))
         assert isinstance(quota, int)
         return quota / 100_000
 
@@ -169,13 +169,15 @@ def test_a_pod_that_saves_quota_up_is_resized_to_less_and_as_it_would_be_when_th
     """Though the agent was killed with the burst in place, below which no kernel takes the kubelet's quota."""
     run("bursting", "exec sleep 3600", size("10m", "16Mi", cpu_limit="500m"))
     pod = node_cluster.call("GET", f"/api/v1/namespaces/{namespace}/pods/bursting")
-    surface = Surface(Hierarchy.detect(Path("/sys/fs/cgroup")))
-    layout = Layout.detect(surface.hierarchy)
-    folder = layout.pod(pod["metadata"]["uid"], QosClass.BURSTABLE)
-    paths = folder, layout.container(folder, pod["status"]["containerStatuses"][0]["containerID"])
+    surface = KnobFiles(Hierarchy.detect(Path("/sys/fs/cgroup")))
+    layout = CgroupLayout.detect(surface.hierarchy)
+    folder = layout.pod_path(pod["metadata"]["uid"], QosClass.BURSTABLE)
+    paths = folder, layout.container_path(folder, pod["status"]["containerStatuses"][0]["containerID"])
 
     def held() -> list[tuple[object, object]]:
-        return [(surface.read(Spot(path, CPU_QUOTA)), surface.read(Spot(path, CPU_BURST))) for path in paths]
+        return [
+            (surface.read(KnobRef(path, CPU_QUOTA)), surface.read(KnobRef(path, CPU_BURST))) for path in paths
+        ]
 
     agent.start()
     agent.wait_until(lambda: held() == [(50_000, 50_000)] * 2, timeout=180)

@@ -12,7 +12,7 @@ from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMet
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, PatchType
 from trimtab.kube.rest.resources import NODE_METRICS, NODES
-from trimtab.node.arbiter import Spot, Value, Wish
+from trimtab.node.arbiter import KnobRef, KnobRequest, Value
 from trimtab.node.cgroups.knobs import CPU_SHARES, CPUSET_CPUS
 from trimtab.node.model import (
     BEST_EFFORT,
@@ -23,11 +23,11 @@ from trimtab.node.model import (
     container_subject,
     pod_subject,
 )
-from trimtab.node.prediction import Spare
-from trimtab.node.reporter import Reporter, status_of
-from trimtab.node.series import Series
-from trimtab.usage.source import Ask, source
-from trimtab.usage.sources.nodemetric import samples
+from trimtab.node.prediction import ResourceAmounts
+from trimtab.node.reporter import Reporter, build_status
+from trimtab.node.series import SeriesStore
+from trimtab.usage.source import UsageQuery, source
+from trimtab.usage.sources.nodemetric import parse_node_metrics
 
 MIB = 1 << 20
 NOW = 1_800_000_000.0
@@ -35,9 +35,9 @@ POD = pod_view("kubepods/pod", ["kubepods/pod/a", "kubepods/pod/b"], namespace="
 VIEW = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(POD, pod_view("kubepods/pod2", name="")))
 
 
-def seen(seconds: int) -> Series:
+def seen(seconds: int) -> SeriesStore:
     """A node that was watched for so long, its CPU rising from 0 in hundredths of a core a second."""
-    series = Series()
+    series = SeriesStore()
     each = [NODE, SYSTEM, BEST_EFFORT, *(pod_subject(pod.uid) for pod in VIEW.pods)]
     each += [container_subject(POD.uid, name) for name in ("c0", "c1")]
     for second in range(seconds):
@@ -49,7 +49,7 @@ def seen(seconds: int) -> Series:
 
 
 def test_before_half_a_window_nothing_is_told_of_it() -> None:
-    status = status_of(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
+    status = build_status(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
     assert status.node_metric is not None
     assert status.node_metric.node_usage is None
     assert status.node_metric.aggregated_node_usages == ()
@@ -63,17 +63,17 @@ def test_a_report_tells_of_pressure_and_of_the_knobs_that_reach_furthest_and_why
         series.add(NODE, Metric.CPU_PRESSURE, 0.25, period=10.0)
         series.now += 10
     held = [
-        Wish(spot=Spot(path, CPU_SHARES), value=2, strategy="cpusuppress", why="a test")
+        KnobRequest(ref=KnobRef(path, CPU_SHARES), value=2, strategy="cpusuppress", reason="a test")
         for path in (*(f"kubepods/pod{number}" for number in range(40)), "kubepods")
     ]
-    status = status_of(VIEW, series, MetricCollectPolicy(), None, held=held, now=NOW)
+    status = build_status(VIEW, series, MetricCollectPolicy(), None, requests=held, now=NOW)
     assert status.pressure is not None
     assert (status.pressure.cpu, status.pressure.io) == (0.25, None)
     assert (len(status.knobs), status.knobs[0].where, status.knobs[0].why) == (32, "kubepods", "a test")
 
 
 def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare() -> None:
-    status = status_of(VIEW, seen(300), MetricCollectPolicy(), Spare(1500, 64 * MIB), now=NOW)
+    status = build_status(VIEW, seen(300), MetricCollectPolicy(), ResourceAmounts(1500, 64 * MIB), now=NOW)
     metric = status.node_metric
     assert metric is not None
     assert metric.node_usage is not None
@@ -96,7 +96,7 @@ def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare(
 
 
 def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_takes() -> None:
-    series = Series()
+    series = SeriesStore()
     crowd = pod_view("kubepods/pod", [f"kubepods/pod/{number}" for number in range(100)], name="crowd")
     names = [container_subject(crowd.uid, container.name) for container in crowd.containers]
     for second in range(300):
@@ -105,12 +105,12 @@ def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_take
             series.add(subject, Metric.CPU, 0.1, period=1.0)
             series.add(subject, Metric.MEMORY, 1.0 * MIB, period=1.0)
     view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=(crowd,))
-    [pod] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+    [pod] = build_status(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
     assert len(pod.containers) == 64
 
 
 def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
-    series = Series()
+    series = SeriesStore()
     former, latter = (
         pod_view(f"kubepods/{uid}", name="web-0", uid=uid, started=started)
         for uid, started in (("z", 1.0), ("a", 2.0))
@@ -122,7 +122,7 @@ def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
             series.add(pod_subject(pod.uid), Metric.MEMORY, 1.0 * MIB, period=1.0)
     for pods in ((former, latter), (latter, former)):
         view = NodeView(name="node-1", cpus=(), memory=1 << 30, pods=pods)
-        [told] = status_of(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
+        [told] = build_status(view, series, MetricCollectPolicy(), None, now=NOW).pods_metric
         assert str(told.pod_usage.cpu) == "2"
 
 
@@ -133,15 +133,15 @@ def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() 
         {f"L3:{number}": 0xFFFF for number in range(256)},
     ]
     held = [
-        Wish(
-            spot=Spot(str(place), CPUSET_CPUS),
+        KnobRequest(
+            ref=KnobRef(str(place), CPUSET_CPUS),
             value=value,
             strategy="s",
-            why="as another's plugin says " * 99,
+            reason="as another's plugin says " * 99,
         )
         for place, value in enumerate(values)
     ]
-    status = status_of(VIEW, Series(), MetricCollectPolicy(), None, held=held, now=NOW)
+    status = build_status(VIEW, SeriesStore(), MetricCollectPolicy(), None, requests=held, now=NOW)
     some, every_other, shares = (knob.value for knob in status.knobs)
     assert some == "8-511"
     assert every_other.startswith("0,2,4,")
@@ -160,7 +160,7 @@ async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client:
 
     def status(policy: MetricCollectPolicy) -> NodeMetricStatus:
         asked.append(policy)
-        return status_of(VIEW, series, policy, Spare(1500, MIB), now=NOW)
+        return build_status(VIEW, series, policy, ResourceAmounts(1500, MIB), now=NOW)
 
     uids: list[str] = []
     reporter = Reporter(client, "node-1", status, uid=lambda: "".join(uids), registry=CollectorRegistry())
@@ -173,7 +173,9 @@ async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client:
     assert found["status"]["nodeMetric"]["nodeUsage"] == {"cpu": "1495m", "memory": "64Mi"}
     assert found["status"]["updateTime"] == "2027-01-15T08:00:00Z"
     # Others' agents may report to the same server.
-    [first, second] = [one for one in samples(await _page(client)) if one.container.namespace == "shop"]
+    [first, second] = [
+        one for one in parse_node_metrics(await _page(client)) if one.container.namespace == "shop"
+    ]
     assert (first.container.namespace, first.container.pod, first.container.container) == (
         "shop",
         "web",
@@ -196,13 +198,13 @@ async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client:
     async with source("nodemetric", client=client) as usage:
         health = await usage.check()
         assert health.detail
-        read = await usage.read(Ask.last(300, now=NOW, step=60, namespaces=["shop"]))
+        read = await usage.read(UsageQuery.last(300, now=NOW, step=60, namespaces=["shop"]))
         assert read.containers == ()
     await client.delete(NODE_METRICS, "node-1")
     await client.delete(NODES, "node-1")
 
 
 async def _page(client: Client) -> bytes:
-    async for page in client.pages(NODE_METRICS):
+    async for page in client.list_pages(NODE_METRICS):
         return page
     raise AssertionError("a list has a page")

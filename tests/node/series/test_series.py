@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.node.model import NODE, Metric, pod_subject
-from trimtab.node.series import Retention, Ring, Series, Snapshot
+from trimtab.node.series import Ring, SeriesRetention, SeriesSnapshot, SeriesStore
 from trimtab.node.series import store as bounds
 
 POD = pod_subject("a")
 
 
 def test_nothing_is_told_of_a_window_before_samples_span_half_of_it() -> None:
-    series = Series()
+    series = SeriesStore()
     for second in range(1000, 1149):
         series.now = second
         series.add(POD, Metric.CPU, 1.0, period=1.0)
@@ -28,7 +28,7 @@ def test_nothing_is_told_of_a_window_before_samples_span_half_of_it() -> None:
 
 
 def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
-    series = Series(now=100.0)
+    series = SeriesStore(now=100.0)
     series.add(NODE, Metric.CPU, 2.0, period=1.0)
     series.now = 103.5
     assert series.latest(NODE, Metric.CPU) == 2.0
@@ -38,7 +38,7 @@ def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
 
 def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_are() -> None:
     """What is to be reported of a day must not make strategies see an average of minutes."""
-    series = Series(Retention(node=86400, pods=86400), now=86400.0)
+    series = SeriesStore(SeriesRetention(node=86400, pods=86400), now=86400.0)
     for subject in (NODE, POD):
         for second in range(20):
             series.now = 86400.0 + second
@@ -59,18 +59,18 @@ def test_windows_of_up_to_a_minute_are_the_same_whatever_is_to_be_reported(
     values: list[float], reported: float, later: float, seconds: int
 ) -> None:
     """Predictions and evictions are decided by them."""
-    usual, other = Series(), Series(Retention(node=reported, pods=reported))
+    usual, other = SeriesStore(), SeriesStore(SeriesRetention(node=reported, pods=reported))
     for second, value in enumerate(values):
         for series in (usual, other):
             series.now = 1e6 + second
             series.add(POD, Metric.CPU, value, period=1.0)
         if second == len(values) // 2:
-            other.keep(Retention(node=later, pods=later))
+            other.set_retention(SeriesRetention(node=later, pods=later))
         assert other.spread(POD, Metric.CPU, seconds) == usual.spread(POD, Metric.CPU, seconds)
 
 
 def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
-    series = Series(Retention(node=10, pods=10))
+    series = SeriesStore(SeriesRetention(node=10, pods=10))
     for second in range(60):
         series.now = float(second)
         series.add(POD, Metric.CPU, 1.0, period=1.0)
@@ -118,7 +118,7 @@ def test_a_window_holds_exactly_what_a_list_would(
 
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=300))
 def test_percentiles_are_those_of_numpy_by_nearest_rank(values: list[float]) -> None:
-    series = Series(now=0.0)
+    series = SeriesStore(now=0.0)
     for second, value in enumerate(values):
         series.now = float(second)
         series.add(POD, Metric.CPU, value, period=1.0)
@@ -131,7 +131,7 @@ def test_percentiles_are_those_of_numpy_by_nearest_rank(values: list[float]) -> 
 
 
 def test_series_that_nobody_adds_to_are_forgotten() -> None:
-    series = Series(Retention(node=1800, pods=300))
+    series = SeriesStore(SeriesRetention(node=1800, pods=300))
     series.add(POD, Metric.CPU, 1.0, period=1.0)
     series.add(NODE, Metric.CPU, 1.0, period=1.0)
     series.now = 299
@@ -146,93 +146,93 @@ def test_series_that_nobody_adds_to_are_forgotten() -> None:
 
 
 def test_there_are_never_more_series_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "MOST_SERIES", 10)
-    series = Series()
+    monkeypatch.setattr(bounds, "MAX_SERIES", 10)
+    series = SeriesStore()
     for number in range(20):
         series.add(pod_subject(str(number)), Metric.CPU, 1.0, period=1.0)
-    assert (len(series), series.refused) == (10, 10)
+    assert (len(series), series.rejected) == (10, 10)
 
 
 def test_a_longer_window_has_longer_cells_and_not_more() -> None:
-    assert Retention(pods=86400).shape(POD, 1.0) == (300, 288.0)
-    assert Retention(pods=300).shape(POD, 10.0) == (30, 10.0)
+    assert SeriesRetention(pods=86400).plan_cells(POD, 1.0) == (300, 288.0)
+    assert SeriesRetention(pods=300).plan_cells(POD, 10.0) == (30, 10.0)
 
 
 def test_what_was_seen_stays_when_the_window_changes() -> None:
-    series = Series(Retention(pods=100))
+    series = SeriesStore(SeriesRetention(pods=100))
     for second in range(100):
         series.now = float(second)
         series.add(POD, Metric.CPU, float(second), period=1.0)
-    series.keep(Retention(pods=200))
+    series.set_retention(SeriesRetention(pods=200))
     assert series.average(POD, Metric.CPU, 100) == 49.5
     assert series.average(POD, Metric.CPU, 200) == 49.5
-    series.keep(Retention(pods=10))
+    series.set_retention(SeriesRetention(pods=10))
     assert series.average(POD, Metric.CPU, 10) == 94.5
 
 
 def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
-    before = Series(now=1000.0)
+    before = SeriesStore(now=1000.0)
     for second in range(1000, 1200):
         before.now = float(second)
         before.add(POD, Metric.CPU, second / 7, period=1.0)
         before.add(NODE, Metric.MEMORY, second * 1e6, period=1.0)
-    size = Snapshot(tmp_path / "series").save(before, {"histograms": b"abc"})
+    size = SeriesSnapshot(tmp_path / "series").save(before, {"histograms": b"abc"})
     assert size == (tmp_path / "series").stat().st_size
     assert [file.name for file in tmp_path.iterdir()] == ["series"]
 
-    after = Series(now=1210.0)
-    assert Snapshot(tmp_path / "series").load(after) == {"histograms": b"abc"}
+    after = SeriesStore(now=1210.0)
+    assert SeriesSnapshot(tmp_path / "series").load(after) == {"histograms": b"abc"}
     before.now = 1210.0
     for subject, metric in ((POD, Metric.CPU), (NODE, Metric.MEMORY)):
         assert after.spread(subject, metric, 300) == before.spread(subject, metric, 300)
 
 
 def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Path) -> None:
-    day = Retention(node=86400)
-    before = Series(day)
+    day = SeriesRetention(node=86400)
+    before = SeriesStore(day)
     for minute in range(1440):
         before.now = minute * 60.0
         before.add(NODE, Metric.CPU, 1.0, period=1.0)
-    Snapshot(tmp_path / "series").save(before, {})
-    after = Series(now=before.now)
-    Snapshot(tmp_path / "series").load(after)
+    SeriesSnapshot(tmp_path / "series").save(before, {})
+    after = SeriesStore(now=before.now)
+    SeriesSnapshot(tmp_path / "series").load(after)
     after.add(NODE, Metric.CPU, 1.0, period=1.0)
-    after.keep(day)
+    after.set_retention(day)
     assert after.average(NODE, Metric.CPU, 86400) == 1.0
-    after.keep(Retention())
+    after.set_retention(SeriesRetention())
     [(_, _, ring)] = after.rings()
     assert (ring.cells, ring.step) == (1800, 1.0)
 
 
 def test_a_restart_forgets_nothing_of_the_last_minute_beside_a_longer_window(tmp_path: Path) -> None:
-    day = Retention(pods=86400)
-    before = Series(day)
+    day = SeriesRetention(pods=86400)
+    before = SeriesStore(day)
     for second in range(1000, 1200):
         before.now = float(second)
         before.add(POD, Metric.CPU, float(second), period=1.0)
-    Snapshot(tmp_path / "series").save(before, {})
-    after = Series(now=before.now)
-    Snapshot(tmp_path / "series").load(after)
+    SeriesSnapshot(tmp_path / "series").save(before, {})
+    after = SeriesStore(now=before.now)
+    SeriesSnapshot(tmp_path / "series").load(after)
     assert len(after) == 1
-    after.keep(day)
+    after.set_retention(day)
     assert after.spread(POD, Metric.CPU, 60) == before.spread(POD, Metric.CPU, 60)
 
 
 def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:
-    before = Series(now=1000.0)
+    before = SeriesStore(now=1000.0)
     before.add(POD, Metric.CPU, 1.0, period=1.0)
-    Snapshot(tmp_path / "series").save(before, {})
-    after = Series(now=5000.0)
-    Snapshot(tmp_path / "series").load(after)
+    SeriesSnapshot(tmp_path / "series").save(before, {})
+    after = SeriesStore(now=5000.0)
+    SeriesSnapshot(tmp_path / "series").load(after)
     assert len(after) == 0
 
 
 @pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "folder", "absent"])
 def test_a_file_that_cannot_be_read_costs_the_past_and_nothing_else(tmp_path: Path, harm: str) -> None:
-    before = Series(now=1000.0)
+    before = SeriesStore(now=1000.0)
     before.add(POD, Metric.CPU, 1.0, period=1.0)
     file = tmp_path / "series"
-    Snapshot(file).save(before, {"a": b"b"})
+    SeriesSnapshot(file).save(before, {"a": b"b"})
     content = file.read_bytes()
     if harm in {"folder", "absent"}:
         file.unlink()
@@ -240,4 +240,4 @@ def test_a_file_that_cannot_be_read_costs_the_past_and_nothing_else(tmp_path: Pa
         file.mkdir()
     elif harm != "absent":
         file.write_bytes({"cut": content[:-3], "foreign": b"\x00" * 500, "empty": b""}[harm])
-    assert Snapshot(file).load(Series(now=1001.0)) == {}
+    assert SeriesSnapshot(file).load(SeriesStore(now=1001.0)) == {}

@@ -8,44 +8,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.nodeqospolicy import (
-    BlkIO,
-    BlockIO,
-    CPUBurst,
+    BlkIOSpec,
+    BlockDeviceSpec,
     CPUBurstPolicy,
-    CPUEvict,
+    CPUBurstSpec,
     CPUEvictPolicy,
-    CPUSuppress,
+    CPUEvictSpec,
     CPUSuppressPolicy,
-    MemoryEvict,
+    CPUSuppressSpec,
+    MemoryEvictSpec,
     MemoryProtection,
-    MemoryQoS,
+    MemoryQoSSpec,
     NodeQoSPolicySpec,
-    Resctrl,
-    System,
+    ResctrlSpec,
+    SystemSpec,
 )
 from trimtab.kube.kinds.pods import Resources
-from trimtab.node.arbiter import Spot, Value
-from trimtab.node.arbiter.host_knobs import ALL, CACHE_SHARES
+from trimtab.node.arbiter import KnobRef, Value
+from trimtab.node.arbiter.host_knobs import ALL_KNOBS, CACHE_SHARES
 from trimtab.node.cgroups import QosClass
-from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Spread, Tier
-from trimtab.node.strategies import NOTHING, STRATEGIES, NodeStrategy, Scene
+from trimtab.node.model import ContainerView, Cpu, Metric, NodeView, PodView, Tier, WindowStats
+from trimtab.node.strategies import NO_OUTPUT, STRATEGIES, NodeStrategy, StrategyInput
 
 ON = NodeQoSPolicySpec(
-    cpu_suppress=CPUSuppress(enable=True),
-    cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO, cfs_quota_burst_period_seconds=5),
-    cpu_evict=CPUEvict(enable=True),
-    memory_evict=MemoryEvict(enable=True),
-    memory_qos=MemoryQoS(enable=True, ls=MemoryProtection(min_limit_percent=50, throttling_percent=80)),
-    resctrl=Resctrl(enable=True),
-    blkio=BlkIO(enable=True, be=(BlockIO(name="/dev/sda", read_bps=1000),)),
-    system=System(enable=True),
+    cpu_suppress=CPUSuppressSpec(enable=True),
+    cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO, cfs_quota_burst_period_seconds=5),
+    cpu_evict=CPUEvictSpec(enable=True),
+    memory_evict=MemoryEvictSpec(enable=True),
+    memory_qos=MemoryQoSSpec(enable=True, ls=MemoryProtection(min_limit_percent=50, throttling_percent=80)),
+    resctrl=ResctrlSpec(enable=True),
+    blkio=BlkIOSpec(enable=True, be=(BlockDeviceSpec(name="/dev/sda", read_bps=1000),)),
+    system=SystemSpec(enable=True),
 )
 POLICIES = (
     ON,
     ON.model_copy(
         update={
-            "cpu_suppress": CPUSuppress(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA),
-            "cpu_evict": CPUEvict(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE),
+            "cpu_suppress": CPUSuppressSpec(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA),
+            "cpu_evict": CPUEvictSpec(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE),
         }
     ),
     NodeQoSPolicySpec(),
@@ -66,12 +66,12 @@ class Samples:
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
         return self.latest(subject, metric)
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         return None
 
 
-def _held(spot: Spot) -> Value | None:
-    return {"L3:0": 0x7FF, "MB:0": 100} if spot == Spot("", CACHE_SHARES) else None
+def _held(spot: KnobRef) -> Value | None:
+    return {"L3:0": 0x7FF, "MB:0": 100} if spot == KnobRef("", CACHE_SHARES) else None
 
 
 def _pod(rng: random.Random, number: int) -> PodView:
@@ -97,7 +97,7 @@ def _pod(rng: random.Random, number: int) -> PodView:
     )
 
 
-def _scenes(seed: int) -> Iterator[Scene]:
+def _scenes(seed: int) -> Iterator[StrategyInput]:
     """A while on a node: pods come and go, policies change, samples are missing."""
     rng, now = random.Random(seed), 0.0
     for second in range(8):
@@ -110,18 +110,18 @@ def _scenes(seed: int) -> Iterator[Scene]:
             pods=pods,
             allocatable_cpu=rng.choice([None, 7000]),
         )
-        yield Scene(
+        yield StrategyInput(
             view=view,
             windows=Samples(seed + second),
             policy=rng.choice(POLICIES),
             now=now,
-            held=_held,
-            devices=lambda _: ("8:0",),
+            read_knob=_held,
+            find_devices=lambda _: ("8:0",),
         )
 
 
 def _new() -> dict[str, NodeStrategy]:
-    return {name: STRATEGIES.type_of(name)() for name in STRATEGIES.names()}
+    return {name: STRATEGIES.load_type(name)() for name in STRATEGIES.names()}
 
 
 seeds = st.integers(0, 1 << 30)
@@ -141,13 +141,13 @@ def test_wishes_are_for_known_knobs_good_values_and_by_name(seed: int) -> None:
     for scene in _scenes(seed):
         for name, strategy in strategies.items():
             plan = strategy.plan(scene)
-            for wish in plan.wishes:
+            for wish in plan.requests:
                 assert wish.strategy == name
-                assert wish.why
-                assert ALL[wish.spot.knob.name] is wish.spot.knob
-                assert not wish.spot.knob.problem(wish.value)
+                assert wish.reason
+                assert ALL_KNOBS[wish.ref.knob.name] is wish.ref.knob
+                assert not wish.ref.knob.find_problem(wish.value)
             for eviction in plan.evictions:
-                assert eviction.pod in scene.view.of_tier(Tier.BE)
+                assert eviction.pod in scene.view.pods_in_tier(Tier.BE)
                 assert not eviction.pod.deleting
 
 
@@ -163,5 +163,5 @@ def test_one_that_is_switched_off_asks_for_nothing_and_begins_anew(seed: int) ->
     )
     fresh = _new()
     for name, strategy in used.items():
-        assert strategy.plan(off) == NOTHING
+        assert strategy.plan(off) == NO_OUTPUT
         assert strategy.plan(again) == fresh[name].plan(again)

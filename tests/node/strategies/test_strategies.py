@@ -9,25 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.api.nodeqospolicy import (
-    BlkIO,
-    BlockIO,
+    BlkIOSpec,
+    BlockDeviceSpec,
     BlockType,
-    CPUBurst,
     CPUBurstPolicy,
-    CPUEvict,
+    CPUBurstSpec,
     CPUEvictPolicy,
-    CPUSuppress,
+    CPUEvictSpec,
     CPUSuppressPolicy,
-    MemoryEvict,
+    CPUSuppressSpec,
+    MemoryEvictSpec,
     MemoryProtection,
-    MemoryQoS,
+    MemoryQoSSpec,
     NodeQoSPolicySpec,
-    Resctrl,
-    System,
+    ResctrlSpec,
+    SystemSpec,
 )
 from trimtab.api.pod_annotations import CACHE_CLASS
 from trimtab.kube.kinds.pods import Resources
-from trimtab.node.arbiter import Spot, Value, consolidate
+from trimtab.node.arbiter import KnobRef, Value, resolve_requests
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES, MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
 from trimtab.node.cgroups import Knob, QosClass
 from trimtab.node.cgroups.knobs import (
@@ -51,17 +51,17 @@ from trimtab.node.model import (
     Metric,
     NodeView,
     PodView,
-    Spread,
     Tier,
+    WindowStats,
     container_subject,
     pod_subject,
 )
-from trimtab.node.series import Retention, Series
-from trimtab.node.strategies import STRATEGIES, NodeStrategy, Plan, Scene
-from trimtab.node.strategies.cpuburst import Bucket
-from trimtab.node.strategies.cpuset import by_turns
+from trimtab.node.series import SeriesRetention, SeriesStore
+from trimtab.node.strategies import STRATEGIES, NodeStrategy, StrategyInput, StrategyOutput
+from trimtab.node.strategies.cpuburst import TokenBucket
+from trimtab.node.strategies.cpuset import order_cpus
 from trimtab.node.strategies.cpusuppress import next_count, next_quota, share_out
-from trimtab.node.strategies.resctrl import bandwidth, ways_mask
+from trimtab.node.strategies.resctrl import build_ways_mask, compute_bandwidth
 
 MIB = 1 << 20
 BE_CGROUP = "kubepods/besteffort"
@@ -79,7 +79,7 @@ class Samples:
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
         return self.values.get((subject, metric))
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         return None
 
 
@@ -119,59 +119,61 @@ def _scene(
     *,
     now: float = 0.0,
     held: Mapping[tuple[str, Knob[Any]], Any] | None = None,
-) -> Scene:
-    def look(spot: Spot) -> Value | None:
+) -> StrategyInput:
+    def look(spot: KnobRef) -> Value | None:
         return (held or {}).get((spot.path, spot.knob))
 
-    return Scene(view=view, windows=Samples(samples or {}), policy=policy, now=now, held=look)
+    return StrategyInput(view=view, windows=Samples(samples or {}), policy=policy, now=now, read_knob=look)
 
 
-def _of(plan: Plan) -> dict[tuple[str, str], Value]:
-    return {wish.spot.key: wish.value for wish in plan.wishes}
+def _of(plan: StrategyOutput) -> dict[tuple[str, str], Value]:
+    return {wish.ref.key: wish.value for wish in plan.requests}
 
 
 def _new(name: str) -> NodeStrategy:
-    return STRATEGIES.type_of(name)()
+    return STRATEGIES.load_type(name)()
 
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
 def test_a_strategy_that_is_off_or_knows_nothing_asks_for_nothing(name: str) -> None:
     node = _node(_pod("a", Tier.LS, cpu_limit=1000), _pod("b", Tier.BE))
-    assert _new(name).plan(_scene(node, NodeQoSPolicySpec())) == Plan()
+    assert _new(name).plan(_scene(node, NodeQoSPolicySpec())) == StrategyOutput()
     knowing_nothing = NodeQoSPolicySpec(
-        cpu_suppress=CPUSuppress(enable=True),
-        cpu_evict=CPUEvict(enable=True),
-        memory_evict=MemoryEvict(enable=True),
-        resctrl=Resctrl(enable=True),
-        blkio=BlkIO(enable=True),
-        memory_qos=MemoryQoS(enable=True),
+        cpu_suppress=CPUSuppressSpec(enable=True),
+        cpu_evict=CPUEvictSpec(enable=True),
+        memory_evict=MemoryEvictSpec(enable=True),
+        resctrl=ResctrlSpec(enable=True),
+        blkio=BlkIOSpec(enable=True),
+        memory_qos=MemoryQoSSpec(enable=True),
     )
-    assert replace(_new(name).plan(_scene(node, knowing_nothing)), lacking=()) == Plan()
+    assert replace(_new(name).plan(_scene(node, knowing_nothing)), unsupported=()) == StrategyOutput()
 
 
 def test_what_the_policy_asks_for_and_the_node_has_not_is_told() -> None:
-    disks = BlkIO(enable=True, be=(BlockIO(name="sda", read_bps=1), BlockIO(name="sdx", read_bps=1)))
-    policy = NodeQoSPolicySpec(resctrl=Resctrl(enable=True), blkio=disks)
-    scene = replace(
-        _scene(_node(LS, BE), policy), devices=lambda block: ("8:0",) if block.name == "sda" else ()
+    disks = BlkIOSpec(
+        enable=True, be=(BlockDeviceSpec(name="sda", read_bps=1), BlockDeviceSpec(name="sdx", read_bps=1))
     )
-    assert _new("blkio").plan(scene).lacking == ("the node has no device sdx",)
-    [line] = _new("resctrl").plan(scene).lacking
+    policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True), blkio=disks)
+    scene = replace(
+        _scene(_node(LS, BE), policy), find_devices=lambda block: ("8:0",) if block.name == "sda" else ()
+    )
+    assert _new("blkio").plan(scene).unsupported == ("the node has no device sdx",)
+    [line] = _new("resctrl").plan(scene).unsupported
     assert "/sys/fs/resctrl" in line
 
 
 # CPU suppress
 
 LS, BE = _pod("ls", Tier.LS), _pod("be", Tier.BE)
-BY_QUOTA = CPUSuppress(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA)
+BY_QUOTA = CPUSuppressSpec(enable=True, policy=CPUSuppressPolicy.CFS_QUOTA)
 
 
 def _suppressed(
-    strategy: NodeStrategy, settings: CPUSuppress, *, used: float, system: float = 1.0, **node: Any
+    strategy: NodeStrategy, settings: CPUSuppressSpec, *, used: float, system: float = 1.0, **node: Any
 ) -> Value | None:
     samples = {(pod_subject("ls"), Metric.CPU): used, (SYSTEM, Metric.CPU): system}
     plan = strategy.plan(_scene(_node(LS, BE, **node), NodeQoSPolicySpec(cpu_suppress=settings), samples))
-    return plan.wishes[0].value if plan.wishes else None
+    return plan.requests[0].value if plan.requests else None
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_a_quota_is_never_less_than_the_least_nor_grows_faster_than_allowed(
 
 
 def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
-    strategy, settings = _new("cpusuppress"), CPUSuppress(enable=True)
+    strategy, settings = _new("cpusuppress"), CPUSuppressSpec(enable=True)
     values = [_suppressed(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
     assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
 
@@ -231,23 +233,23 @@ def test_cpus_that_a_pod_has_for_itself_are_not_given(
     [container] = pod.containers
     pod = replace(pod, containers=tuple(replace(container, cgroup=str(n)) for n in range(len(sets))))
     samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("own"), Metric.CPU): 0.0}
-    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppressSpec(enable=True, threshold_percent=100))
     held = {(str(n), CPUSET_CPUS): frozenset(own) for n, own in enumerate(sets)}
     plan = _new("cpusuppress").plan(_scene(_node(pod, cpus=4), policy, samples, held=held))
-    assert plan.wishes[0].value == frozenset(given)
+    assert plan.requests[0].value == frozenset(given)
 
 
 def test_cpus_that_the_kubelet_gave_away_are_not_given_though_a_reserved_pod_shares_the_few_others() -> None:
     large = replace(_pod("large", Tier.LS, cpu_request=5000), qos=QosClass.GUARANTEED)
     pods = [_pod("small", Tier.LSR, cpu_request=500), large]
     samples = {(SYSTEM, Metric.CPU): 0.0} | {(pod_subject(pod.uid), Metric.CPU): 0.0 for pod in pods}
-    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppressSpec(enable=True, threshold_percent=100))
     held = {
         (pod.containers[0].cgroup, CPUSET_CPUS): frozenset(own)
         for pod, own in zip(pods, (range(3), range(3, 8)), strict=True)
     }
     plan = _new("cpusuppress").plan(_scene(_node(*pods, cpus=8), policy, samples, held=held))
-    assert plan.wishes[0].value == frozenset({0, 1, 2})
+    assert plan.requests[0].value == frozenset({0, 1, 2})
 
 
 def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
@@ -255,9 +257,9 @@ def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
     node = _node(LS, cpus=4)
     node = replace(node, cpus=tuple(replace(cpu, isolated=cpu.id > 1) for cpu in node.cpus))
     samples = {(SYSTEM, Metric.CPU): 0.0, (pod_subject("ls"), Metric.CPU): 0.0}
-    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppress(enable=True, threshold_percent=100))
+    policy = NodeQoSPolicySpec(cpu_suppress=CPUSuppressSpec(enable=True, threshold_percent=100))
     plan = _new("cpusuppress").plan(_scene(node, policy, samples))
-    assert plan.wishes[0].value == frozenset({0, 1})
+    assert plan.requests[0].value == frozenset({0, 1})
 
 
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))
@@ -313,7 +315,7 @@ def test_cpusuppress_counts_neither_cpus_that_others_have_for_themselves_nor_wha
         samples = {(SYSTEM, Metric.CPU): 0.2, (pod_subject("ls"), Metric.CPU): 3.0}
         samples |= {(pod_subject("dpdk"), Metric.CPU): 7.5, (container_subject("dpdk", "c"), Metric.CPU): 7.0}
         policy = NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
-        return _new("cpusuppress").plan(_scene(node, policy, samples, held=held)).wishes[0].value
+        return _new("cpusuppress").plan(_scene(node, policy, samples, held=held)).requests[0].value
 
     assert quota(cpus=8) == 200_000  # 65 % of 8 are 5.2, of which 3.2 are used
     assert quota(isolated=8) == 200_000
@@ -331,7 +333,7 @@ def test_cpuburst_takes_the_shared_cpus_for_busy_by_their_own_number_and_use(
         (pod_subject("dpdk"), Metric.CPU): 0.1,
         (CONTAINER, Metric.THROTTLED): 0.5,
     }
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
     held = {(dpdk.containers[0].cgroup, CPUSET_CPUS): own}
     plan = _new("cpuburst").plan(_scene(_node(BURSTING, dpdk, cpus=10), policy, samples, held=held))
     assert (
@@ -359,7 +361,7 @@ def test_critical_pods_and_those_labelled_otherwise_are_not_squeezed_along_with_
         node = _node(LS, BE, beside, _pod("be2", Tier.BE))
         samples = {(SYSTEM, Metric.CPU): 1.0, (pod_subject("ls"), Metric.CPU): 9.0}
         samples |= {(pod_subject(name), Metric.CPU): 0.1 for name in ("be", "be2", beside.uid)}
-        for settings in (BY_QUOTA, CPUSuppress(enable=True)):
+        for settings in (BY_QUOTA, CPUSuppressSpec(enable=True)):
             plan = _new("cpusuppress").plan(_scene(node, NodeQoSPolicySpec(cpu_suppress=settings), samples))
             assert [path for path, _ in _of(plan)] == [BE.cgroup, f"{BE_CGROUP}/podbe2"]
         # Each of them has half of what there is, which is the least that a kernel takes.
@@ -374,7 +376,7 @@ def test_critical_pods_and_those_labelled_otherwise_are_not_squeezed_along_with_
 def test_cpus_come_in_whole_cores_and_from_all_numa_nodes_in_turn() -> None:
     """Two nodes of two cores of two threads, numbered as Linux does: the second threads after all first ones."""
     cpus = [Cpu(id=n, core=n % 4, socket=n % 4 // 2, numa=n % 4 // 2) for n in range(8)]
-    assert by_turns(cpus) == [1, 5, 3, 7, 0, 4, 2, 6]
+    assert order_cpus(cpus) == [1, 5, 3, 7, 0, 4, 2, 6]
 
 
 # CPU burst
@@ -384,7 +386,7 @@ CONTAINER = container_subject("p", "c")
 
 
 def _burst(
-    strategy: NodeStrategy, settings: CPUBurst, *, node: float = 1.0, now: float = 0.0, **metrics: float
+    strategy: NodeStrategy, settings: CPUBurstSpec, *, node: float = 1.0, now: float = 0.0, **metrics: float
 ) -> dict[tuple[str, str], Value]:
     samples = {(NODE, Metric.CPU): node} | {
         (CONTAINER, Metric(name)): value for name, value in metrics.items()
@@ -398,7 +400,7 @@ def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_l
     percent: int, saved: int
 ) -> None:
     """Though the quota is raised: the kubelet may write that of the limit at any time, which no kernel takes below a burst."""
-    settings = CPUBurst(policy=CPUBurstPolicy.AUTO, cpu_burst_percent=percent)
+    settings = CPUBurstSpec(policy=CPUBurstPolicy.AUTO, cpu_burst_percent=percent)
     found = _burst(_new("cpuburst"), settings, throttled=0.5)
     assert found == {
         ("kubepods/burstable/podp/c", "cpu.burst"): saved,
@@ -411,28 +413,28 @@ def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_l
 def test_a_container_whose_runtime_writes_its_limit_to_two_cgroups_bursts_in_both() -> None:
     """As crun does, whose inner cgroup would still be throttled."""
     [container] = BURSTING.containers
-    pod = replace(BURSTING, containers=(replace(container, inner=f"{container.cgroup}/container"),))
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
+    pod = replace(BURSTING, containers=(replace(container, inner_cgroup=f"{container.cgroup}/container"),))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
     plan = _new("cpuburst").plan(
         _scene(_node(pod), policy, {(NODE, Metric.CPU): 1.0, (CONTAINER, Metric.THROTTLED): 0.5})
     )
     for path in (container.cgroup, f"{container.cgroup}/container"):
         assert (_of(plan)[path, "cpu.quota"], _of(plan)[path, "cpu.burst"]) == (120_000, 100_000)
-        assert plan.told[Spot(path, CPU_QUOTA)] == 100_000
+        assert plan.external_values[KnobRef(path, CPU_QUOTA)] == 100_000
     assert _of(plan)[pod.cgroup, "cpu.quota"] == 120_000
 
 
 def test_a_container_that_is_to_shrink_saves_up_no_more_than_what_it_is_to_have() -> None:
     """Or the kernel refuses the kubelet the smaller quota."""
     [container] = BURSTING.containers
-    shrinking = replace(BURSTING, containers=(replace(container, wanted=Resources(cpu_limit=400)),))
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CPU_BURST_ONLY))
+    shrinking = replace(BURSTING, containers=(replace(container, spec_resources=Resources(cpu_limit=400)),))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CPU_BURST_ONLY))
     plan = _new("cpuburst").plan(_scene(_node(shrinking), policy))
     assert {*_of(plan).values()} == {40_000}
 
 
 def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_pool_is_busy() -> None:
-    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    strategy, settings = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     path = ("kubepods/burstable/podp/c", "cpu.quota")
     up = [_burst(strategy, settings, throttled=0.5).get(path) for _ in range(7)]
     assert up == [120_000, 144_000, 172_800, 207_360, 248_832, 298_598, 300_000]
@@ -442,8 +444,8 @@ def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_poo
 
 
 def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_raised_is_noticed() -> None:
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.AUTO))
-    told = _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).told
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
+    told = _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).external_values
     quotas = {spot.key: value for spot, value in told.items()}
     assert quotas == {
         ("kubepods/burstable/podls", "cpu.quota"): 150_000,
@@ -455,8 +457,8 @@ def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_
 def test_a_pod_is_given_as_much_more_as_its_container_whatever_it_has_as_a_whole(
     whole: int | None, quota: int
 ) -> None:
-    pod = replace(_pod("ls", Tier.LS, cpu_limit=1000), whole=Resources(cpu_limit=whole))
-    policy = NodeQoSPolicySpec(cpu_burst=CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
+    pod = replace(_pod("ls", Tier.LS, cpu_limit=1000), pod_level_resources=Resources(cpu_limit=whole))
+    policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
     samples = {(NODE, Metric.CPU): 1.0, (container_subject("ls", "c"), Metric.THROTTLED): 0.5}
     wishes = _of(_new("cpuburst").plan(_scene(_node(pod), policy, samples)))
     assert wishes == {
@@ -474,7 +476,7 @@ def test_cpuburst_gives_a_container_more_than_its_limit_only_for_throttling_unde
     seconds: list[tuple[int, bool, float]],
 ) -> None:
     """A limit that is lowered, as the operator does, is the limit from then on."""
-    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    strategy, settings = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     policy, ceiling, last = NodeQoSPolicySpec(cpu_burst=settings), 0, 0
     for now, (limit, throttled, busy) in enumerate(seconds):
         pod = _pod("p", Tier.LS, cpu_limit=limit)
@@ -489,7 +491,7 @@ def test_cpuburst_gives_a_container_more_than_its_limit_only_for_throttling_unde
 
 
 def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
-    strategy, settings = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    strategy, settings = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, settings, throttled=0.0) == {}
     _burst(strategy, settings, throttled=0.1)
     assert _burst(strategy, settings, throttled=0.0)["kubepods/burstable/podp", "cpu.quota"] == 120_000
@@ -497,17 +499,17 @@ def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
 
 def test_the_bucket_ends_a_burst_that_lasts_too_long() -> None:
     """Ten seconds at the ceiling of 300 % are 2000 tokens: at 200 % they last twenty seconds."""
-    bucket = Bucket(capacity=2000, tokens=2000, at=0.0)
-    assert [bucket.allows(float(now), 200.0) for now in (1, 19, 20, 21)] == [True, True, False, False]
-    assert bucket.allows(31.0, 0.0)  # a hundred a second come back
+    bucket = TokenBucket(capacity=2000, tokens=2000, at=0.0)
+    assert [bucket.consume(float(now), 200.0) for now in (1, 19, 20, 21)] == [True, True, False, False]
+    assert bucket.consume(31.0, 0.0)  # a hundred a second come back
     strategy = _new("cpuburst")
-    settings = CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, cfs_quota_burst_period_seconds=10)
+    settings = CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, cfs_quota_burst_period_seconds=10)
     burst = [_burst(strategy, settings, now=float(now), throttled=0.5, cpu=2.0) for now in range(0, 25, 4)]
     assert [bool(each) for each in burst] == [True, True, True, True, True, False, False]
 
 
 def test_a_burst_that_may_last_so_long_by_now_does_so_for_containers_from_before() -> None:
-    strategy, without_end = _new("cpuburst"), CPUBurst(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
+    strategy, without_end = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, without_end, now=0.0, throttled=0.5)
     bounded = without_end.model_copy(update={"cfs_quota_burst_period_seconds": 10})
     burst = [_burst(strategy, bounded, now=float(now), throttled=0.5, cpu=2.0) for now in range(1, 26, 4)]
@@ -517,9 +519,9 @@ def test_a_burst_that_may_last_so_long_by_now_does_so_for_containers_from_before
 # Evictions
 
 
-def _starve(strategy: NodeStrategy, scene: Scene, *, seconds: float = 20.0) -> None:
+def _starve(strategy: NodeStrategy, scene: StrategyInput, *, seconds: float = 20.0) -> None:
     """Let it see the same for as long as it looks back, without a chance to evict anybody."""
-    guarded = replace(scene, staying=frozenset(pod.uid for pod in scene.view.pods))
+    guarded = replace(scene, eviction_blocked=frozenset(pod.uid for pod in scene.view.pods))
     for second in range(int(seconds), 0, -1):
         assert not strategy.plan(replace(guarded, now=scene.now - second)).evictions
 
@@ -531,7 +533,7 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
         (BE_CGROUP, CPU_PERIOD): 100_000,
         (BE_CGROUP, CPUSET_EFFECTIVE): frozenset(range(10)),
     }
-    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True))
 
     def evicted(strategy: NodeStrategy, used: float, now: float = 0.0) -> list[str]:
         samples = {(BEST_EFFORT, Metric.CPU): used}
@@ -554,9 +556,9 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
 def test_cpuevict_evicts_only_who_is_starved_now_and_was_over_the_same_window_that_use_is_averaged_over(
     limits: list[float], uses: list[float], cool_down: int
 ) -> None:
-    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True, cool_down_seconds=cool_down))
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True, cool_down_seconds=cool_down))
     node = _node(*(_pod(name, Tier.BE, cpu_request=1000) for name in "abcdef"))
-    strategy, series = _new("cpuevict"), Series()
+    strategy, series = _new("cpuevict"), SeriesStore()
     for second, (limit, share) in enumerate(zip(limits, uses, strict=True)):
         series.now = float(second)
         series.add(BEST_EFFORT, Metric.CPU, limit * share, period=1.0)
@@ -580,7 +582,7 @@ def test_cpuevict_by_allocatable_evicts_no_idle_pod_however_much_others_request(
     """What others request and do not use keeps nobody from working."""
     idle = [_pod(f"idle-{n}", Tier.BE, cpu_request=500) for n in range(4)]
     busy, web = _pod("busy", Tier.BE, cpu_request=500), _pod("web", Tier.LS, cpu_request=production)
-    settings = CPUEvict(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE)
+    settings = CPUEvictSpec(enable=True, policy=CPUEvictPolicy.EVICT_BY_ALLOCATABLE)
     policy = NodeQoSPolicySpec(cpu_evict=settings)
 
     def evicted(*pods: PodView, used: float) -> list[str]:
@@ -602,19 +604,21 @@ def test_cpuevict_counts_only_cpus_that_best_effort_pods_can_run_on() -> None:
         (own.containers[0].cgroup, CPUSET_CPUS): frozenset(range(8)),
         (BE_CGROUP, CPUSET_EFFECTIVE): frozenset(range(10)),
     }
-    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True))
     scene, strategy = _scene(node, policy, {(BEST_EFFORT, Metric.CPU): 2.0}, held=held), _new("cpuevict")
     _starve(strategy, scene)
     [eviction] = strategy.plan(scene).evictions
-    assert eviction.why == "for 20 s best-effort pods got 2.00 of 4.00 cores that they request, and use 2.00"
+    assert (
+        eviction.reason == "for 20 s best-effort pods got 2.00 of 4.00 cores that they request, and use 2.00"
+    )
 
 
 def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
-    series = Series(Retention(node=60.0))
+    series = SeriesStore(SeriesRetention(node=60.0))
     for second in range(120):
         series.now = float(second)
         series.add(BEST_EFFORT, Metric.CPU, 4.0, period=1.0)
-    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True, cool_down_seconds=7200))
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True, cool_down_seconds=7200))
     scene = _scene(_node(_pod("a", Tier.BE, cpu_request=8000), cpus=4), policy)
     strategy, scene = _new("cpuevict"), replace(scene, windows=series)
     evicted = [bool(strategy.plan(replace(scene, now=float(now))).evictions) for now in range(31)]
@@ -624,13 +628,13 @@ def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
 def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:
     pods = [
         replace(_pod("nameless", Tier.BE), name=""),
-        replace(_pod("static", Tier.BE), of_node=True),
+        replace(_pod("static", Tier.BE), is_node_bound=True),
         _pod("kube-proxy", Tier.BE, priority=2_000_001_000),
         _pod("batch", Tier.BE, priority=9),
     ]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
     samples[NODE, Metric.MEMORY] = 990.0 * MIB
-    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True))
     plan = _new("memoryevict").plan(_scene(_node(*pods), policy, samples))
     assert [eviction.pod.name for eviction in plan.evictions] == ["batch"]
 
@@ -639,25 +643,25 @@ def test_where_one_may_not_go_the_next_one_has_to() -> None:
     pods = [_pod("guarded", Tier.BE, cpu_request=9000), _pod("batch", Tier.BE, cpu_request=1000, priority=9)]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
     samples |= {(NODE, Metric.MEMORY): 710.0 * MIB, (BEST_EFFORT, Metric.CPU): 2.0}
-    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True), cpu_evict=CPUEvict(enable=True))
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True), cpu_evict=CPUEvictSpec(enable=True))
     scene = _scene(_node(*pods, cpus=2), policy, samples)
     for name in ("memoryevict", "cpuevict"):
         for staying, goes in ((frozenset[str](), "guarded"), (frozenset({"guarded"}), "batch")):
             strategy = _new(name)
             _starve(strategy, scene)
-            evictions = strategy.plan(replace(scene, staying=staying)).evictions
+            evictions = strategy.plan(replace(scene, eviction_blocked=staying)).evictions
             assert [eviction.pod.name for eviction in evictions] == [goes]
 
 
 def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
     """Or all who are guarded would be asked again before anybody else, who could go, ever is."""
     pods = [_pod(name, Tier.BE, priority=n, cpu_request=8000) for n, name in enumerate("abcd")]
-    settings = CPUEvict(enable=True, satisfaction_lower_percent=70, cool_down_seconds=300)
+    settings = CPUEvictSpec(enable=True, satisfaction_lower_percent=70, cool_down_seconds=300)
     policy, strategy = NodeQoSPolicySpec(cpu_evict=settings), _new("cpuevict")
     scene = _scene(_node(*pods, cpus=22), policy, {(BEST_EFFORT, Metric.CPU): 22.0})
 
     def evicted(now: float, *staying: str) -> list[str]:
-        plan = strategy.plan(replace(scene, now=now, staying=frozenset(staying)))
+        plan = strategy.plan(replace(scene, now=now, eviction_blocked=frozenset(staying)))
         return [eviction.pod.name for eviction in plan.evictions]
 
     _starve(strategy, scene, seconds=60.0)
@@ -682,7 +686,7 @@ def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> No
     def evicted(strategy: NodeStrategy, node: int, now: float = 0.0) -> list[str]:
         samples = {(pod_subject(name), Metric.MEMORY): amount * MIB for name, amount in used.items()}
         samples[NODE, Metric.MEMORY] = node * MIB
-        policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+        policy = NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True))
         return [
             each.pod.name for each in strategy.plan(_scene(_node(*pods), policy, samples, now=now)).evictions
         ]
@@ -703,25 +707,25 @@ def test_memoryevict_evicts_nobody_where_all_together_would_not_bring_the_node_b
 ) -> None:
     """A production pod that leaks fills the node again, and whoever was sent away comes back to be sent away again."""
     views = [
-        replace(_pod(str(n), Tier.BE, deleting=deleting), of_node=of_node)
+        replace(_pod(str(n), Tier.BE, deleting=deleting), is_node_bound=of_node)
         for n, (_, deleting, of_node) in enumerate(pods)
     ]
     samples = {(pod_subject(str(n)), Metric.MEMORY): float(used * MIB) for n, (used, _, _) in enumerate(pods)}
     samples[NODE, Metric.MEMORY] = float(node * MIB)
-    policy = NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    policy = NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True))
     plan = _new("memoryevict").plan(_scene(_node(*views), policy, samples))
     going = sum(used for used, deleting, _ in pods if deleting)
     able = sum(used for used, deleting, of_node in pods if not deleting and not of_node)
     reachable = node - going - able < 700
     assert bool(plan.evictions) == (node >= 700 and reachable and node - going > 680 and able > 0)
-    assert bool(plan.lacking) == (node >= 700 and not reachable)
+    assert bool(plan.unsupported) == (node >= 700 and not reachable)
 
 
 def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go() -> None:
     pods = [_pod("stuck", Tier.BE, deleting=True), _pod("batch", Tier.BE)]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
     samples[NODE, Metric.MEMORY] = 710.0 * MIB
-    strategy, policy = _new("memoryevict"), NodeQoSPolicySpec(memory_evict=MemoryEvict(enable=True))
+    strategy, policy = _new("memoryevict"), NodeQoSPolicySpec(memory_evict=MemoryEvictSpec(enable=True))
     evicted = [
         [each.pod.name for each in strategy.plan(_scene(_node(*pods), policy, samples, now=now)).evictions]
         for now in (100.0, 159.0, 160.0)
@@ -735,7 +739,7 @@ def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_requ
         _pod("saving", Tier.BE, deleting=True, cpu_request=4000),
         _pod("batch", Tier.BE, cpu_request=4000),
     ]
-    policy = NodeQoSPolicySpec(cpu_evict=CPUEvict(enable=True))
+    policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True))
     scene, strategy = _scene(_node(*pods, cpus=4), policy, {(BEST_EFFORT, Metric.CPU): 4.0}), _new("cpuevict")
     _starve(strategy, scene)
     assert [strategy.plan(replace(scene, now=now)).evictions for now in (0.0, 60.0, 300.0)] == [(), (), ()]
@@ -747,7 +751,7 @@ def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_requ
 def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() -> None:
     pod = _pod("p", Tier.LS, memory_request=10 * MIB + 5, memory_limit=20 * MIB + 5)
     protection = MemoryProtection(min_limit_percent=50, low_limit_percent=100, throttling_percent=80)
-    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=protection))
+    policy = NodeQoSPolicySpec(memory_qos=MemoryQoSSpec(enable=True, ls=protection))
     wishes = _of(_new("memoryqos").plan(_scene(_node(pod), policy)))
     way = ["kubepods/burstable/podp/c", "kubepods/burstable/podp", "kubepods/burstable", "kubepods"]
     assert {path: wishes[path, MEMORY_MIN.name] for path in way} == dict.fromkeys(way, 5 * MIB)
@@ -757,9 +761,11 @@ def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() ->
 
 
 def test_the_memory_of_a_pod_that_asks_for_it_as_a_whole_is_protected_as_a_whole() -> None:
-    pod = replace(_pod("p", Tier.LS), whole=Resources(memory_request=10 * MIB, memory_limit=20 * MIB))
+    pod = replace(
+        _pod("p", Tier.LS), pod_level_resources=Resources(memory_request=10 * MIB, memory_limit=20 * MIB)
+    )
     protection = MemoryProtection(min_limit_percent=50, throttling_percent=80)
-    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=protection))
+    policy = NodeQoSPolicySpec(memory_qos=MemoryQoSSpec(enable=True, ls=protection))
     assert _of(_new("memoryqos").plan(_scene(_node(pod), policy))) == {
         ("kubepods/burstable/podp/c", MEMORY_HIGH.name): 16 * MIB,
         ("kubepods/burstable/podp", MEMORY_MIN.name): 5 * MIB,
@@ -773,10 +779,12 @@ def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made
     inside = "kubelet/kubepods/burstable/podp"
     containers = (replace(pod.containers[0], cgroup=f"{inside}/c"),)
     node = replace(_node(replace(pod, cgroup=inside, containers=containers)), pods_cgroup="kubelet/kubepods")
-    policy = NodeQoSPolicySpec(memory_qos=MemoryQoS(enable=True, ls=MemoryProtection(min_limit_percent=50)))
+    policy = NodeQoSPolicySpec(
+        memory_qos=MemoryQoSSpec(enable=True, ls=MemoryProtection(min_limit_percent=50))
+    )
     before = {"kubelet": 0, "kubelet/kubepods": 7 * MIB, f"{inside}/c": 7 * MIB}
-    decided, _ = consolidate(
-        _new("memoryqos").plan(_scene(node, policy)).wishes, lambda spot: before.get(spot.path, 0)
+    decided, _ = resolve_requests(
+        _new("memoryqos").plan(_scene(node, policy)).requests, lambda spot: before.get(spot.path, 0)
     )
     assert {spot.path: value for spot, value in decided.items()} == {
         "kubelet": 5 * MIB,
@@ -792,18 +800,18 @@ def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made
     [(11, 0, 100, 0x7FF), (11, 0, 30, 0xF), (20, 0, 30, 0x3F), (12, 50, 100, 0xFC0), (8, 99, 100, 0x80)],
 )
 def test_a_part_of_the_cache_is_a_run_of_ways(ways: int, start: int, end: int, mask: int) -> None:
-    assert ways_mask(ways, start, end) == mask
+    assert build_ways_mask(ways, start, end) == mask
 
 
 @given(ways=st.integers(1, 32), start=st.integers(0, 99), length=st.integers(1, 100))
 def test_a_mask_is_one_run_within_the_cache(ways: int, start: int, length: int) -> None:
-    mask = ways_mask(ways, start, min(start + length, 100))
+    mask = build_ways_mask(ways, start, min(start + length, 100))
     assert 0 < mask < 1 << ways
     assert "0" not in f"{mask:b}".rstrip("0")
 
 
 def test_each_tier_has_a_class_and_its_threads_are_gathered_every_ten_seconds() -> None:
-    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF, "MB:0": 100},
         (f"{BE_CGROUP}/podbe/c", THREADS): (7, 8),
@@ -811,30 +819,30 @@ def test_each_tier_has_a_class_and_its_threads_are_gathered_every_ten_seconds() 
     plans = [strategy.plan(_scene(_node(LS, BE), policy, held=held, now=now)) for now in (0.0, 5.0, 10.0)]
     assert _of(plans[0])["BE", CACHE_SHARES.name] == {"L3:0": 0xF, "MB:0": 100}
     assert _of(plans[0])["LS", CACHE_SHARES.name] == {"L3:0": 0x7FF, "MB:0": 100}
-    assert [dict(plan.members).get("BE") for plan in plans] == [{7, 8}, None, {7, 8}]
+    assert [dict(plan.resctrl_tasks).get("BE") for plan in plans] == [{7, 8}, None, {7, 8}]
 
 
 def test_a_pod_whose_annotation_names_a_class_is_gathered_into_that_one() -> None:
-    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=Resctrl(enable=True))
+    strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF},
         (f"{BE_CGROUP}/podbe/c", THREADS): (7, 8),
     }
     chosen = replace(BE, annotations=((CACHE_CLASS, "guaranteed"),))
-    members = strategy.plan(_scene(_node(LS, chosen), policy, held=held, now=0.0)).members
+    members = strategy.plan(_scene(_node(LS, chosen), policy, held=held, now=0.0)).resctrl_tasks
     assert (members["LSR"], members["BE"]) == (frozenset({7, 8}), frozenset())
 
 
 def test_bandwidth_comes_in_steps_of_ten_of_what_the_machine_has() -> None:
     """In percent on Intel's processors; on AMD's in a unit of which the root class has 2048."""
-    assert [bandwidth(100, percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
-    assert [bandwidth(2048, percent) for percent in (1, 50, 100)] == [30, 1030, 2048]
+    assert [compute_bandwidth(100, percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
+    assert [compute_bandwidth(2048, percent) for percent in (1, 50, 100)] == [30, 1030, 2048]
 
 
 def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> None:
-    disk = BlockIO(name="/dev/sda", read_bps=1000, io_weight_percent=40)
-    policy = NodeQoSPolicySpec(blkio=BlkIO(enable=True, be=(disk,), ls=(disk,)))
-    scene = replace(_scene(_node(LS, BE), policy), devices=lambda block: ("8:0",))
+    disk = BlockDeviceSpec(name="/dev/sda", read_bps=1000, io_weight_percent=40)
+    policy = NodeQoSPolicySpec(blkio=BlkIOSpec(enable=True, be=(disk,), ls=(disk,)))
+    scene = replace(_scene(_node(LS, BE), policy), find_devices=lambda block: ("8:0",))
     wishes = _of(_new("blkio").plan(scene))
     paths = (BE_CGROUP, "kubepods/burstable/podls")
     assert {path: wishes[path, IO_READ_BPS.name] for path in paths} == {key: {"8:0": 1000} for key in paths}
@@ -846,19 +854,19 @@ def test_disks_are_looked_for_once_however_many_pods_there_are() -> None:
     """A volume group takes a look at all volumes of the node, each second."""
     asked: list[str] = []
 
-    def find(block: BlockIO) -> tuple[str, ...]:
+    def find(block: BlockDeviceSpec) -> tuple[str, ...]:
         asked.append(block.name)
         return ("8:0",)
 
-    disk = BlockIO(name="data", type=BlockType.VOLUME_GROUP, read_bps=1000, write_bps=1000)
-    policy = NodeQoSPolicySpec(blkio=BlkIO(enable=True, ls=(disk,)))
+    disk = BlockDeviceSpec(name="data", type=BlockType.VOLUME_GROUP, read_bps=1000, write_bps=1000)
+    policy = NodeQoSPolicySpec(blkio=BlkIOSpec(enable=True, ls=(disk,)))
     view = _node(*(_pod(str(number), Tier.LS) for number in range(10)))
-    scene = replace(_scene(view, policy), devices=find)
-    assert len(_new("blkio").plan(scene).wishes) == 20
+    scene = replace(_scene(view, policy), find_devices=find)
+    assert len(_new("blkio").plan(scene).requests) == 20
     assert asked == ["data"]
 
 
 def test_watermarks_are_in_ten_thousandths_of_the_memory() -> None:
-    policy = NodeQoSPolicySpec(system=System(enable=True))
+    policy = NodeQoSPolicySpec(system=SystemSpec(enable=True))
     wishes = _of(_new("system").plan(_scene(_node(), policy)))
     assert wishes == {("", MIN_FREE_KBYTES.name): 10_240, ("", WATERMARK_SCALE_FACTOR.name): 150}

@@ -4,24 +4,24 @@ import math
 
 import pytest
 
-from trimtab.actuation.rate_limiter import Pace
+from trimtab.actuation.rate_limiter import DisruptionLimits
 from trimtab.api import Duration
-from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
-from trimtab.operator.config.loader import ConfigurationError, configuration
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
+from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import Guardrail, OperatorConfig, restart_fields
-from trimtab.operator.config.types import host_and_port
+from trimtab.operator.config.types import split_address
 
 FILE = "/etc/trimtab/config.yaml"
 
 
 def refusal(text: str = "", *, environment: dict[str, str] | None = None, flags: tuple[str, ...] = ()) -> str:
     with pytest.raises(ConfigurationError) as refused:
-        configuration(text=text, origin=FILE, environment=environment or {}, flags=flags)
+        load_configuration(text=text, origin=FILE, environment=environment or {}, flags=flags)
     return str(refused.value)
 
 
 def test_nothing_said_is_a_configuration_that_touches_no_system_namespace() -> None:
-    config = configuration(environment={})
+    config = load_configuration(environment={})
     assert config == OperatorConfig()
     assert "kube-system" in config.limits.untouched_namespaces
     assert config.default_policy is None
@@ -30,7 +30,7 @@ def test_nothing_said_is_a_configuration_that_touches_no_system_namespace() -> N
 def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
     text = "pace: {cluster: {atOnce: 1, perMinute: 1}, node: {atOnce: 1}}"
     environment = {"TRIMTAB_PACE__CLUSTER__AT_ONCE": "2", "TRIMTAB_PACE__CLUSTER__PER_MINUTE": "2"}
-    config = configuration(
+    config = load_configuration(
         text=text, origin=FILE, environment=environment, flags=["pace.cluster.perMinute=3"]
     )
     assert (config.pace.cluster.at_once, config.pace.cluster.per_minute, config.pace.node.at_once) == (
@@ -42,7 +42,7 @@ def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
 
 
 def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider() -> None:
-    config = configuration(
+    config = load_configuration(
         environment={
             "TRIMTAB_LIMITS__FORBIDDEN_MODES": "[Auto]",
             "TRIMTAB_LEADER_ELECTION": "{duration: 30s, renewDeadline: 20s}",
@@ -50,7 +50,7 @@ def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider
             "TRIMTAB_DRY_RUN": "true",
         }
     )
-    assert config.limits.forbidden_modes == (Mode.AUTO,)
+    assert config.limits.forbidden_modes == (PolicyMode.AUTO,)
     assert config.leader_election.timing.duration == 30
     assert config.metrics_source.settings == {"token_file": "/run/secrets/token"}
     assert config.dry_run
@@ -59,7 +59,7 @@ def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider
 def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -> None:
     links = {"TRIMTAB_WEBHOOK_SERVICE_HOST": "10.0.0.1", "TRIMTAB_WEBHOOK_PORT": "tcp://10.0.0.1:443"}
     more = {"TRIMTAB_WEBHOOK_PORT_443_TCP_ADDR": "10.0.0.1", "TRIMTAB_WEBHOOK_SERVICE_PORT_WEBHOOK": "443"}
-    assert configuration(environment=links | more) == OperatorConfig()
+    assert load_configuration(environment=links | more) == OperatorConfig()
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
 
     def source_of(provider: str | None) -> str | None:
         spec = OptimizationPolicySpec.model_validate({"metricsConfig": {"provider": provider}})
-        return config.source_of(spec)
+        return config.resolve_source(spec)
 
     assert source_of(None) == source_of("prometheus") == ""
     assert source_of("thanos") == "thanos"
@@ -190,18 +190,23 @@ def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
     [(":8080", (None, 8080)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9443", ("::1", 9443))],
 )
 def test_an_address_is_a_host_and_a_port(address: str, place: tuple[str | None, int]) -> None:
-    assert host_and_port(configuration(environment={}, flags=[f"address='{address}'"]).address) == place
+    assert split_address(load_configuration(environment={}, flags=[f"address='{address}'"]).address) == place
 
 
 def test_durations_are_written_as_in_policies() -> None:
-    config = configuration(text="leaderElection: {duration: 1m}", environment={})
+    config = load_configuration(text="leaderElection: {duration: 1m}", environment={})
     assert config.leader_election.duration == Duration.parse("60s")
 
 
 def test_the_default_pace_is_that_of_actuation() -> None:
-    assert OperatorConfig().pace.limits == Pace()
+    assert OperatorConfig().pace.limits == DisruptionLimits()
 
 
 def test_a_guardrail_without_a_number_is_unknown_and_not_broken() -> None:
     guardrail = Guardrail(name="errors", query="errors", max=0.5)
-    assert [guardrail.holds(number) for number in (0.5, 0.6, None, math.nan)] == [True, False, None, None]
+    assert [guardrail.is_satisfied(number) for number in (0.5, 0.6, None, math.nan)] == [
+        True,
+        False,
+        None,
+        None,
+    ]

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from trimtab.operator.config.loader import ConfigurationError
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
 
 
@@ -38,8 +38,8 @@ def mounted(tmp_path: Path) -> Mounted:
     return Mounted(tmp_path, "dryRun: true\n")
 
 
-def live_from(path: Path, metrics: Metrics | None = None) -> LiveConfig:
-    return LiveConfig(path, environment={}, metrics=metrics)
+def live_from(path: Path, metrics: Metrics | None = None) -> ConfigReloader:
+    return ConfigReloader(path, environment={}, metrics=metrics)
 
 
 async def test_the_swap_of_a_mounted_configmap_is_noticed(mounted: Mounted) -> None:
@@ -66,7 +66,7 @@ def test_a_change_of_the_same_length_in_the_same_moment_is_noticed(tmp_path: Pat
     with path.open("r+") as file:
         file.write("pace: {node: {atOnce: 2}}")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    live.look()
+    live.reload()
     assert live.current.pace.node.at_once == 2
 
 
@@ -77,8 +77,8 @@ def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounte
     mounted.swap("")
     mounted.path.write_bytes(bad.encode(errors="surrogateescape"))
     with capture_logs() as logged:
-        live.look()
-        live.look()
+        live.reload()
+        live.reload()
     assert live.current.dry_run, "as it was"
     assert str(mounted.path) in live.problem
     (line,) = logged
@@ -89,11 +89,11 @@ def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounte
 def test_a_file_that_is_gone_keeps_the_old_configuration_until_it_is_back(mounted: Mounted) -> None:
     live = live_from(mounted.path)
     mounted.path.unlink()
-    live.look()
+    live.reload()
     assert live.current.dry_run
     assert "cannot be read" in live.problem
     mounted.path.write_text("dryRun: true\n")  # the same as before it was gone
-    live.look()
+    live.reload()
     assert live.problem == ""
 
 
@@ -102,13 +102,13 @@ def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounte
     """All defaults would turn the dry run off."""
     live = live_from(mounted.path)
     mounted.swap(empty)
-    live.look()
+    live.reload()
     assert (live.current.dry_run, live.problem) == (
         True,
         f"{mounted.path}: is empty; write {{}} if all defaults are meant",
     )
     mounted.swap("{}\n")
-    live.look()
+    live.reload()
     assert (live.current.dry_run, live.problem) == (False, "")
 
 
@@ -119,7 +119,7 @@ async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) 
     heard: list[OperatorConfig] = []
     live.subscribe(heard.append)
     path.write_text("dryRun: true\n")  # the first part of what is being written
-    assert not live._is_settled()
+    assert not live._is_stable()
     path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments, shop]}\n")
     following = asyncio.create_task(live.run(interval=0.01))
     async with asyncio.timeout(60):
@@ -133,7 +133,7 @@ def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounte
     live = live_from(mounted.path)
     mounted.swap("dryRun: false\naddress: ':9999'\nstore: {url: other.db}\n")
     with capture_logs() as logged:
-        live.look()
+        live.reload()
     assert not live.current.dry_run
     assert live.current.address == OperatorConfig().address
     assert live.current.store == OperatorConfig().store
@@ -145,9 +145,9 @@ def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounte
 
 
 def test_flags_and_environment_stay_above_the_new_file(mounted: Mounted) -> None:
-    live = LiveConfig(mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["pace.node.atOnce=7"])
+    live = ConfigReloader(mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["pace.node.atOnce=7"])
     mounted.swap("dryRun: false\npace: {node: {atOnce: 1, perMinute: 1}}\n")
-    live.look()
+    live.reload()
     assert live.current.dry_run
     assert (live.current.pace.node.at_once, live.current.pace.node.per_minute) == (7, 1)
 
@@ -161,6 +161,6 @@ def test_the_first_file_must_be_good(tmp_path: Path) -> None:
 
 
 def test_without_a_file_there_is_nothing_to_follow() -> None:
-    live = LiveConfig(None, environment={})
-    live.look()
+    live = ConfigReloader(None, environment={})
+    live.reload()
     assert live.current == OperatorConfig()

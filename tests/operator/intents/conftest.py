@@ -17,26 +17,26 @@ from harness.cluster import Cluster
 from harness.informer_probe import HASTY, eventually
 from harness.intent_loop import FixedSafeSizes
 from harness.objects import node, pod_status
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.intents.kpi.client import Vector
-from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.cache.informer_set import Following
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, NODES, PODS
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.controller import IntentLoop
-from trimtab.operator.intents.effect_learner import Lessons
-from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.executor import Performer
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observer
-from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.status_writer import Telling
+from trimtab.operator.intents.controller import IntentController
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.endpoints import KpiEndpoints
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObserver
+from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
 
@@ -72,7 +72,7 @@ class Shop:
     folder: Path
     told: Told = field(default_factory=Told)
     metrics: Metrics = field(default_factory=Metrics)
-    registry: Registry = field(default_factory=Registry)
+    registry: PluginRegistry = field(default_factory=PluginRegistry)
     settings: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
     now: float = START
@@ -104,40 +104,42 @@ class Shop:
         await self.write(KPI_PROFILES, "p99", type="latency", query=f"max(max_over_time({LATENCY}))")
 
     @asynccontextmanager
-    async def looked_after(self) -> AsyncIterator[IntentLoop]:
+    async def looked_after(self) -> AsyncIterator[IntentController]:
         """The loop, whose turns the test takes."""
         config = OperatorConfig.model_validate({"intents": self.settings, **self.more})
-        following = Following(self.client, look_every=0.5, patience=HASTY)
-        catalog = Catalog(following, home="trimtab-system", look_again=lambda _: None)
-        roll = Roll(following)
+        following = InformerSet(self.client, discovery_interval=0.5, timeouts=HASTY)
+        catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=lambda _: None)
+        roll = IntentIndex(following)
         events = EventRecorder(
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
-        cluster = LiveCluster(self.client, events, kinds=catalog.kinds)
-        endpoints = Endpoints(self.told, stale=60, patience=10)
+        cluster = KubeCluster(self.client, events, kinds=catalog.workload_kinds)
+        endpoints = KpiEndpoints(self.told, max_age=60, timeout=10)
         async with Store.open(self.store or self.folder / "trimtab.db") as store:
             tasks = [asyncio.create_task(each) for each in (catalog.run(), events.run())]
             try:
-                await catalog.ready(timeout=60)
+                await catalog.wait_synced(timeout=60)
                 self.catalog, self.roll = catalog, roll
-                lessons = Lessons(store, cluster="prod", settings=lambda: config.intents)
-                yield IntentLoop(
-                    catalog=catalog,
-                    roll=roll,
-                    observer=Observer(catalog, roll, endpoints, settings=lambda: config.intents),
-                    planning=Planning(self.registry, settings=lambda: config.intents, metrics=self.metrics),
-                    safe_sizes=FixedSafeSizes(),
-                    performer=Performer(
-                        cluster,
-                        Actuator(cluster, may_write=self.may_write),
-                        may_write=self.may_write,
-                        resizes_in_place=lambda: True,
-                        watched=lambda: 1.0,
+                lessons = EffectLearner(store, cluster="prod", settings=lambda: config.intents)
+                yield IntentController(
+                    cluster_state=catalog,
+                    intent_index=roll,
+                    observer=IntentObserver(catalog, roll, endpoints, settings=lambda: config.intents),
+                    planning_service=PlanningService(
+                        self.registry, settings=lambda: config.intents, metrics=self.metrics
                     ),
-                    lessons=lessons,
-                    telling=Telling(self.client, events, may_write=self.may_write),
+                    safe_sizes=FixedSafeSizes(),
+                    executor=PlanExecutor(
+                        cluster,
+                        ChangeExecutor(cluster, may_write=self.may_write),
+                        may_write=self.may_write,
+                        can_resize_in_place=lambda: True,
+                        observation_period=lambda: 1.0,
+                    ),
+                    effect_learner=lessons,
+                    status_writer=IntentStatusWriter(self.client, events, may_write=self.may_write),
                     config=lambda: config,
-                    resizes_in_place=lambda: True,
+                    can_resize_in_place=lambda: True,
                     metrics=self.metrics,
                 )
                 await lessons.flush()
@@ -146,18 +148,18 @@ class Shop:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def take(self, loop: IntentLoop, turns: int = 1, *, every: float = 15.0) -> Object:
+    async def take(self, loop: IntentController, turns: int = 1, *, every: float = 15.0) -> Object:
         """So many turns; the status of the intent afterwards."""
         for _ in range(turns):
             self.now += every
-            await loop.turn(self.now)
+            await loop.run_once(self.now)
         return await self.status()
 
     async def pods_run(self) -> None:
         """Report of each pod that it runs with what it asks for, as a kubelet would, until the loop sees it."""
 
         async def all_ready() -> bool:
-            found = await self.client.items(PODS, namespace=self.namespace)
+            found = await self.client.list_objects(PODS, namespace=self.namespace)
             wanted = await self.client.get(DEPLOYMENTS, "web", namespace=self.namespace)
             for pod in found:
                 body = {"status": pod_status(pod)}
@@ -167,10 +169,10 @@ class Shop:
                         PODS, name, body, type=kind, namespace=self.namespace, subresource="status"
                     )
             seen = self.catalog.get(self.web)
-            there = self.catalog.pods_of(seen) if seen else []
+            there = self.catalog.list_pods(seen) if seen else []
             return bool(
                 seen
-                and seen.observed
+                and seen.is_spec_observed
                 and seen.replicas == wanted["spec"]["replicas"] == len(found) == len(there)
                 and all(pod.ready for pod in there)
             )
@@ -197,7 +199,7 @@ class Shop:
         return int(found["spec"]["replicas"])
 
     async def told_of(self) -> list[tuple[str, str]]:
-        found = await self.client.items(EVENTS, namespace=self.namespace)
+        found = await self.client.list_objects(EVENTS, namespace=self.namespace)
         return [(each["reason"], each["note"]) for each in found if each["regarding"]["kind"] == "Intent"]
 
 

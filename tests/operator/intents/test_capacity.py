@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trimtab.intents.capacity import Room
-from trimtab.intents.constraints import Limits
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.capacity import Capacity
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.nodes import Node
-from trimtab.kube.kinds.nodes import Room as NodeRoom
+from trimtab.kube.kinds.nodes import NodeResources as NodeRoom
 from trimtab.kube.kinds.pods import Container, Pod, Resources
-from trimtab.kube.kinds.quotas import Amounts, Quota
+from trimtab.kube.kinds.quotas import ResourceList, ResourceQuota
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.intents.capacity import room_of
+from trimtab.operator.intents.capacity import available_capacity
 
 GIB = 1 << 30
-STATE = State(
+STATE = TargetState(
     objectives={},
     pods=(PodState(name="web-0", node="a"),),
     replicas=1,
-    sizes=(Size(container="web", cpu_request=1.0, memory_request=float(GIB)),),
+    sizes=(ContainerSize(container="web", cpu_request=1.0, memory_request=float(GIB)),),
 )
 
 
@@ -37,20 +37,20 @@ def pod(name: str, on: str, cpu: int) -> Pod:
 
 def narrowed(
     *,
-    quotas: tuple[Quota, ...] = (),
+    quotas: tuple[ResourceQuota, ...] = (),
     nodes: tuple[Node, ...] = (),
     other: Pod | None = None,
     **guardrail: object,
-) -> Limits:
+) -> PlanConstraints:
     settings = IntentSettings.model_validate({"guardrails": [guardrail]})
-    room: Room = room_of(
+    room: Capacity = available_capacity(
         nodes=nodes or (node("a"),),
         pods=[pod("web-0", "a", 1000), other or pod("other", "a", 500)],
         quotas=quotas,
         targets={"shop": [STATE]},
         settings=settings,
     )
-    return room.narrowed(Limits(), STATE, "shop")
+    return room.constrain(PlanConstraints(), STATE, "shop")
 
 
 def test_what_runs_on_a_node_leaves_the_rest() -> None:
@@ -61,7 +61,7 @@ def test_what_runs_on_a_node_leaves_the_rest() -> None:
 
 def test_room_of_a_node_is_without_what_pods_have_as_a_whole_and_their_overhead() -> None:
     other = replace(
-        pod("other", "a", 500), whole=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
+        pod("other", "a", 500), pod_resources=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
     )
     assert narrowed(other=other).more_cpu_in_place == 1.25
 
@@ -73,8 +73,16 @@ def test_on_a_node_that_takes_nothing_new_pods_may_still_grow() -> None:
 
 
 def test_a_quota_and_a_cap_both_hold() -> None:
-    quota = Quota(
-        "shop", "q", "q", 1, Amounts(3000, None), Amounts(), Amounts(1500, None), Amounts(), scoped=False
+    quota = ResourceQuota(
+        "shop",
+        "q",
+        "q",
+        1,
+        ResourceList(3000, None),
+        ResourceList(),
+        ResourceList(1500, None),
+        ResourceList(),
+        is_scoped=False,
     )
     assert narrowed(quotas=(quota,)).more_cpu == 1.5
     assert narrowed(quotas=(quota,), capCpu="2").more_cpu == 1.0

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from harness.informer_probe import eventually
-from trimtab.actuation.change_annotations import Applied, Marks, write_marks
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.hold import HOLD
-from trimtab.api.fields import time_text
-from trimtab.intents.plugins.registry import Registry
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.hold import HOLD_ANNOTATION
+from trimtab.api.fields import format_time
+from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.errors import Conflict, Forbidden, KubeError, Status, Unreachable
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Object, PatchType
@@ -25,7 +25,7 @@ from trimtab.kube.rest.resources import (
     NODES,
     PODS,
 )
-from trimtab.operator.intents.status import met_since, performed_at
+from trimtab.operator.intents.status import objectives_met_since, plan_executed_at
 from trimtab.store import Store
 
 Shop = Any
@@ -174,13 +174,13 @@ async def test_an_inactive_intent_only_reports(shop: Shop) -> None:
 
 def test_what_a_clock_ahead_has_written_into_a_status_is_not_waited_for() -> None:
     now = 1_800_000_000.0
-    ahead = time_text(now + 86_400)
+    ahead = format_time(now + 86_400)
     status = {
         "plan": {"performedAt": ahead},
         "objectives": [{"name": "p99", "verdict": "Met", "since": ahead}],
     }
-    assert performed_at(status, now=now) is None
-    assert met_since(status, now=now) == now
+    assert plan_executed_at(status, now=now) is None
+    assert objectives_met_since(status, now=now) == now
 
 
 async def test_a_restart_goes_on_from_the_status(shop: Shop) -> None:
@@ -235,7 +235,7 @@ async def test_a_target_that_is_not_there_is_told(shop: Shop) -> None:
 
 async def test_one_that_may_not_write_changes_nothing(shop: Shop) -> None:
     shop.may_write = lambda: False
-    shop.registry = Registry()
+    shop.registry = PluginRegistry()
     await shop.write_intent()
     async with shop.looked_after() as loop:
         await shop.intents_known()
@@ -309,7 +309,7 @@ async def test_a_turn_that_fails_is_followed_by_the_next(shop: Shop, monkeypatch
             taken.append(now)
             raise RuntimeError("whatever it is")
 
-        monkeypatch.setattr(loop, "turn", turn)
+        monkeypatch.setattr(loop, "run_once", turn)
         running = asyncio.create_task(loop.run())
         await eventually(lambda: len(taken) >= 2, what="a turn after the one that failed")
         running.cancel()
@@ -392,8 +392,8 @@ async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
     [
         ({}, {}, "600m"),
         ({"dryRun": True}, {}, "500m"),
-        ({}, {HOLD: "until the sale is over"}, "600m"),
-        ({}, {HOLD: '{"who": "ann", "why": "", "sizes": {"web": {"cpu_request": 900}}}'}, "600m"),
+        ({}, {HOLD_ANNOTATION: "until the sale is over"}, "600m"),
+        ({}, {HOLD_ANNOTATION: '{"who": "ann", "why": "", "sizes": {"web": {"cpu_request": 900}}}'}, "600m"),
     ],
 )
 async def test_intent_loop_syncs_new_pods_unless_they_are_not_to_be_touched(
@@ -404,8 +404,8 @@ async def test_intent_loop_syncs_new_pods_unless_they_are_not_to_be_touched(
     await shop.write_intent()
     found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
     had, has = Resources(500, 500, 64 << 20), Resources(600, 600, 64 << 20)
-    applied = Applied(id="c", at=int(shop.now) - 600, sizes={"web": has}, template={"web": had})
-    marks = write_marks(Marks(applied=applied), uid=found["metadata"]["uid"])
+    applied = AppliedSizes(id="c", at=int(shop.now) - 600, sizes={"web": has}, template={"web": had})
+    marks = encode_change_annotations(ChangeAnnotations(applied=applied), uid=found["metadata"]["uid"])
     body = {"metadata": {"annotations": {**marks, **annotations}}}
     await shop.client.patch(DEPLOYMENTS, "web", body, type=PatchType.MERGE, namespace=shop.namespace)
     async with shop.looked_after() as loop:
@@ -427,7 +427,7 @@ async def test_intent_loop_syncs_new_pods_unless_they_are_not_to_be_touched(
             what="its size is known",
         )
         asked: list[object] = []
-        monkeypatch.setattr(Actuator, "reconcile", lambda *_, **__: asked.append(_))
+        monkeypatch.setattr(ChangeExecutor, "reconcile", lambda *_, **__: asked.append(_))
         await shop.take(loop)
     assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == cpu
     assert not asked, "what has its size costs no request"

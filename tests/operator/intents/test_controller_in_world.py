@@ -13,10 +13,10 @@ import pytest
 from actuation.builders import MIB
 from actuation.world import KilledError
 from harness.intent_loop import ScalableWorld, Value, bed, intent, profile
-from trimtab.actuation.change_annotations import Marks, Reverted, write_marks
-from trimtab.kube.kinds.custom import Intent
-from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation
-from trimtab.kube.kinds.pods import Exit, Resources
+from trimtab.actuation.change_annotations import ChangeAnnotations, RevertRecord, encode_change_annotations
+from trimtab.kube.kinds.custom import IntentRecord
+from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
+from trimtab.kube.kinds.pods import ContainerTermination, Resources
 from trimtab.operator.intents.safe_sizes import SafeSize
 
 P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
@@ -70,7 +70,7 @@ async def test_loop_leaves_pods_alone_that_restarted_once_in_the_past(tmp_path: 
     one = world(replicas=3)
     for live in one.pods_by_name.values():
         live.created = one.now - 30 * 86_400
-        live.exits["web"] = Exit("Error", 1, one.now - 20 * 86_400)
+        live.exits["web"] = ContainerTermination("Error", 1, one.now - 20 * 86_400)
     answers: dict[str, Value] = {"cpu_usage": 0.3, "working_set": 200 * MIB}
     async with bed(
         one, [intent(objectives=[up])], [profile("up", type="availability")], answers, folder=tmp_path
@@ -211,8 +211,8 @@ async def test_loop_counts_cpu_as_unknown_while_pods_are_not_scraped(tmp_path: P
 
 async def test_loop_gives_memory_before_the_rest_after_a_revert_is_over(tmp_path: Path) -> None:
     one = world()
-    reverted = Reverted(id="x", at=one.now, why="a container ended", times=4, until=one.now + 8 * 3600)
-    one.annotations = write_marks(Marks(reverted=reverted), uid="uid-web")
+    reverted = RevertRecord(id="x", at=one.now, why="a container ended", times=4, until=one.now + 8 * 3600)
+    one.annotations = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid="uid-web")
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 497 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
         await found.turns(20)
@@ -233,7 +233,16 @@ async def test_loop_brings_new_pods_to_the_applied_size_under_a_hold(tmp_path: P
 async def test_loop_beside_an_hpa_does_not_trade_pods_for_size(tmp_path: Path) -> None:
     """An HPA that holds CPU to a share of requests removes pods when requests grow."""
     one = world(cpu=1000, replicas=6)
-    hpa = Hpa("shop", "web", "u", 1, Target("Deployment", "apps", "web"), 2, 20, (Utilisation("cpu", 50),))
+    hpa = HorizontalPodAutoscaler(
+        "shop",
+        "web",
+        "u",
+        1,
+        AutoscalerTarget("Deployment", "apps", "web"),
+        2,
+        20,
+        (UtilizationTarget("cpu", 50),),
+    )
     answers: dict[str, Value] = {
         "latency": lambda _: 0.2,
         "request_total": 250.0,
@@ -253,19 +262,19 @@ async def test_loop_does_not_repeat_an_action_after_a_crash_before_its_status(tm
     one = world()
     wants = intent(objectives=[P99])
     async with bed(one, [wants], [LATENCY], answers, folder=tmp_path, settings=settings) as found:
-        observed = found.loop._telling.observed
+        observed = found.loop._status_writer.write_observed
 
         async def crash(*args: Any, **kwargs: Any) -> None:
             if any(each.startswith("scale") for each in one.written):
                 raise KilledError
             await observed(*args, **kwargs)
 
-        found.loop._telling.observed = crash  # type: ignore[method-assign]
+        found.loop._status_writer.write_observed = crash  # type: ignore[method-assign]
         with pytest.raises(KilledError):
             await found.turns(10)
         status = msgspec.json.encode(found.status())
     replicas = one.replicas
-    again = Intent("shop", "web", "uid-web", 1, 1, 0, wants.spec, "", status)
+    again = IntentRecord("shop", "web", "uid-web", 1, 1, 0, wants.spec, "", status)
     async with bed(one, [again], [LATENCY], answers, folder=tmp_path, settings=settings) as found:
         await found.turns(2)
         assert one.replicas == replicas
@@ -325,7 +334,7 @@ async def test_loop_gives_memory_to_a_crashed_container_as_soon_as_it_runs_again
         for _ in range(3):
             for live in one.pods_by_name.values():
                 live.crashes = True
-            await found.loop.turn(float(one.now))
+            await found.loop.run_once(float(one.now))
             await found.loop.catch_restarted(float(one.now))
             one.now += 15
         assert found.memory_limits == {512 * MIB}

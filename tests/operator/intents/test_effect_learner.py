@@ -14,18 +14,18 @@ from msgspec.structs import replace
 
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.intents.effect_learner import Lessons
+from trimtab.operator.intents.effect_learner import EffectLearner
 from trimtab.store import PlannerEvent, Store, UnavailableError
 
 GOAL = Goal(intent="shop/web", objectives=(Objective(name="p99", value=0.1, kind=KPIType.LATENCY),))
 SETTINGS = IntentSettings()
 
 
-def state(cpu: float, latency: float) -> State:
-    size = Size(container="web", cpu_request=cpu, cpu_limit=cpu)
-    return State(objectives={"p99": latency}, replicas=2, sizes=(size,), load=20.0, cpu_used=0.5)
+def state(cpu: float, latency: float) -> TargetState:
+    size = ContainerSize(container="web", cpu_request=cpu, cpu_limit=cpu)
+    return TargetState(objectives={"p99": latency}, replicas=2, sizes=(size,), load=20.0, cpu_used=0.5)
 
 
 class Away:
@@ -41,13 +41,13 @@ class Away:
         raise UnavailableError("the store is away")
 
 
-async def taught(lessons: Lessons) -> float:
+async def taught(lessons: EffectLearner) -> float:
     """What is expected of twice the CPU, before and after it was seen to help a lot: the ratio."""
-    await lessons.recall(GOAL, now=0.0)
+    await lessons.restore(GOAL, now=0.0)
 
     def expected() -> float:
         now, then = state(0.5, 0.4), state(1.0, 0.4)
-        (after,) = lessons.effects(GOAL, now).after(now, [then], group="vertical_scaling")
+        (after,) = lessons.get_effects(GOAL, now).predict(now, [then], group="vertical_scaling")
         return after.objectives["p99"] or 0.0
 
     before = expected()
@@ -61,18 +61,18 @@ async def taught(lessons: Lessons) -> float:
 
 async def test_what_was_seen_changes_what_is_expected_and_outlives_the_process(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        assert await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
+        assert await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
         assert len(await store.events.find(name=GOAL.intent)) == 24
-        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await again.recall(GOAL, now=10_000.0)
+        again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await again.restore(GOAL, now=10_000.0)
         assert (
-            again.effects(GOAL, state(0.5, 0.4)).learned["p99"].data().items()
+            again.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode().items()
             <= (await store.effects.find(cluster="prod", name=GOAL.intent))[0].data.items()
         )
 
 
 async def test_without_a_store_it_is_learned_for_as_long_as_the_process_lives() -> None:
-    lessons = Lessons(Away(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
+    lessons = EffectLearner(Away(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
     assert await taught(lessons) < 0.8
     await lessons.flush()
 
@@ -92,24 +92,27 @@ async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS))
+        await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
         kept = await store.effects.find(cluster="prod", name=GOAL.intent)
         late = Late(store)
-        lessons = Lessons(late, cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
-        assert await lessons.recall(GOAL, now=10_000.0) is None
+        lessons = EffectLearner(late, cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
+        assert await lessons.restore(GOAL, now=10_000.0) is None
         late.there = True
         await lessons.record(GOAL, state(0.5, 0.4), None, now=10_001.0)
         assert await lessons.refit(GOAL, now=10_001.0)
         assert await store.effects.find(cluster="prod", name=GOAL.intent) == kept
-        assert await lessons.recall(GOAL, now=10_100.0) is not None
-        assert lessons.effects(GOAL, state(0.5, 0.4)).learned["p99"].data().items() <= kept[0].data.items()
+        assert await lessons.restore(GOAL, now=10_100.0) is not None
+        assert (
+            lessons.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode().items()
+            <= kept[0].data.items()
+        )
         assert await lessons.refit(GOAL, now=20_000.0)
-        assert lessons.effects(GOAL, state(0.5, 0.4)).learned["p99"].data()["samples"] == 25
+        assert lessons.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode()["samples"] == 25
 
 
 async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for number in range(10):
             await lessons.record(GOAL, state(0.5, 0.4 + number / 100), None, now=5.0 * number)
         await lessons.flush()
@@ -118,7 +121,7 @@ async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path)
 
 async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for now in (86_400.0, 60.0):
             await lessons.record(GOAL, state(0.5, 0.4), None, now=now)
         await lessons.flush()
@@ -132,7 +135,7 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
         objectives=(*GOAL.objectives, Objective(name="up", value=0.99, kind=KPIType.AVAILABILITY)),
     )
 
-    def seen(minute: int) -> State:
+    def seen(minute: int) -> TargetState:
         pods = tuple(
             PodState(name=f"web-{each}", node=f"node-{each}", availability=0.5 + minute / 1000)
             for each in range(100)
@@ -141,8 +144,8 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
         return replace(found, objectives={**found.objectives, "up": 0.9}, pods=pods, replicas=100)
 
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.recall(wanted, now=0.0)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await lessons.restore(wanted, now=0.0)
         tracemalloc.start()
         for minute in range(60):
             await lessons.record(wanted, seen(minute), None, now=60.0 * minute)
@@ -150,43 +153,43 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert held < 60 * 100 * 50, "less than fifty bytes a pod a minute"
-        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await again.recall(wanted, now=3600.0)
+        again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await again.restore(wanted, now=3600.0)
         for each in (lessons, again):
             assert await each.refit(wanted, now=3600.0)
-            learned = each.effects(wanted, seen(60)).learned
-            assert learned["p99"].data()["samples"] == 60
-            assert learned["up"].data()["new"] == pytest.approx((100 * 0.559 + 20 * 0.99) / 120)
+            learned = each.get_effects(wanted, seen(60)).learned_models
+            assert learned["p99"].encode()["samples"] == 60
+            assert learned["up"].encode()["new"] == pytest.approx((100 * 0.559 + 20 * 0.99) / 120)
 
 
 async def test_lessons_of_another_target_are_not_used(tmp_path: Path) -> None:
     """An Intent that is pointed at another workload, or a workload that was replaced by another of the same name."""
     mine, other = replace(GOAL, target="Deployment/web 1"), replace(GOAL, target="Deployment/web 2")
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.recall(other, now=0.0)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await lessons.restore(other, now=0.0)
         for minute in range(30):
             await lessons.record(other, state(0.5 + minute % 3, 0.01), None, now=minute * 61.0)
         await lessons.refit(other, now=1900.0)
         await lessons.flush()
         unknown = (
-            Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-            .effects(mine, state(0.5, 0.4))
-            .learned["p99"]
-            .data()
+            EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+            .get_effects(mine, state(0.5, 0.4))
+            .learned_models["p99"]
+            .encode()
         )
-        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+        again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for goal, knows in ((mine, False), (other, True)):
-            await again.recall(goal, now=2000.0)
+            await again.restore(goal, now=2000.0)
             await again.refit(goal, now=2000.0)
-            found = again.effects(goal, state(0.5, 0.4)).learned["p99"].data()
+            found = again.get_effects(goal, state(0.5, 0.4)).learned_models["p99"].encode()
             assert (found != unknown) is knows
 
 
 async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cluster(tmp_path: Path) -> None:
     """Of two clusters that share a store, one may have far more to tell."""
     async with Store.open(tmp_path / "trimtab.db") as store:
-        await taught(Lessons(store, cluster="prod", settings=lambda: SETTINGS))
+        await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
         mine = await store.effects.find(cluster="prod", name=GOAL.intent)
         other = await store.events.find(name=GOAL.intent)
         for number in range(200):
@@ -195,9 +198,9 @@ async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cl
             await store.events.append(
                 [msgspec.structs.replace(each, cluster="other", timestamp=3e4 + number) for each in other]
             )
-        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await again.recall(GOAL, now=4e4)
-        assert len(again._pupil(GOAL).recent) == 24
+        again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await again.restore(GOAL, now=4e4)
+        assert len(again._get_record(GOAL).recent) == 24
         kept = await store.effects.find(cluster="prod", name=GOAL.intent)
         assert kept == mine
         assert {each.cluster for each in kept} == {"prod"}
@@ -206,8 +209,8 @@ async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cl
 async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
     """`lookBack` holds, however many events there are."""
     async with Store.open(tmp_path / "trimtab.db") as store:
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await lessons.recall(GOAL, now=0.0)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await lessons.restore(GOAL, now=0.0)
         now = 0.0
         for minute in range(24 * 60):
             now += 61.0
@@ -215,12 +218,12 @@ async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
             cpu = (0.5, 1.0, 2.0, 4.0)[(minute // 30) % 4] if by_day else 0.5
             await lessons.record(GOAL, state(cpu, 0.3 / cpu), None, now=now)
         await lessons.flush()
-        again = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
-        await again.recall(GOAL, now=now)
+        again = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
+        await again.restore(GOAL, now=now)
         for found in (lessons, again):
-            seen = {each.cpu for _, each in found._pupil(GOAL).recent}
+            seen = {each.cpu for _, each in found._get_record(GOAL).recent}
             assert seen == {0.5, 1.0, 2.0, 4.0}
-            assert len(found._pupil(GOAL).recent) <= 700
+            assert len(found._get_record(GOAL).recent) <= 700
 
 
 async def test_lessons_never_wait_for_a_store_that_is_frozen(
@@ -235,7 +238,7 @@ async def test_lessons_never_wait_for_a_store_that_is_frozen(
             await append(records)
 
         monkeypatch.setattr(store.events, "append", frozen)
-        lessons = Lessons(store, cluster="prod", settings=lambda: SETTINGS)
+        lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         writing = asyncio.create_task(lessons.run())
         async with asyncio.timeout(60):
             for minute in range(20):

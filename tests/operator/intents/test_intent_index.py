@@ -10,33 +10,46 @@ import pytest
 from msgspec.structs import replace
 
 from actuation.builders import pod
-from trimtab.actuation.change_annotations import Change, Marks, Phase, Reverted, Way, write_marks
-from trimtab.actuation.decide.health import Health
-from trimtab.actuation.executor import Report
-from trimtab.actuation.hold import HOLD
-from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    OngoingChange,
+    Phase,
+    RevertRecord,
+    UpdateMethod,
+    encode_change_annotations,
+)
+from trimtab.actuation.decide.health import PodHealth
+from trimtab.actuation.executor import ReconcileResult
+from trimtab.actuation.hold import HOLD_ANNOTATION
+from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.api.kpiprofile import KPIType
-from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, WorkloadState
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, WorkloadState
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.kpi.availability import PodHistory
 from trimtab.intents.objective import Goal
 from trimtab.intents.objective import Objective as PlannedObjective
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.state import Size, State
-from trimtab.kube.kinds.custom import Intent
-from trimtab.kube.kinds.hpas import Hpa, Target, Utilisation
+from trimtab.intents.state import ContainerSize, TargetState
+from trimtab.kube.kinds.custom import IntentRecord
+from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.executor import Performer
-from trimtab.operator.intents.guardrails import RESIZING, SCALING, Others, limits_of, said_of_use
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observation
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.guardrails import (
+    RESIZING_ACTUATORS,
+    SCALING_ACTUATORS,
+    AutoscalerConstraints,
+    build_constraints,
+    explain_no_release,
+)
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObservation
 from trimtab.operator.intents.safe_sizes import SafeSize
-from trimtab.operator.intents.state_builder import state_of
-from trimtab.operator.policy.resolver import Mandates
+from trimtab.operator.intents.state_builder import build_state
+from trimtab.operator.policy.resolver import EffectivePolicies
 
 
 class Nobody:
@@ -64,33 +77,33 @@ def workload(**changed: Any) -> Workload:
         "containers": (Container("web", "main", Resources(100, 100, 1 << 26, 1 << 26)),),
         "selector": "app=web",
         "replicas": 1,
-        "updated": 1,
-        "ready": 1,
-        "update": "",
-        "observed": True,
-        "rolling": False,
+        "updated_replicas": 1,
+        "ready_replicas": 1,
+        "update_strategy": "",
+        "is_spec_observed": True,
+        "is_rolling_out": False,
         "paused": False,
         "finished": False,
-        "heaps": (),
+        "heap_flags": (),
     }
     return Workload(**{**said, **changed})
 
 
-def intent(name: str, *, priority: float = 0.5, active: bool = True, created: int = 0) -> Intent:
+def intent(name: str, *, priority: float = 0.5, active: bool = True, created: int = 0) -> IntentRecord:
     spec = IntentSpec(
         target_ref=TargetRef(name="web"),
         priority=priority,
         active=active,
-        objectives=(Objective(name="p99", value=1.0, measured_by="p99"),),
+        objectives=(ObjectiveSpec(name="p99", value=1.0, measured_by="p99"),),
     )
-    return Intent("shop", name, f"uid-{name}", 1, 1, created, spec, "", b"{}")
+    return IntentRecord("shop", name, f"uid-{name}", 1, 1, created, spec, "", b"{}")
 
 
-def owner(*intents: Intent) -> str:
-    roll = Roll(Nobody())  # type: ignore[arg-type]
+def owner(*intents: IntentRecord) -> str:
+    roll = IntentIndex(Nobody())  # type: ignore[arg-type]
     for each in intents:
         roll.intents.put(each)
-    found = roll.owner(workload().key)
+    found = roll.controlling_intent(workload().key)
     return found.name if found else ""
 
 
@@ -105,51 +118,53 @@ def test_one_that_is_not_active_has_no_say() -> None:
 
 
 def test_a_policy_yields_to_an_intent_and_says_so() -> None:
-    config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=Mode.AUTO))
-    mandate = Mandates(config).of(workload(), (), namespace=())
+    config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=PolicyMode.AUTO))
+    mandate = EffectivePolicies(config).resolve(workload(), (), namespace=())
     assert mandate is not None
-    assert mandate.withheld(workload(), config) == ""
-    assert "Intent shop/web has the say" in mandate.withheld(workload(), config, intent="shop/web")
+    assert mandate.blocked_reason(workload(), config) == ""
+    assert "Intent shop/web has the say" in mandate.blocked_reason(workload(), config, intent="shop/web")
 
 
-def hpa(*shares: Utilisation) -> Hpa:
-    return Hpa("shop", "web", "uid-hpa", 1, Target("Deployment", "apps", "web"), 1, 10, shares)
+def hpa(*shares: UtilizationTarget) -> HorizontalPodAutoscaler:
+    return HorizontalPodAutoscaler(
+        "shop", "web", "uid-hpa", 1, AutoscalerTarget("Deployment", "apps", "web"), 1, 10, shares
+    )
 
 
 @pytest.mark.parametrize(
     ("who", "forbidden"),
     [
-        ({"hpas": [hpa()], "vpa": "", "resizes_in_place": True}, SCALING),
-        ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING),
-        ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING),
-        ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING),
+        ({"hpas": [hpa()], "vpa": "", "resizes_in_place": True}, SCALING_ACTUATORS),
+        ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING_ACTUATORS),
+        ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING_ACTUATORS),
+        ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING_ACTUATORS),
         ({"hpas": [], "vpa": "", "resizes_in_place": True}, frozenset()),
     ],
 )
 def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str]) -> None:
-    others = Others(workload(), **who)
-    assert others.forbidden() == forbidden
-    assert bool(others.said()) is bool(forbidden)
+    others = AutoscalerConstraints(workload(), **who)
+    assert others.forbidden_actuators() == forbidden
+    assert bool(others.explain()) is bool(forbidden)
 
 
-def observed(found: Workload, *, cpu_used: float | None = None) -> Observation:
+def observed(found: Workload, *, cpu_used: float | None = None) -> IntentObservation:
     target = intent("web")
     assert target.spec is not None
-    size = Size(container="web", cpu_request=0.1, cpu_limit=0.1)
-    state = State(objectives={}, replicas=4, sizes=(size,), cpu_used=cpu_used)
+    size = ContainerSize(container="web", cpu_request=0.1, cpu_limit=0.1)
+    state = TargetState(objectives={}, replicas=4, sizes=(size,), cpu_used=cpu_used)
     latency = PlannedObjective(name="p99", value=0.1, kind=KPIType.LATENCY)
     goal = Goal(intent="shop/web", objectives=(latency,))
-    return Observation(target, target.spec, goal, {}, found, (), state)
+    return IntentObservation(target, target.spec, goal, {}, found, (), state)
 
 
 def test_nothing_is_given_back_below_what_is_used() -> None:
-    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
-    limits = limits_of(
+    others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
+    limits = build_constraints(
         observed(workload(), cpu_used=0.25),
         config=OperatorConfig(),
-        others=others,
+        autoscalers=others,
         safe=SafeSize(0.0),
-        rests_until=0.0,
+        cooldown_until=0.0,
     )
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
@@ -157,27 +172,29 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
 
 
 def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_is_not_known() -> None:
-    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     for used, cpu in ((0.18, 0.18 * 1.1 / 2), (None, inf)):
         found = observed(workload(), cpu_used=used)
         assert found.state is not None
         state = replace(found.state, unplaced=2)
         found = dataclasses.replace(found, state=state)
-        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+        limits = build_constraints(
+            found, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
+        )
         assert limits.min_replicas == 2
         assert limits.min_cpu == pytest.approx(cpu)
-        assert limits.breach(state, replace(state, replicas=2, unplaced=0)) is None
+        assert limits.find_violation(state, replace(state, replicas=2, unplaced=0)) is None
 
 
 def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
     """As where a quota refuses them, some or all."""
     for pods, unplaced in (([], 3), ([pod("a")], 2), ([pod("a"), pod("b", node="", ready=False)], 2)):
-        state = state_of(workload(replicas=3), pods, PodHistory({}), {}, {}, main="web")
+        state = build_state(workload(replicas=3), pods, PodHistory({}), {}, {}, main="web")
         assert state.unplaced == unplaced
     surge = [pod(name) for name in "abcd"]
-    assert state_of(workload(replicas=3), surge, PodHistory({}), {}, {}, main="web").unplaced == 0
+    assert build_state(workload(replicas=3), surge, PodHistory({}), {}, {}, main="web").unplaced == 0
     ended = workload(replicas=3, resource=JOBS)
-    assert state_of(ended, [pod("a")], PodHistory({}), {}, {}, main="web").unplaced == 0
+    assert build_state(ended, [pod("a")], PodHistory({}), {}, {}, main="web").unplaced == 0
 
 
 def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:
@@ -185,55 +202,59 @@ def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() 
     found = observed(workload(), cpu_used=0.12)
     for shares, least in (
         ((), 0.12 * 1.1 / 4),
-        ((Utilisation("cpu", 50),), 0.06),
-        ((Utilisation("cpu", 50, "web"), Utilisation("cpu", 80)), 0.06),
-        ((Utilisation("cpu", 50, "sidecar"), Utilisation("memory", 50)), 0.12 * 1.1 / 4),
+        ((UtilizationTarget("cpu", 50),), 0.06),
+        ((UtilizationTarget("cpu", 50, "web"), UtilizationTarget("cpu", 80)), 0.06),
+        ((UtilizationTarget("cpu", 50, "sidecar"), UtilizationTarget("memory", 50)), 0.12 * 1.1 / 4),
     ):
-        others = Others(workload(), hpas=[hpa(*shares)], vpa="", resizes_in_place=True)
-        limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+        others = AutoscalerConstraints(workload(), hpas=[hpa(*shares)], vpa="", can_resize_in_place=True)
+        limits = build_constraints(
+            found, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
+        )
         assert limits.min_cpu == pytest.approx(least)
 
 
 def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
-    others = Others(workload(), hpas=[], vpa="", resizes_in_place=True)
+    others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     found = observed(workload(), cpu_used=None)
-    limits = limits_of(found, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0)
+    limits = build_constraints(
+        found, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
+    )
     state = found.state
     assert state is not None
-    smaller = replace(state, sizes=(Size(container="web", cpu_request=0.05, cpu_limit=0.05),))
-    assert limits.breach(state, replace(state, replicas=3))
-    assert limits.breach(state, smaller)
-    assert "is not known" in said_of_use(state, found.goal)[0]
-    assert said_of_use(replace(state, cpu_used=0.1), found.goal) == []
+    smaller = replace(state, sizes=(ContainerSize(container="web", cpu_request=0.05, cpu_limit=0.05),))
+    assert limits.find_violation(state, replace(state, replicas=3))
+    assert limits.find_violation(state, smaller)
+    assert "is not known" in explain_no_release(state, found.goal)[0]
+    assert explain_no_release(replace(state, cpu_used=0.1), found.goal) == []
 
 
 def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
     """Else the best plan would be one that is withheld, turn after turn."""
-    reverted = Reverted(id="c", at=1000, why="it was slower", times=1, until=5000)
-    marks = write_marks(Marks(reverted=reverted), uid=workload().uid)
+    reverted = RevertRecord(id="c", at=1000, why="it was slower", times=1, until=5000)
+    marks = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid=workload().uid)
     found = workload(annotations=tuple(marks.items()))
-    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
-    limits = limits_of(
-        observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    others = AutoscalerConstraints(found, hpas=[], vpa="", can_resize_in_place=True)
+    limits = build_constraints(
+        observed(found), config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
     )
-    every = SCALING | RESIZING
-    assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING
+    every = SCALING_ACTUATORS | RESIZING_ACTUATORS
+    assert {name for name in every if limits.allows(name, now=2000.0)} == SCALING_ACTUATORS
     assert {name for name in every if limits.allows(name, now=5000.0)} == every
 
 
 def under_change() -> Workload:
-    change = Change(
+    change = OngoingChange(
         id="c",
         started=1,
-        way=Way.IN_PLACE,
+        way=UpdateMethod.IN_PLACE,
         phase=Phase.CANARY,
         since=1,
         before={},
         after={"web": Resources(200, 200)},
         template={},
-        health=Health(pods=1),
+        health=PodHealth(pods=1),
     )
-    marks = write_marks(Marks(change=change), uid=workload().uid)
+    marks = encode_change_annotations(ChangeAnnotations(change=change), uid=workload().uid)
     return workload(annotations=tuple(marks.items()))
 
 
@@ -241,9 +262,13 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
     """As where a VerticalPodAutoscaler came while sizes were being changed."""
     found = under_change()
     for vpa, words in (("", "a change of size is under way"), ("web", "")):
-        others = Others(found, hpas=[], vpa=vpa, resizes_in_place=True)
-        limits = limits_of(
-            observed(found), config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+        others = AutoscalerConstraints(found, hpas=[], vpa=vpa, can_resize_in_place=True)
+        limits = build_constraints(
+            observed(found),
+            config=OperatorConfig(),
+            autoscalers=others,
+            safe=SafeSize(0.0),
+            cooldown_until=0.0,
         )
         assert limits.freeze == words
 
@@ -251,7 +276,7 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"annotations": ((HOLD, "until the sale is over"),)}, "until the sale is over"),
+        ({"annotations": ((HOLD_ANNOTATION, "until the sale is over"),)}, "until the sale is over"),
         ({"rolling": True}, "rollout"),
         ({"paused": True}, "paused"),
         ({"replicas": 0}, "scaled to zero"),
@@ -262,9 +287,9 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
 def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -> None:
     found = workload(**changed)
     observation = observed(found)
-    others = Others(found, hpas=[], vpa="", resizes_in_place=True)
-    limits = limits_of(
-        observation, config=OperatorConfig(), others=others, safe=SafeSize(0.0), rests_until=0.0
+    others = AutoscalerConstraints(found, hpas=[], vpa="", can_resize_in_place=True)
+    limits = build_constraints(
+        observation, config=OperatorConfig(), autoscalers=others, safe=SafeSize(0.0), cooldown_until=0.0
     )
     assert words in limits.freeze
     assert bool(limits.freeze) is bool(words)
@@ -278,29 +303,29 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     """And one that waits for pods to be well rests, so that something else is done for them."""
 
     class Busy:
-        def glance(self, *_: Any, **__: Any) -> Report:
-            return Report(state=WorkloadState.PENDING, reason="wait", again=again)
+        def glance(self, *_: Any, **__: Any) -> ReconcileResult:
+            return ReconcileResult(state=WorkloadState.PENDING, reason="wait", requeue_at=again)
 
-    performer = Performer(
+    performer = PlanExecutor(
         None,  # type: ignore[arg-type]
         Busy(),  # type: ignore[arg-type]
         may_write=lambda: True,
-        resizes_in_place=lambda: True,
-        watched=lambda: 1.0,
+        can_resize_in_place=lambda: True,
+        observation_period=lambda: 1.0,
     )
     found = observed(workload())
     assert found.state is not None
-    larger = replace(found.state, sizes=(Size(container="web", cpu_request=0.2, cpu_limit=0.2),))
-    deed = Deed(actuator="resizeCPU", parameters={}, after=larger)
-    performed = await performer.perform(
+    larger = replace(found.state, sizes=(ContainerSize(container="web", cpu_request=0.2, cpu_limit=0.2),))
+    deed = IntentAction(actuator="resizeCPU", parameters={}, after=larger)
+    performed = await performer.execute(
         Plan(intent="shop/web", purpose=Purpose.REACH, deeds=(deed,)),
         found,
-        limits=Limits(),
+        limits=PlanConstraints(),
         plugins={},
         now=1000.0,
     )
-    assert performed.refused == "resizeCPU: wait"
-    assert performed.passes is passes
+    assert performed.blocked_reason == "resizeCPU: wait"
+    assert performed.is_transient is passes
 
 
 async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_once_and_gives_its_slots_back() -> (
@@ -310,8 +335,8 @@ async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_
     told: list[str] = []
 
     class Under:
-        def glance(self, *_: Any, **__: Any) -> Report:
-            return Report(state=WorkloadState.APPLYING)
+        def glance(self, *_: Any, **__: Any) -> ReconcileResult:
+            return ReconcileResult(state=WorkloadState.APPLYING)
 
         def forget(self, key: WorkloadKey) -> None:
             forgotten.append(key)
@@ -321,15 +346,15 @@ async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_
             told.append(f"{reason} {workload.key}: {message}")
 
     found = under_change()
-    performer = Performer(
+    performer = PlanExecutor(
         Cluster(),  # type: ignore[arg-type]
         Under(),  # type: ignore[arg-type]
         may_write=lambda: True,
-        resizes_in_place=lambda: True,
-        watched=lambda: 1.0,
+        can_resize_in_place=lambda: True,
+        observation_period=lambda: 1.0,
     )
     seen = dataclasses.replace(observed(found), pods=[pod()])
-    await performer.tend(seen, 1000.0)
+    await performer.sync_pods(seen, 1000.0)
     performer.forget_all_but({found.key}, {found.key: found}.get)
     assert not forgotten
     for _ in range(2):

@@ -10,14 +10,20 @@ import pytest
 
 from harness.informer_probe import eventually
 from harness.objects import pod_status
-from trimtab.actuation.kube_cluster import LiveCluster
-from trimtab.actuation.pod_options import NOTED_EVERY, PATIENCE, OptionsMark, Phase, read_options
+from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.actuation.pod_options import (
+    PROGRESS_DEADLINE,
+    PROGRESS_INTERVAL,
+    OptionsAnnotation,
+    OptionsPhase,
+    read_options_annotation,
+)
 from trimtab.api.pod_annotations import CACHE_CLASS
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object, PatchType
 from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, PODS
-from trimtab.operator.intents.controller import IntentLoop
+from trimtab.operator.intents.controller import IntentController
 
 Shop = Any
 """See conftest."""
@@ -29,10 +35,10 @@ async def template(shop: Shop) -> Object:
     return dict(found["spec"]["template"])
 
 
-def phase(shop: Shop) -> Phase | None:
+def phase(shop: Shop) -> OptionsPhase | None:
     """As the loop sees it."""
     found = shop.catalog.get(shop.web)
-    mark = read_options(found) if found else None
+    mark = read_options_annotation(found) if found else None
     return mark.phase if mark else None
 
 
@@ -65,10 +71,10 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
         assert "performedAt" in status["plan"]
         chosen = (await template(shop))["metadata"]["annotations"][CACHE_CLASS]
         assert chosen in {"burstable", "guaranteed"}
-        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
         await rolled_out(shop)
         await shop.take(loop)
-        await eventually(lambda: phase(shop) is Phase.SETTLED, what="the rollout is known to be over")
+        await eventually(lambda: phase(shop) is OptionsPhase.SETTLED, what="the rollout is known to be over")
 
         def seen() -> bool:
             found = shop.catalog.get(shop.web)
@@ -78,21 +84,21 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
         await eventually(seen, what="the pods have the class")
 
 
-async def stands_still(shop: Shop, loop: IntentLoop) -> None:
+async def stands_still(shop: Shop, loop: IntentController) -> None:
     """The rollout replaces a first pod, and then none for longer than it may."""
     await eventually(lambda: shop.catalog.get(shop.web).updated == 1, what="a new pod is made")
-    await loop.turn(shop.now + NOTED_EVERY + 1)
+    await loop.run_once(shop.now + PROGRESS_INTERVAL + 1)
     await eventually(lambda: noted(shop) == 1, what="progress is noted")
-    shop.now += NOTED_EVERY + PATIENCE + 2
+    shop.now += PROGRESS_INTERVAL + PROGRESS_DEADLINE + 2
     async with asyncio.timeout(60):
-        while phase(shop) is Phase.ROLLING:  # the cache may be a moment behind
-            await loop.turn(shop.now)
+        while phase(shop) is OptionsPhase.ROLLING:  # the cache may be a moment behind
+            await loop.run_once(shop.now)
             await asyncio.sleep(0.1)
 
 
 def noted(shop: Shop) -> int:
     """How many pods the mark says that the rollout has replaced."""
-    mark = read_options(shop.catalog.get(shop.web))
+    mark = read_options_annotation(shop.catalog.get(shop.web))
     return mark.updated if mark else 0
 
 
@@ -105,14 +111,14 @@ async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_agai
         await shop.take(loop)
         (container,) = (await template(shop))["spec"]["containers"]
         assert container["resources"]["limits"][RESOURCE] == "1"
-        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
 
         # The new pod never becomes ready: nobody here reports that it does.
         await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
         await stands_still(shop, loop)
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
-        await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
+        await eventually(lambda: phase(shop) is OptionsPhase.REVERTED, what="it is taken back")
         await rolled_out(shop)
         await shop.take(loop, 2, every=120.0)
         (container,) = (await template(shop))["spec"]["containers"]
@@ -126,14 +132,14 @@ async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop
         await shop.intents_known()
         await shop.pods_run()
         await shop.take(loop)
-        await eventually(lambda: phase(shop) is Phase.ROLLING, what="the mark is seen")
+        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
         await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
         await shop.client.delete(INTENTS, "web", namespace=shop.namespace)
         await eventually(
             lambda: not shop.roll.intents.in_namespace(shop.namespace), what="the intent is gone"
         )
         await stands_still(shop, loop)
-        await eventually(lambda: phase(shop) is Phase.REVERTED, what="it is taken back")
+        await eventually(lambda: phase(shop) is OptionsPhase.REVERTED, what="it is taken back")
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"].get("limits", {})
 
@@ -151,13 +157,13 @@ async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_fo
     await shop.write(DEPLOYMENTS, "web", **spec)
     await shop.write_intent(value=0.19)
     asked: list[str] = []
-    patch_options = LiveCluster.patch_options
+    patch_options = KubeCluster.patch_options
 
-    async def counted(self: LiveCluster, workload: Workload, mark: OptionsMark) -> None:
+    async def counted(self: KubeCluster, workload: Workload, mark: OptionsAnnotation) -> None:
         asked.append(workload.name)
         await patch_options(self, workload, mark)
 
-    monkeypatch.setattr(LiveCluster, "patch_options", counted)
+    monkeypatch.setattr(KubeCluster, "patch_options", counted)
     async with shop.looked_after() as loop:
         await shop.intents_known()
         await rolled_out(shop)

@@ -11,11 +11,11 @@ from harness.objects import node
 from harness.records import folded
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.store import Cache
-from trimtab.kube.kinds.custom import QosPolicy, qos_policies
-from trimtab.kube.kinds.nodes import Node, nodes
+from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection
+from trimtab.kube.kinds.nodes import Node, node_projection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES
-from trimtab.operator.nodeqos.status_writer import NodeQuality
+from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def policy(client: Client, kinds: None, namespace: str) -> AsyncIterator[C
 
 
 def machines(*names: str) -> Cache[Node]:
-    shape, found = nodes(), Cache[Node]()
+    shape, found = node_projection(), Cache[Node]()
     for name in names:
         described = node(name)
         described["metadata"] |= {"uid": name, "resourceVersion": "1"}
@@ -44,12 +44,14 @@ def machines(*names: str) -> Cache[Node]:
 
 async def told(client: Client, there: Cache[Node], namespace: str) -> dict[str, Object]:
     """What the statuses say after one look at what is there."""
-    shape, found = qos_policies(), Cache[QosPolicy]()
-    for each in await client.items(NODE_QOS_POLICIES):
+    shape, found = qos_policy_projection(), Cache[QosPolicy]()
+    for each in await client.list_objects(NODE_QOS_POLICIES):
         if each["metadata"]["name"].startswith(namespace):
             found.put(folded(shape, each))
-    await NodeQuality(client, policies=found, nodes=there, may_write=lambda: True, now=lambda: 1e9).tell()
-    after = await client.items(NODE_QOS_POLICIES)
+    await NodeQosStatusWriter(
+        client, policies=found, nodes=there, may_write=lambda: True, now=lambda: 1e9
+    ).write_statuses()
+    after = await client.list_objects(NODE_QOS_POLICIES)
     return {each["metadata"]["name"].removeprefix(f"{namespace}-"): each.get("status", {}) for each in after}
 
 

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import Tally
-from trimtab.operator.policy.status import Outcome, Skipped
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.status import SkipReason, WorkloadOutcome
 
-Found = dict[WorkloadKey, Outcome]
+Found = dict[WorkloadKey, WorkloadOutcome]
 
 found = st.dictionaries(
     st.builds(WorkloadKey, st.just("Deployment"), st.sampled_from(["a", "b", "c"]), st.sampled_from("xyz")),
     st.builds(
-        Outcome,
+        WorkloadOutcome,
         state=st.sampled_from([WorkloadState.APPLIED, WorkloadState.SKIPPED, WorkloadState.PENDING]),
-        skipped=st.sampled_from(Skipped),
+        skipped=st.sampled_from(SkipReason),
     ),
     max_size=6,
 )
@@ -39,15 +39,15 @@ def shown(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 @given(st.lists(st.tuples(st.sampled_from(["p", "q"]), found), max_size=8))
 def test_they_always_show_what_was_counted_last(steps: list[tuple[str, Found]]) -> None:
     metrics = Metrics()
-    tally = Tally(metrics)
+    tally = WorkloadGauges(metrics)
     latest: dict[str, Found] = {}
     for policy, outcomes in steps:
-        tally.count(policy, outcomes.items())
+        tally.update(policy, outcomes.items())
         latest[policy] = outcomes
     monitored = Counter((key.namespace, policy) for policy, some in latest.items() for key in some)
     assert shown(metrics, "workloads_monitored") == monitored
     skipped = Counter(
-        (key.namespace, policy, outcome.skipped.value)
+        (key.namespace, policy, outcome.skip_reason.value)
         for policy, some in latest.items()
         for key, outcome in some.items()
         if outcome.state is WorkloadState.SKIPPED

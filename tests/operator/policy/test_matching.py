@@ -11,7 +11,7 @@ from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS, Resource
-from trimtab.operator.policy.matching import Selection, Verdict, standings
+from trimtab.operator.policy.matching import MatchingPolicies, PolicyMatcher, count_overlaps
 
 HOME = "trimtab-system"
 NAMESPACES = ("shop", "bank", "kube-system", HOME)
@@ -73,7 +73,7 @@ some_workloads = st.builds(
 
 def selects(policy: Policy, found: Workload, labels: dict[str, Labels]) -> bool:
     """What the words of the API say, without an index."""
-    return policy.namespace in (HOME, found.namespace) and policy.spec.selector.selects(
+    return policy.namespace in (HOME, found.namespace) and policy.spec.selector.matches(
         kind=found.key.kind,
         namespace=found.namespace,
         labels=dict(found.labels),
@@ -81,8 +81,8 @@ def selects(policy: Policy, found: Workload, labels: dict[str, Labels]) -> bool:
     )
 
 
-def choose(*policies: Policy, of: Workload, namespaces: dict[str, Labels] | None = None) -> Verdict:
-    return Selection(policies, namespaces=namespaces or {}, home=HOME).of(of)
+def choose(*policies: Policy, of: Workload, namespaces: dict[str, Labels] | None = None) -> MatchingPolicies:
+    return PolicyMatcher(policies, namespaces=namespaces or {}, operator_namespace=HOME).match(of)
 
 
 @settings(max_examples=100)
@@ -108,9 +108,9 @@ def test_property_16_workload_discovery(
         workload(namespace=namespace, resource=resource, labels=dict.fromkeys(sorted(kept), "x"))
         for namespace, resource in product(NAMESPACES, (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS))
     ]
-    selection = Selection(policies, namespaces=labels, home=HOME)
+    selection = PolicyMatcher(policies, namespaces=labels, operator_namespace=HOME)
     for one in policies:
-        discovered = {found.key for found in everything if one in selection.of(found)}
+        discovered = {found.key for found in everything if one in selection.match(found)}
         assert discovered == {found.key for found in everything if selects(one, found, labels)}
 
 
@@ -130,15 +130,15 @@ def test_the_heaviest_wins_and_of_equals_the_first_by_name_in_whatever_order_the
 def test_winner_and_loser_both_know_of_their_overlap(
     policies: list[Policy], workloads: list[Workload], labels: dict[str, Labels]
 ) -> None:
-    selection = Selection(policies, namespaces=labels, home=HOME)
-    found = standings(selection, workloads)
+    selection = PolicyMatcher(policies, namespaces=labels, operator_namespace=HOME)
+    found = count_overlaps(selection, workloads)
     for one in policies:
-        selected = [verdict for each in workloads if one in (verdict := selection.of(each))]
+        selected = [verdict for each in workloads if one in (verdict := selection.match(each))]
         assert (one in found) == bool(selected)
         if one in found:
-            assert found[one].taken + found[one].lost.total() == len(selected)
+            assert found[one].won + found[one].lost_to.total() == len(selected)
     for winner, loser in product(found, found):
-        assert found[winner].over[loser] == found[loser].lost[winner]
+        assert found[winner].won_against[loser] == found[loser].lost_to[winner]
 
 
 def test_a_policy_at_home_covers_the_cluster_and_any_other_its_own_namespace() -> None:

@@ -10,11 +10,11 @@ from harness.records import folded, policy, workload
 from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
-from trimtab.kube.kinds.policies import Policy, policies
+from trimtab.kube.kinds.policies import Policy, policy_projection
 from trimtab.operator.config.model import Guardrail, OperatorConfig
-from trimtab.operator.policy.resolver import Mandate, Mandates
-from trimtab.operator.policy.status_writer import DEFAULT
-from trimtab.operator.policy.validation import GUARDRAIL
+from trimtab.operator.policy.resolver import EffectivePolicies, EffectivePolicy
+from trimtab.operator.policy.status_writer import DEFAULT_POLICY
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
 NOON = 1_800_000_000.0 // 86400 * 86400 + 12 * 3600
 
@@ -23,13 +23,13 @@ def config(**said: Any) -> OperatorConfig:
     return OperatorConfig.model_validate(said)
 
 
-def mandate(found: Policy | None = None, **said: Any) -> Mandate:
-    return Mandates(config(**said)).of_policy(found or policy())
+def mandate(found: Policy | None = None, **said: Any) -> EffectivePolicy:
+    return EffectivePolicies(config(**said)).resolve_policy(found or policy())
 
 
 def with_guardrail(query: str) -> Policy:
-    metadata = {"name": "p", "namespace": "shop", "uid": "p", "annotations": {GUARDRAIL: query}}
-    return folded(policies(), {"metadata": metadata, "spec": {}})
+    metadata = {"name": "p", "namespace": "shop", "uid": "p", "annotations": {GUARDRAIL_ANNOTATION: query}}
+    return folded(policy_projection(), {"metadata": metadata, "spec": {}})
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,12 @@ def test_a_policy_that_cannot_be_acted_on_has_a_problem_that_says_why(
 def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> None:
     other = {"otherMetricsSources": [{"provider": "metrics-server"}]}
     assert (
-        mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).sizing.source
+        mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).strategy_spec.source
         == "metrics-server"
     )
     assert (
-        mandate(policy(metricsConfig={"provider": "prometheus"}), **other).sizing == mandate(policy()).sizing
+        mandate(policy(metricsConfig={"provider": "prometheus"}), **other).strategy_spec
+        == mandate(policy()).strategy_spec
     )
 
 
@@ -88,13 +89,13 @@ def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
 def test_what_may_not_be_touched_has_a_reason(
     spec: dict[str, Any], said: dict[str, Any], reason: str
 ) -> None:
-    found = mandate(policy(**spec), **said).withheld(workload(), config(**said))
+    found = mandate(policy(**spec), **said).blocked_reason(workload(), config(**said))
     assert reason in found
     assert bool(found) == bool(reason)
 
 
 def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
-    said = mandate(policy(mode="Auto")).withheld(workload(), config(), vpa="web")
+    said = mandate(policy(mode="Auto")).blocked_reason(workload(), config(), vpa="web")
     assert (
         said == "VerticalPodAutoscaler web changes its pods; with updateMode Off it leaves that to the policy"
     )
@@ -113,8 +114,8 @@ def test_a_workload_that_somebody_holds_is_left_as_it_is_or_brought_to_what_they
     mode: str, sizes: dict[str, Resources], reason: str
 ) -> None:
     hold = Hold(who="ann", why="the sale", sizes=sizes)
-    assert mandate(policy(mode=mode)).withheld(workload(), config(), hold=hold) == reason
-    assert "dryRun" in mandate(policy(mode=mode)).withheld(workload(), config(dryRun=True), hold=hold)
+    assert mandate(policy(mode=mode)).blocked_reason(workload(), config(), hold=hold) == reason
+    assert "dryRun" in mandate(policy(mode=mode)).blocked_reason(workload(), config(dryRun=True), hold=hold)
 
 
 def test_the_maximum_of_the_organisation_holds_where_a_policy_states_none() -> None:
@@ -145,9 +146,12 @@ def test_the_operators_own_windows_hold_for_every_policy() -> None:
     night = {"maintenanceWindows": [{"start": "22:00", "end": "05:00"}]}
     day = {"maintenanceWindows": [{"start": "09:00", "end": "17:00"}]}
     mine = (MaintenanceWindow(start="11:00", end="13:00"),)
-    assert mandate(found).strategy(config(), now=NOON).windows == mine
-    assert mandate(found).strategy(config(**day), now=NOON).windows == mine
-    assert mandate(found).strategy(config(**night), now=NOON).windows == config(**night).maintenance_windows
+    assert mandate(found).update_strategy(config(), now=NOON).windows == mine
+    assert mandate(found).update_strategy(config(**day), now=NOON).windows == mine
+    assert (
+        mandate(found).update_strategy(config(**night), now=NOON).windows
+        == config(**night).maintenance_windows
+    )
 
 
 def test_a_policy_adds_a_guardrail_of_its_own() -> None:
@@ -156,31 +160,33 @@ def test_a_policy_adds_a_guardrail_of_its_own() -> None:
     names = [each.name for each in mandate(own).guardrails(config(**common))]
     assert names == ["errors", "policy"]
     assert mandate(policy()).guardrails(config(**common)) == (Guardrail(name="errors", query="errors"),)
-    assert GUARDRAIL in mandate(with_guardrail("sum(")).problem
+    assert GUARDRAIL_ANNOTATION in mandate(with_guardrail("sum(")).problem
 
 
 def test_a_policy_is_read_once_however_often_its_status_is_written() -> None:
-    mandates = Mandates(config())
-    first = mandates.of_policy(policy("p"))
-    assert mandates.of_policy(policy("p")) is first
-    changed = mandates.of_policy(policy("p", generation=2, mode="Auto"))
+    mandates = EffectivePolicies(config())
+    first = mandates.resolve_policy(policy("p"))
+    assert mandates.resolve_policy(policy("p")) is first
+    changed = mandates.resolve_policy(policy("p", generation=2, mode="Auto"))
     assert changed is not first
     mandates.forget_all_but(())
-    assert mandates.of_policy(policy("p", generation=2, mode="Auto")) is not changed
+    assert mandates.resolve_policy(policy("p", generation=2, mode="Auto")) is not changed
 
 
 def test_the_default_policy_is_for_those_that_no_policy_selects() -> None:
-    assert Mandates(config()).of(workload(), (), namespace=()) is None
-    assert Mandates(config()).unselected.strategy == OptimizationPolicySpec().strategy.name
+    assert EffectivePolicies(config()).resolve(workload(), (), namespace=()) is None
+    assert (
+        EffectivePolicies(config()).default_strategy_spec.strategy == OptimizationPolicySpec().strategy.name
+    )
     denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
-    mandates = Mandates(config(defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied}))
-    assert mandates.of(workload(namespace="bank"), (), namespace=(("team", "a"),)) is None
-    assert mandates.of(workload(), (), namespace=(("team", "b"),)) is None
-    default = mandates.of(workload(), (), namespace=(("team", "a"),))
+    mandates = EffectivePolicies(config(defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied}))
+    assert mandates.resolve(workload(namespace="bank"), (), namespace=(("team", "a"),)) is None
+    assert mandates.resolve(workload(), (), namespace=(("team", "b"),)) is None
+    default = mandates.resolve(workload(), (), namespace=(("team", "a"),))
     assert default
-    assert (default.name, default.key, default.sizing.strategy) == ("default", DEFAULT, "vpa")
-    assert mandates.unselected == default.sizing
-    assert mandates.of(workload(), (policy("p"),), namespace=()) is mandates.of_policy(policy("p"))
+    assert (default.name, default.key, default.strategy_spec.strategy) == ("default", DEFAULT_POLICY, "vpa")
+    assert mandates.default_strategy_spec == default.strategy_spec
+    assert mandates.resolve(workload(), (policy("p"),), namespace=()) is mandates.resolve_policy(policy("p"))
 
 
 def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:
@@ -188,12 +194,12 @@ def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:
         "metricsConfig": {"percentile": "P95", "safetyFactor": 1.5, "rollingWindow": "48h"},
         "strategy": {"name": "percentile", "settings": {"safety_factor": 2.0}},
     }
-    assert mandate(policy(**spec)).sizing.given() == {
+    assert mandate(policy(**spec)).strategy_spec.decode_settings() == {
         "quantile": 0.95,
         "safety_factor": 2.0,
         "window": 172800.0,
     }
-    of_another = mandate(policy(metricsConfig=spec["metricsConfig"])).sizing.given()
+    of_another = mandate(policy(metricsConfig=spec["metricsConfig"])).strategy_spec.decode_settings()
     assert of_another.keys().isdisjoint({"quantile", "safety_factor", "window"})
 
 

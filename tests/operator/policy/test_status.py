@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records import policy
-from trimtab.api.fields import MOST_CONTAINERS, time_text
-from trimtab.api.optimizationpolicy import MOST_LISTED, OptimizationPolicyStatus, WorkloadState
+from trimtab.api.fields import MAX_CONTAINERS, format_time
+from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.operator.policy.matching import Standing
+from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import (
-    LARGEST,
-    MOST_EXPLAINED,
+    MAX_EXPLAINED_CONTAINERS,
+    MAX_LIST_BYTES,
     Document,
-    Outcome,
-    Skipped,
-    Weather,
-    news,
-    same,
-    status_of,
+    SkipReason,
+    StatusContext,
+    WorkloadOutcome,
+    build_policy_status,
+    find_new_problems,
+    have_same_targets,
 )
 from trimtab.sizing.recommendation import Factor, Recommendation
 
@@ -46,20 +46,20 @@ def key(name: str = "web") -> WorkloadKey:
 
 
 def status(
-    outcomes: dict[WorkloadKey, Outcome],
+    outcomes: dict[WorkloadKey, WorkloadOutcome],
     *,
     before: Document | None = None,
-    standing: Standing | None = None,
+    standing: OverlapStats | None = None,
     problem: str = "",
-    weather: Weather | None = None,
+    weather: StatusContext | None = None,
     **spec: Any,
 ) -> Document:
-    return status_of(
+    return build_policy_status(
         policy("p", **spec),
         outcomes,
-        standing=standing or Standing(),
+        overlap=standing or OverlapStats(),
         problem=problem,
-        weather=weather or Weather(now=NOW, source="scripted"),
+        context=weather or StatusContext(now=NOW, source="scripted"),
         before=before or {},
     )
 
@@ -70,7 +70,7 @@ def condition(found: Document, kind: str) -> Document:
 
 
 outcomes = st.builds(
-    Outcome,
+    WorkloadOutcome,
     state=st.sampled_from(WorkloadState),
     reason=st.text(max_size=20),
     recommendations=st.lists(
@@ -83,11 +83,11 @@ many = st.dictionaries(st.integers(0, 2000).map(lambda number: key(f"w{number}")
 
 
 @settings(max_examples=100)
-@given(many, st.sampled_from([0, 5, MOST_LISTED + 1]))
+@given(many, st.sampled_from([0, 5, MAX_LISTED_WORKLOADS + 1]))
 def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
-    some: dict[WorkloadKey, Outcome], more: int
+    some: dict[WorkloadKey, WorkloadOutcome], more: int
 ) -> None:
-    fine = Outcome(WorkloadState.APPLIED, recommendations=(recommended(),))
+    fine = WorkloadOutcome(WorkloadState.APPLIED, recommendations=(recommended(),))
     found = {key(f"x{number}"): fine for number in range(more)} | some
     said = status(found)
     OptimizationPolicyStatus.model_validate(said)
@@ -97,7 +97,7 @@ def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
         "updated": states[WorkloadState.APPLIED],
         "skipped": states[WorkloadState.SKIPPED],
     }
-    assert len(said["workloads"]) == min(len(found), MOST_LISTED)
+    assert len(said["workloads"]) == min(len(found), MAX_LISTED_WORKLOADS)
     listed = Counter(entry["status"] for entry in said["workloads"])
     for state in (WorkloadState.FAILED, WorkloadState.REVERTED):
         assert listed[state.value] == states[state], "none of those is left out for one that is fine"
@@ -105,33 +105,35 @@ def test_it_counts_all_and_lists_so_many_those_that_need_attention_first(
 
 @settings(max_examples=100)
 @given(many)
-def test_a_status_that_is_made_again_from_the_same_is_the_same(some: dict[WorkloadKey, Outcome]) -> None:
+def test_a_status_that_is_made_again_from_the_same_is_the_same(
+    some: dict[WorkloadKey, WorkloadOutcome],
+) -> None:
     first = status(some)
-    assert status(some, before=first, weather=Weather(now=LATER, source="scripted")) == first
+    assert status(some, before=first, weather=StatusContext(now=LATER, source="scripted")) == first
 
 
 def test_with_many_workloads_it_stays_small() -> None:
-    long = Outcome(
+    long = WorkloadOutcome(
         WorkloadState.SKIPPED, reason="because " * 2000, recommendations=(recommended(why="why " * 500),)
     )
     said = status({key(f"w{number}"): long for number in range(10_000)})
     assert said["counts"]["monitored"] == 10_000
     assert said["workloads"]
-    assert len(msgspec.json.encode(said["workloads"])) <= LARGEST + MOST_LISTED, (
+    assert len(msgspec.json.encode(said["workloads"])) <= MAX_LIST_BYTES + MAX_LISTED_WORKLOADS, (
         "long reasons, so fewer than else"
     )
     assert all("explanation" not in each for entry in said["workloads"] for each in entry["recommendations"])
-    few = status({key(f"w{number}"): long for number in range(MOST_EXPLAINED)})
+    few = status({key(f"w{number}"): long for number in range(MAX_EXPLAINED_CONTAINERS)})
     assert all("explanation" in each for entry in few["workloads"] for each in entry["recommendations"])
     OptimizationPolicyStatus.model_validate(few)
 
 
 def test_of_a_workload_with_very_many_containers_it_lists_as_many_as_the_kind_takes() -> None:
     each = [Recommendation(f"c{number}", Resources(1, None, MIB, None), ()) for number in range(200)]
-    said = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=tuple(each))})
+    said = status({key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=tuple(each))})
     OptimizationPolicyStatus.model_validate(said)
     (entry,) = said["workloads"]
-    assert [one["container"] for one in entry["recommendations"]] == [f"c{n}" for n in range(MOST_CONTAINERS)]
+    assert [one["container"] for one in entry["recommendations"]] == [f"c{n}" for n in range(MAX_CONTAINERS)]
 
 
 @pytest.mark.parametrize(
@@ -152,42 +154,42 @@ def test_it_is_ready_when_it_is_acted_on(
 
 def test_usage_that_cannot_be_read_is_told_and_the_time_of_it_stays() -> None:
     fine = status({})
-    away = Weather(now=LATER, usage_trouble="no answer; is it running?", source="scripted")
+    away = StatusContext(now=LATER, usage_error="no answer; is it running?", source="scripted")
     said = status({}, before=fine, weather=away)
     trouble = condition(said, "MetricsAvailable")
     assert (trouble["status"], trouble["message"]) == ("False", "no answer; is it running?")
-    assert trouble["lastTransitionTime"] == time_text(LATER)
-    assert condition(said, "Ready")["lastTransitionTime"] == time_text(NOW)
-    still = Weather(now=LATER + 60, usage_trouble="no answer yet", source="scripted")
+    assert trouble["lastTransitionTime"] == format_time(LATER)
+    assert condition(said, "Ready")["lastTransitionTime"] == format_time(NOW)
+    still = StatusContext(now=LATER + 60, usage_error="no answer yet", source="scripted")
     assert condition(status({}, before=said, weather=still), "MetricsAvailable")[
         "lastTransitionTime"
-    ] == time_text(LATER)
+    ] == format_time(LATER)
 
 
 def test_status_says_since_when_usage_is_known() -> None:
     """A young Prometheus has less than the history that is asked for."""
-    weather = Weather(now=NOW, source="prometheus", usage_since=NOW - 7200)
+    weather = StatusContext(now=NOW, source="prometheus", first_sample_at=NOW - 7200)
     told = condition(status({}, weather=weather), "MetricsAvailable")
     assert (told["status"], told["reason"]) == ("True", "UsageRead")
-    assert told["message"] == f"Usage is read from prometheus, known since {time_text(NOW - 7200)}."
+    assert told["message"] == f"Usage is read from prometheus, known since {format_time(NOW - 7200)}."
 
 
 def test_status_names_running_containers_without_samples_and_makes_an_event_of_it() -> None:
     names = tuple(f"shop/web-{number} app" for number in range(7))
-    before = status({}, weather=Weather(now=NOW, source="prometheus"))
-    lacking = Weather(now=LATER, source="prometheus", unsampled=names)
+    before = status({}, weather=StatusContext(now=NOW, source="prometheus"))
+    lacking = StatusContext(now=LATER, source="prometheus", unsampled=names)
     after = status({}, before=before, weather=lacking)
     told = condition(after, "MetricsAvailable")
     assert (told["status"], told["reason"]) == ("True", "SamplesMissing")
     assert "7 containers that run have no samples of the last 15 minutes" in told["message"]
     assert "shop/web-4 app and 2 more. See that their nodes are scraped." in told["message"]
-    assert [each["reason"] for each in news(before, after)] == ["SamplesMissing"]
+    assert [each["reason"] for each in find_new_problems(before, after)] == ["SamplesMissing"]
 
 
 def test_an_overlap_is_told_in_both_statuses() -> None:
     heavy, light = policy("heavy", weight=500), policy("light")
-    won, lost = Standing(), Standing()
-    won.over[light] = lost.lost[heavy] = 3
+    won, lost = OverlapStats(), OverlapStats()
+    won.won_against[light] = lost.lost_to[heavy] = 3
     assert (
         "3 of its workloads are selected by trimtab-system/light too"
         in (condition(status({}, standing=won), "Overlaps")["message"])
@@ -196,55 +198,59 @@ def test_an_overlap_is_told_in_both_statuses() -> None:
         "3 workloads that it selects go to trimtab-system/heavy"
         in (condition(status({}, standing=lost), "Overlaps")["message"])
     )
-    crowd = Standing()
+    crowd = OverlapStats()
     for number in range(100):
-        crowd.lost[policy(f"p{number}")] = number
+        crowd.lost_to[policy(f"p{number}")] = number
     assert len(condition(status({}, standing=crowd), "Overlaps")["message"]) < 1000
 
 
 def test_a_dry_run_is_told() -> None:
-    dry = status({}, weather=Weather(now=NOW, source="scripted", dry_run=True))
+    dry = status({}, weather=StatusContext(now=NOW, source="scripted", dry_run=True))
     assert condition(dry, "DryRun")["status"] == "True"
     assert all(each["type"] != "DryRun" for each in status({})["conditions"])
 
 
 def test_since_when_something_is_recommended_outlives_a_restart() -> None:
-    said = status({key(): Outcome(WorkloadState.RECOMMENDED, "", (recommended(),), recommended_at=NOW)})
-    again = Outcome(WorkloadState.RECOMMENDED, "", (recommended(why="more seen"),), recommended_at=LATER)
+    said = status(
+        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommended(),), recommended_at=NOW)}
+    )
+    again = WorkloadOutcome(
+        WorkloadState.RECOMMENDED, "", (recommended(why="more seen"),), recommended_at=LATER
+    )
     (entry,) = status({key(): again}, before=said)["workloads"]
-    assert entry["lastRecommendation"] == time_text(NOW)
-    other = Outcome(WorkloadState.RECOMMENDED, "", (recommended(200),), recommended_at=LATER)
+    assert entry["lastRecommendation"] == format_time(NOW)
+    other = WorkloadOutcome(WorkloadState.RECOMMENDED, "", (recommended(200),), recommended_at=LATER)
     (entry,) = status({key(): other}, before=said)["workloads"]
-    assert entry["lastRecommendation"] == time_text(LATER)
+    assert entry["lastRecommendation"] == format_time(LATER)
 
 
 def test_the_history_of_a_disabled_policy_outlives_a_restart() -> None:
-    done = Outcome(WorkloadState.APPLIED, "", (recommended(),), recommended_at=NOW, applied_at=NOW)
+    done = WorkloadOutcome(WorkloadState.APPLIED, "", (recommended(),), recommended_at=NOW, applied_at=NOW)
     said = status({key(): done})
-    stopped = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
+    stopped = WorkloadOutcome(WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED)
     (entry,) = status({key(): stopped}, before=said, mode="Disabled")["workloads"]
     assert entry["recommendations"] == said["workloads"][0]["recommendations"]
-    assert entry["lastApplied"] == time_text(NOW)
+    assert entry["lastApplied"] == format_time(NOW)
     assert (entry["status"], entry["reason"]) == ("Skipped", "the mode is Disabled")
 
 
 def test_status_has_the_target_and_the_next_step_where_it_takes_several() -> None:
     first = Resources(60, None, 64 * MIB, None)
-    stepped = msgspec.structs.replace(recommended(60), final=Resources(180, None, 64 * MIB, None))
-    said = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=(stepped,))})
+    stepped = msgspec.structs.replace(recommended(60), final_resources=Resources(180, None, 64 * MIB, None))
+    said = status({key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(stepped,))})
     OptimizationPolicyStatus.model_validate(said)
     (found,) = said["workloads"][0]["recommendations"]
     assert (found["cpu"], found["memory"]) == ("180m", "64Mi")
     assert found["nextStep"] == {"cpu": "60m", "memory": "64Mi"}
     assert stepped.resources == first
-    assert not same([stepped], [recommended(60)]), "another target is another recommendation"
-    (found,) = status({key(): Outcome(WorkloadState.RECOMMENDED, recommendations=(recommended(180),))})[
-        "workloads"
-    ][0]["recommendations"]
+    assert not have_same_targets([stepped], [recommended(60)]), "another target is another recommendation"
+    (found,) = status(
+        {key(): WorkloadOutcome(WorkloadState.RECOMMENDED, recommendations=(recommended(180),))}
+    )["workloads"][0]["recommendations"]
     assert (found["cpu"], "nextStep" in found) == ("180m", False)
 
 
 def test_two_recommendations_are_the_same_when_only_their_reasons_differ() -> None:
-    assert same([recommended(why="10 samples")], [recommended(why="11 samples")])
-    assert not same([recommended(100)], [recommended(101)])
-    assert not same([recommended()], [recommended(held="no data")])
+    assert have_same_targets([recommended(why="10 samples")], [recommended(why="11 samples")])
+    assert not have_same_targets([recommended(100)], [recommended(101)])
+    assert not have_same_targets([recommended()], [recommended(held="no data")])

@@ -8,11 +8,11 @@ from trimtab.api import OptimizationPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.policy.validation import GUARDRAIL, Verdict, judge
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, PolicyReview, review_policy
 
 
 def policy(spec: dict[str, Any] | None = None, *, guardrail: str | None = None) -> OptimizationPolicy:
-    annotations = {GUARDRAIL: guardrail} if guardrail else {}
+    annotations = {GUARDRAIL_ANNOTATION: guardrail} if guardrail else {}
     metadata = {"name": "web", "namespace": "shop", "annotations": annotations}
     return OptimizationPolicy.read({"kind": "OptimizationPolicy", "metadata": metadata, "spec": spec or {}})
 
@@ -30,12 +30,12 @@ def config(**settings: Any) -> OperatorConfig:
 
 def verdict(
     spec: dict[str, Any], *others: Policy, limits: dict[str, Any] | None = None, dry_run: bool = False
-) -> Verdict:
-    return judge(policy(spec), others=others, config=config(limits=limits or {}, dryRun=dry_run))
+) -> PolicyReview:
+    return review_policy(policy(spec), others=others, config=config(limits=limits or {}, dryRun=dry_run))
 
 
 def test_a_plain_policy_comes_in_without_a_word() -> None:
-    assert verdict({"mode": "Auto"}) == Verdict()
+    assert verdict({"mode": "Auto"}) == PolicyReview()
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,14 @@ def test_what_is_not_installed_or_does_not_fit_is_refused(spec: dict[str, Any], 
 
 def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_was() -> None:
     given = config(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
-    (problem,) = judge(policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given).problems
+    (problem,) = review_policy(
+        policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given
+    ).problems
     assert "no usage source 'kubelet'; name one of: prometheus, live" in problem
-    assert judge(policy({"metricsConfig": {"provider": "live"}}), others=(), config=given) == Verdict()
+    assert (
+        review_policy(policy({"metricsConfig": {"provider": "live"}}), others=(), config=given)
+        == PolicyReview()
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,22 +116,22 @@ def test_what_goes_beyond_the_organisation_is_refused(
 
 def test_a_maximum_that_is_left_open_is_that_of_the_organisation() -> None:
     limits = config(limits={"maxCpu": "4", "maxMemory": "8Gi"}).limits
-    assert {path: str(most) for path, most in limits.defaults(policy().spec).items()} == {
+    assert {path: str(most) for path, most in limits.default_maxima(policy().spec).items()} == {
         "resourceBounds/cpu/max": "4",
         "resourceBounds/memory/max": "8Gi",
     }
     stated = policy({"resourceBounds": {"cpu": {"max": "1"}, "memory": {"max": "1Gi"}}})
-    assert limits.defaults(stated.spec) == {}
+    assert limits.default_maxima(stated.spec) == {}
 
 
 def test_a_guardrail_that_is_no_promql_is_refused() -> None:
-    bad = judge(policy(guardrail="sum(rate(errors))"), others=(), config=config())
+    bad = review_policy(policy(guardrail="sum(rate(errors))"), others=(), config=config())
     (problem,) = bad.problems
     assert problem.startswith(
-        f"metadata.annotations[{GUARDRAIL}]: is no PromQL: expected type matrix in call to"
+        f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: is no PromQL: expected type matrix in call to"
     )
     good = 'sum(rate(errors{namespace="$namespace", app="$workload"}[5m]))'
-    assert judge(policy(guardrail=good), others=(), config=config()).problems == ()
+    assert review_policy(policy(guardrail=good), others=(), config=config()).problems == ()
 
 
 def test_an_equal_weight_where_both_can_select_is_a_warning_and_no_refusal() -> None:

@@ -9,8 +9,8 @@ import pytest
 from harness.records import workload
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.sizing import guardrails
-from trimtab.operator.sizing.guardrails import PromQLGuardrails
-from trimtab.usage.errors import SourceAway
+from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
+from trimtab.usage.errors import SourceUnavailable
 
 ERRORS = Guardrail(name="errors", query='sum(errors{namespace="$namespace",app="$workload"})', max=2)
 
@@ -31,13 +31,22 @@ class Told:
 
 @pytest.mark.parametrize(
     ("answer", "holds"),
-    [(0.0, True), (2.0, True), (2.1, False), (None, None), (float("nan"), None), (SourceAway("away"), None)],
+    [
+        (0.0, True),
+        (2.0, True),
+        (2.1, False),
+        (None, None),
+        (float("nan"), None),
+        (SourceUnavailable("away"), None),
+    ],
 )
 async def test_a_guardrail_holds_up_to_its_maximum_and_is_unknown_without_a_number(
     *, answer: float | Exception | None, holds: bool | None
 ) -> None:
     told = Told(answer)
-    assert await PromQLGuardrails(told).verdicts(workload(), [ERRORS], now=7.0) == {"errors": holds}
+    assert await PromqlGuardrailChecker(told).check_guardrails(workload(), [ERRORS], now=7.0) == {
+        "errors": holds
+    }
     assert told.asked == [('sum(errors{namespace="shop",app="web"})', 7.0)]
 
 
@@ -49,10 +58,14 @@ async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
-    monkeypatch.setattr(guardrails, "PATIENCE", 0.01)
-    assert await PromQLGuardrails(Hung()).verdicts(workload(), [ERRORS], now=7.0) == {"errors": None}
+    monkeypatch.setattr(guardrails, "QUERY_TIMEOUT", 0.01)
+    assert await PromqlGuardrailChecker(Hung()).check_guardrails(workload(), [ERRORS], now=7.0) == {
+        "errors": None
+    }
 
 
 async def test_without_anybody_to_ask_all_are_unknown() -> None:
-    assert await PromQLGuardrails(None).verdicts(workload(), [ERRORS], now=7.0) == {"errors": None}
-    assert await PromQLGuardrails(None).verdicts(workload(), [], now=7.0) == {}
+    assert await PromqlGuardrailChecker(None).check_guardrails(workload(), [ERRORS], now=7.0) == {
+        "errors": None
+    }
+    assert await PromqlGuardrailChecker(None).check_guardrails(workload(), [], now=7.0) == {}

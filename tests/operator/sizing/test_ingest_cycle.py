@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.sizing.ingest_cycle import compare
-from trimtab.recommender.cohort import Used
+from trimtab.operator.sizing.ingest_cycle import record_usage_ratios
+from trimtab.recommender.cohort import LatestUsage
 from trimtab.sizing.recommendation import Recommendation
 
 some = st.floats(0, 100) | st.just(math.nan)
@@ -18,17 +18,17 @@ some = st.floats(0, 100) | st.just(math.nan)
 
 @settings(max_examples=100)
 @given(
-    st.none() | st.builds(Used, some, some),
+    st.none() | st.builds(LatestUsage, some, some),
     st.none() | st.integers(0, 1000),
     st.none() | st.integers(0, 1000),
     st.none() | st.just("no data"),
 )
 def test_each_share_that_can_be_told_counts_once(
-    used: Used | None, cpu: int | None, memory: int | None, held: str | None
+    used: LatestUsage | None, cpu: int | None, memory: int | None, held: str | None
 ) -> None:
     metrics = Metrics()
     recommendation = Recommendation("web", Resources(cpu, None, memory, None), (), held)
-    compare([recommendation], lambda _: used, policy="p", metrics=metrics)
+    record_usage_ratios([recommendation], lambda _: used, policy="p", metrics=metrics)
     for resource, amount, of in (
         ("cpu", used.cpu * 1000 if used else math.nan, cpu),
         ("memory", used.memory if used else math.nan, memory),

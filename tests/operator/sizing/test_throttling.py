@@ -8,11 +8,11 @@ import pytest
 
 from actuation.builders import NOW, pod
 from harness.scripted import Scripted, steady
-from trimtab.actuation.decide.health import Throttled
+from trimtab.actuation.decide.health import ThrottlingSample
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.sizing import throttling
-from trimtab.operator.sizing.throttling import throttled_lately
-from trimtab.usage.source import Ask, Capabilities, Progress
+from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.usage.source import Capabilities, Progress, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
 LIMITED = pod("web-0", sizes={"web": Resources(100, 200), "log": Resources(100, 100)})
@@ -28,43 +28,43 @@ class Held(Scripted):
         self.capabilities = Capabilities(history=True, throttling=True)
         self._shares = list(shares.values())
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+    async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
         usage = await super().read(ask)
         return replace(usage, throttled=np.tile(self._shares, (usage.steps, 1)))
 
 
 async def test_of_a_pods_containers_the_most_throttled_counts_at_each_step() -> None:
     source = Held(web=0.1, log=0.4)
-    found = await throttled_lately(source, [LIMITED, FREE], seconds=120.0, step=STEP, now=NOW + 59.0)
+    found = await read_throttling(source, [LIMITED, FREE], seconds=120.0, step=STEP, now=NOW + 59.0)
     last = NOW // STEP * STEP
-    assert found == {"web-0": tuple(Throttled(last - n * STEP, 0.4) for n in (3, 2, 1))}
+    assert found == {"web-0": tuple(ThrottlingSample(last - n * STEP, 0.4) for n in (3, 2, 1))}
 
 
 async def test_who_has_no_limit_is_not_asked_for() -> None:
     source = Held(web=0.1)
-    assert await throttled_lately(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
+    assert await read_throttling(source, [FREE], seconds=120.0, step=STEP, now=NOW) == {}
     assert source.asked == []
 
 
 async def test_what_cannot_be_told_is_unknown() -> None:
     source = Held(web=0.1)
     source.go_away()
-    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    assert await read_throttling(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
     blind = Scripted(steady(1.0, 1e6))
-    assert await throttled_lately(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    assert await read_throttling(blind, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
 async def test_pods_that_suffer_do_not_wait_for_who_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hung(Held):
-        async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+        async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 
-    monkeypatch.setattr(throttling, "PATIENCE", 0.01)
-    assert await throttled_lately(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    monkeypatch.setattr(throttling, "QUERY_TIMEOUT", 0.01)
+    assert await read_throttling(Hung(web=0.1), [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
 
 
 async def test_a_plugin_that_fails_in_a_way_of_its_own_keeps_no_change_from_being_taken_back() -> None:
     source = Held(web=0.1)
     source.failure = ZeroDivisionError("oh")
-    assert await throttled_lately(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}
+    assert await read_throttling(source, [LIMITED], seconds=120.0, step=STEP, now=NOW) == {}

@@ -7,16 +7,15 @@ from contextlib import asynccontextmanager
 import numpy as np
 
 from harness.informer_probe import HASTY, eventually
-from trimtab.kube.cache.informer_set import Following
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, VPA_CHECKPOINTS, VPAS
-from trimtab.operator.cluster_state import Catalog
-from trimtab.operator.vpa.status import recommend, write_status
-from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, warm_up
-from trimtab.sizing.proposal import proposal
-from trimtab.sizing.strategies.vpa import Vpa as VpaStrategy
-from trimtab.sizing.strategies.vpa import VpaSettings
+from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.vpa.status import update_vpa_statuses, write_vpa_status
+from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, restore_checkpoints
+from trimtab.sizing.proposal import build_proposal
+from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 DAY = 86400.0
@@ -42,15 +41,15 @@ def vpa_for(policies: list[Object]) -> Object:
 
 
 @asynccontextmanager
-async def running_catalog(client: Client) -> AsyncIterator[Catalog]:
-    catalog = Catalog(
-        Following(client, look_every=0.2, patience=HASTY),
-        home="trimtab-system",
-        look_again=lambda _: None,
+async def running_catalog(client: Client) -> AsyncIterator[ClusterState]:
+    catalog = ClusterState(
+        InformerSet(client, discovery_interval=0.2, timeouts=HASTY),
+        operator_namespace="trimtab-system",
+        enqueue=lambda _: None,
     )
     running = asyncio.create_task(catalog.run())
     try:
-        await catalog.ready(timeout=60)
+        await catalog.wait_synced(timeout=60)
         yield catalog
     finally:
         running.cancel()
@@ -71,17 +70,17 @@ async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_chang
         {"containerName": "*", "mode": "Off"},
     ]
     await client.create(VPAS, vpa_for(policies), namespace=namespace)
-    proposed = proposal(learned().recommend(NOW), 0, strategy="vpa")
+    proposed = build_proposal(learned().recommend(NOW), 0, strategy="vpa")
     proposals = {"web": proposed, "log": proposed}
 
     async with running_catalog(client) as catalog:
 
         async def written() -> Object:
             """What the server has after a look, once the catalog has it too."""
-            await recommend(client, catalog, web, proposals=lambda _: proposals, now=NOW)
+            await update_vpa_statuses(client, catalog, web, proposals=lambda _: proposals, now=NOW)
             found = await client.get(VPAS, "web", namespace=namespace)
             version = int(found["metadata"]["resourceVersion"])
-            await eventually(lambda: catalog.vpas_of(web)[0].version == version, what="the catalog has it")
+            await eventually(lambda: catalog.list_vpas(web)[0].version == version, what="the catalog has it")
             return found
 
         orphan = await written()
@@ -100,7 +99,7 @@ async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_chang
 
         def runs() -> bool:
             found = catalog.get(web)
-            return found is not None and bool(catalog.pods_of(found))
+            return found is not None and bool(catalog.list_pods(found))
 
         await eventually(runs, what="its target has a pod")
         first = await written()
@@ -110,9 +109,9 @@ async def test_a_vpa_gets_its_recommendation_and_is_written_only_when_that_chang
         assert first["status"]["observedGeneration"] == 1
         second = await written()
         assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-        (known,) = catalog.vpas_of(web)
+        (known,) = catalog.list_vpas(web)
         await client.delete(VPAS, "web", namespace=namespace)
-        await write_status(client, known, first["status"])  # one that is gone needs none
+        await write_vpa_status(client, known, first["status"])  # one that is gone needs none
 
 
 async def test_what_vpa_had_learned_is_known_at_the_first_start(
@@ -128,7 +127,7 @@ async def test_what_vpa_had_learned_is_known_at_the_first_start(
     checkpoints = await read_checkpoints(client)
     assert {web, log} <= checkpoints.keys()
     sizer = VpaStrategy(3, VpaSettings())
-    assert warm_up(sizer, {new: 0, log: 1, web: 2}, checkpoints) == {web}
+    assert restore_checkpoints(sizer, {new: 0, log: 1, web: 2}, checkpoints) == {web}
     sizes, known = sizer.recommend(NOW), before.recommend(NOW)
     assert np.isnan(sizes.cpu.target[:2]).all()
     # A checkpoint rounds its weights, which can move a percentile by one bucket of a twentieth.

@@ -20,9 +20,8 @@ from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, VPA_CHECKPOINTS, VPAS
-from trimtab.kube.rest.retry import RateLimit, RetryRule
-from trimtab.sizing.strategies.vpa import Vpa as VpaStrategy
-from trimtab.sizing.strategies.vpa import VpaSettings
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
+from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 DAY = 86400.0
@@ -66,8 +65,8 @@ def proxied(fault_proxy: FaultProxy) -> Client:
     """A client that every fault reaches."""
     return Client(
         load_connection(kubeconfig=fault_proxy.kubeconfig),
-        rate=RateLimit(per_second=1000, burst=1000),
-        retry=RetryRule(attempts=1),
+        rate=RateLimiter(per_second=1000, burst=1000),
+        retry=RetryPolicy(attempts=1),
     )
 
 
@@ -155,7 +154,7 @@ async def test_in_a_dry_run_no_vpa_is_told_what_would_be_put_into_effect(work: O
     work.configure(dryRun=True)
     async with work.leading() as term:
         await work.turns()
-        term.look_again(work.web)
+        term.enqueue(work.web)
         await work.turns()
         found = await work.client.get(VPAS, "web", namespace=work.namespace)
         assert not target(found.get("status") or {})

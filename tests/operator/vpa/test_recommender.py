@@ -10,13 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.operator.vpa.recommender import WELL_KNOWN, above_kills, best, inherited
-from trimtab.recommender.cohort import Learned
+from trimtab.operator.vpa.recommender import (
+    SUFFICIENT_OBSERVATION,
+    choose_proposal,
+    propose_from_checkpoints,
+    raise_above_ooms,
+)
+from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.vpa_checkpoints import CheckpointKey
 from trimtab.sizing.evidence import Evidence, OomKills
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.proposal import Ask, Proposal
-from trimtab.sizing.strategies.vpa import Vpa, VpaSettings
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
+from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint
 
 NOW = 1_800_000_000.0
@@ -24,16 +29,16 @@ DAY = 86400.0
 
 amounts = st.floats(1, 1e9) | st.just(math.nan)
 proposals = st.builds(
-    lambda cpu, memory, name: Proposal(cpu=Ask(cpu), memory=Ask(memory), strategy=name),
+    lambda cpu, memory, name: Proposal(cpu=ResourceTarget(cpu), memory=ResourceTarget(memory), strategy=name),
     amounts,
     amounts,
     st.sampled_from(["trimtab", "vpa"]),
 )
 evidence = st.builds(
     lambda seen, killed: Evidence(
-        ran=seen,
-        first=NOW - seen,
-        last=NOW,
+        run_seconds=seen,
+        first_sample_at=NOW - seen,
+        last_sample_at=NOW,
         kills=(OomKills(1, 1, NOW - 60, NOW - 60),) if killed else (),
     ),
     st.floats(0, 3 * DAY),
@@ -42,16 +47,16 @@ evidence = st.builds(
 
 
 @settings(max_examples=200)
-@given(st.none() | st.builds(Learned, proposals, evidence), st.none() | proposals)
+@given(st.none() | st.builds(ContainerEstimate, proposals, evidence), st.none() | proposals)
 def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one_where_either_knows(
-    own: Learned | None, before: Proposal | None
+    own: ContainerEstimate | None, before: Proposal | None
 ) -> None:
-    found = best(own, before)
+    found = choose_proposal(own, before)
     if own is None:
         assert found == before
         return
     assert found
-    ours = before is None or own.evidence.kills or own.evidence.observed >= WELL_KNOWN
+    ours = before is None or own.evidence.kills or own.evidence.observed_seconds >= SUFFICIENT_OBSERVATION
     for resource in ("cpu", "memory"):
         amount = getattr(found, resource).target
         mine = getattr(own.proposal, resource).target
@@ -61,12 +66,12 @@ def test_the_better_of_two_is_ours_after_a_day_or_a_kill_and_there_is_always_one
 
 
 def test_what_vpa_knew_is_known_by_its_names_and_what_cannot_be_read_is_left_out() -> None:
-    sizer = Vpa(1, VpaSettings())
+    sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 30):
         sizer.observe(NOW - 3 * DAY + minute * 60, np.array([0.25]), np.array([3e8]))
     checkpoint = export_checkpoint(sizer, 0, now=NOW, vpa_name="web", container_name="app")
     broken = {**checkpoint, "status": {"version": "v0"}}
-    found = inherited(
+    found = propose_from_checkpoints(
         {CheckpointKey("shop", "web", "app"): checkpoint, CheckpointKey("shop", "web", "log"): broken}, NOW
     )
     assert found.keys() == {("shop", "web")}
@@ -76,13 +81,13 @@ def test_what_vpa_knew_is_known_by_its_names_and_what_cannot_be_read_is_left_out
 
 
 def test_inherited_recommendations_divide_the_minimum_of_a_pod() -> None:
-    sizer = Vpa(1, VpaSettings())
+    sizer = VpaStrategy(1, VpaSettings())
     for minute in range(0, 3 * 1440, 30):
         sizer.observe(NOW - 3 * DAY + minute * 60, np.array([0.001]), np.array([1e6]))
     keys = [CheckpointKey("shop", "web", name) for name in ("app", "log")] + [
         CheckpointKey("shop", "api", "app")
     ]
-    found = inherited(
+    found = propose_from_checkpoints(
         {
             key: export_checkpoint(sizer, 0, now=NOW, vpa_name=key.vpa, container_name=key.container)
             for key in keys
@@ -94,7 +99,7 @@ def test_inherited_recommendations_divide_the_minimum_of_a_pod() -> None:
 
 
 def test_where_there_are_no_checkpoints_nothing_is_inherited() -> None:
-    assert inherited({}, NOW) == {}
+    assert propose_from_checkpoints({}, NOW) == {}
 
 
 MIB = 2**20
@@ -102,7 +107,11 @@ APP = Container("app", "main", Resources(100, None, 256 * MIB, 1024 * MIB))
 
 
 def asking(memory: float) -> Proposal:
-    return Proposal(cpu=Ask(100.0), memory=Ask(memory, memory * 0.9, memory * 1.1), strategy="percentile")
+    return Proposal(
+        cpu=ResourceTarget(100.0),
+        memory=ResourceTarget(memory, memory * 0.9, memory * 1.1),
+        strategy="percentile",
+    )
 
 
 def dead(*sizes: int, ago: float = 60.0) -> Evidence:
@@ -111,7 +120,7 @@ def dead(*sizes: int, ago: float = 60.0) -> Evidence:
 
 def test_a_vpa_is_told_a_request_whose_limit_is_above_the_kill() -> None:
     """VPA scales the limit along: four times the request, as it is now."""
-    found = above_kills(asking(50.0 * MIB), APP, dead(1024 * MIB), Rules(), NOW).memory
+    found = raise_above_ooms(asking(50.0 * MIB), APP, dead(1024 * MIB), PolicyRules(), NOW).memory
     assert found.target * 4 == pytest.approx(1024 * 1.2 * MIB, rel=0.01)
     assert found.lower > 256 * MIB, "or the updater would not act"
     assert found.lower <= found.target <= found.upper
@@ -119,11 +128,11 @@ def test_a_vpa_is_told_a_request_whose_limit_is_above_the_kill() -> None:
 
 def test_a_vpa_is_not_told_to_shrink_for_the_learning_history_after_a_kill() -> None:
     answered = dead(512 * MIB, ago=7 * DAY)
-    assert above_kills(asking(50.0 * MIB), APP, answered, Rules(), NOW).memory.target == 256 * MIB
+    assert raise_above_ooms(asking(50.0 * MIB), APP, answered, PolicyRules(), NOW).memory.target == 256 * MIB
     over = dead(1024 * MIB, ago=9 * DAY)
-    assert above_kills(asking(50.0 * MIB), APP, over, Rules(), NOW) == asking(50.0 * MIB)
+    assert raise_above_ooms(asking(50.0 * MIB), APP, over, PolicyRules(), NOW) == asking(50.0 * MIB)
 
 
 def test_a_vpa_does_not_feed_a_leak() -> None:
     leak = dead(*(size * MIB for size in (500, 600, 720, 1024)))
-    assert above_kills(asking(9000.0 * MIB), APP, leak, Rules(), NOW).memory.target == 256 * MIB
+    assert raise_above_ooms(asking(9000.0 * MIB), APP, leak, PolicyRules(), NOW).memory.target == 256 * MIB

@@ -9,23 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import folded, workload
-from trimtab.api.quantity import memory_bytes, millicores
-from trimtab.kube.kinds.hpas import Target
-from trimtab.kube.kinds.vpas import Vpa, vpas
+from trimtab.api.quantity import parse_memory_bytes, parse_millicores
+from trimtab.kube.kinds.hpas import AutoscalerTarget
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object
-from trimtab.operator.vpa.status import is_ours, new_status
-from trimtab.sizing.proposal import Ask, Proposal
+from trimtab.operator.vpa.status import build_vpa_status, is_trimtab_vpa
+from trimtab.sizing.proposal import Proposal, ResourceTarget
 
 MIB = 1 << 20
 NOW = 1_800_000_000.0
 WEB = workload(
     containers=({"name": "web", "resources": {"limits": {"cpu": "1", "memory": "300Mi"}}}, {"name": "log"})
 )
-SHAPE = vpas()
+SHAPE = vpa_projection()
 
 
-def vpa(*policies: Object, status: Object | None = None, generation: int = 1, **spec: Any) -> Vpa:
+def vpa(
+    *policies: Object, status: Object | None = None, generation: int = 1, **spec: Any
+) -> VerticalPodAutoscaler:
     manifest = {
         "metadata": {"name": "web", "namespace": "shop", "uid": "u", "generation": generation},
         "spec": {
@@ -42,14 +44,21 @@ def vpa(*policies: Object, status: Object | None = None, generation: int = 1, **
 def proposal(cpu: float = 500.0, memory: float = 400.0 * MIB) -> Proposal:
     """Half as much is too little, twice as much too much."""
     return Proposal(
-        cpu=Ask(cpu, cpu / 2, cpu * 2), memory=Ask(memory, memory / 2, memory * 2), strategy="trimtab"
+        cpu=ResourceTarget(cpu, cpu / 2, cpu * 2),
+        memory=ResourceTarget(memory, memory / 2, memory * 2),
+        strategy="trimtab",
     )
 
 
 def status(
-    of: Vpa, *, target: Workload | None = WEB, pods: int = 1, now: float = NOW, **proposals: Proposal
+    of: VerticalPodAutoscaler,
+    *,
+    target: Workload | None = WEB,
+    pods: int = 1,
+    now: float = NOW,
+    **proposals: Proposal,
 ) -> Object:
-    found = new_status(of, target, proposals=proposals, pods=pods, now=now)
+    found = build_vpa_status(of, target, proposals=proposals, pods=pods, now=now)
     assert found is not None
     return found
 
@@ -75,13 +84,13 @@ def conditions(found: Object) -> dict[str, tuple[str, str]]:
 def test_a_target_of_a_built_in_kind_is_found_by_the_kind_alone_as_vpa_does(
     target: Object, group: str
 ) -> None:
-    assert vpa(targetRef={**target, "name": "web"}).target == Target(target["kind"], group, "web")
+    assert vpa(targetRef={**target, "name": "web"}).target == AutoscalerTarget(target["kind"], group, "web")
 
 
 def test_only_a_vpa_that_names_us_is_ours() -> None:
-    assert is_ours(vpa())
-    assert not is_ours(vpa(recommenders=[]))
-    assert not is_ours(vpa(recommenders=[{"name": "default"}]))
+    assert is_trimtab_vpa(vpa())
+    assert not is_trimtab_vpa(vpa(recommenders=[]))
+    assert not is_trimtab_vpa(vpa(recommenders=[{"name": "default"}]))
 
 
 def test_a_proposal_is_recommended_with_its_bounds() -> None:
@@ -99,8 +108,8 @@ def test_a_proposal_is_recommended_with_its_bounds() -> None:
 
 
 def test_what_is_recommended_is_the_highest_of_the_day_with_bounds_as_wide() -> None:
-    night = Ask(100.0, 80.0, 120.0, lately=(100.0, 90.0, 500.0, 0.0))
-    morning = Ask(600.0, 480.0, 720.0, lately=(500.0, 90.0))
+    night = ResourceTarget(100.0, 80.0, 120.0, recent=(100.0, 90.0, 500.0, 0.0))
+    morning = ResourceTarget(600.0, 480.0, 720.0, recent=(500.0, 90.0))
     by_night, by_day = (
         recommended(status(vpa(), web=Proposal(cpu=ask, strategy="trimtab")))["web"]
         for ask in (night, morning)
@@ -189,7 +198,7 @@ def test_conditions_of_others_and_the_time_of_our_own_are_kept() -> None:
 def test_a_vpa_that_keeps_no_observed_generation_is_not_written_for_it() -> None:
     before = status(vpa(), web=proposal())
     del before["observedGeneration"]
-    assert new_status(vpa(status=before), WEB, proposals={"web": proposal()}, pods=1, now=NOW) is None
+    assert build_vpa_status(vpa(status=before), WEB, proposals={"web": proposal()}, pods=1, now=NOW) is None
 
 
 def test_recommended_memory_is_readable_unless_the_policy_sets_it() -> None:
@@ -201,7 +210,7 @@ def test_recommended_memory_is_readable_unless_the_policy_sets_it() -> None:
 
 
 amounts = st.one_of(st.floats(0.0, 1e15), st.just(math.nan), st.just(math.inf))
-asks = st.builds(Ask, amounts, amounts, amounts)
+asks = st.builds(ResourceTarget, amounts, amounts, amounts)
 allowed = st.fixed_dictionaries(
     {},
     optional={
@@ -223,23 +232,23 @@ some_policies = st.fixed_dictionaries(
 
 @given(policies=st.lists(some_policies, max_size=2), cpu=asks, memory=asks)
 def test_whatever_is_proposed_stays_within_the_resource_policy_and_is_written_once(
-    policies: list[Object], cpu: Ask, memory: Ask
+    policies: list[Object], cpu: ResourceTarget, memory: ResourceTarget
 ) -> None:
     proposals = {"web": Proposal(cpu=cpu, memory=memory, strategy="trimtab")}
     first = vpa(*policies)
     found = status(first, web=proposals["web"])
-    policy = first.policy("web")
+    policy = first.container_policy("web")
     for entry in recommended(found).values():
-        assert not policy.off
+        assert not policy.is_off
         for field in ("target", "lowerBound", "upperBound"):
-            assert set(entry[field]) <= set(policy.resources)
+            assert set(entry[field]) <= set(policy.controlled_resources)
             for resource, text in entry[field].items():
-                amount = millicores(text) if resource == "cpu" else memory_bytes(text)
-                most, least = getattr(policy.most, resource), getattr(policy.least, resource)
+                amount = parse_millicores(text) if resource == "cpu" else parse_memory_bytes(text)
+                most, least = getattr(policy.max_allowed, resource), getattr(policy.min_allowed, resource)
                 assert most is None or amount <= most
                 bound = getattr(WEB.containers[0].resources, f"{resource}_limit")
-                capped = not policy.limits_follow and amount == bound
+                capped = not policy.controls_limits and amount == bound
                 assert least is None or amount >= least or amount == most or capped
     kept = msgspec.json.decode(msgspec.json.encode(found))
     again = vpa(*policies, status=kept)
-    assert new_status(again, WEB, proposals=proposals, pods=1, now=NOW + 60) is None
+    assert build_vpa_status(again, WEB, proposals=proposals, pods=1, now=NOW + 60) is None

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.operator.webhook.certificates import Pair, add_authority, made
+from trimtab.operator.webhook.certificates import ServingCertificate, add_authority, generate_certificate
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
@@ -21,11 +21,11 @@ NAMES = ("trimtab-webhook.trimtab-system.svc", "127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
-    return made(NAMES, now=NOW, lasts=90 * DAY)
+def pair() -> ServingCertificate:
+    return generate_certificate(NAMES, now=NOW, validity=90 * DAY)
 
 
-def test_openssl_believes_it_for_its_names_and_for_no_other(pair: Pair, tmp_path: Path) -> None:
+def test_openssl_believes_it_for_its_names_and_for_no_other(pair: ServingCertificate, tmp_path: Path) -> None:
     (tmp_path / "ca").write_bytes(pair.authority)
     (tmp_path / "leaf").write_bytes(pair.certificate)
 
@@ -51,58 +51,68 @@ def test_openssl_believes_it_for_its_names_and_for_no_other(pair: Pair, tmp_path
     assert not verify("-verify_hostname", "elsewhere.svc")
 
 
-def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: Pair) -> None:
-    assert pair.serves(NAMES, now=NOW + 59 * DAY)
-    assert not pair.serves(NAMES, now=NOW + 61 * DAY)
+def test_it_is_renewed_when_a_third_of_its_time_is_left(pair: ServingCertificate) -> None:
+    assert pair.is_valid_for(NAMES, now=NOW + 59 * DAY)
+    assert not pair.is_valid_for(NAMES, now=NOW + 61 * DAY)
     assert pair.expires > NOW + 61 * DAY
 
 
-def test_it_is_renewed_when_a_clock_that_was_ahead_has_made_it(pair: Pair) -> None:
-    assert not pair.serves(NAMES, now=NOW - DAY)
+def test_it_is_renewed_when_a_clock_that_was_ahead_has_made_it(pair: ServingCertificate) -> None:
+    assert not pair.is_valid_for(NAMES, now=NOW - DAY)
 
 
-def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: Pair) -> None:
-    assert pair.serves(NAMES[:1], now=NOW)
-    assert not pair.serves(("other.svc",), now=NOW)
+def test_it_is_renewed_when_the_webhook_is_called_by_another_name(pair: ServingCertificate) -> None:
+    assert pair.is_valid_for(NAMES[:1], now=NOW)
+    assert not pair.is_valid_for(("other.svc",), now=NOW)
 
 
-def test_one_that_can_serve_nobody_is_told_from_one_that_can(pair: Pair) -> None:
+def test_one_that_can_serve_nobody_is_told_from_one_that_can(pair: ServingCertificate) -> None:
     """A Secret may hold what somebody else has put there."""
-    other = made(NAMES, now=NOW, lasts=DAY)
+    other = generate_certificate(NAMES, now=NOW, validity=DAY)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "by its common name alone")])
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + DAY)
     plain = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    assert pair.is_sound()
-    assert not replace(pair, certificate=b"").is_sound()
-    assert not replace(pair, authority=b"").is_sound()
-    assert not replace(pair, key=b"").is_sound()
-    assert not replace(pair, key=other.key).is_sound()
+    assert pair.is_valid()
+    assert not replace(pair, certificate=b"").is_valid()
+    assert not replace(pair, authority=b"").is_valid()
+    assert not replace(pair, key=b"").is_valid()
+    assert not replace(pair, key=other.key).is_valid()
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     its_key = key.private_bytes(serialization.Encoding.PEM, *form)
-    assert not replace(pair, certificate=plain, key=its_key).is_sound()
+    assert not replace(pair, certificate=plain, key=its_key).is_valid()
 
 
-def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_matters(pair: Pair) -> None:
-    second = made(NAMES, now=NOW + 60 * DAY, lasts=90 * DAY).after(pair, now=NOW + 60 * DAY)
+def test_the_old_authority_is_trusted_beside_the_new_one_and_no_longer_than_it_matters(
+    pair: ServingCertificate,
+) -> None:
+    second = generate_certificate(NAMES, now=NOW + 60 * DAY, validity=90 * DAY).with_previous_authority(
+        pair, now=NOW + 60 * DAY
+    )
     assert len(x509.load_pem_x509_certificates(second.authority)) == 2
     assert pair.authority in second.authority
-    third = made(NAMES, now=NOW + 120 * DAY, lasts=90 * DAY).after(second, now=NOW + 120 * DAY)
+    third = generate_certificate(NAMES, now=NOW + 120 * DAY, validity=90 * DAY).with_previous_authority(
+        second, now=NOW + 120 * DAY
+    )
     assert len(x509.load_pem_x509_certificates(third.authority)) == 2
     assert pair.authority not in third.authority
-    late = made(NAMES, now=NOW + 99 * DAY, lasts=90 * DAY).after(pair, now=NOW + 99 * DAY)
+    late = generate_certificate(NAMES, now=NOW + 99 * DAY, validity=90 * DAY).with_previous_authority(
+        pair, now=NOW + 99 * DAY
+    )
     assert len(x509.load_pem_x509_certificates(late.authority)) == 1
 
 
-def test_the_authoritys_key_is_kept_nowhere_and_ours_is_never_shown(pair: Pair) -> None:
+def test_the_authoritys_key_is_kept_nowhere_and_ours_is_never_shown(pair: ServingCertificate) -> None:
     assert pair.key.count(b"PRIVATE KEY") == 2
     assert b"PRIVATE KEY" not in pair.authority + pair.certificate
     assert "PRIVATE KEY" not in repr(pair)
     ssl.create_default_context(cadata=pair.authority.decode())
 
 
-AUTHORITIES = [made(["web"], now=NOW + n * DAY, lasts=timedelta(days=90)).authority for n in range(12)]
+AUTHORITIES = [
+    generate_certificate(["web"], now=NOW + n * DAY, validity=timedelta(days=90)).authority for n in range(12)
+]
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=20))
@@ -122,6 +132,6 @@ def test_added_authority_is_trusted_beside_the_latest_that_are(order: list[int])
 
 def test_authority_that_has_expired_is_trusted_no_more() -> None:
     later = NOW + timedelta(days=200)
-    new = made(["web"], now=later, lasts=timedelta(days=90)).authority
+    new = generate_certificate(["web"], now=later, validity=timedelta(days=90)).authority
     assert add_authority(new, AUTHORITIES[0], now=later) == new
     assert add_authority(new, b"no certificate", now=later) == new

@@ -3,7 +3,7 @@
 from typing import Any
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.operator.webhook.pod_patch import birth_patch
+from trimtab.operator.webhook.pod_patch import build_pod_patch
 
 SIZE = Resources(100, None, 64 << 20, 128 << 20)
 ASKED = {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}, "limits": {"memory": "1Gi"}}
@@ -17,7 +17,7 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def written(stated: dict[str, Any], **sizes: Resources) -> dict[str, str]:
-    return {each["path"]: each["value"] for each in birth_patch(stated, lambda _: sizes)}
+    return {each["path"]: each["value"] for each in build_pod_patch(stated, lambda _: sizes)}
 
 
 def test_cpu_and_memory_of_the_containers_that_are_sized_are_written_and_nothing_else() -> None:

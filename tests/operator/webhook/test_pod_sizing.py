@@ -17,29 +17,29 @@ from harness.certificates import LOOPBACK, Authority
 from harness.cluster import Cluster
 from harness.informer_probe import eventually
 from harness.leader import BRISK, deployment
-from trimtab.actuation.change_annotations import Applied, Marks, write_marks
-from trimtab.actuation.hold import HOLD
-from trimtab.actuation.kube_cluster import MARKS_MANAGER
-from trimtab.actuation.resources import sizes_of
+from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
+from trimtab.actuation.hold import HOLD_ANNOTATION
+from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
+from trimtab.actuation.resources import container_sizes
 from trimtab.kube.auth import load_connection
-from trimtab.kube.cache.informer_set import Following
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, LIMIT_RANGES, OPTIMIZATION_POLICIES, PODS
-from trimtab.operator.app import Operator
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.app import OperatorApp
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.http_server import listening
-from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.http_server import serve_application
+from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.competing_controllers import Rivals
-from trimtab.operator.webhook.lifecycle import Gate
-from trimtab.operator.webhook.pod_sizing import Births
-from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
-from trimtab.operator.webhook.server import PODS as ASKED
-from trimtab.operator.webhook.server import Admission
+from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
+from trimtab.operator.webhook.pod_sizing import PodSizer
+from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, VALIDATING
+from trimtab.operator.webhook.server import PODS_PATH as ASKED
+from trimtab.operator.webhook.server import AdmissionHandlers
 
 MIB = 1 << 20
 LARGE = Resources(1000, None, 512 * MIB, 512 * MIB)
@@ -58,10 +58,10 @@ class Ward:
         pair = authority.issue("webhook", hosts=LOOPBACK)
         self._files = {"certificate": pair.cert, "key": pair.key, "authority": authority.cert}
         self.config = self.configured(pods=True)
-        following = Following(client, look_every=0.5, patience=BRISK)
-        self.catalog = Catalog(following, home="trimtab-system", look_again=lambda _: None)
-        rivals = Rivals(self.catalog, Roll(following), lambda: self.config)
-        self._births = Births(self.catalog, rivals, lambda: self.config)
+        following = InformerSet(client, discovery_interval=0.5, timeouts=BRISK)
+        self.catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=lambda _: None)
+        rivals = CompetingControllers(self.catalog, IntentIndex(following), lambda: self.config)
+        self._births = PodSizer(self.catalog, rivals, lambda: self.config)
         self.metrics = Metrics()
 
     def configured(self, **webhook: Any) -> OperatorConfig:
@@ -69,14 +69,14 @@ class Ward:
         files = {name: str(path) for name, path in self._files.items()}
         return OperatorConfig.model_validate({"webhook": place | {"certificateFiles": files} | webhook})
 
-    def gate(self) -> Gate:
-        return Gate(self._client, self.config, now=lambda: datetime.now(UTC))
+    def gate(self) -> WebhookLifecycle:
+        return WebhookLifecycle(self._client, self.config, now=lambda: datetime.now(UTC))
 
-    def admission(self) -> Admission:
-        return Admission(
+    def admission(self) -> AdmissionHandlers:
+        return AdmissionHandlers(
             config=lambda: self.config,
             policies=lambda: self.catalog.policies,
-            births=self._births.of,
+            size_pod=self._births.size_pod,
             metrics=self.metrics,
         )
 
@@ -86,7 +86,7 @@ class Ward:
 
     @property
     def pods(self) -> list[Pod]:
-        return self.catalog.pods_of(self.workload) if self.workload else []
+        return self.catalog.list_pods(self.workload) if self.workload else []
 
     @property
     def asked(self) -> float:
@@ -98,17 +98,18 @@ class Ward:
         await self._client.create(DEPLOYMENTS, deployment(replicas=1), namespace=self._namespace)
         await eventually(lambda: len(self.pods) == 1, what="its first pod is seen")
         assert self.workload
-        applied = Applied(id="x", at=1, sizes={"web": SMALL}, template={"web": LARGE})
-        marks = write_marks(Marks(applied=applied), uid=self.workload.uid)
+        applied = AppliedSizes(id="x", at=1, sizes={"web": SMALL}, template={"web": LARGE})
+        marks = encode_change_annotations(ChangeAnnotations(applied=applied), uid=self.workload.uid)
         named = {"name": "web", "namespace": self._namespace, "annotations": marks}
-        await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager=MARKS_MANAGER)
+        await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager=ANNOTATIONS_MANAGER)
         await eventually(lambda: bool(self.workload and self.workload.annotations), what="its mark is seen")
 
     async def hold(self, why: str) -> None:
-        named = {"name": "web", "namespace": self._namespace, "annotations": {HOLD: why}}
+        named = {"name": "web", "namespace": self._namespace, "annotations": {HOLD_ANNOTATION: why}}
         await self._client.apply(DEPLOYMENTS, {"metadata": named}, manager="test")
         await eventually(
-            lambda: bool(self.workload and dict(self.workload.annotations).get(HOLD)), what="the hold is seen"
+            lambda: bool(self.workload and dict(self.workload.annotations).get(HOLD_ANNOTATION)),
+            what="the hold is seen",
         )
 
     async def order(self, mode: str, **more: Any) -> None:
@@ -138,16 +139,16 @@ async def ward(client: Client, kinds: None, namespace: str, tmp_path: Path) -> A
     one = Ward(client, namespace, tmp_path)
     following = asyncio.create_task(one.catalog.run())
     try:
-        await one.catalog.ready(60)
+        await one.catalog.wait_synced(60)
         await one.begin()
         await one.order("Auto")
-        await one.gate().look()
+        await one.gate().reconcile()
         yield one
     finally:
         following.cancel()
         await asyncio.wait([following])
         for resource in (VALIDATING, MUTATING):
-            await client.delete(resource, NAME)
+            await client.delete(resource, CONFIGURATION_NAME)
 
 
 async def test_pods_that_come_later_are_made_with_the_size_in_effect(
@@ -155,14 +156,14 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
 ) -> None:
     async with AsyncExitStack() as stack:
         gate = ward.gate()
-        await stack.enter_async_context(gate.listening(ward.admission().application()))
-        await gate.look()
+        await stack.enter_async_context(gate.serve(ward.admission().build_application()))
+        await gate.reconcile()
         await ward.until_tried("100m")
         await client.scale(DEPLOYMENTS, "web", 4, namespace=namespace)
         await eventually(lambda: len(ward.pods) == 4, what="it has scaled out")
         first, *later = sorted(ward.pods, key=lambda pod: pod.version)
-        assert sizes_of(first.containers) == {"web": LARGE}
-        assert [sizes_of(pod.containers) for pod in later] == [{"web": SMALL}] * 3
+        assert container_sizes(first.containers) == {"web": LARGE}
+        assert [container_sizes(pod.containers) for pod in later] == [{"web": SMALL}] * 3
 
         asked = ward.asked
         assert asked >= 4
@@ -186,7 +187,7 @@ async def test_pods_that_come_later_are_made_with_the_size_in_effect(
         await ward.until_tried("100m")
 
         with pytest.MonkeyPatch.context() as cut_off:
-            cut_off.setattr(ward.catalog, "troubles", lambda: {str(LIMIT_RANGES): "not reached"})
+            cut_off.setattr(ward.catalog, "errors_by_resource", lambda: {str(LIMIT_RANGES): "not reached"})
             assert await ward.tried() == "1", "there may be one that we have not heard of"
 
         await ward.order("Recommend")
@@ -219,8 +220,8 @@ async def test_an_operator_answers_for_pods_also_while_it_does_not_lead(
         "address": "127.0.0.1:0",
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-    config = LiveConfig(tmp_path / "config.yaml", environment={})
-    running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+    config = ConfigReloader(tmp_path / "config.yaml", environment={})
+    running = asyncio.create_task(OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config).run())
     try:
         await ward.until_tried("100m")
     finally:
@@ -232,17 +233,17 @@ async def test_an_operator_answers_for_pods_also_while_it_does_not_lead(
 async def test_the_api_server_asks_about_pods_only_while_that_is_switched_on(
     ward: Ward, client: Client, off: dict[str, bool]
 ) -> None:
-    found = await client.get(MUTATING, NAME)
+    found = await client.get(MUTATING, CONFIGURATION_NAME)
     assert [each["name"] for each in found["webhooks"]] == [
         "optimizationpolicies.trimtab.io",
         "pods.trimtab.io",
     ]
-    await ward.gate().look()
-    again = await client.get(MUTATING, NAME)
+    await ward.gate().reconcile()
+    again = await client.get(MUTATING, CONFIGURATION_NAME)
     assert again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"], "nothing to mend"
     ward.config = ward.configured(**off)
-    await ward.gate().look()
-    (left,) = (await client.get(MUTATING, NAME))["webhooks"]
+    await ward.gate().reconcile()
+    (left,) = (await client.get(MUTATING, CONFIGURATION_NAME))["webhooks"]
     assert left["name"] == "optimizationpolicies.trimtab.io"
 
 
@@ -259,10 +260,10 @@ async def test_the_api_server_asks_about_pods_only_while_that_is_switched_on(
     ],
 )
 async def test_a_pod_that_makes_no_sense_to_us_is_let_in_as_it_is(stated: Object | None) -> None:
-    admission = Admission(config=OperatorConfig, policies=list, births=lambda _: {"web": SMALL})
+    admission = AdmissionHandlers(config=OperatorConfig, policies=list, size_pod=lambda _: {"web": SMALL})
     asked = {"uid": "1", "operation": "CREATE", "object": stated}
     async with (
-        listening(admission.application(), "127.0.0.1:0") as port,
+        serve_application(admission.build_application(), "127.0.0.1:0") as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
         session.post(ASKED, data=msgspec.json.encode({"request": asked})) as answer,
     ):

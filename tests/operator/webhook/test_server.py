@@ -10,10 +10,10 @@ import pytest
 
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.http_server import listening
-from trimtab.operator.policy.validation import GUARDRAIL
-from trimtab.operator.webhook.review import Request
-from trimtab.operator.webhook.server import VALIDATE, Admission
+from trimtab.operator.http_server import serve_application
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
+from trimtab.operator.webhook.review import AdmissionRequest
+from trimtab.operator.webhook.server import VALIDATE_PATH, AdmissionHandlers
 
 
 class Watched(list[Policy]):
@@ -31,24 +31,25 @@ class Watched(list[Policy]):
 async def test_policies_are_counted_up_where_they_change_and_not_in_the_thread_that_judges() -> None:
     """There, one that comes meanwhile would end in an error, as where a folder of them is applied at once."""
     policies = Watched()
-    admission = Admission(config=OperatorConfig, policies=lambda: policies)
+    admission = AdmissionHandlers(config=OperatorConfig, policies=lambda: policies)
     asked = {"uid": "1", "operation": "CREATE", "object": {"kind": "OptimizationPolicy", "spec": {}}}
     async with (
-        listening(admission.application(), "127.0.0.1:0") as port,
+        serve_application(admission.build_application(), "127.0.0.1:0") as port,
         aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session,
-        session.post(VALIDATE, data=msgspec.json.encode({"request": asked})) as answer,
+        session.post(VALIDATE_PATH, data=msgspec.json.encode({"request": asked})) as answer,
     ):
         assert (await answer.json(content_type=None))["response"]["allowed"]
     assert policies.counted_by == [threading.main_thread()]
 
 
 @pytest.mark.parametrize(
-    ("annotations", "is_weighed"), [({"team": "shop"}, False), ({GUARDRAIL: "errors > bool 5"}, True)]
+    ("annotations", "is_weighed"),
+    [({"team": "shop"}, False), ({GUARDRAIL_ANNOTATION: "errors > bool 5"}, True)],
 )
 def test_only_an_annotation_that_is_judged_makes_a_policy_be_judged_anew(
     annotations: dict[str, Any], *, is_weighed: bool
 ) -> None:
     then: dict[str, Any] = {"metadata": {"name": "web"}, "spec": {"mode": "Auto"}}
     now = then | {"metadata": {"name": "web", "annotations": annotations}}
-    request = Request(uid="1", operation="UPDATE", object=now, old_object=then)
+    request = AdmissionRequest(uid="1", operation="UPDATE", object=now, old_object=then)
     assert request.changes_spec is is_weighed

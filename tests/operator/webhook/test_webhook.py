@@ -22,26 +22,26 @@ from harness.informer_probe import eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer
 from trimtab.kube.errors import ConfigError, NotFound
-from trimtab.kube.kinds.policies import Policy, policies
+from trimtab.kube.kinds.policies import Policy, policy_projection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
-from trimtab.operator.app import Operator
+from trimtab.operator.app import OperatorApp
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.reloader import LiveConfig
+from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.validation import GUARDRAIL
-from trimtab.operator.webhook.certificates import SECRETS, made
-from trimtab.operator.webhook.certificates import Pair as ServingPair
-from trimtab.operator.webhook.lifecycle import Gate
-from trimtab.operator.webhook.registration import MUTATING, NAME, VALIDATING
-from trimtab.operator.webhook.server import Admission
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
+from trimtab.operator.webhook.certificates import SECRETS, generate_certificate
+from trimtab.operator.webhook.certificates import ServingCertificate as ServingPair
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
+from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, VALIDATING
+from trimtab.operator.webhook.server import AdmissionHandlers
 
 UNKNOWN_STRATEGY = {"strategy": {"name": "crystal-ball"}}
 LIMITS = {"maxCpu": "4", "maxMemory": "8Gi", "forbiddenStrategies": ["krr"]}
 
 
 def manifest(name: str, spec: dict[str, Any] | None = None, *, guardrail: str | None = None) -> str:
-    annotations = {"annotations": {GUARDRAIL: guardrail}} if guardrail else {}
+    annotations = {"annotations": {GUARDRAIL_ANNOTATION: guardrail}} if guardrail else {}
     kind = {"apiVersion": "trimtab.io/v1alpha1", "kind": "OptimizationPolicy"}
     return yaml.safe_dump({**kind, "metadata": {"name": name, **annotations}, "spec": spec or {}})
 
@@ -62,8 +62,10 @@ class Replica:
         self.present: Callable[[], list[Policy]] = list
         self.now = datetime.now(UTC)
         self.metrics = Metrics()
-        self.gate = Gate(client, self.config, now=lambda: self.now, metrics=self.metrics)
-        self.admission = Admission(config=lambda: self.config, policies=self._policies, metrics=self.metrics)
+        self.gate = WebhookLifecycle(client, self.config, now=lambda: self.now, metrics=self.metrics)
+        self.admission = AdmissionHandlers(
+            config=lambda: self.config, policies=self._policies, metrics=self.metrics
+        )
 
     def _policies(self) -> list[Policy]:
         return self.present()
@@ -110,19 +112,19 @@ async def replica_of(
 
     yield make
     for resource in (VALIDATING, MUTATING):
-        await client.delete(resource, NAME)
+        await client.delete(resource, CONFIGURATION_NAME)
 
 
 @pytest.fixture
 async def replica(replica_of: Callable[..., Replica], client: Client) -> AsyncIterator[Replica]:
     """One that is asked, and knows the policies that are there."""
     one = replica_of()
-    informer = Informer(client, OPTIMIZATION_POLICIES, policies())
+    informer = Informer(client, OPTIMIZATION_POLICIES, policy_projection())
     one.present = lambda: list(informer.cache)
-    async with one.gate.listening(one.admission.application()):
+    async with one.gate.serve(one.admission.build_application()):
         following = asyncio.create_task(informer.run())
         keeping = asyncio.create_task(one.gate.run())
-        await informer.synced(60)
+        await informer.wait_synced(60)
         await one.until_asked()
         yield one
         for task in (following, keeping):
@@ -214,26 +216,26 @@ async def test_a_failure_of_ours_is_not_taken_for_an_answer(replica: Replica) ->
 
 async def test_when_nobody_answers_it_fails_closed_or_open_as_set(replica_of: Callable[..., Replica]) -> None:
     closed = replica_of()
-    async with closed.gate.listening(closed.admission.application()):
-        await closed.gate.look()
+    async with closed.gate.serve(closed.admission.build_application()):
+        await closed.gate.reconcile()
         await closed.until_asked()
     told = await closed.refusal(manifest("web"))
     assert "failed calling webhook" in told
     opened = replica_of(port=closed.port, failurePolicy="Ignore")
-    await opened.gate.look()  # tells the API server, and listens to nobody
+    await opened.gate.reconcile()  # tells the API server, and listens to nobody
     await opened.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
     assert "created" in await opened.apply(manifest("web", UNKNOWN_STRATEGY))
 
 
 async def test_one_that_is_switched_off_refuses_nothing(replica_of: Callable[..., Replica]) -> None:
     before = replica_of()
-    await before.gate.look()
+    await before.gate.reconcile()
     await before.until(lambda answer: "failed calling webhook" in answer, manifest("web"))
     after = replica_of(port=before.port, enabled=False)
-    async with after.gate.listening(after.admission.application()):
-        await after.gate.look()
+    async with after.gate.serve(after.admission.build_application()):
+        await after.gate.reconcile()
         await after.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
-    assert after.gate.trouble() == ""
+    assert after.gate.readiness_error() == ""
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -242,7 +244,7 @@ async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_o
 ) -> None:
     """A dry run on somebody's desk is not to switch off the webhook of the operator in the cluster."""
     before = replica_of()
-    await before.gate.look()
+    await before.gate.reconcile()
     settings = {
         "namespace": before.namespace,
         "dryRun": dry_run,
@@ -252,12 +254,14 @@ async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_o
         "address": "127.0.0.1:0",
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
-    config = LiveConfig(tmp_path / "config.yaml", environment={})
+    config = ConfigReloader(tmp_path / "config.yaml", environment={})
     with capture_logs() as logs:
-        running = asyncio.create_task(Operator(load_connection(kubeconfig=cluster.kubeconfig), config).run())
+        running = asyncio.create_task(
+            OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config).run()
+        )
         if dry_run:
             await eventually(lambda: any(each["event"] == "lease.leading" for each in logs), what="it leads")
-            found = await client.get(VALIDATING, NAME)
+            found = await client.get(VALIDATING, CONFIGURATION_NAME)
             assert found["webhooks"][0]["failurePolicy"] == "Fail"
         else:
             await before.until(lambda answer: "created" in answer, manifest("web", UNKNOWN_STRATEGY))
@@ -270,7 +274,7 @@ async def registered(client: Client) -> list[Object]:
     found = []
     for resource in (VALIDATING, MUTATING):
         with suppress(NotFound):
-            found.append(await client.get(resource, NAME))
+            found.append(await client.get(resource, CONFIGURATION_NAME))
     return found
 
 
@@ -287,9 +291,9 @@ async def beside_the_cluster(
         "address": "127.0.0.1:0",
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-    config = LiveConfig(folder / "config.yaml", environment={})
+    config = ConfigReloader(folder / "config.yaml", environment={})
     with capture_logs() as logs:
-        operator = Operator(load_connection(kubeconfig=cluster.kubeconfig), config)
+        operator = OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config)
         running = asyncio.create_task(operator.run())
         yield logs
         running.cancel()
@@ -327,11 +331,11 @@ async def test_gate_withdraws_only_what_still_leads_to_it(
     replica_of: Callable[..., Replica], client: Client
 ) -> None:
     first, second = replica_of(), replica_of()
-    await first.gate.look()
-    await second.gate.look()
-    await first.gate.withdraw()
+    await first.gate.reconcile()
+    await second.gate.reconcile()
+    await first.gate.unregister()
     assert len(await registered(client)) == 2, "the API server asks the second by now"
-    await second.gate.withdraw()
+    await second.gate.unregister()
     assert await registered(client) == []
 
 
@@ -341,13 +345,13 @@ async def test_replicas_share_one_certificate_whoever_comes_first(
     replicas = [replica_of() for _ in range(3)]
     async with AsyncExitStack() as stack:
         for one in replicas:
-            await stack.enter_async_context(one.gate.listening(one.admission.application()))
-        assert {one.gate.trouble() for one in replicas} == {"has no certificate yet"}
+            await stack.enter_async_context(one.gate.serve(one.admission.build_application()))
+        assert {one.gate.readiness_error() for one in replicas} == {"has no certificate yet"}
         # Each calls itself by its own address here; what is shared is the certificate, which is for 127.0.0.1.
-        await asyncio.gather(*(one.gate.look() for one in replicas))
+        await asyncio.gather(*(one.gate.reconcile() for one in replicas))
         shown = {await asyncio.to_thread(one.shown) for one in replicas}
         assert len(shown) == 1
-        assert {one.gate.trouble() for one in replicas} == {""}
+        assert {one.gate.readiness_error() for one in replicas} == {""}
         secret = await client.get(SECRETS, "trimtab-webhook", namespace=replicas[0].namespace)
         assert secret["type"] == "kubernetes.io/tls"
 
@@ -359,23 +363,23 @@ async def test_a_renewal_is_noticed_by_nobody(replica_of: Callable[..., Replica]
         one.now = real - timedelta(days=61)  # of 90 that it is good for
     async with AsyncExitStack() as stack:
         for one in (first, second):
-            await stack.enter_async_context(one.gate.listening(one.admission.application()))
-        await second.gate.look()
-        await first.gate.look()
+            await stack.enter_async_context(one.gate.serve(one.admission.build_application()))
+        await second.gate.reconcile()
+        await first.gate.reconcile()
         await first.until_asked()
         old = await asyncio.to_thread(first.shown)
         for one in (first, second):
             one.now = real
-        await first.gate.look()
+        await first.gate.reconcile()
         assert await asyncio.to_thread(first.shown) == old, "until every API server trusts the new one"
         assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
-        await first.gate.look()
+        await first.gate.reconcile()
         new = await asyncio.to_thread(first.shown)
         assert new != old
         assert "is invalid" in await first.refusal(manifest("web", UNKNOWN_STRATEGY))
-        await second.gate.look()  # points the API server at itself; it still shows the old one
+        await second.gate.reconcile()  # points the API server at itself; it still shows the old one
         assert await asyncio.to_thread(second.shown) == old
-        await second.gate.look()
+        await second.gate.reconcile()
         assert await asyncio.to_thread(second.shown) == new
     expiry = first.metrics.registry.get_sample_value("trimtab_webhook_certificate_expiry_timestamp_seconds")
     assert expiry is not None
@@ -389,12 +393,12 @@ async def test_a_secret_that_holds_no_certificate_is_filled_anew(
     broken = {"tls.crt": "", "tls.key": "bm8=", "ca.crt": "bm8="}
     secret = {"metadata": {"name": "trimtab-webhook"}, "type": "kubernetes.io/tls", "data": broken}
     await client.create(SECRETS, secret, namespace=one.namespace)
-    await one.gate.look()
-    assert one.gate.trouble() == ""
+    await one.gate.reconcile()
+    assert one.gate.readiness_error() == ""
 
 
 @asynccontextmanager
-async def kept(gate: Gate) -> AsyncIterator[None]:
+async def kept(gate: WebhookLifecycle) -> AsyncIterator[None]:
     """Looked after, as by the operator."""
     keeping = asyncio.create_task(gate.run(interval=0.01))
     try:
@@ -418,16 +422,16 @@ async def test_a_certificate_by_files_is_read_again_when_it_changes(
     authority = Authority(tmp_path / "made", "theirs")
     put(authority, authority.issue("first", hosts=LOOPBACK))
     one = replica_of(certificateFiles={name: str(path) for name, path in place.items()})
-    async with one.gate.listening(one.admission.application()):
-        await one.gate.look()
+    async with one.gate.serve(one.admission.build_application()):
+        await one.gate.reconcile()
         await one.until_asked()
         first = await asyncio.to_thread(one.shown)
         put(authority, authority.issue("second", hosts=LOOPBACK))
-        await one.gate.look()
+        await one.gate.reconcile()
         assert await asyncio.to_thread(one.shown) != first
         place["authority"].write_text("no certificate")
         with pytest.raises(ConfigError, match=r"certificateFiles\.authority: .* is no certificate"):
-            await one.gate.look()
+            await one.gate.reconcile()
         place["key"].write_text("half a key")
         async with kept(one.gate):
             await one.until_asked()  # what worked goes on
@@ -439,7 +443,8 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
     place = {name: tmp_path / name for name in ("certificate", "key", "authority")}
     one = replica_of(certificateFiles={name: str(path) for name, path in place.items()})
     expired, good = (
-        made(["127.0.0.1"], now=one.now - timedelta(days=days), lasts=timedelta(days=90)) for days in (100, 1)
+        generate_certificate(["127.0.0.1"], now=one.now - timedelta(days=days), validity=timedelta(days=90))
+        for days in (100, 1)
     )
 
     def put(pair: ServingPair) -> None:
@@ -447,25 +452,25 @@ async def test_expired_certificate_by_files_is_not_ready_until_it_is_renewed(
             path.write_bytes(getattr(pair, name))
 
     put(replace(good, authority=expired.authority))
-    await one.gate.look()
-    assert "expired on" in one.gate.trouble(), "its authority did"
+    await one.gate.reconcile()
+    assert "expired on" in one.gate.readiness_error(), "its authority did"
     put(expired)
-    async with one.gate.listening(one.admission.application()):
+    async with one.gate.serve(one.admission.build_application()):
         with capture_logs() as logs:
             async with kept(one.gate):
                 await one.until(
                     lambda answer: "certificate has expired" in answer, manifest("web", UNKNOWN_STRATEGY)
                 )
         ended = f"{one.now - timedelta(days=10):%Y-%m-%d %H:%M}"
-        assert one.gate.trouble() == (
+        assert one.gate.readiness_error() == (
             f"the certificate expired on {ended} UTC, and the API server does not believe it;"
             " renew what webhook.certificateFiles names"
         )
         told = [log for log in logs if log["event"] == "webhook.certificate_expired"]
         assert [log["log_level"] for log in told] == ["error"], "once"
         put(good)
-        await one.gate.look()
-        assert one.gate.trouble() == "", "what nobody believes is replaced at once"
+        await one.gate.reconcile()
+        assert one.gate.readiness_error() == "", "what nobody believes is replaced at once"
         await one.until_asked()
 
 
@@ -474,17 +479,21 @@ async def test_own_certificate_that_expired_and_cannot_be_renewed_is_not_ready(
 ) -> None:
     one = replica_of()
     real, one.now = one.now, one.now - timedelta(days=100)
-    await one.gate.look()
-    assert one.gate.trouble() == ""
+    await one.gate.reconcile()
+    assert one.gate.readiness_error() == ""
     await one.kubectl("patch", "secret", "trimtab-webhook", "-p", '{"immutable": true}')
     one.now = real
     async with kept(one.gate):
-        await eventually(lambda: "immutable" in one.gate.trouble(), what="why it was not renewed is told")
-    assert one.gate.trouble().startswith("the certificate expired on ")
-    assert one.gate.trouble().endswith("let the operator write the Secret trimtab-webhook, or delete that")
+        await eventually(
+            lambda: "immutable" in one.gate.readiness_error(), what="why it was not renewed is told"
+        )
+    assert one.gate.readiness_error().startswith("the certificate expired on ")
+    assert one.gate.readiness_error().endswith(
+        "let the operator write the Secret trimtab-webhook, or delete that"
+    )
     await one.kubectl("delete", "secret", "trimtab-webhook")
-    await one.gate.look()
-    assert one.gate.trouble() == ""
+    await one.gate.reconcile()
+    assert one.gate.readiness_error() == ""
 
 
 async def test_certificate_by_files_of_another_authority_is_trusted_by_all_before_it_is_shown(
@@ -519,23 +528,23 @@ async def test_certificate_by_files_of_another_authority_is_trusted_by_all_befor
         """The API server reaches us and believes us."""
         assert "is invalid" in await one.refusal(manifest("web", UNKNOWN_STRATEGY), "--dry-run=server")
 
-    async with one.gate.listening(one.admission.application()):
+    async with one.gate.serve(one.admission.build_application()):
         for replica in (one, two):
-            await replica.gate.look()
+            await replica.gate.reconcile()
         await one.until_asked()
         old = await asyncio.to_thread(one.shown)
         put(folders[0], "second")
-        await one.gate.look()
+        await one.gate.reconcile()
         assert await asyncio.to_thread(one.shown) == old, "until every API server trusts the new one"
         await refused_by_us()
         for _ in range(2):
-            await two.gate.look()  # whose files are yet to come
+            await two.gate.reconcile()  # whose files are yet to come
             await refused_by_us()
-            await one.gate.look()
+            await one.gate.reconcile()
             await refused_by_us()
         assert await asyncio.to_thread(one.shown) != old
         replicate()
         for _ in range(2):
-            await two.gate.look()
+            await two.gate.reconcile()
         await refused_by_us()
-        assert two.gate.trouble() == ""
+        assert two.gate.readiness_error() == ""

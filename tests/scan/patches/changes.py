@@ -3,10 +3,10 @@
 from typing import Any
 
 from harness.records import workload
-from trimtab.actuation.resources import sizes_of
+from trimtab.actuation.resources import container_sizes
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
-from trimtab.scan.patches.change import Change
+from trimtab.scan.patches.change import ResourceChange
 
 MIB = 2**20
 
@@ -25,7 +25,7 @@ def change(
     namespace: str = "shop",
     after: dict[str, Resources] | None = None,
     labels: dict[str, str] | None = None,
-) -> Change:
+) -> ResourceChange:
     """Each container is to have 100m, 64Mi and a limit of 128Mi, if not said otherwise."""
     found = workload(
         name,
@@ -34,5 +34,5 @@ def change(
         labels=labels,
         containers=containers or (container("web"),),
     )
-    now = sizes_of(found.containers)
-    return Change(found, now, after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB)))
+    now = container_sizes(found.containers)
+    return ResourceChange(found, now, after or dict.fromkeys(now, Resources(100, None, 64 * MIB, 128 * MIB)))

@@ -5,14 +5,14 @@ from dataclasses import replace
 from harness.records import workload
 from scan.scans import container, surveyed
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.patches.change import change_of, not_in_template
+from trimtab.scan.patches.change import build_change, missing_containers_reason
 
 MIB = 2**20
 
 
 def test_what_a_template_leaves_to_a_limit_range_stays_left_to_it_unless_it_is_to_change() -> None:
     filled_in = Resources(100, 200, 64 * MIB, 128 * MIB)
-    change = change_of(
+    change = build_change(
         surveyed("web", container(has=filled_in, should=Resources(100, 200, 96 * MIB, 128 * MIB)))
     )
     assert change
@@ -22,17 +22,17 @@ def test_what_a_template_leaves_to_a_limit_range_stays_left_to_it_unless_it_is_t
 
 def test_who_has_what_it_should_changes_nothing() -> None:
     same = Resources(100, None, 64 * MIB, None)
-    assert change_of(surveyed("web", container(has=same, should=same))) is None
+    assert build_change(surveyed("web", container(has=same, should=same))) is None
 
 
 def test_not_in_template_names_a_container_that_something_adds_to_the_pods() -> None:
     small, large = Resources(100, None, 64 * MIB, None), Resources(200, None, 64 * MIB, None)
     both = surveyed("web", container(has=large, should=small), container("mesh", has=large, should=small))
     own = workload("web", containers=({"name": "app"},))
-    assert not not_in_template(both)
+    assert not missing_containers_reason(both)
     injected = replace(both, workload=own)
-    assert not_in_template(injected) == (
+    assert missing_containers_reason(injected) == (
         "container mesh: not in its template, but added to its pods; change what adds it"
     )
     content = surveyed("web", container(has=large, should=small), container("mesh", has=small, should=small))
-    assert not not_in_template(replace(content, workload=own))
+    assert not missing_containers_reason(replace(content, workload=own))

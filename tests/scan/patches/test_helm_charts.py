@@ -8,7 +8,7 @@ import yaml
 from harness import UnavailableError, build
 from scan.patches.changes import change, container
 from trimtab.errors import TrimtabError
-from trimtab.scan.patches.helm_charts import HelmChart, places_in
+from trimtab.scan.patches.helm_charts import HelmChart, find_resources_paths
 from trimtab.scan.patches.helm_values import edit_values
 
 DEPLOYMENT = """\
@@ -53,7 +53,7 @@ def test_edit_values_finds_places_by_rendering_the_chart_with_helm(chart: Path) 
     after = yaml.safe_load(found.files["prod.yaml"])
     small = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
     assert after == {"back": {"resources": small}, "front": {"sizes": small}}
-    assert found.unclear == [
+    assert found.ambiguous == [
         (
             "Deployment shop/prod fixed: left out: of the chart's release prod, none of its values size it; say where "
             "it is: --helm-path prod/fixed=path.to.resources"
@@ -82,4 +82,4 @@ def test_places_in_finds_what_may_be_resources() -> None:
         "d": [{"resources": {}}],
         1: {},
     }
-    assert list(places_in(values)) == [("a", "resources"), ("webResources",), ("b", "c")]
+    assert list(find_resources_paths(values)) == [("a", "resources"), ("webResources",), ("b", "c")]

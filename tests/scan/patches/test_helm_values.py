@@ -12,10 +12,10 @@ from scan.patches.changes import change, container
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import STATEFUL_SETS
-from trimtab.scan.patches.change import Change
-from trimtab.scan.patches.documents import Edits
-from trimtab.scan.patches.helm_values import edit_values, parse_path
-from trimtab.scan.patches.kustomize import Layout
+from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.documents import FileEdits
+from trimtab.scan.patches.helm_values import edit_values, parse_helm_path
+from trimtab.scan.patches.kustomize import KustomizationTree
 
 SIZE = "requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}"
 SMALL = "requests: {cpu: 100m, memory: 64Mi}, limits: {memory: 128Mi}"
@@ -40,25 +40,25 @@ def application(name: str, namespace: str = "shop", *, helm: str) -> str:
     )
 
 
-def app(name: str = "web", namespace: str = "shop", **labels: str) -> Change:
+def app(name: str = "web", namespace: str = "shop", **labels: str) -> ResourceChange:
     """A change of a workload with one container, `app`."""
     return change(name, container("app"), namespace=namespace, labels=labels)
 
 
-def by_flux(name: str, namespace: str = "shop", *, of: str) -> Change:
+def by_flux(name: str, namespace: str = "shop", *, of: str) -> ResourceChange:
     return app(name, namespace, **{f"{FLUX}/name": of, f"{FLUX}/namespace": namespace})
 
 
 def values(
     text: str,
-    *changes: Change,
+    *changes: ResourceChange,
     paths: Sequence[str] = (),
     named: bool = True,
     others: Mapping[str, str] | None = None,
-) -> Edits:
+) -> FileEdits:
     given = {"values.yaml": text, **(others or {})}
     return edit_values(
-        given, changes, paths=[parse_path(each) for each in paths], named=given if named else ()
+        given, changes, paths=[parse_helm_path(each) for each in paths], named=given if named else ()
     )
 
 
@@ -71,16 +71,16 @@ def test_edit_values_edits_the_release_of_the_workload_and_no_other_with_equal_a
     }
     found = edit_values(files, [app(namespace="network")], named=files)
     assert found.files == {"network.yaml": files["network.yaml"].replace(SIZE, SMALL)}
-    assert not found.unclear
+    assert not found.ambiguous
     again = edit_values({**files, **found.files}, [app(namespace="network")], named=files)
-    assert (again.files, again.unclear, again.absent) == ({}, [], [])
+    assert (again.files, again.ambiguous, again.not_found) == ({}, [], [])
 
 
 def test_edit_values_never_decides_by_equal_amounts() -> None:
     text = f"web:\n  resources: {{{SIZE}}}\nteamb:\n  resources: {{requests: {{cpu: 7}}}}\n"
     found = values(text, change())
     assert not found.files
-    assert found.unclear == [
+    assert found.ambiguous == [
         (
             "Deployment shop/web web: left out: values.yaml does not say whose values it has; say where it is: "
             "--helm-path web/web=web.resources, or name its --chart"
@@ -96,12 +96,12 @@ def test_edit_values_takes_the_path_that_is_given() -> None:
     }
     again = values(found.files["values.yaml"], change(), paths=["web=b.resources"])
     assert not again.files
-    assert not again.unclear
+    assert not again.ambiguous
     after = values("front:\n  image: x\n", change(), paths=["web=front.resources"]).files["values.yaml"]
     assert after.startswith("front:\n  image: x\n  resources:\n    requests:\n      cpu: 100m\n")
     nowhere = values("a: 1\n", change(), paths=["web=a.b.resources"])
     assert not nowhere.files
-    assert "--helm-path a.b.resources: values.yaml, line 1 has no a.b" in nowhere.unclear[0]
+    assert "--helm-path a.b.resources: values.yaml, line 1 has no a.b" in nowhere.ambiguous[0]
 
 
 def test_edit_values_takes_the_most_specific_path() -> None:
@@ -118,8 +118,8 @@ def test_edit_values_takes_the_most_specific_path() -> None:
 def test_edit_values_reports_a_path_that_no_container_has() -> None:
     """`--helm-path web=…` for the workload web, whose container has another name, would else be passed over in silence."""
     found = values(f"web: {{resources: {{{SIZE}}}}}\n", app("web"), paths=["web=web.resources"])
-    assert found.absent == ["--helm-path web=web.resources: not used: no container web is to change"]
-    assert "--helm-path web/app=web.resources" in found.unclear[0]
+    assert found.not_found == ["--helm-path web=web.resources: not used: no container web is to change"]
+    assert "--helm-path web/app=web.resources" in found.ambiguous[0]
 
 
 def test_edit_values_asks_for_the_file_of_a_path_that_several_files_may_have() -> None:
@@ -128,7 +128,7 @@ def test_edit_values_asks_for_the_file_of_a_path_that_several_files_may_have() -
     assert not found.files
     assert (
         "may be in values.yaml, line 1 and b.yaml, line 1; say in which file: --helm-path web=FILE:resources"
-        in (found.unclear[0])
+        in (found.ambiguous[0])
     )
     said = values(text, change(), paths=["web=./b.yaml:resources"], others={"b.yaml": text})
     assert said.files.keys() == {"b.yaml"}
@@ -139,11 +139,11 @@ def test_parse_path_refuses_what_is_no_path(text: str) -> None:
     with pytest.raises(
         TrimtabError, match=r"^--helm-path .*: write it as CONTAINER=path.to.resources, or as"
     ):
-        parse_path(text)
+        parse_helm_path(text)
 
 
 def test_parse_path_takes_dots_in_keys() -> None:
-    assert parse_path(r"web=a\.b.resources").keys == ("a.b", "resources")
+    assert parse_helm_path(r"web=a\.b.resources").keys == ("a.b", "resources")
 
 
 def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_the_same() -> None:
@@ -153,7 +153,7 @@ def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_
     other = change(namespace="live", after={"web": Resources(200, None, 2**27, 2**28)})
     differing = values(text, both[0], other, paths=["web=resources"])
     assert not differing.files
-    assert "which should differ; see --helm-path and --namespace" in differing.unclear[0]
+    assert "which should differ; see --helm-path and --namespace" in differing.ambiguous[0]
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_
         ),
     ],
 )  # fmt: skip
-def test_edit_values_knows_the_release_of_a_workload(text: str, workload: Change) -> None:
+def test_edit_values_knows_the_release_of_a_workload(text: str, workload: ResourceChange) -> None:
     found = values(text, workload)
-    assert (found.unclear, found.absent) == ([], [])
+    assert (found.ambiguous, found.not_found) == ([], [])
     assert found.files == {"values.yaml": text.replace(SIZE, SMALL)}
     again = values(found.files["values.yaml"], workload)
-    assert (again.files, again.unclear) == ({}, [])
+    assert (again.files, again.ambiguous) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -210,10 +210,10 @@ def test_edit_values_knows_the_release_of_a_workload(text: str, workload: Change
         ),
     ],
 )
-def test_edit_values_leaves_other_releases_alone(text: str, workload: Change) -> None:
+def test_edit_values_leaves_other_releases_alone(text: str, workload: ResourceChange) -> None:
     found = values(text, workload)
     assert not found.files
-    assert "no file has the values of its release" in found.absent[0]
+    assert "no file has the values of its release" in found.not_found[0]
 
 
 def test_edit_values_takes_a_release_without_namespace_only_from_a_file_that_is_named() -> None:
@@ -223,7 +223,7 @@ def test_edit_values_takes_a_release_without_namespace_only_from_a_file_that_is_
 
 
 def test_edit_values_learns_a_namespace_from_the_kustomizations() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/apps/network/web/ks.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n"
             "metadata: {name: web}\nspec: {path: ./apps/network/web/app, targetNamespace: network}\n"
@@ -231,8 +231,10 @@ def test_edit_values_learns_a_namespace_from_the_kustomizations() -> None:
         ["/apps/network/web/app/helmrelease.yaml"],
     )
     files = {"/apps/network/web/app/helmrelease.yaml": release("web", namespace="")}
-    assert edit_values(files, [app(namespace="network")], builds=layout.builds).files.keys() == files.keys()
-    assert not edit_values(files, [app()], builds=layout.builds, named=files).files
+    assert (
+        edit_values(files, [app(namespace="network")], builds=layout.find_builds).files.keys() == files.keys()
+    )
+    assert not edit_values(files, [app()], builds=layout.find_builds, named=files).files
 
 
 @pytest.mark.parametrize(
@@ -250,12 +252,12 @@ def test_edit_values_learns_a_namespace_from_the_kustomizations() -> None:
     ],
 )  # fmt: skip
 def test_edit_values_skips_a_place_that_is_not_named_after_the_container(
-    inner: str, workload: Change
+    inner: str, workload: ResourceChange
 ) -> None:
     found = values(release("web", values=inner), workload)
     assert not found.files
     assert (
-        "nothing in values.yaml, line 1 is named after it; say where it is: --helm-path" in found.unclear[0]
+        "nothing in values.yaml, line 1 is named after it; say where it is: --helm-path" in found.ambiguous[0]
     )
 
 
@@ -263,18 +265,18 @@ def test_edit_values_keeps_what_is_not_deployed_yet() -> None:
     edited_by_hand = release("web", size="requests: {cpu: 3, memory: 3Gi}")
     found = values(edited_by_hand, app())
     assert not found.files
-    assert "does not hold what the cluster has: it was changed and not deployed yet" in found.unclear[0]
+    assert "does not hold what the cluster has: it was changed and not deployed yet" in found.ambiguous[0]
 
 
 def test_edit_values_skips_a_place_that_fits_two_workloads() -> None:
     other = change("web", container("app"), resource=STATEFUL_SETS)
     found = values(release("web"), app(), other)
     assert not found.files
-    assert len(found.unclear) == 2
+    assert len(found.ambiguous) == 2
 
 
 def test_edit_values_prefers_the_patch_of_an_overlay_to_the_shared_release() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/base/kustomization.yaml": "resources: [web.yaml]\n",
             "/prod/kustomization.yaml": "namespace: prod\nresources: [../base]\npatches: [{path: web.yaml}]\n",
@@ -282,11 +284,11 @@ def test_edit_values_prefers_the_patch_of_an_overlay_to_the_shared_release() -> 
         }
     )
     files = {"/base/web.yaml": release("web", ""), "/prod/web.yaml": release("web", "")}
-    found = edit_values(files, [app(namespace="prod")], builds=layout.builds)
+    found = edit_values(files, [app(namespace="prod")], builds=layout.find_builds)
     assert found.files.keys() == {"/prod/web.yaml"}
-    base_alone = edit_values(files, [app(namespace="test")], builds=layout.builds)
+    base_alone = edit_values(files, [app(namespace="test")], builds=layout.find_builds)
     assert not base_alone.files
-    assert "/base/web.yaml, line 1 is used by /prod too" in base_alone.unclear[0]
+    assert "/base/web.yaml, line 1 is used by /prod too" in base_alone.ambiguous[0]
 
 
 def test_edit_values_skips_a_broken_file_and_edits_the_others() -> None:
@@ -297,8 +299,8 @@ def test_edit_values_skips_a_broken_file_and_edits_the_others() -> None:
         others={"broken.yaml": "a: [\n", "empty.yaml": "\n", "other.yaml": broken, "x.yaml": "[]\n"},
     )
     assert found.files.keys() == {"values.yaml"}
-    assert [line.split(".yaml")[0] for line in found.unclear] == ["broken", "other", "empty", "x"]
-    assert "empty.yaml: it has no Helm values; name a values file" in "\n".join(found.unclear)
+    assert [line.split(".yaml")[0] for line in found.ambiguous] == ["broken", "other", "empty", "x"]
+    assert "empty.yaml: it has no Helm values; name a values file" in "\n".join(found.ambiguous)
 
 
 class Templates:
@@ -324,7 +326,7 @@ class Templates:
         return objects
 
 
-def rendered(chart: Templates, changes: Sequence[Change], **files: str) -> Edits:
+def rendered(chart: Templates, changes: Sequence[ResourceChange], **files: str) -> FileEdits:
     return edit_values(files, changes, charts=dict.fromkeys(files, chart), named=files)
 
 
@@ -334,7 +336,7 @@ def test_edit_values_takes_the_place_that_the_rendered_chart_shows() -> None:
     assert found.files == {"values": text.replace(SIZE, SMALL, 1)}
     missing = rendered(Templates({("Deployment", "-x", "web"): "odd.sizes"}), [change()], values=text)
     assert not missing.files
-    assert "of the chart's release web, none of its values size it" in missing.unclear[0]
+    assert "of the chart's release web, none of its values size it" in missing.ambiguous[0]
 
 
 def test_edit_values_skips_a_place_that_the_chart_uses_for_others_too() -> None:
@@ -342,7 +344,7 @@ def test_edit_values_skips_a_place_that_the_chart_uses_for_others_too() -> None:
     text = f"resources: {{{SIZE}}}\n"
     found = rendered(shared, [change()], values=text)
     assert not found.files
-    assert "resources also sizes Deployment shop/web-api api" in found.unclear[0]
+    assert "resources also sizes Deployment shop/web-api api" in found.ambiguous[0]
     api = change("web-api", container("api"), labels={"app.kubernetes.io/instance": "web"})
     assert rendered(shared, [change(), api], values=text).files
 
@@ -390,7 +392,7 @@ def test_edit_values_changes_only_releases_of_selected_workloads_and_once(
         assert text == release(name, place).replace(SIZE, SMALL)
     again = edit_values({**files, **found.files}, changes, named=files if named else ())
     assert not again.files
-    assert again.unclear == found.unclear
+    assert again.ambiguous == found.ambiguous
     for key in selected:
         if releases.count(key) == 1:
             assert found.files.get(f"{releases.index(key)}.yaml")

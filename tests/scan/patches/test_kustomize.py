@@ -1,6 +1,6 @@
 """What the kustomizations of a repository make of its files."""
 
-from trimtab.scan.patches.kustomize import UNBUILT, Build, Layout
+from trimtab.scan.patches.kustomize import UNBUILT, Build, KustomizationTree
 
 FLUX = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
 
@@ -10,25 +10,25 @@ def flux(name: str, **spec: str) -> str:
 
 
 def test_layout_applies_a_file_that_nothing_includes_as_it_is() -> None:
-    assert Layout({}).builds("/web.yaml") == UNBUILT
+    assert KustomizationTree({}).find_builds("/web.yaml") == UNBUILT
 
 
 def test_layout_gives_the_outermost_namespace_and_all_prefixes() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/base/kustomization.yaml": "namespace: base\nnamePrefix: b-\nnameSuffix: -b\nresources: [web.yaml]\n",
             "/prod/Kustomization": "namespace: prod\nnamePrefix: p-\nnameSuffix: -p\nbases: [../base/]\n",
             "/test/kustomization.yml": "resources: [../base, https://example.com/x]\n",
         }
     )
-    assert layout.builds("/base/web.yaml") == {
+    assert layout.find_builds("/base/web.yaml") == {
         Build("/prod", "prod", "p-b-", "-b-p"),
         Build("/test", "base", "b-", "-b"),
     }
 
 
 def test_layout_knows_patches_and_the_one_name_that_each_is_for() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/kustomization.yaml": "patchesStrategicMerge:\n- a.yaml\n- |-\n  kind: X\npatches:\n- path: b.yaml\n"
             "- path: c.yaml\n  target: {kind: Deployment, name: web}\n"
@@ -37,11 +37,11 @@ def test_layout_knows_patches_and_the_one_name_that_each_is_for() -> None:
         }
     )
     for file, target in {"a": None, "b": None, "c": "web", "d": "", "e": ""}.items():
-        assert layout.builds(f"/{file}.yaml") == {Build("/", is_patch=True, target=target)}
+        assert layout.find_builds(f"/{file}.yaml") == {Build("/", is_patch=True, target=target)}
 
 
 def test_layout_ignores_components_that_nothing_includes_and_what_is_no_yaml() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/part/kustomization.yaml": "kind: Component\nresources: [a.yaml]\n",
             "/odd/kustomization.yaml": "resources: {{ .x }}\n",
@@ -50,29 +50,29 @@ def test_layout_ignores_components_that_nothing_includes_and_what_is_no_yaml() -
             "/two/kustomization.yaml": "resources: [../one, b.yaml, 7]\n",
         }
     )
-    assert layout.builds("/part/a.yaml") == layout.builds("/two/b.yaml") == UNBUILT
+    assert layout.find_builds("/part/a.yaml") == layout.find_builds("/two/b.yaml") == UNBUILT
 
 
 def test_layout_takes_the_namespace_of_flux_before_all_others() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/repo/apps/kustomization.yaml": "namespace: inner\nresources: [web.yaml]\n",
             "/repo/clusters/apps.yaml": flux("apps", path="./apps", targetNamespace="shop"),
         }
     )
-    assert {build.namespace for build in layout.builds("/repo/apps/web.yaml")} == {"shop"}
+    assert {build.namespace for build in layout.find_builds("/repo/apps/web.yaml")} == {"shop"}
 
 
 def test_layout_includes_all_that_lies_below_a_folder_of_flux_without_kustomization() -> None:
     paths = ["/repo/apps/a/web.yaml", "/repo/apps/b/web.yaml", "/repo/other.yaml"]
-    layout = Layout(
+    layout = KustomizationTree(
         {
             "/repo/clusters/apps.yaml": flux("apps", path="apps", targetNamespace="shop"),
             "/repo/apps/b/kustomization.yaml": "namespace: bank\nresources: [web.yaml]\n",
         },
         paths,
     )
-    assert [{build.namespace for build in layout.builds(path)} for path in paths] == [
+    assert [{build.namespace for build in layout.find_builds(path)} for path in paths] == [
         {"shop"},
         {"shop"},
         {""},
@@ -80,11 +80,11 @@ def test_layout_includes_all_that_lies_below_a_folder_of_flux_without_kustomizat
 
 
 def test_layout_finds_every_build_of_a_file_that_several_clusters_share() -> None:
-    layout = Layout(
+    layout = KustomizationTree(
         {
             f"/repo/clusters/{name}.yaml": flux(name, path="./apps", targetNamespace=name)
             for name in ("prod", "test")
         },
         ["/repo/apps/web.yaml"],
     )
-    assert {build.namespace for build in layout.builds("/repo/apps/web.yaml")} == {"prod", "test"}
+    assert {build.namespace for build in layout.find_builds("/repo/apps/web.yaml")} == {"prod", "test"}

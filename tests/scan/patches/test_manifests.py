@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scan.patches.changes import change, container
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS
-from trimtab.scan.patches.kustomize import Layout
+from trimtab.scan.patches.kustomize import KustomizationTree
 from trimtab.scan.patches.manifests import edit_manifests
 
 MANIFESTS = """\
@@ -57,14 +57,14 @@ def test_edit_manifests_changes_only_the_amounts() -> None:
         + f"{indent}resources:\n{indent}  requests:\n{indent}    cpu: 100m\n{indent}    memory: 64Mi\n"
         f"{indent}  limits:\n{indent}    memory: 128Mi\n"
     }
-    assert found.absent == ["Deployment bank/web: left out: no file has its manifest"]
-    assert not found.unclear
+    assert found.not_found == ["Deployment bank/web: left out: no file has its manifest"]
+    assert not found.ambiguous
 
 
 def test_edit_manifests_reports_a_missing_container_and_edits_the_others() -> None:
     found = edit_manifests({"shop.yaml": MANIFESTS}, [change("web", container("web"), container("side"))])
     assert "cpu: 100m" in found.files["shop.yaml"]
-    (line,) = found.unclear
+    (line,) = found.ambiguous
     assert line.startswith(
         "Deployment shop/web side: left out: shop.yaml, line 2 has no container side; update the file"
     )
@@ -79,8 +79,8 @@ def test_edit_manifests_writes_one_manifest_of_two_namespaces_once_if_both_want_
     other = change(namespace="live", after={"web": Resources(200, None, 2**27, 2**28)})
     differing = edit_manifests(files, [staging, other])
     assert not differing.files
-    assert len(differing.unclear) == 2
-    assert "is of staging/web and live/web, which should differ" in differing.unclear[0]
+    assert len(differing.ambiguous) == 2
+    assert "is of staging/web and live/web, which should differ" in differing.ambiguous[0]
 
 
 def test_edit_manifests_skips_a_workload_with_two_manifests_and_edits_the_others() -> None:
@@ -88,7 +88,7 @@ def test_edit_manifests_skips_a_workload_with_two_manifests_and_edits_the_others
     files = {"live/web.yaml": WITHOUT_NAMESPACE, "staging/web.yaml": WITHOUT_NAMESPACE, "api.yaml": other}
     found = edit_manifests(files, [change(), change("api", container("api"))])
     assert found.files.keys() == {"api.yaml"}
-    assert found.unclear == [
+    assert found.ambiguous == [
         f"Deployment shop/web web: left out: it is in live/web.yaml, line 2 and in staging/web.yaml, line 2; {NAMED}"
     ]
     certain = {**files, "live/web.yaml": MANIFESTS}
@@ -99,7 +99,7 @@ def test_edit_manifests_skips_a_broken_file_and_edits_the_others() -> None:
     files = {"broken.yaml": "a: [web\n", "twice.yaml": "a: 1\na: 2\n", "web.yaml": MANIFESTS}
     found = edit_manifests(files, [change()])
     assert found.files.keys() == {"web.yaml"}
-    assert [line.partition(",")[0] for line in found.unclear] == ["broken.yaml", "twice.yaml"]
+    assert [line.partition(",")[0] for line in found.ambiguous] == ["broken.yaml", "twice.yaml"]
 
 
 def test_edit_manifests_skips_what_an_anchor_shares_and_edits_the_others() -> None:
@@ -113,7 +113,7 @@ def test_edit_manifests_skips_what_an_anchor_shares_and_edits_the_others() -> No
     )
     assert "cpu: 100m" in found.files["all.yaml"]
     assert shared in found.files["all.yaml"]
-    assert "resources is shared by an anchor" in found.unclear[0]
+    assert "resources is shared by an anchor" in found.ambiguous[0]
 
 
 @pytest.mark.parametrize("is_named", [False, True])
@@ -121,7 +121,7 @@ def test_edit_manifests_leaves_templates_of_charts_alone(*, is_named: bool) -> N
     template = WITHOUT_NAMESPACE.replace("cpu: 1", "cpu: {{ .Values.cpu }}")
     found = edit_manifests({"web.yaml": template}, [change()], named={"web.yaml"} if is_named else set())
     assert not found.files
-    said = found.unclear if is_named else found.absent
+    said = found.ambiguous if is_named else found.not_found
     assert "template" in said[0]
 
 
@@ -137,8 +137,10 @@ PATCH = (
 SIZED = f"{PATCH}        resources: {{requests: {{cpu: 1, memory: 1Gi}}, limits: {{memory: 2Gi}}}}\n"
 
 
-def overlays(**kustomizations: str) -> Layout:
-    return Layout({f"/{folder}/kustomization.yaml": text for folder, text in kustomizations.items()})
+def overlays(**kustomizations: str) -> KustomizationTree:
+    return KustomizationTree(
+        {f"/{folder}/kustomization.yaml": text for folder, text in kustomizations.items()}
+    )
 
 
 def test_edit_manifests_prefers_an_overlays_own_patch_to_the_base_of_all_overlays() -> None:
@@ -148,13 +150,15 @@ def test_edit_manifests_prefers_an_overlays_own_patch_to_the_base_of_all_overlay
         test="namespace: test\nresources: [../base]\n",
     )
     files = {"/base/web.yaml": WITHOUT_NAMESPACE, "/prod/web.yaml": SIZED}
-    found = edit_manifests(files, [change(namespace="prod")], builds=layout.builds)
+    found = edit_manifests(files, [change(namespace="prod")], builds=layout.find_builds)
     assert found.files.keys() == {"/prod/web.yaml"}
-    assert not found.unclear
-    base_alone = edit_manifests(files, [change(namespace="test")], builds=layout.builds)
+    assert not found.ambiguous
+    base_alone = edit_manifests(files, [change(namespace="test")], builds=layout.find_builds)
     assert not base_alone.files
-    assert "/base/web.yaml, line 2 is used by /prod too; write a patch" in base_alone.unclear[0]
-    named = edit_manifests(files, [change(namespace="test")], builds=layout.builds, named={"/base/web.yaml"})
+    assert "/base/web.yaml, line 2 is used by /prod too; write a patch" in base_alone.ambiguous[0]
+    named = edit_manifests(
+        files, [change(namespace="test")], builds=layout.find_builds, named={"/base/web.yaml"}
+    )
     assert named.files.keys() == {"/base/web.yaml"}
 
 
@@ -165,9 +169,9 @@ def test_edit_manifests_edits_a_shared_base_if_all_its_workloads_want_the_same()
         test="namespace: test\nnamePrefix: t-\nresources: [../base]\n",
     )
     both = [change(namespace="prod"), change("t-web", namespace="test")]
-    found = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both, builds=layout.builds)
+    found = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both, builds=layout.find_builds)
     assert found.files.keys() == {"/base/web.yaml"}
-    one = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both[:1], builds=layout.builds)
+    one = edit_manifests({"/base/web.yaml": WITHOUT_NAMESPACE}, both[:1], builds=layout.find_builds)
     assert not one.files
 
 
@@ -180,7 +184,7 @@ def test_edit_manifests_removes_an_amount_from_a_patch_by_null() -> None:
         "/prod/web.yaml": PATCH + "        resources: {requests: {cpu: 1}}\n",
     }
     found = edit_manifests(
-        files, [change(after={"web": Resources(100, None, 2**26, None)})], builds=layout.builds
+        files, [change(after={"web": Resources(100, None, 2**26, None)})], builds=layout.find_builds
     )
     (edited,) = found.files.values()
     (web,) = yaml.safe_load(edited)["spec"]["template"]["spec"]["containers"]
@@ -232,4 +236,4 @@ def test_edit_manifests_changes_only_selected_workloads_and_once(
     assert not edit_manifests({**texts, **found.files}, changes).files
     sure = [key for key in selected if sum(objects.count(key) for objects in files.values()) == 1]
     for place, name in sure:  # neither a broken file nor another workload's trouble stops a clear one
-        assert not any(f"{place}/{name} " in line for line in [*found.unclear, *found.absent])
+        assert not any(f"{place}/{name} " in line for line in [*found.ambiguous, *found.not_found])

@@ -11,9 +11,9 @@ from scan.patches.changes import change, container
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS
-from trimtab.scan.patches.change import Change
-from trimtab.scan.patches.patch_folder import file_name, update_folder
-from trimtab.scan.patches.render import manifest
+from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.patch_folder import build_file_name, update_folder
+from trimtab.scan.patches.render import render_manifest
 
 WEB = "shop.deployment.web.yaml"
 BOTH = (container("web"), container("log"))
@@ -21,7 +21,7 @@ SMALL = Resources(50, None, 2**25, None)
 
 
 def kustomization(
-    changes: list[Change], existing: str | None = None, name: str = "kustomization.yaml"
+    changes: list[ResourceChange], existing: str | None = None, name: str = "kustomization.yaml"
 ) -> str:
     before = {} if existing is None else {name: existing}
     return {**before, **update_folder(changes, before, is_kustomize=True).files}[name]
@@ -66,7 +66,7 @@ def test_update_folder_changes_nothing_on_a_second_run() -> None:
     changes = [change("web", *BOTH, after={"web": SMALL}), change("api"), change(namespace="bank")]
     first = update_folder(changes, {}, is_kustomize=True)
     again = update_folder(changes, first.files, is_kustomize=True)
-    assert (again.files, again.unclear) == ({}, [])
+    assert (again.files, again.ambiguous) == ({}, [])
 
 
 def test_update_folder_keeps_a_null_of_an_earlier_run() -> None:
@@ -79,31 +79,37 @@ def test_update_folder_keeps_a_null_of_an_earlier_run() -> None:
 
 def test_file_name_differs_for_any_two_workloads() -> None:
     one, other = change("b", namespace="a-deployment"), change("deployment-b", namespace="a")
-    assert file_name(one.workload) == "a-deployment.deployment.b.yaml"
-    assert file_name(other.workload) == "a.deployment.deployment-b.yaml"
+    assert build_file_name(one.workload) == "a-deployment.deployment.b.yaml"
+    assert build_file_name(other.workload) == "a.deployment.deployment-b.yaml"
 
 
 def test_update_folder_goes_on_with_a_file_of_the_former_name() -> None:
     former = "a-deployment-deployment-b.yaml"
     one, other = change("b", namespace="a-deployment"), change("deployment-b", namespace="a")
-    before = {former: manifest(one), "kustomization.yaml": f"patches:\n- path: {former}\n"}
+    before = {former: render_manifest(one), "kustomization.yaml": f"patches:\n- path: {former}\n"}
     resized = change("b", namespace="a-deployment", after={"web": SMALL})
     found = update_folder([resized, other], before, is_kustomize=True).files
-    assert found.keys() == {former, file_name(other.workload), "kustomization.yaml"}
+    assert found.keys() == {former, build_file_name(other.workload), "kustomization.yaml"}
     assert [each["path"] for each in yaml.safe_load(found["kustomization.yaml"])["patches"]] == [
         former,
-        file_name(other.workload),
+        build_file_name(other.workload),
     ]
 
 
 @pytest.mark.parametrize(
     "content",
-    ["", "a: [\n", "kind: Deployment\n", manifest(change("api")), manifest(change(namespace="bank"))],
+    [
+        "",
+        "a: [\n",
+        "kind: Deployment\n",
+        render_manifest(change("api")),
+        render_manifest(change(namespace="bank")),
+    ],
 )
 def test_update_folder_skips_a_file_that_is_not_its_patch_and_writes_the_others(content: str) -> None:
     found = update_folder([change(), change("api")], {WEB: content}, is_kustomize=True)
     assert found.files.keys() == {"shop.deployment.api.yaml", "kustomization.yaml"}
-    assert found.unclear == [
+    assert found.ambiguous == [
         f"Deployment shop/web: left out: {WEB} is not its patch; move that file away, or name another --directory"
     ]
 
@@ -112,7 +118,7 @@ def test_update_folder_reports_a_container_that_the_workload_has_not() -> None:
     first = update_folder([change("web", *BOTH)], {}).files
     found = update_folder([change("web", container("web"), after={"web": SMALL})], first)
     assert "log" in sizes(found.files[WEB])
-    assert found.unclear == [
+    assert found.ambiguous == [
         f"{WEB}: Deployment shop/web has no container log; remove it from the file, or deploy the workload that has it"
     ]
 
@@ -178,7 +184,7 @@ def test_update_folder_holds_after_any_runs_the_last_size_of_each_container(
             kind: {key: each for key, each in amounts.items() if each}
             for kind, amounts in found[name].items()
         }
-        expected = sizes(manifest(change("web", container(name), after={name: size})))[name]
+        expected = sizes(render_manifest(change("web", container(name), after={name: size})))[name]
         for kind, amounts in expected.items():
             assert {key: each for key, each in amounts.items() if each} == {
                 key: kept[kind][key] for key in amounts if amounts[key]

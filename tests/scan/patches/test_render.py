@@ -11,11 +11,11 @@ import yaml
 from scan.patches.changes import MIB, change, container
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import JOBS, Resource
-from trimtab.scan.patches.render import command, diff, edit, manifest
+from trimtab.scan.patches.render import render_command, render_diff, render_edit, render_manifest
 
 
 def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
-    assert diff(change()) == (
+    assert render_diff(change()) == (
         "--- shop/deployment/web now\n"
         "+++ shop/deployment/web recommended\n"
         "@@ -1,7 +1,7 @@\n"
@@ -33,7 +33,7 @@ def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
 
 
 def test_a_command_sets_each_container() -> None:
-    lines = command(change("web", container("web"), container("log"))).splitlines()
+    lines = render_command(change("web", container("web"), container("log"))).splitlines()
     assert lines == [
         f"kubectl set resources -n shop deployments.apps/web --containers={name} "
         "--requests=cpu=100m,memory=64Mi --limits=memory=128Mi"
@@ -42,14 +42,14 @@ def test_a_command_sets_each_container() -> None:
 
 
 def test_a_limit_that_goes_needs_a_patch() -> None:
-    words = shlex.split(command(change(after={"web": Resources(100, None, 64 * MIB, None)})))
+    words = shlex.split(render_command(change(after={"web": Resources(100, None, 64 * MIB, None)})))
     assert words[:7] == ["kubectl", "patch", "-n", "shop", "deployments.apps/web", "--type", "strategic"]
     (found,) = json.loads(words[-1])["spec"]["template"]["spec"]["containers"]
     assert found["resources"]["limits"] == {"memory": None}
 
 
 def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
-    assert yaml.safe_load(manifest(change())) == {
+    assert yaml.safe_load(render_manifest(change())) == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "web", "namespace": "shop"},
@@ -73,9 +73,9 @@ def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
 
 def test_what_cannot_be_patched_says_why() -> None:
     rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
-    assert "cannot be changed" in change(resource=JOBS).obstacle
-    assert "--format manifests" in change(resource=rollouts).obstacle
-    assert not change().obstacle
+    assert "cannot be changed" in change(resource=JOBS).blocked_reason
+    assert "--format manifests" in change(resource=rollouts).blocked_reason
+    assert not change().blocked_reason
 
 
 @pytest.mark.parametrize("ends", ["\n", "", "\r\n", "\u2028\n"])
@@ -84,6 +84,9 @@ def test_an_edit_is_a_patch_whatever_the_last_line_ends_with(ends: str, tmp_path
     file = tmp_path / "values.yaml"
     file.write_bytes(before.encode())
     subprocess.run(
-        ["git", "apply", "-"], input=edit("values.yaml", before, after).encode(), cwd=tmp_path, check=True
+        ["git", "apply", "-"],
+        input=render_edit("values.yaml", before, after).encode(),
+        cwd=tmp_path,
+        check=True,
     )
     assert file.read_bytes().decode() == after

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from yaml.nodes import MappingNode
 
 from trimtab.errors import TrimtabError
-from trimtab.scan.patches.yaml_edit import Splice, Text, Wanted, child
+from trimtab.scan.patches.yaml_edit import DesiredValue, Splice, YamlText, find_child
 
 
-def put(text: str, wanted: Wanted) -> str:
-    parsed = Text(text, where="values.yaml")
+def put(text: str, wanted: DesiredValue) -> str:
+    parsed = YamlText(text, where="values.yaml")
     (root,) = parsed.roots
     assert isinstance(root, MappingNode)
-    return parsed.with_(list(parsed.put(root, "resources", wanted)))
+    return parsed.apply(list(parsed.put(root, "resources", wanted)))
 
 
-def amounts(**cpu: str | None) -> dict[str, Wanted]:
+def amounts(**cpu: str | None) -> dict[str, DesiredValue]:
     return {kind: {"cpu": amount} for kind, amount in cpu.items()}
 
 
@@ -60,7 +60,7 @@ def amounts(**cpu: str | None) -> dict[str, Wanted]:
         ("resources: {requests: {cpu: 0.1}}\n", amounts(requests="100m"), "resources: {requests: {cpu: 0.1}}\n"),
     ],
 )  # fmt: skip
-def test_only_the_amounts_change(before: str, wanted: Wanted, after: str) -> None:
+def test_only_the_amounts_change(before: str, wanted: DesiredValue, after: str) -> None:
     assert put(before, wanted) == after
 
 
@@ -77,7 +77,7 @@ def test_what_others_share_is_refused_with_its_line() -> None:
 
 def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
     text = "base: &base\n  resources: {limits: {nvidia.com/gpu: 1}}\nweb:\n  <<: *base\n  image: x\n"
-    parsed = Text(text, where="values.yaml")
+    parsed = YamlText(text, where="values.yaml")
     (root,) = parsed.roots
     assert isinstance(root, MappingNode)
     with pytest.raises(TrimtabError, match=r"values.yaml, line 4: resources is shared by an anchor"):
@@ -99,7 +99,7 @@ def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
     ],
 )  # fmt: skip
 def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
-    text: str, wanted: Wanted
+    text: str, wanted: DesiredValue
 ) -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
         put(text, wanted)
@@ -107,7 +107,7 @@ def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
 
 def test_nothing_is_put_beside_what_others_share() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
-        parsed = Text("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
+        parsed = YamlText("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
         (root,) = parsed.roots
         assert isinstance(root, MappingNode)
         list(parsed.put(root.value[0][1], "resources", amounts(requests="2")))
@@ -150,34 +150,34 @@ def test_text_takes_an_anchor_whose_name_is_used_again() -> None:
 
 def test_edited_refuses_to_change_anything_but_resources() -> None:
     text = "image: x\nresources: {requests: {cpu: 1}}\n"
-    parsed = Text(text, where="values.yaml")
+    parsed = YamlText(text, where="values.yaml")
     at = text.index("x")
     with pytest.raises(TrimtabError, match=r"^0.image would change too"):
-        parsed.edited([Splice(at, at + 1, "y")])
+        parsed.apply_checked([Splice(at, at + 1, "y")])
 
 
 @pytest.mark.parametrize("block", ["|", "|-", "|+", "| # ours"])
 def test_embedded_text_is_edited_where_it_stands(block: str) -> None:
     text = f"values: {block}\n    # one\n    cpu: 1\n\n    b: 2\n# the end\n"
-    parsed = Text(text, where="app.yaml")
-    node = child(parsed.roots[0], "values")
-    inner = parsed.embedded(node)
+    parsed = YamlText(text, where="app.yaml")
+    node = find_child(parsed.roots[0], "values")
+    inner = parsed.parse_embedded(node)
     assert inner
     assert node
-    assert parsed.with_([parsed.embed(node, inner.text.replace("cpu: 1", "cpu: 2\nc: 3"))]) == text.replace(
-        "cpu: 1", "cpu: 2\n    c: 3"
-    )
+    assert parsed.apply(
+        [parsed.replace_embedded(node, inner.text.replace("cpu: 1", "cpu: 2\nc: 3"))]
+    ) == text.replace("cpu: 1", "cpu: 2\n    c: 3")
 
 
 @pytest.mark.parametrize("value", [">\n  a: 1\n", "'a: 1'\n", "|2\n   a: 1\n", "{a: 1}\n"])
 def test_embedded_text_of_another_style_is_left_alone(value: str) -> None:
-    parsed = Text(f"values: {value}", where="app.yaml")
-    assert parsed.embedded(child(parsed.roots[0], "values")) is None
+    parsed = YamlText(f"values: {value}", where="app.yaml")
+    assert parsed.parse_embedded(find_child(parsed.roots[0], "values")) is None
 
 
 def test_a_template_is_no_plain_yaml() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: .*; give plain YAML, not a template"):
-        Text("{{- if .Values.on }}\nkind: Deployment\n", where="values.yaml")
+        YamlText("{{- if .Values.on }}\nkind: Deployment\n", where="values.yaml")
 
 
 AMOUNT = st.sampled_from(["100m", "1", "64Mi", "1536Mi"])

@@ -20,11 +20,11 @@ from rich.console import Console
 from scan.scans import container, survey, surveyed
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.scan.model import Skipped
-from trimtab.scan.render.document import csv_text, document
-from trimtab.scan.render.html import WIDTH, page
-from trimtab.scan.render.markdown import markdown
-from trimtab.scan.render.table import renderables
+from trimtab.scan.model import SkippedWorkload
+from trimtab.scan.render.document import build_document, render_csv
+from trimtab.scan.render.html import WIDTH, render_page
+from trimtab.scan.render.markdown import render_markdown
+from trimtab.scan.render.table import render_scan
 from trimtab.sizing.recommendation import MIB
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -40,7 +40,7 @@ def printed(width: int, *, top: int = 10, terminal: bool = False) -> str:
         highlight=False,
         legacy_windows=False,
     )
-    for line in renderables(survey(), width=width, top=top):
+    for line in render_scan(survey(), width=width, top=top):
         console.print(line)
     return text.getvalue()
 
@@ -49,11 +49,11 @@ FORMS: dict[str, Callable[[], str]] = {
     "narrow.txt": lambda: printed(80),
     "wide.txt": lambda: printed(160),
     "colours.txt": lambda: printed(80, terminal=True),
-    "scan.json": lambda: json.dumps(document(survey()), indent=2) + "\n",
-    "scan.yaml": lambda: yaml.safe_dump(document(survey()), sort_keys=False),
-    "scan.csv": lambda: csv_text([survey(), survey(context="staging")]),
-    "scan.md": lambda: markdown(survey(), top=2),
-    "scan.html": lambda: page([survey(), survey(context="staging")]),
+    "scan.json": lambda: json.dumps(build_document(survey()), indent=2) + "\n",
+    "scan.yaml": lambda: yaml.safe_dump(build_document(survey()), sort_keys=False),
+    "scan.csv": lambda: render_csv([survey(), survey(context="staging")]),
+    "scan.md": lambda: render_markdown(survey(), top=2),
+    "scan.html": lambda: render_page([survey(), survey(context="staging")]),
 }
 
 
@@ -88,7 +88,7 @@ def test_csv_has_a_row_a_container_of_every_cluster() -> None:
 
 
 def test_a_name_cannot_break_a_markdown_table() -> None:
-    row = next(line for line in markdown(survey(), top=0).splitlines() if "mesh" in line)
+    row = next(line for line in render_markdown(survey(), top=0).splitlines() if "mesh" in line)
     assert row.replace("\\|", "").count("|") == 9
 
 
@@ -102,21 +102,21 @@ def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
 
 def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
     skipped = tuple(
-        Skipped(
+        SkippedWorkload(
             WorkloadKey("CronJob", "a-long-namespace", f"a-long-name-{number}"), "no usage of it was seen"
         )
         for number in range(5000)
     )
     found = dataclasses.replace(survey(), skipped=skipped)
-    short = markdown(found, top=10)
+    short = render_markdown(found, top=10)
     assert len(short) < 65_536
     assert "… and 4900 more" in short
-    assert "a-long-name-4999" in markdown(found, top=0)
+    assert "a-long-name-4999" in render_markdown(found, top=0)
 
 
 def test_no_bar_is_longer_than_its_picture() -> None:
     none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
-    drawn = page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
+    drawn = render_page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
     assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
 
 

@@ -4,15 +4,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.scan.render.text_chart import chart, squeezed
-from trimtab.scan.render.units import cpu_text
+from trimtab.scan.render.text_chart import downsample_max, draw_chart
+from trimtab.scan.render.units import format_cpu
 
 
 def test_lines_stand_at_their_height_and_are_named() -> None:
-    rows = chart(
+    rows = draw_chart(
         np.array([0.0, 50.0, 100.0, 50.0]),
         {"limit": 200.0, "request": 100.0, "none": None},
-        text=cpu_text,
+        text=format_cpu,
         width=30,
         height=4,
     )
@@ -30,7 +30,9 @@ def test_lines_stand_at_their_height_and_are_named() -> None:
 def test_a_chart_is_never_wider_or_higher_than_asked(
     usage: list[float], lines: dict[str, float], width: int
 ) -> None:
-    rows = chart(np.array(usage), dict(lines), text=lambda amount: f"{amount:.0e}", width=width, height=6)
+    rows = draw_chart(
+        np.array(usage), dict(lines), text=lambda amount: f"{amount:.0e}", width=width, height=6
+    )
     assert len(rows) == 6
     longest = sum(len(name) + 9 for name in lines)
     assert all(len(row) <= max(width, longest + 12) for row in rows)
@@ -38,6 +40,6 @@ def test_a_chart_is_never_wider_or_higher_than_asked(
 
 @given(usage=st.lists(st.floats(0, 1e9), min_size=1, max_size=500), width=st.integers(1, 100))
 def test_no_peak_is_lost_when_time_is_squeezed(usage: list[float], width: int) -> None:
-    columns = squeezed(np.array(usage), width)
+    columns = downsample_max(np.array(usage), width)
     assert len(columns) == min(width, len(usage))
     assert columns.max() == max(usage)

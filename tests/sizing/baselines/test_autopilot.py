@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing import Strategy, Targets, strategy
 
 HOUR = 3600.0
 
@@ -18,7 +18,7 @@ def shown(name: str, cpu: list[float], memory: list[float] | None = None, **sett
     return sizer
 
 
-def after(name: str, cpu: list[float], memory: list[float] | None = None, **settings: Any) -> Sizes:
+def after(name: str, cpu: list[float], memory: list[float] | None = None, **settings: Any) -> Targets:
     return shown(name, cpu, memory, **settings).recommend(len(cpu) * 300.0)
 
 

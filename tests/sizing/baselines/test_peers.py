@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from trimtab.sizing import Sizes, strategy
+from trimtab.sizing import Targets, strategy
 
 MIB = 2.0**20
 
 
 def after(
     name: str, cpu: list[float], memory: list[float], *, step: float = 3600.0, **settings: float
-) -> Sizes:
+) -> Targets:
     sizer = strategy(name, containers=1, **settings)
     for place, (cores, used) in enumerate(zip(cpu, memory, strict=True)):
         sizer.observe(place * step, np.array([cores]), np.array([used]))

@@ -26,28 +26,34 @@ from sizing.containers import (
     rules,
     sized,
 )
-from trimtab.api.optimizationpolicy import BesideHpa, LimitMode
-from trimtab.kube.kinds.nodes import Room
+from trimtab.api.optimizationpolicy import HpaMode, LimitMode
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import safe_minimum
-from trimtab.sizing.constraints import Range, Ranges, Surroundings, UtilisationTarget, beside
+from trimtab.sizing.constraints import (
+    AllowedRange,
+    AllowedRanges,
+    Constraints,
+    UtilisationTarget,
+    sum_other_containers,
+)
 from trimtab.sizing.evidence import Evidence, Heap, OomKills
 from trimtab.sizing.guards import caps, change_size, floors, limits
 from trimtab.sizing.guards.change_size import round_up
-from trimtab.sizing.guards.context import Hold, Step
-from trimtab.sizing.guards.data_quality import gate
-from trimtab.sizing.guards.limits import Pair
+from trimtab.sizing.guards.context import GuardStep, NoChange
+from trimtab.sizing.guards.data_quality import check_data_quality
+from trimtab.sizing.guards.limits import RequestLimitPair
 from trimtab.sizing.guards.oom import after_kills
-from trimtab.sizing.guards.pipeline import DEADBAND, FINAL, LIMITS, WORTH
-from trimtab.sizing.policy_rules import ResourceRules, Rules
-from trimtab.sizing.proposal import Ask, Proposal
-from trimtab.sizing.recommend import recommend, recommend_pod
+from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL_GUARDS, NAMED_LIMIT_GUARDS
+from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
+from trimtab.sizing.proposal import Proposal, ResourceTarget
+from trimtab.sizing.recommend import recommend_container, recommend_pod
 from trimtab.sizing.recommendation import MIB, Factor, Recommendation
 
 with_ = msgspec.structs.replace
 
 
-def limit_rules(mode: LimitMode, **more: float) -> Rules:
+def limit_rules(mode: LimitMode, **more: float) -> PolicyRules:
     """Rules by which both limits follow in this way."""
     return with_(
         FREE,
@@ -69,20 +75,20 @@ def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_els
             {"name": "cache", "resourceBounds": {"memory": {"min": "1Gi"}}},
         ],
     )
-    most = {name: found.of_container(name).cpu.most for name in ("app", "istio-proxy", "cache")}
+    most = {name: found.for_container(name).cpu.max_request for name in ("app", "istio-proxy", "cache")}
     assert most == {"app": 2000, "istio-proxy": 1000, "cache": 1000}
-    assert found.of_container("cache").memory.least == GIB
-    alone = found.of_container("istio-proxy")
-    assert not alone.cpu.sized
-    assert not alone.memory.sized
-    assert found.of_container("istio-agent").memory.sized
-    assert not found.of_container("istio-agent").cpu.sized
+    assert found.for_container("cache").memory.min_request == GIB
+    alone = found.for_container("istio-proxy")
+    assert not alone.cpu.is_controlled
+    assert not alone.memory.is_controlled
+    assert found.for_container("istio-agent").memory.is_controlled
+    assert not found.for_container("istio-agent").cpu.is_controlled
 
 
 def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
     alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
     assert alone.resources == HAS
-    assert alone.held == "cpu: the policy leaves it alone; memory: the policy leaves it alone"
+    assert alone.no_change_reason == "cpu: the policy leaves it alone; memory: the policy leaves it alone"
     half = sized(800, 100 * MIB, asked=rules(containers=[{"name": "a*", "controlledResources": ["cpu"]}]))
     assert half.resources == with_(HAS, cpu_request=800)
     assert "memory held: stays at 1024Mi: the policy leaves it alone [policy containers]" in half.text
@@ -109,9 +115,11 @@ def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the
     ids=["too few", "stale", "nothing", "impossible"],
 )
 def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> None:
-    around = Surroundings(qos="Burstable", nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
-    hold = gate(
-        cases(proposal=Proposal(cpu=Ask(500.0), strategy="test"), evidence=evidence, around=around)[0]
+    around = Constraints(qos_class="Burstable", nodes=(NodeResources(cpu=64_000, memory=256 * GIB, pods=1),))
+    hold = check_data_quality(
+        cases(
+            proposal=Proposal(cpu=ResourceTarget(500.0), strategy="test"), evidence=evidence, around=around
+        )[0]
     )
     assert hold is not None
     assert why in hold.why
@@ -119,18 +127,21 @@ def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> 
 
 @pytest.mark.parametrize("target", [math.nan, math.inf, -math.inf, -1.0, 1e12])
 def test_the_gate_believes_no_impossible_target(target: float) -> None:
-    assert gate(cases(proposal=Proposal(cpu=Ask(target), strategy="test"))[0]) is not None
+    assert (
+        check_data_quality(cases(proposal=Proposal(cpu=ResourceTarget(target), strategy="test"))[0])
+        is not None
+    )
 
 
 def test_a_job_that_ran_yesterday_is_not_stale() -> None:
-    evidence = with_(WELL_KNOWN, last=NOW - DAY, runs_on=False)
-    assert sized(500, 500 * MIB, evidence=evidence).held is None
+    evidence = with_(WELL_KNOWN, last_sample_at=NOW - DAY, is_long_running=False)
+    assert sized(500, 500 * MIB, evidence=evidence).no_change_reason is None
 
 
 def test_without_data_for_one_resource_the_other_is_sized() -> None:
     found = sized(cpu=500)
     assert found.resources == Resources(500, 2000, GIB, 2 * GIB)
-    assert found.held is None
+    assert found.no_change_reason is None
     assert "memory held" in names(found)
 
 
@@ -145,12 +156,12 @@ def test_a_short_history_may_raise_but_not_lower() -> None:
 
 def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resources = HAS) -> Recommendation:
     """What is recommended where this is asked now, and in the hours before this one so much was at most."""
-    return recommend(
+    return recommend_container(
         Container("app", "main", has),
-        proposal=Proposal(cpu=Ask(target, lately=(target, *lately)), strategy="test"),
+        proposal=Proposal(cpu=ResourceTarget(target, recent=(target, *lately)), strategy="test"),
         evidence=WELL_KNOWN,
         rules=with_(FREE, stabilization=hours * HOUR),
-        around=Surroundings(qos="Burstable"),
+        constraints=Constraints(qos_class="Burstable"),
         now=NOW,
     )
 
@@ -170,14 +181,14 @@ def test_of_late_is_what_the_policy_says_in_whole_hours_of_the_clock(hours: floa
 
 
 def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late() -> None:
-    lasting = Proposal(cpu=Ask(300, lately=(300, 800), keeps=True), strategy="test")
+    lasting = Proposal(cpu=ResourceTarget(300, recent=(300, 800), covers_stabilization=True), strategy="test")
     case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
-    assert floors.stabilization(case) is None
+    assert floors.check_stabilization(case) is None
     restarting = with_(case, restarts=True)
-    assert floors.stabilization(restarting) is not None, (
+    assert floors.check_stabilization(restarting) is not None, (
         "a forecast moves with its window, and pods restart for it"
     )
-    assert lasting.cpu.of_the_day().target == 800, "who follows every number is told of the day"
+    assert lasting.cpu.raise_to_recent().target == 800, "who follows every number is told of the day"
 
 
 def test_what_was_proposed_of_late_does_not_hold_back_growth() -> None:
@@ -251,7 +262,9 @@ def test_cpu_of_a_guaranteed_pod_stays_above_its_peak() -> None:
 @pytest.mark.parametrize(
     "evidence",
     [
-        Evidence(samples=12, first=NOW - 720, last=NOW, memory_peak=60 * MIB, cpu_peak=50),
+        Evidence(
+            samples=12, first_sample_at=NOW - 720, last_sample_at=NOW, memory_peak=60 * MIB, cpu_peak=50
+        ),
         with_(WELL_KNOWN, coverage=0.4, memory_peak=500 * MIB),
     ],
     ids=["short history", "half of the samples missing"],
@@ -277,7 +290,9 @@ def test_first_limit_waits_until_enough_is_known(
 def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -> None:
     """Until then new pods are given the LimitRange's default, and a request above it would not be admitted."""
     short = with_(WELL_KNOWN, first=NOW - HOUR)
-    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(default=100 * MIB)))
+    around = Constraints(
+        qos_class="Burstable", ranges=AllowedRanges(container_memory=AllowedRange(default=100 * MIB))
+    )
     found = sized(
         memory=200 * MIB,
         has=Resources(100, None, 64 * MIB, None),
@@ -300,7 +315,7 @@ def test_limit_ignores_small_moves_of_the_peak_and_rises_again_with_it() -> None
 
 
 def test_memory_covers_the_start_and_cpu_does_so_for_init_containers_only() -> None:
-    start = with_(WELL_KNOWN, memory_start=600 * MIB, cpu_start=800)
+    start = with_(WELL_KNOWN, startup_memory_peak=600 * MIB, startup_cpu_peak=800)
     assert sized(memory=100 * MIB, evidence=start).resources.memory_request == 660 * MIB
     assert sized(cpu=100, evidence=start).resources.cpu_request == 100
     assert sized(cpu=100, evidence=start, role="init").resources.cpu_request == 800
@@ -311,27 +326,31 @@ def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
     found = sized(memory=100 * MIB, evidence=java)
     assert found.resources.memory_request == 750 * MIB
     assert found.explanation[-1].source == "-Xmx in args"
-    small = safe_minimum.heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
+    small = safe_minimum.check_heap(cases(evidence=with_(WELL_KNOWN, heap=Heap(64 * MIB, "GOMEMLIMIT")))[1])
     assert small is not None
     assert small.amount == 128 * MIB
 
 
 def test_a_sawtooth_of_unknown_bound_keeps_a_quarter_above_its_peak() -> None:
-    found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, sawtooth=True, memory_peak=400 * MIB))
+    found = sized(
+        memory=100 * MIB, evidence=with_(WELL_KNOWN, has_sawtooth_memory=True, memory_peak=400 * MIB)
+    )
     assert found.resources.memory_request == 500 * MIB
 
 
 def test_an_init_container_shrinks_only_as_far_as_that_saves_anything() -> None:
-    around = Surroundings(qos="Burstable", staying=Resources(600, 0, 0, 0))
+    around = Constraints(qos_class="Burstable", running_containers=Resources(600, 0, 0, 0))
     assert sized(cpu=100, role="init", around=around).resources.cpu_request == 600
-    below = Surroundings(qos="Burstable", staying=Resources(1500, 0, 0, 0))
+    below = Constraints(qos_class="Burstable", running_containers=Resources(1500, 0, 0, 0))
     assert sized(cpu=100, role="init", around=below).resources.cpu_request == 1000
     assert sized(cpu=100, role="sidecar", around=around).resources.cpu_request == 100
 
 
-def autoscaled(highest: float | None, container: str | None = None) -> Surroundings:
-    scaler = UtilisationTarget(name="web", resource="cpu", target=0.8, highest=highest, container=container)
-    return Surroundings(qos="Burstable", autoscalers=(scaler,))
+def autoscaled(highest: float | None, container: str | None = None) -> Constraints:
+    scaler = UtilisationTarget(
+        name="web", resource="cpu", target=0.8, highest_seen=highest, container=container
+    )
+    return Constraints(qos_class="Burstable", autoscalers=(scaler,))
 
 
 def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> None:
@@ -348,24 +367,24 @@ def test_an_autoscaler_on_another_resource_is_harmless() -> None:
 
 
 def test_a_policy_may_hold_what_an_autoscaler_looks_at() -> None:
-    found = sized(100, 500 * MIB, asked=with_(FREE, beside_hpa=BesideHpa.HOLD), around=autoscaled(0.1))
+    found = sized(100, 500 * MIB, asked=with_(FREE, beside_hpa=HpaMode.HOLD), around=autoscaled(0.1))
     assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
     assert "cpu held" in names(found)
 
 
 def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> None:
-    asked = with_(FREE, cpu=with_(FREE.cpu, most=300))
+    asked = with_(FREE, cpu=with_(FREE.cpu, max_request=300))
     found = sized(cpu=100, asked=asked, around=autoscaled(0.4))
     assert found.resources.cpu_request == 1000
-    assert found.held is not None
+    assert found.no_change_reason is not None
 
 
 # Changes
 
 
 def test_a_plausible_request_is_left_alone() -> None:
-    case, _ = cases(proposal=Proposal(cpu=Ask(700.0, 500.0, 1200.0), strategy="test"))
-    assert change_size.deadband(700, case) == Step(
+    case, _ = cases(proposal=Proposal(cpu=ResourceTarget(700.0, 500.0, 1200.0), strategy="test"))
+    assert change_size.deadband(700, case) == GuardStep(
         1000, "lies between 500m and 1200m: not worth a change", "strategy"
     )
 
@@ -377,17 +396,19 @@ def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
     restarting = with_(case, restarts=True)
     assert change_size.smallest_change(801, restarting) is not None, "a restart must be worth more"
     assert change_size.smallest_change(800, restarting) is None
-    tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, smallest=5)), has=Resources(10))
+    tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, min_change=5)), has=Resources(10))
     assert change_size.smallest_change(6, tiny) is not None
     assert change_size.smallest_change(5, tiny) is None
 
 
 def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
     asked = rules()
-    assert asked.memory.decrease < asked.memory.increase
+    assert asked.memory.max_decrease < asked.memory.max_increase
     cpu, memory = cases(asked=asked)
-    assert change_size.largest_step(1, cpu) == Step(500, "at most 50% less at once", "policy changes.cpu")
-    assert change_size.largest_step(9000, cpu) == Step(
+    assert change_size.largest_step(1, cpu) == GuardStep(
+        500, "at most 50% less at once", "policy changes.cpu"
+    )
+    assert change_size.largest_step(9000, cpu) == GuardStep(
         3000, "at most 200% more at once", "policy changes.cpu"
     )
     shrunk = change_size.largest_step(1, memory)
@@ -409,7 +430,7 @@ def test_who_may_take_only_small_steps_gets_there_all_the_same(
 ) -> None:
     asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
     for _ in range(200):
-        found = sized(5000, GIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        found = sized(5000, GIB, has=has, asked=asked, around=Constraints(qos_class="Burstable")).resources
         if found == has:
             break
         has = found
@@ -428,7 +449,9 @@ def test_who_may_take_only_small_steps_gets_there_all_the_same(
 def test_who_may_shrink_only_a_little_at_once_gets_there_too(has: Resources, changes: dict[str, Any]) -> None:
     asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
     for _ in range(400):
-        found = sized(20, 300 * MIB, has=has, asked=asked, around=Surroundings(qos="Burstable")).resources
+        found = sized(
+            20, 300 * MIB, has=has, asked=asked, around=Constraints(qos_class="Burstable")
+        ).resources
         if found == has:
             break
         has = found
@@ -467,10 +490,10 @@ UNLIMITED = Resources(1000, None, GIB, None)
 
 def test_a_kill_raises_memory_above_what_there_was() -> None:
     case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
-    assert after_kills(GIB, case) == Step(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
+    assert after_kills(GIB, case) == GuardStep(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
     tiny = with_(UNLIMITED, memory_request=64 * MIB)
     small = cases(has=tiny, evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
-    assert after_kills(MIB, small) == Step(164 * MIB, "killed with 64Mi", "OOM kills")
+    assert after_kills(MIB, small) == GuardStep(164 * MIB, "killed with 64Mi", "OOM kills")
 
 
 @pytest.mark.parametrize(
@@ -514,7 +537,9 @@ def test_memory_is_lowered_again_once_a_kill_is_older_than_the_learning_history(
 @pytest.mark.parametrize("mode", [mode for mode in LimitMode if mode is not LimitMode.KEEP])
 def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mode: LimitMode) -> None:
     has = with_(HAS, memory_request=512 * MIB, memory_limit=GIB)
-    around = Surroundings(qos="Burstable", ranges=Ranges(container_memory=Range(ratio=2.0)))
+    around = Constraints(
+        qos_class="Burstable", ranges=AllowedRanges(container_memory=AllowedRange(ratio=2.0))
+    )
     asked, dead = limit_rules(mode, multiplier=3.0, headroom=GIB), with_(WELL_KNOWN, kills=kills(GIB))
     after = sized(memory=512 * MIB, has=has, evidence=dead, asked=asked, around=around).resources
     assert after.memory_request == 615 * MIB
@@ -560,7 +585,7 @@ def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
     nothing = with_(HAS, memory_request=0, memory_limit=0)
     asked = limit_rules(mode, multiplier=2.0)
     found = sized(memory=GIB, has=nothing, evidence=with_(WELL_KNOWN, kills=kills(GIB)), asked=asked)
-    assert found.held or found.resources != nothing
+    assert found.no_change_reason or found.resources != nothing
 
 
 def test_a_kill_raises_a_limit_that_has_no_request_to_keep_a_ratio_to() -> None:
@@ -595,44 +620,49 @@ def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_i
     alone = rules(containers=[{"name": "app", "controlledResources": ["cpu"]}])
     found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
     assert found.resources == UNLIMITED
-    assert found.held == "memory: killed with 1024Mi, and the policy leaves it alone: raise it by hand"
+    assert (
+        found.no_change_reason
+        == "memory: killed with 1024Mi, and the policy leaves it alone: raise it by hand"
+    )
 
 
 def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
     for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
         found = sized(memory=GIB, evidence=evidence)
         assert found.resources == HAS
-        assert "let limits follow by updateStrategy.updateRequestsOnly: false" in (found.held or "")
+        assert "let limits follow by updateStrategy.updateRequestsOnly: false" in (
+            found.no_change_reason or ""
+        )
     more = sized(memory=3 * GIB, evidence=with_(WELL_KNOWN, kills=kills(2 * GIB)))
     assert more.resources.memory_request == 2 * GIB, "what its usage asks for it gets"
 
 
 def test_killed_again_and_again_with_more_is_a_leak() -> None:
-    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    ceiling = with_(FREE, memory=with_(FREE.memory, max_request=64 * GIB))
     four = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
     leak = cases(has=UNLIMITED, evidence=four, asked=ceiling)[1]
     held = after_kills(GIB, leak)
-    assert isinstance(held, Hold)
+    assert isinstance(held, NoChange)
     assert "leak" in held.why
     same = with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB))
     loop = cases(has=UNLIMITED, evidence=same, asked=ceiling)[1]
-    assert isinstance(after_kills(GIB, loop), Step)
+    assert isinstance(after_kills(GIB, loop), GuardStep)
 
 
 def test_without_a_ceiling_memory_is_raised_once() -> None:
     twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
     held = after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
-    assert isinstance(held, Hold)
+    assert isinstance(held, NoChange)
     assert "resourceBounds.memory.max" in held.why
-    node = Surroundings(nodes=(Room(cpu=64_000, memory=256 * GIB, pods=1),))
-    assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), Step)
+    node = Constraints(nodes=(NodeResources(cpu=64_000, memory=256 * GIB, pods=1),))
+    assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), GuardStep)
 
 
 def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
-    ceiling = with_(FREE, memory=with_(FREE.memory, most=64 * GIB))
+    ceiling = with_(FREE, memory=with_(FREE.memory, max_request=64 * GIB))
     leak = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
     plenty = with_(UNLIMITED, memory_request=8 * GIB)
-    assert "leak" in (sized(memory=9 * GIB, has=plenty, evidence=leak, asked=ceiling).held or "")
+    assert "leak" in (sized(memory=9 * GIB, has=plenty, evidence=leak, asked=ceiling).no_change_reason or "")
     assert sized(memory=4 * GIB, has=plenty, evidence=leak, asked=ceiling).resources == plenty
 
 
@@ -667,22 +697,27 @@ def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> N
 
 
 def test_a_pod_has_a_floor_that_its_containers_share() -> None:
-    asked = with_(FREE, caution=with_(FREE.caution, pod_cpu=25))
-    case, _ = cases(asked=asked, around=Surroundings(containers=2))
-    assert caps.pod_floor(1, case) == Step(13, "a pod has at least 25m", "operator")
+    asked = with_(FREE, safety=with_(FREE.safety, pod_cpu=25))
+    case, _ = cases(asked=asked, around=Constraints(container_count=2))
+    assert caps.pod_floor(1, case) == GuardStep(13, "a pod has at least 25m", "operator")
 
 
 def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
-    around = Surroundings(
-        qos="Burstable", nodes=(Room(cpu=4000, memory=8 * GIB, pods=1),), others=Resources(1500, 0, 0, 0)
+    around = Constraints(
+        qos_class="Burstable",
+        nodes=(NodeResources(cpu=4000, memory=8 * GIB, pods=1),),
+        other_containers=Resources(1500, 0, 0, 0),
     )
     assert sized(cpu=9000, has=Resources(1000), around=around).resources.cpu_request == 2500
     assert sized(cpu=9000, has=Resources(3000), around=around).resources.cpu_request == 3000
 
 
 def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
-    rooms = (Room(cpu=64_000, memory=128 * GIB, pods=1), Room(cpu=16_000, memory=512 * GIB, pods=1))
-    around = Surroundings(qos="Burstable", nodes=rooms)
+    rooms = (
+        NodeResources(cpu=64_000, memory=128 * GIB, pods=1),
+        NodeResources(cpu=16_000, memory=512 * GIB, pods=1),
+    )
+    around = Constraints(qos_class="Burstable", nodes=rooms)
     much = Resources(10_000, None, 100 * GIB)
     found = sized(cpu=60_000, memory=500 * GIB, has=much, around=around).resources
     assert (found.cpu_request, found.memory_request) == (60_000, 128 * GIB)
@@ -692,7 +727,7 @@ def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
 
 
 def test_growth_stops_at_what_is_left_of_the_quota() -> None:
-    around = Surroundings(qos="Burstable", quota=Resources(500, None, None, None), replicas=5)
+    around = Constraints(qos_class="Burstable", quota=Resources(500, None, None, None), replicas=5)
     found = sized(cpu=1500, around=around)
     assert found.resources.cpu_request == 1100
     assert found.explanation[-2].source == "ResourceQuota"
@@ -700,22 +735,26 @@ def test_growth_stops_at_what_is_left_of_the_quota() -> None:
 
 
 def test_a_limit_range_bounds_containers_and_pods() -> None:
-    mine = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(min=200, max=2000)))
+    mine = Constraints(
+        qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(min=200, max=2000))
+    )
     assert sized(cpu=50, around=mine).resources.cpu_request == 200
     assert sized(cpu=9000, around=mine, has=Resources(1000)).resources.cpu_request == 2000
-    pod = Surroundings(
-        qos="Burstable", ranges=Ranges(pod_cpu=Range(max=3000)), others=Resources(1200, 0, 0, 0)
+    pod = Constraints(
+        qos_class="Burstable",
+        ranges=AllowedRanges(pod_cpu=AllowedRange(max=3000)),
+        other_containers=Resources(1200, 0, 0, 0),
     )
     assert sized(cpu=9000, around=pod, has=Resources(1000)).resources.cpu_request == 1800
 
 
 def test_what_cannot_all_be_met_is_held() -> None:
-    asked = with_(FREE, cpu=ResourceRules(least=500))
-    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(max=300)))
+    asked = with_(FREE, cpu=ResourceRules(min_request=500))
+    around = Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(max=300)))
     found = sized(cpu=100, has=Resources(200), asked=asked, around=around)
     assert found.resources.cpu_request == 200
-    assert found.held is not None
-    assert "at least 500m" in found.held
+    assert found.no_change_reason is not None
+    assert "at least 500m" in found.no_change_reason
 
 
 # Limits
@@ -746,14 +785,14 @@ def test_a_request_stops_at_a_limit_that_is_kept() -> None:
 def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
     asked = limit_rules(LimitMode.REMOVE)
     for around in (
-        Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(default=3000))),
-        Surroundings(qos="Burstable", quota=Resources(None, 10_000, None, None)),
+        Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(default=3000))),
+        Constraints(qos_class="Burstable", quota=Resources(None, 10_000, None, None)),
     ):
         assert sized(cpu=500, asked=asked, around=around).resources.cpu_limit == 2000
 
 
 def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> None:
-    around = Surroundings(qos="Burstable", ranges=Ranges(container_cpu=Range(ratio=3.0)))
+    around = Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(ratio=3.0)))
     assert sized(cpu=500, around=around).resources.cpu_request == 670
     follows = sized(cpu=500, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=5.0), around=around)
     assert (follows.resources.cpu_request, follows.resources.cpu_limit) == (500, 1500)
@@ -761,7 +800,7 @@ def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> Non
 
 def test_a_limit_that_differs_little_is_left_alone() -> None:
     asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=2.1), minimum_change=0.1)
-    assert limits.follow(Pair(1000, 2000), cases(asked=asked)[0]) is None
+    assert limits.follow(RequestLimitPair(1000, 2000), cases(asked=asked)[0]) is None
 
 
 # QoS classes
@@ -772,8 +811,8 @@ GUARANTEED = Resources(1000, 1000, GIB, GIB)
 def test_a_guaranteed_pod_keeps_its_requests_where_limits_are_kept() -> None:
     found = sized(500, 500 * MIB, has=GUARANTEED)
     assert found.resources == GUARANTEED
-    assert found.held is not None
-    assert "Guaranteed" in found.held
+    assert found.no_change_reason is not None
+    assert "Guaranteed" in found.no_change_reason
 
 
 @pytest.mark.parametrize("mode", [LimitMode.KEEP_RATIO, LimitMode.REMOVE, LimitMode.MULTIPLIER])
@@ -785,7 +824,7 @@ def test_a_guaranteed_pod_stays_guaranteed_however_its_limits_follow(mode: Limit
 def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
     found = sized(500, 500 * MIB, has=Resources())
     assert found.resources == Resources()
-    assert "BestEffort" in str(found.held)
+    assert "BestEffort" in str(found.no_change_reason)
     asked = with_(FREE, keep_qos=False)
     assert sized(500, 500 * MIB, has=Resources(), asked=asked).resources == Resources(
         500, None, 500 * MIB, None
@@ -793,7 +832,7 @@ def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
 
 
 def test_a_container_without_requests_in_a_burstable_pod_gets_them() -> None:
-    found = sized(500, 500 * MIB, has=Resources(), around=Surroundings(qos="Burstable"))
+    found = sized(500, 500 * MIB, has=Resources(), around=Constraints(qos_class="Burstable"))
     assert found.resources == Resources(500, None, 500 * MIB, None)
 
 
@@ -808,13 +847,13 @@ def test_a_burstable_pod_does_not_become_guaranteed() -> None:
 
 def test_the_containers_of_a_pod_share_what_is_left() -> None:
     pod = [Container("a", "main", Resources(1000)), Container("b", "sidecar", Resources(1000))]
-    asks = {one.name: Proposal(cpu=Ask(2000.0), strategy="test") for one in pod}
+    asks = {one.name: Proposal(cpu=ResourceTarget(2000.0), strategy="test") for one in pod}
     found = recommend_pod(
         pod,
         proposals=asks,
         evidence=dict.fromkeys(asks, WELL_KNOWN),
         rules=FREE,
-        around=Surroundings(quota=Resources(1500, None, None, None)),
+        constraints=Constraints(quota=Resources(1500, None, None, None)),
         now=NOW,
     )
     assert [one.resources.cpu_request for one in found] == [2000, 1500]
@@ -826,7 +865,7 @@ def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> No
         proposals={"a": proposing(500), "b": proposing(400)},
         evidence={"a": WELL_KNOWN, "b": WELL_KNOWN},
         rules=FREE,
-        around=Surroundings(quota=Resources(cpu_request=300)),
+        constraints=Constraints(quota=Resources(cpu_request=300)),
         now=NOW,
     )
     assert (first.resources.cpu_request, second.resources.cpu_request) == (500, 400)
@@ -834,7 +873,7 @@ def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> No
 
 def test_a_limit_alone_takes_up_room_beside_a_container() -> None:
     pod = [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))]
-    assert beside(pod, "b") == Resources(1000, 1000, 0, 0)
+    assert sum_other_containers(pod, "b") == Resources(1000, 1000, 0, 0)
 
 
 def test_a_container_of_which_nothing_is_known_is_held() -> None:
@@ -843,10 +882,10 @@ def test_a_container_of_which_nothing_is_known_is_held() -> None:
         proposals={},
         evidence={},
         rules=FREE,
-        around=Surroundings(),
+        constraints=Constraints(),
         now=NOW,
     )
-    assert found.held == "cpu: 0 samples, 10 are needed; memory: 0 samples, 10 are needed"
+    assert found.no_change_reason == "cpu: 0 samples, 10 are needed; memory: 0 samples, 10 are needed"
 
 
 # The text
@@ -874,12 +913,12 @@ def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: st
 
 def test_the_example_in_the_documentation_is_what_comes_out() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
-    found = recommend(
+    found = recommend_container(
         Container("web", "main", HAS),
-        proposal=Proposal(cpu=Ask(237.3), memory=Ask(300.0 * MIB), strategy="trimtab"),
+        proposal=Proposal(cpu=ResourceTarget(237.3), memory=ResourceTarget(300.0 * MIB), strategy="trimtab"),
         evidence=with_(WELL_KNOWN, memory_peak=int(560.3 * MIB), heap=Heap(600 * MIB, "-Xmx in args")),
         rules=rules(updateStrategy={"updateRequestsOnly": False}),
-        around=autoscaled(0.3),
+        constraints=autoscaled(0.3),
         now=NOW,
     )
     assert f"```text\n{found.text}\n```" in page
@@ -889,14 +928,14 @@ def test_every_guard_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
     floor_names = {
         floor.__name__
-        for table in (safe_minimum.CPU_REASONS, safe_minimum.MEMORY_REASONS, floors.AROUND)
+        for table in (safe_minimum.CPU_CHECKS, safe_minimum.MEMORY_CHECKS, floors.CONSTRAINT_FLOORS)
         for floor in table
     }
     assert [name for name in sorted(floor_names) if name not in page] == []
     tables: list[tuple[tuple[str, object], ...]] = [
-        DEADBAND,
-        WORTH,
-        *FINAL.values(),
-        LIMITS,
+        DEADBAND_GUARDS,
+        CHANGE_GUARDS,
+        *FINAL_GUARDS.values(),
+        NAMED_LIMIT_GUARDS,
     ]
     assert [name for table in tables for name, _ in table if name not in page] == []

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.kube.cache.projection import Folding
-from trimtab.kube.kinds.heap_flags import heap_hints
+from trimtab.kube.cache.projection import ProjectionCache
+from trimtab.kube.kinds.heap_flags import parse_heap_flags
 from trimtab.sizing.evidence import Heap
-from trimtab.sizing.guards.heap import heap, is_sawtooth
+from trimtab.sizing.guards.heap import detect_heap, is_sawtooth
 
 MIB = 2**20
 GIB = 2**30
@@ -37,15 +37,15 @@ GIB = 2**30
     ],
 )  # fmt: skip
 def test_a_heaps_bound_is_read(args: list[str], env: dict[str, str], expected: Heap | None) -> None:
-    assert heap(args, env, memory_limit=GIB) == expected
+    assert detect_heap(args, env, memory_limit=GIB) == expected
 
 
 def test_a_share_of_an_unknown_limit_says_nothing() -> None:
-    assert heap(["java", "-XX:MaxRAMPercentage=75"], {}, memory_limit=None) is None
+    assert detect_heap(["java", "-XX:MaxRAMPercentage=75"], {}, memory_limit=None) is None
 
 
 def test_where_several_are_given_the_largest_counts() -> None:
-    assert heap(["java", "-Xmx1g"], {"JAVA_OPTS": "-Xmx2g"}, memory_limit=None) == Heap(
+    assert detect_heap(["java", "-Xmx1g"], {"JAVA_OPTS": "-Xmx2g"}, memory_limit=None) == Heap(
         2 * GIB, "-Xmx in JAVA_OPTS"
     )
 
@@ -56,7 +56,7 @@ def test_where_several_are_given_the_largest_counts() -> None:
 )  # fmt: skip
 def test_heap_reads_java_flags_in_a_variable_of_any_name(variable: str) -> None:
     expected = Heap(6 * GIB, f"-Xmx in {variable}")
-    assert heap([], {variable: "-Xms1g -Xmx6g"}, memory_limit=None) == expected
+    assert detect_heap([], {variable: "-Xms1g -Xmx6g"}, memory_limit=None) == expected
 
 
 @given(
@@ -70,14 +70,14 @@ def test_heap_written_in_any_template_reaches_sizing(variable: str, gigabytes: i
     for container in ({"env": [{"name": variable, "value": words}]}, {"args": [words]}):
         found = in_template({"name": "app", **container})
         assert found is not None
-        assert found.most == gigabytes * GIB
+        assert found.max_bytes == gigabytes * GIB
 
 
 def in_template(container: dict[str, Any], memory_limit: int | None = None) -> Heap | None:
     """Read a container's heap as the operator does: from the words that the kube layer keeps of its template."""
     template = msgspec.json.encode({"spec": {"containers": [container]}})
-    hints = heap_hints(template, Folding().intern)
-    return heap([hints[0].args], dict(hints[0].env), memory_limit) if hints else None
+    hints = parse_heap_flags(template, ProjectionCache().intern)
+    return detect_heap([hints[0].args], dict(hints[0].env), memory_limit) if hints else None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def in_template(container: dict[str, Any], memory_limit: int | None = None) -> H
 def test_heap_goes_by_the_setting_that_the_runtime_goes_by(
     args: list[str], env: dict[str, str], expected: Heap
 ) -> None:
-    assert heap(args, env, memory_limit=4 * GIB) == expected
+    assert detect_heap(args, env, memory_limit=4 * GIB) == expected
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_heap_goes_by_the_setting_that_the_runtime_goes_by(
 def test_heap_reads_shares_and_script_sizes(
     args: list[str], env: dict[str, str], memory_limit: int | None, expected: Heap | None
 ) -> None:
-    assert heap(args, env, memory_limit) == expected
+    assert detect_heap(args, env, memory_limit) == expected
 
 
 def test_heap_in_a_template_follows_references_to_variables() -> None:
@@ -143,8 +143,8 @@ def test_heap_in_a_template_without_flags_is_the_default_share_of_a_java_command
     env=st.dictionaries(st.sampled_from(["GOMEMLIMIT", "JAVA_OPTS"]), st.text(max_size=20)),
 )
 def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: dict[str, str]) -> None:
-    found = heap(args, env, memory_limit=GIB)
-    assert found is None or found.most >= 0
+    found = detect_heap(args, env, memory_limit=GIB)
+    assert found is None or found.max_bytes >= 0
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_whatever_is_written_there_is_read_without_harm(args: list[str], env: di
     ],
 )
 def test_a_number_that_no_memory_has_is_no_bound(args: list[str], env: dict[str, str]) -> None:
-    assert heap(args, env, memory_limit=GIB) is None
+    assert detect_heap(args, env, memory_limit=GIB) is None
 
 
 @given(climb=st.integers(5, 20), teeth=st.integers(3, 8), drop=st.floats(0.2, 0.9))

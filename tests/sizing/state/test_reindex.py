@@ -5,18 +5,18 @@ import pytest
 
 from sizing.conformance import START, STEP, fleet, learned, numbers, play
 from trimtab.sizing import strategy
-from trimtab.sizing.state.reindex import NEW, regrouped
+from trimtab.sizing.state.reindex import NEW_ROW, reindex
 
 
 @pytest.mark.parametrize("name", ["vpa", "krr", "percentile", "autopilot-ml"])
 def test_a_strategy_goes_on_with_other_rows_as_if_it_had_always_had_them(name: str) -> None:
     usage = fleet(days=6.0)
     half = usage.steps // 2
-    rows = np.array([5, NEW, 1])
+    rows = np.array([5, NEW_ROW, 1])
     moved = strategy(name, containers=usage.containers)
     for _ in play(moved, usage, stop=half):
         pass
-    moved = regrouped(moved, rows)
+    moved = reindex(moved, rows)
 
     columns = np.array([5, 3, 1])
     cpu, memory = usage.cpu[:, columns].copy(), usage.memory[:, columns].copy()
@@ -33,4 +33,4 @@ def test_a_strategy_goes_on_with_other_rows_as_if_it_had_always_had_them(name: s
 
 def test_a_container_cannot_go_on_in_two_places() -> None:
     with pytest.raises(ValueError, match="one place only"):
-        regrouped(learned("vpa", fleet(days=0.5)), np.array([0, 0]))
+        reindex(learned("vpa", fleet(days=0.5)), np.array([0, 0]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trimtab.sizing import Settings, Sizes, Strategy
+from trimtab.sizing import Settings, Strategy, Targets
 from trimtab.sizing.state.serialization import pack, unpack
 from trimtab.sizing.strategy import Floats, Indices
 
@@ -28,13 +28,13 @@ class Dummy(Strategy[Tuned]):
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         raise NotImplementedError
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         raise NotImplementedError
 
-    def take_over(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None: ...
+    def load_arrays(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None: ...
 
 
 ARRAYS: dict[str, npt.NDArray[Any]] = {

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.stats.histogram import NOWHERE, Buckets, Histogram, bucket_of, exponential, find
+from trimtab.sizing.stats.histogram import (
+    NO_BUCKET,
+    Buckets,
+    Histogram,
+    build_exponential_buckets,
+    find_bucket,
+    find_buckets,
+)
 from trimtab.sizing.strategies.vpa import CPU_BUCKETS, MEMORY_BUCKETS
 
 DAY = 86400.0
@@ -42,13 +49,13 @@ def test_a_look_up_finds_the_bucket_of_the_formula(
         max(math.floor(edge * buckets.units) + beside, 0),
         math.floor(first * buckets.units * 1.05 ** (place * 175)),
     ):
-        assert bucket_of(buckets, float(units)) == by_logarithm(units / buckets.units, first)
+        assert find_bucket(buckets, float(units)) == by_logarithm(units / buckets.units, first)
 
 
 def test_what_is_not_believed_is_nowhere() -> None:
     values = np.array([np.nan, np.inf, -np.inf, -1e-9, 1e6, 0.0, 0.5])
-    found = find(CPU_BUCKETS, values, 1e5)
-    assert (found[:5] == NOWHERE).all()
+    found = find_buckets(CPU_BUCKETS, values, 1e5)
+    assert (found[:5] == NO_BUCKET).all()
     assert found[5:].tolist() == [0, by_logarithm(0.5, 0.01)]
 
 
@@ -76,7 +83,7 @@ def test_percentiles_are_those_of_all_samples_weighed_by_age(
     histogram, plain = Histogram(3, CPU_BUCKETS, DAY), Plain(DAY)
     for place in range(count):
         values = rng.lognormal(-1, spread, 3)
-        found = find(CPU_BUCKETS, values, 1e5)
+        found = find_buckets(CPU_BUCKETS, values, 1e5)
         histogram.add(place * step, found, 0.1)
         plain.samples.append((place * step, int(found[1])))
     answers = histogram.percentiles(QUANTILES)[:, 1]
@@ -90,9 +97,9 @@ def test_a_pool_that_is_full_grows_and_keeps_what_it_holds() -> None:
     histogram = Histogram(50, CPU_BUCKETS, DAY)
     before = histogram.rows.pool.shape[0]
     for place, cores in enumerate(np.geomspace(0.01, 900, 176)):
-        histogram.add(place * 60.0, find(CPU_BUCKETS, np.full(50, cores), 1e5))
+        histogram.add(place * 60.0, find_buckets(CPU_BUCKETS, np.full(50, cores), 1e5))
     assert histogram.rows.pool.shape[0] > before
-    sums = np.array([histogram.weights(row).sum() for row in range(50)])
+    sums = np.array([histogram.row_weights(row).sum() for row in range(50)])
     np.testing.assert_allclose(sums, histogram.rows.total)
 
 
@@ -100,8 +107,8 @@ def test_a_row_can_be_told_what_it_is() -> None:
     histogram = Histogram(2, MEMORY_BUCKETS, DAY)
     weights = np.zeros(176)
     weights[[3, 90, 175]] = 1.0, 2.0, 0.5
-    histogram.load(1, weights, total=3.5, reference=5 * DAY)
-    np.testing.assert_array_equal(histogram.weights(1), weights)
+    histogram.load_row(1, weights, total=3.5, reference=5 * DAY)
+    np.testing.assert_array_equal(histogram.row_weights(1), weights)
     low, middle, high = histogram.percentiles((0.1, 0.5, 1.0))[:, 1]
     assert [low, middle, high] == MEMORY_BUCKETS.ends[[3, 90, 175]].tolist()
     assert np.isnan(histogram.percentiles((0.1, 0.5, 1.0))[:, 0]).all()
@@ -109,19 +116,19 @@ def test_a_row_can_be_told_what_it_is() -> None:
 
 def test_a_state_whose_pages_lead_astray_is_refused() -> None:
     histogram = Histogram(2, CPU_BUCKETS, DAY)
-    histogram.add(0.0, find(CPU_BUCKETS, np.ones(2), 1e5))
+    histogram.add(0.0, find_buckets(CPU_BUCKETS, np.ones(2), 1e5))
     for name, value in (("pages", 99), ("pages", -1), ("low", 999), ("used", 7)):
         arrays: dict[str, npt.NDArray[Any]] = {
             key: array.copy() for key, array in histogram.arrays("cpu.").items()
         }
         arrays["cpu." + name].flat[0] = value
         with pytest.raises(ValueError, match="not in order"):
-            Histogram(2, CPU_BUCKETS, DAY).take_over("cpu.", arrays)
+            Histogram(2, CPU_BUCKETS, DAY).load_arrays("cpu.", arrays)
 
 
 def test_buckets_may_be_finer() -> None:
-    fine = exponential(first=1e-5, growth=0.02, most=1e3, units=1e7)
+    fine = build_exponential_buckets(first=1e-5, growth=0.02, most=1e3, units=1e7)
     values = np.geomspace(1e-4, 1e3, 1000)
-    ends = fine.ends[find(fine, values, 1e5)]
+    ends = fine.ends[find_buckets(fine, values, 1e5)]
     assert (ends >= values * 0.999).all()
     assert (ends[:-1] <= values[:-1] * 1.02 + 1.1e-5).all()

@@ -3,10 +3,10 @@
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from trimtab.lab.backtest import Schedule, backtest
-from trimtab.lab.sample_data import sample
+from trimtab.lab.backtest import BacktestSchedule, backtest
+from trimtab.lab.sample_data import generate_sample_trace
 from trimtab.lab.workloads import generate
-from trimtab.sizing import Sizes, Strategy, strategy
+from trimtab.sizing import Strategy, Targets, strategy
 from trimtab.sizing.strategies.trimtab import TrimtabSettings
 from trimtab.sizing.strategies.trimtab_engine import kernels as forecast
 from trimtab.sizing.strategy import Floats
@@ -16,7 +16,7 @@ HOUR = 3600.0
 MIB = 2.0**20
 
 
-def live(sizer: Strategy[TrimtabSettings], cpu: Floats, memory: Floats, *, start: float = 0.0) -> Sizes:
+def live(sizer: Strategy[TrimtabSettings], cpu: Floats, memory: Floats, *, start: float = 0.0) -> Targets:
     """Five-minute samples, a row a step; the sizes at the end."""
     for step, (cores, size) in enumerate(zip(cpu, memory, strict=True)):
         sizer.observe(start + 300.0 * step, cores, size)
@@ -103,7 +103,7 @@ def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
     draw = np.random.default_rng(8)
     cpu = (1.2 + np.sin(hours / 24 * 2 * np.pi)) * draw.lognormal(0.0, 0.3, (len(hours), 5))
     fleet = Trace(tuple("abcde"), start=0.0, step=300.0, cpu=cpu, memory=np.full_like(cpu, np.nan))
-    assert backtest(fleet, strategy("trimtab", 5), Schedule()).changes.max() <= 8.0
+    assert backtest(fleet, strategy("trimtab", 5), BacktestSchedule()).changes.max() <= 8.0
 
 
 def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
@@ -119,7 +119,7 @@ def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
 
 
 def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
-    fleet, day = sample(40), Schedule(stabilization=24 * HOUR)
+    fleet, day = generate_sample_trace(40), BacktestSchedule(stabilization=24 * HOUR)
     knows, does_not = (
         backtest(fleet, strategy("trimtab", 40, stabilization=kept), day).summary()
         for kept in (24 * HOUR, 0.0)
@@ -139,13 +139,13 @@ def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
 
 
 def test_whoever_is_busy_by_day_is_not_killed_on_the_second() -> None:
-    fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).trace()
-    assert backtest(fleet, strategy("trimtab", 10), Schedule()).ooms.sum() == 0
+    fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).to_trace()
+    assert backtest(fleet, strategy("trimtab", 10), BacktestSchedule()).ooms.sum() == 0
 
 
 def test_who_grows_slowly_is_given_more_before_its_margin_is_worn_off() -> None:
-    fleet = sample()
-    scores = backtest(fleet, strategy("trimtab", fleet.containers), Schedule())
+    fleet = generate_sample_trace()
+    scores = backtest(fleet, strategy("trimtab", fleet.container_count), BacktestSchedule())
     leaks = [name.startswith("leak") for name in scores.containers]
     assert sum(leaks) == 10
     assert scores.ooms[leaks].sum() == 0
@@ -200,9 +200,9 @@ def test_no_kernel_leaves_last_bits_to_the_compiler() -> None:
 
 
 def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:
-    fleet = sample(40)
-    ours = backtest(fleet, strategy("trimtab", 40), Schedule()).summary()
-    theirs = backtest(fleet, strategy("vpa", 40), Schedule()).summary()
+    fleet = generate_sample_trace(40)
+    ours = backtest(fleet, strategy("trimtab", 40), BacktestSchedule()).summary()
+    theirs = backtest(fleet, strategy("vpa", 40), BacktestSchedule()).summary()
     assert ours["cpu_slack"] < 0.8 * theirs["cpu_slack"]
     assert ours["cpu_under"] <= theirs["cpu_under"]
     assert ours["cpu_deficit"] <= theirs["cpu_deficit"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.vpa import GoVpa, Series
-from trimtab.sizing import Sizes, strategy
+from trimtab.sizing import Targets, strategy
 from trimtab.sizing.strategy import Floats
 
 Random = np.random.Generator
@@ -95,7 +95,7 @@ def our_answers(fleet: list[Series], times: list[int]) -> list[Floats]:
     return [answer[row] for row, one in enumerate(fleet) for answer in answers[: len(one.events) // 10]]
 
 
-def units(sizes: Sizes) -> Floats:
+def units(sizes: Targets) -> Floats:
     """Millicores and bytes of each container, lower, target and upper of each, as Go has them."""
     scaled = [
         [b.lower * scale, b.target * scale, b.upper * scale]

@@ -7,7 +7,7 @@ import pytest
 
 from harness.vpa import GoVpa, Series
 from trimtab.sizing import strategy
-from trimtab.sizing.strategies.vpa import Vpa
+from trimtab.sizing.strategies.vpa import VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint, export_status, import_checkpoint
 
 START = 1_700_000_000
@@ -22,13 +22,13 @@ def events(seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def fresh() -> Vpa:
+def fresh() -> VpaStrategy:
     sizer = strategy("vpa", containers=2)
-    assert isinstance(sizer, Vpa)
+    assert isinstance(sizer, VpaStrategy)
     return sizer
 
 
-def shown(sizer: Vpa, happened: list[dict[str, Any]], container: int = 1) -> Vpa:
+def shown(sizer: VpaStrategy, happened: list[dict[str, Any]], container: int = 1) -> VpaStrategy:
     cpu, memory = np.full(2, np.nan), np.full(2, np.nan)
     for event in happened:
         cpu[container], memory[container] = event["cpu"], event["memory"]
@@ -36,7 +36,7 @@ def shown(sizer: Vpa, happened: list[dict[str, Any]], container: int = 1) -> Vpa
     return sizer
 
 
-def units(sizer: Vpa, container: int = 1) -> list[list[float]]:
+def units(sizer: VpaStrategy, container: int = 1) -> list[list[float]]:
     sizes = sizer.recommend(0.0)
     return [
         [round(float(values[container]) * scale) for values in (b.lower, b.target, b.upper)]

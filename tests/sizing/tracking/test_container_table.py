@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.tracking.container_table import EvidenceTable, Fleet
+from trimtab.sizing.tracking.container_table import EvidenceTable, StrategyTable
 
 HOUR = 3600.0
 
@@ -18,8 +18,8 @@ class Name(NamedTuple):
     container: str
 
 
-def fleet(name: str = "percentile") -> Fleet[Name]:
-    return Fleet(name, {"min_samples": 1} if name == "percentile" else {}, key=Name)
+def fleet(name: str = "percentile") -> StrategyTable[Name]:
+    return StrategyTable(name, {"min_samples": 1} if name == "percentile" else {}, key=Name)
 
 
 def usage(name: Name, t: float) -> float:
@@ -27,14 +27,14 @@ def usage(name: Name, t: float) -> float:
     return 0.1 * (1 + int(name.pod.rpartition("-")[2]) % 7) + 0.01 * (t / HOUR % 5)
 
 
-def show(some: Fleet[Name], names: list[Name], t: float) -> None:
-    rows = some.rows(names)
+def show(some: StrategyTable[Name], names: list[Name], t: float) -> None:
+    rows = some.find_rows(names)
     used = np.array([usage(name, t) for name in names])
     some.observe(t, rows, cpu=used, memory=used * 1e9)
 
 
-def targets(some: Fleet[Name], names: list[Name], t: float) -> list[list[float]]:
-    sizes, rows = some.recommend(t), some.rows(names)
+def targets(some: StrategyTable[Name], names: list[Name], t: float) -> list[list[float]]:
+    sizes, rows = some.recommend(t), some.find_rows(names)
     return [sizes.cpu.target[rows].tolist(), sizes.memory.target[rows].tolist()]
 
 
@@ -46,13 +46,13 @@ def test_those_that_stay_are_sized_as_if_nobody_else_had_ever_been_there(
     steps: list[tuple[str, int]],
 ) -> None:
     everybody = fleet()
-    alone: dict[Name, Fleet[Name]] = {}
+    alone: dict[Name, StrategyTable[Name]] = {}
     t = 1.7e9
     for deed, number in steps:
         name = Name(f"pod-{number}", "main")
         if deed == "in":
-            everybody.include([name, name])
-            alone.setdefault(name, fleet()).include([name])
+            everybody.add([name, name])
+            alone.setdefault(name, fleet()).add([name])
         elif deed == "out":
             everybody.forget([name])
             alone.pop(name, None)
@@ -73,11 +73,11 @@ def test_those_that_stay_are_sized_as_if_nobody_else_had_ever_been_there(
 def test_a_newcomer_knows_nothing_even_in_the_place_of_one_that_left() -> None:
     some = fleet()
     first = [Name(f"pod-{number}", "main") for number in range(100)]
-    some.include(first)
+    some.add(first)
     show(some, first, 1.7e9)
     some.forget(first[:90])
     later = [Name(f"later-{number}", "main") for number in range(500)]
-    some.include(later)
+    some.add(later)
     assert len(some) == 510
     assert np.isnan(targets(some, later, 1.7e9)).all()
     assert np.isfinite(targets(some, first[90:], 1.7e9)).all()
@@ -85,7 +85,7 @@ def test_a_newcomer_knows_nothing_even_in_the_place_of_one_that_left() -> None:
 
 def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
     some = fleet()
-    some.include([Name("a", "main")])
+    some.add([Name("a", "main")])
     before = some.state()
     for wrong in (b"", b"\x80", before[:-1], fleet("vpa").state()):
         with pytest.raises(ValueError, match="state: "):
@@ -95,42 +95,42 @@ def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
 
 def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> None:
     some, name = fleet(), Name("pod-1", "main")
-    some.include([name])
+    some.add([name])
     show(some, [name], 1.7e9)
     some.propose(1.7e9)
-    (row,) = some.rows([name]).tolist()
-    assert max(some.lately(1.7e9, row).cpu) > 0
+    (row,) = some.find_rows([name]).tolist()
+    assert max(some.recent_targets(1.7e9, row).cpu) > 0
     *older, _ = msgspec.msgpack.decode(some.state())
     again = fleet()
     again.restore(msgspec.msgpack.encode(older))
     assert targets(again, [name], 1.7e9) == targets(some, [name], 1.7e9)
-    assert max(again.lately(1.7e9, row).cpu) == 0
+    assert max(again.recent_targets(1.7e9, row).cpu) == 0
 
 
 def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> None:
     """A pod remembers its last kill for as long as it lives; the operator hears of it when it starts."""
-    some: Fleet[Name] = Fleet("percentile", {"quantile": 1.0}, key=Name)
+    some: StrategyTable[Name] = StrategyTable("percentile", {"quantile": 1.0}, key=Name)
     killed, other = Name("pod-1", "main"), Name("pod-2", "main")
-    some.include([killed, other])
-    rows, now = some.rows([killed, other]), 1.7e9
+    some.add([killed, other])
+    rows, now = some.find_rows([killed, other]), 1.7e9
     for hours in range(24, 0, -1):
         peak = 4e9 if hours in {5, 6} else 1e9
         some.observe(now - hours * HOUR, rows, cpu=np.ones(2), memory=np.full(2, peak))
     before = targets(some, [other], now)
     days_ago = np.array([now - (17 * 24 + 5) * HOUR])
-    some.observe_oom(days_ago, some.rows([killed]), np.array([1e9]))
+    some.observe_oom(days_ago, some.find_rows([killed]), np.array([1e9]))
     assert targets(some, [other], now) == before
 
 
 def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
     some, now = fleet("seasonal"), 1.7e9
     before, lately = Name("pod-1", "main"), Name("pod-2", "main")
-    some.include([before, lately])
+    some.add([before, lately])
     for hours in range(72, 0, -1):
         show(some, [before, lately], now - hours * HOUR)
     (_, (usual, _)) = targets(some, [before, lately], now)
     times = np.array([now - 70 * HOUR, now - 60.0])
-    some.observe_oom(times, some.rows([before, lately]), np.full(2, 8e9))
+    some.observe_oom(times, some.find_rows([before, lately]), np.full(2, 8e9))
     (_, (of_long_ago, of_now)) = targets(some, [before, lately], now)
     assert of_long_ago == usual
     assert of_now == pytest.approx(8.8e9)
@@ -144,21 +144,21 @@ def test_evidence_table_understands_what_a_fleet_kept_in_earlier_times() -> None
     """A fleet kept the evidence of its containers: an upgrade goes on from it."""
     name, now = Name("pod-1", "main"), 1.7e9
     table: EvidenceTable[Name] = EvidenceTable(key=Name)
-    table.include([name])
-    rows = table.rows([name])
-    table.observe(now, rows, cpu=np.ones(1), memory=np.full(1, 3e9), lasts=60.0)
+    table.add([name])
+    rows = table.find_rows([name])
+    table.observe(now, rows, cpu=np.ones(1), memory=np.full(1, 3e9), sample_seconds=60.0)
     table.observe_oom(np.array([now]), rows, np.array([4e9]))
     keys, places, taken, containers, _, witness, _ = msgspec.msgpack.decode(table.state())
     sized = fleet()
-    sized.include([name])
+    sized.add([name])
     show(sized, [name], now)
     _, _, _, _, strategy, _, proposed = msgspec.msgpack.decode(sized.state())
     former = msgspec.msgpack.encode([keys, places, taken, containers, strategy, witness, proposed])
     again: EvidenceTable[Name] = EvidenceTable(key=Name)
     again.restore(former)
-    assert again.evidence(now, again.rows([name]), runs_on=[True]) == table.evidence(
-        now, rows, runs_on=[True]
-    )
+    assert again.collect_evidence(
+        now, again.find_rows([name]), is_long_running=[True]
+    ) == table.collect_evidence(now, rows, is_long_running=[True])
     sized_again = fleet()
     sized_again.restore(former)
     assert targets(sized_again, [name], now) == targets(sized, [name], now)

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.guards.oom import raises
-from trimtab.sizing.tracking.evidence_tracker import Witness, WitnessSettings
-from trimtab.sizing.tracking.oom_records import QUIET, SIZES
+from trimtab.sizing.guards.oom import count_raises
+from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
+from trimtab.sizing.tracking.oom_records import MAX_SIZES, QUIET_PERIOD
 
 START = 1.7e9
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 ONE, BOTH = np.array([0]), np.array([0, 1])
 
 
-def witness() -> Witness:
-    return Witness(2, WitnessSettings())
+def witness() -> EvidenceTracker:
+    return EvidenceTracker(2, EvidenceTrackerSettings())
 
 
 def test_it_counts_samples_and_those_that_should_have_been_there() -> None:
@@ -26,17 +26,17 @@ def test_it_counts_samples_and_those_that_should_have_been_there() -> None:
     for minute in range(10):
         cpu = np.array([0.1, np.nan if minute % 2 else 0.2])
         seen.observe(START + minute * MINUTE, cpu, cpu * 1e9, running=np.array([True, True]))
-    steady, patchy = seen.evidence(START + HOUR, BOTH, runs_on=[True, True])
+    steady, patchy = seen.collect_evidence(START + HOUR, BOTH, is_long_running=[True, True])
     assert (steady.samples, steady.coverage) == (10, 1.0)
     assert (patchy.samples, patchy.coverage) == (5, 0.5)
-    assert (patchy.first, patchy.last) == (START, START + 8 * MINUTE)
+    assert (patchy.first_sample_at, patchy.last_sample_at) == (START, START + 8 * MINUTE)
 
 
 def test_a_job_is_not_blamed_for_the_time_between_its_runs() -> None:
     seen = witness()
     seen.observe(START, np.array([0.1, np.nan]), np.array([1e8, np.nan]), running=np.array([True, True]))
     seen.observe(START + HOUR, np.full(2, np.nan), np.full(2, np.nan), running=np.array([True, True]))
-    assert seen.evidence(START, BOTH, runs_on=[False, False])[0].coverage == 1.0
+    assert seen.collect_evidence(START, BOTH, is_long_running=[False, False])[0].coverage == 1.0
 
 
 @pytest.mark.parametrize(("days", "known"), [(1, True), (7, True), (7.4, True), (9, False)])
@@ -44,7 +44,7 @@ def test_memory_peak_is_known_for_a_week(days: float, *, known: bool) -> None:
     """Until the weekly job runs again: of a daily one the peak was forgotten just before, and it was cut."""
     seen = witness()
     seen.observe(START, np.array([1.2345, 0.1]), np.array([5e8, 1e8]))
-    (later,) = seen.evidence(START + days * DAY, ONE, runs_on=[True])
+    (later,) = seen.collect_evidence(START + days * DAY, ONE, is_long_running=[True])
     assert later.memory_peak == (500_000_000 if known else None)
     assert later.cpu_peak_week == (1235 if known else None)
 
@@ -53,24 +53,24 @@ def test_cpu_peak_is_known_for_a_day() -> None:
     seen = witness()
     seen.observe(START, np.array([1.2345, 0.1]), np.array([5e8, 1e8]))
     seen.observe(START + HOUR, np.array([0.1, np.inf]), np.array([1e8, -1.0]))
-    one, other = seen.evidence(START + HOUR, BOTH, runs_on=[True, True])
+    one, other = seen.collect_evidence(START + HOUR, BOTH, is_long_running=[True, True])
     assert (one.cpu_peak, one.memory_peak) == (1235, 500_000_000)
     assert (other.cpu_peak, other.memory_peak, other.samples) == (100, 100_000_000, 1)
-    assert seen.evidence(START + 37 * HOUR, ONE, runs_on=[True])[0].cpu_peak is None
+    assert seen.collect_evidence(START + 37 * HOUR, ONE, is_long_running=[True])[0].cpu_peak is None
 
 
-def feed(seen: Witness, begin: float, days: float, *, scraped: bool, running: bool = True) -> float:
+def feed(seen: EvidenceTracker, begin: float, days: float, *, scraped: bool, running: bool = True) -> float:
     """Samples five minutes apart of the first container; return the time after them."""
     steps = int(days * DAY / 300)
     for step in range(steps):
         value = np.array([0.1 if scraped else np.nan, np.nan])
         is_due = np.array([running, False])
-        seen.observe(begin + step * 300, value, value * 1e9, running=is_due, lasts=300.0)
+        seen.observe(begin + step * 300, value, value * 1e9, running=is_due, sample_seconds=300.0)
     return begin + steps * 300
 
 
-def coverage(seen: Witness, t: float) -> float:
-    return seen.evidence(t, ONE, runs_on=[True])[0].coverage
+def coverage(seen: EvidenceTracker, t: float) -> float:
+    return seen.collect_evidence(t, ONE, is_long_running=[True])[0].coverage
 
 
 def test_coverage_recovers_within_a_week_from_a_bad_month() -> None:
@@ -94,27 +94,27 @@ def test_observed_time_leaves_out_gaps() -> None:
     seen = witness()
     pause = feed(seen, START, 15 / 1440, scraped=True)
     feed(seen, pause + 2 * DAY, 5 / 1440, scraped=True)
-    (evidence,) = seen.evidence(pause + 3 * DAY, ONE, runs_on=[True])
-    assert evidence.last - evidence.first > 2 * DAY
-    assert evidence.observed == 4 * 300
-    (job,) = seen.evidence(pause + 3 * DAY, ONE, runs_on=[False])
-    assert job.observed > 2 * DAY, "between two runs a job rests"
+    (evidence,) = seen.collect_evidence(pause + 3 * DAY, ONE, is_long_running=[True])
+    assert evidence.last_sample_at - evidence.first_sample_at > 2 * DAY
+    assert evidence.observed_seconds == 4 * 300
+    (job,) = seen.collect_evidence(pause + 3 * DAY, ONE, is_long_running=[False])
+    assert job.observed_seconds > 2 * DAY, "between two runs a job rests"
 
 
 def test_observed_time_begins_again_after_a_week_without_samples() -> None:
     seen = witness()
     pause = feed(seen, START, 3, scraped=True)
     feed(seen, pause + 8 * DAY, 5 / 1440, scraped=True)
-    assert seen.evidence(pause + 9 * DAY, ONE, runs_on=[True])[0].observed == 300
+    assert seen.collect_evidence(pause + 9 * DAY, ONE, is_long_running=[True])[0].observed_seconds == 300
 
 
-def kill(seen: Witness, at: float, memory: float, row: int = 0, **more: Any) -> bool:
+def kill(seen: EvidenceTracker, at: float, memory: float, row: int = 0, **more: Any) -> bool:
     (new,) = seen.observe_oom(np.array([at]), np.array([row]), np.array([memory]), **more).tolist()
     return bool(new)
 
 
 def sizes(
-    seen: Witness, at: float, memory: float, row: int = 0, *, before: float = 0.0, image: int = 0
+    seen: EvidenceTracker, at: float, memory: float, row: int = 0, *, before: float = 0.0, image: int = 0
 ) -> None:
     seen.observe_sizes(
         at,
@@ -131,10 +131,12 @@ def test_kills_are_counted_once_each_and_kept_by_size() -> None:
         at, memory = START + number * HOUR, 5e8 if number % 3 else 8e8
         assert kill(seen, at, memory)
         assert not kill(seen, at, memory), "its pod tells of it until it is killed again"
-    untouched, killed = seen.evidence(START + 30 * HOUR, np.array([1, 0]), runs_on=[True, True])
+    untouched, killed = seen.collect_evidence(
+        START + 30 * HOUR, np.array([1, 0]), is_long_running=[True, True]
+    )
     assert untouched.kills == ()
     assert [(each.memory, each.count) for each in killed.kills] == [(800_000_000, 10), (500_000_000, 20)]
-    assert killed.last_kill == START + 29 * HOUR
+    assert killed.last_kill_at == START + 29 * HOUR
 
 
 @settings(max_examples=150, deadline=None)
@@ -148,8 +150,8 @@ def test_raises_are_seen_however_many_kills_there_are_at_each_size(
         for _ in range(times):
             t += 60
             kill(seen, t, memory)
-        (evidence,) = seen.evidence(t, ONE, runs_on=[True])
-        assert raises(evidence.kills) == min(number, SIZES - 1)
+        (evidence,) = seen.collect_evidence(t, ONE, is_long_running=[True])
+        assert count_raises(evidence.kills) == min(number, MAX_SIZES - 1)
         assert max(each.memory for each in evidence.kills) == int(memory)
         memory *= growth
 
@@ -164,8 +166,8 @@ def test_kill_records_stay_bounded_and_never_lose_the_largest_size(
         t += gap
         kill(seen, t, memory, estimated=estimated)
         largest = max(largest, memory)
-        (evidence,) = seen.evidence(t, ONE, runs_on=[True])
-        assert len(evidence.kills) <= SIZES
+        (evidence,) = seen.collect_evidence(t, ONE, is_long_running=[True])
+        assert len(evidence.kills) <= MAX_SIZES
         assert all(each.first <= each.last <= t for each in evidence.kills)
         # An estimate of a kill that a pod told of says nothing new.
         assert estimated or max(each.memory for each in evidence.kills) >= int(memory)
@@ -174,10 +176,10 @@ def test_kill_records_stay_bounded_and_never_lose_the_largest_size(
 def test_kills_are_forgotten_after_a_quiet_month() -> None:
     seen = witness()
     assert kill(seen, START, 5e8)
-    assert seen.evidence(START + QUIET, ONE, runs_on=[True])[0].kills
-    assert not seen.evidence(START + QUIET + 1, ONE, runs_on=[True])[0].kills
-    assert kill(seen, START + QUIET + HOUR, 2e8)
-    (evidence,) = seen.evidence(START + QUIET + HOUR, ONE, runs_on=[True])
+    assert seen.collect_evidence(START + QUIET_PERIOD, ONE, is_long_running=[True])[0].kills
+    assert not seen.collect_evidence(START + QUIET_PERIOD + 1, ONE, is_long_running=[True])[0].kills
+    assert kill(seen, START + QUIET_PERIOD + HOUR, 2e8)
+    (evidence,) = seen.collect_evidence(START + QUIET_PERIOD + HOUR, ONE, is_long_running=[True])
     assert [each.memory for each in evidence.kills] == [200_000_000]
 
 
@@ -187,10 +189,10 @@ def test_a_kill_that_a_source_tells_of_counts_at_the_limit_that_it_hit() -> None
     assert kill(seen, START, 297e6, estimated=True)
     assert kill(seen, START + DAY, np.nan, estimated=True), "also without any sample"
     sizes(seen, START + 2 * DAY, 1e9)
-    (evidence,) = seen.evidence(START + 2 * DAY, ONE, runs_on=[True])
+    (evidence,) = seen.collect_evidence(START + 2 * DAY, ONE, is_long_running=[True])
     assert [(each.memory, each.count) for each in evidence.kills] == [(10**9, 2)]
     sizes(seen, START + 3 * DAY, 2e9)
-    (evidence,) = seen.evidence(START + 3 * DAY, ONE, runs_on=[True])
+    (evidence,) = seen.collect_evidence(START + 3 * DAY, ONE, is_long_running=[True])
     assert [each.memory for each in evidence.kills] == [10**9], "what it was given since did not kill it"
 
 
@@ -201,7 +203,7 @@ def test_what_a_pod_tells_of_a_kill_replaces_what_a_source_told_of_it(*, correct
     if corrected:
         sizes(seen, START + 300, 2e9)
     assert not kill(seen, START, 1e9), "the source tells of it some minutes later"
-    (evidence,) = seen.evidence(START + HOUR, ONE, runs_on=[True])
+    (evidence,) = seen.collect_evidence(START + HOUR, ONE, is_long_running=[True])
     assert [(each.memory, each.count) for each in evidence.kills] == [(10**9, 1)]
     assert not kill(seen, START + 300, 297e6, estimated=True)
 
@@ -212,9 +214,9 @@ def test_a_new_image_starts_without_kills() -> None:
     images = np.array([7], np.uint32)
     assert kill(seen, START + 60, 5e8, images=images)
     sizes(seen, START + HOUR, 5e8, image=7)
-    assert seen.evidence(START + HOUR, ONE, runs_on=[True])[0].kills
+    assert seen.collect_evidence(START + HOUR, ONE, is_long_running=[True])[0].kills
     sizes(seen, START + 2 * HOUR, 5e8, image=8)
-    assert not seen.evidence(START + 2 * HOUR, ONE, runs_on=[True])[0].kills
+    assert not seen.collect_evidence(START + 2 * HOUR, ONE, is_long_running=[True])[0].kills
     assert not kill(seen, START + 3 * HOUR, 5e8, images=images), "an old pod of the rollout"
     assert kill(seen, START + 3 * HOUR, 5e8, images=np.array([8], np.uint32))
 
@@ -223,7 +225,7 @@ def test_the_sizes_that_a_container_had_for_an_hour_are_remembered() -> None:
     seen = witness()
 
     def had(t: float) -> tuple[int, int]:
-        (evidence,) = seen.evidence(t, ONE, runs_on=[True])
+        (evidence,) = seen.collect_evidence(t, ONE, is_long_running=[True])
         return evidence.recent_memory, evidence.earlier_memory
 
     sizes(seen, START, 8e9)
@@ -243,19 +245,19 @@ def test_throttling_by_day_is_remembered_by_night() -> None:
     for hour in range(24):
         by_day = 0.3 if hour < 12 else 0.0
         seen.observe(START + hour * HOUR, quiet, quiet, throttled=np.array([by_day, 0.0]))
-    held_back, free = seen.evidence(START + 24 * HOUR, BOTH, runs_on=[True, True])
-    assert held_back.throttled is not None
-    assert held_back.throttled > 0.2
-    assert free.throttled == 0.0
+    held_back, free = seen.collect_evidence(START + 24 * HOUR, BOTH, is_long_running=[True, True])
+    assert held_back.throttled_share is not None
+    assert held_back.throttled_share > 0.2
+    assert free.throttled_share == 0.0
 
 
 def test_throttling_fades_and_what_cannot_be_is_not_believed() -> None:
     seen, quiet = witness(), np.full(2, np.nan)
     seen.observe(START, quiet, quiet, throttled=np.array([0.8, 1.5]))
     seen.observe(START + 24 * HOUR, quiet, quiet, throttled=np.array([0.0, np.nan]))
-    one, other = seen.evidence(START + HOUR, BOTH, runs_on=[True, True])
-    assert one.throttled == pytest.approx(0.4)
-    assert other.throttled is None
+    one, other = seen.collect_evidence(START + HOUR, BOTH, is_long_running=[True, True])
+    assert one.throttled_share == pytest.approx(0.4)
+    assert other.throttled_share is None
 
 
 OLD = (
@@ -275,18 +277,22 @@ OLD = (
 def test_a_witness_goes_on_from_the_state_of_the_version_before() -> None:
     seen = witness()
     seen.restore(b85decode(OLD))
-    one, other = seen.evidence(START + 10 * HOUR, BOTH, runs_on=[True, True])
-    assert (one.samples, one.ran, one.cpu_peak, one.memory_peak) == (600, 36000.0, 699, 159_900_000)
-    assert one.throttled == pytest.approx(0.2)
+    one, other = seen.collect_evidence(START + 10 * HOUR, BOTH, is_long_running=[True, True])
+    assert (one.samples, one.run_seconds, one.cpu_peak, one.memory_peak) == (600, 36000.0, 699, 159_900_000)
+    assert one.throttled_share == pytest.approx(0.2)
     assert [(each.memory, each.count) for each in one.kills] == [(10**8, 2), (2 * 10**8, 4), (3 * 10**8, 2)]
     assert (other.samples, other.kills) == (0, ())
     again = witness()
     again.restore(seen.state())
-    assert again.evidence(START, BOTH, runs_on=[True] * 2) == seen.evidence(START, BOTH, runs_on=[True] * 2)
+    assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(
+        START, BOTH, is_long_running=[True] * 2
+    )
 
 
 def test_it_goes_on_after_a_restart() -> None:
     seen, again = witness(), witness()
     seen.observe(START, np.array([1.0, 2.0]), np.array([1e8, 2e8]), throttled=np.array([0.1, 0.2]))
     again.restore(seen.state())
-    assert again.evidence(START, BOTH, runs_on=[True] * 2) == seen.evidence(START, BOTH, runs_on=[True] * 2)
+    assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(
+        START, BOTH, is_long_running=[True] * 2
+    )

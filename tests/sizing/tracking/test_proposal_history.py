@@ -4,60 +4,67 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.sizing.state.reindex import NEW, regrouped
-from trimtab.sizing.strategy import Bounds, Floats, Sizes
-from trimtab.sizing.tracking.proposal_history import HOUR, HOURS, Proposed, ProposedSettings
+from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.strategy import Floats, TargetRange, Targets
+from trimtab.sizing.tracking.proposal_history import (
+    HOUR,
+    HOURS_KEPT,
+    ProposalHistory,
+    ProposalHistorySettings,
+)
 
 START = 1.7e9 // HOUR * HOUR
 
 
-def proposed(containers: int = 2) -> Proposed:
-    return Proposed(containers, ProposedSettings())
+def proposed(containers: int = 2) -> ProposalHistory:
+    return ProposalHistory(containers, ProposalHistorySettings())
 
 
-def sizes(*cores: float) -> Sizes:
+def sizes(*cores: float) -> Targets:
     """So many cores, and as many GB."""
     cpu: Floats = np.array(cores)
-    return Sizes(Bounds(cpu, cpu, cpu), Bounds(cpu * 1e9, cpu * 1e9, cpu * 1e9))
+    return Targets(TargetRange(cpu, cpu, cpu), TargetRange(cpu * 1e9, cpu * 1e9, cpu * 1e9))
 
 
 def test_the_highest_of_each_hour_is_known_this_hours_first() -> None:
     record = proposed()
     for minute, cores in ((0, 0.5), (30, 0.9), (59, 0.2), (60, 0.3), (185, 0.1)):
-        record.note(START + 60 * minute, sizes(cores, np.nan))
-    known = record.lately(START + 3.5 * HOUR, 0)
+        record.record(START + 60 * minute, sizes(cores, np.nan))
+    known = record.recent_targets(START + 3.5 * HOUR, 0)
     assert known.cpu[:5] == (0.1, 0.0, 0.3, 0.9, 0.0)
     assert known.memory[:4] == (1e8, 0.0, 3e8, 9e8)
-    assert max(record.lately(START + 3.5 * HOUR, 1).cpu) == 0.0
+    assert max(record.recent_targets(START + 3.5 * HOUR, 1).cpu) == 0.0
 
 
 def test_it_is_due_once_an_hour_and_believes_nothing_impossible() -> None:
     record = proposed()
     assert record.is_due(START, until=START)
-    record.note(START, sizes(np.inf, -1.0))
+    record.record(START, sizes(np.inf, -1.0))
     assert not record.is_due(START + HOUR - 1, until=START + HOUR)
     assert record.is_due(START + HOUR, until=START + HOUR)
-    assert [max(record.lately(START, row).cpu) for row in (0, 1)] == [0.0, 0.0]
+    assert [max(record.recent_targets(START, row).cpu) for row in (0, 1)] == [0.0, 0.0]
 
 
 def test_it_is_never_due_for_what_will_have_been_forgotten() -> None:
-    last = START + (HOURS - 1) * HOUR
+    last = START + (HOURS_KEPT - 1) * HOUR
     assert proposed().is_due(START, until=last)
     assert not proposed().is_due(START, until=last + HOUR)
 
 
 @settings(max_examples=100)
-@given(st.lists(st.tuples(st.integers(0, 5 * HOURS * 60), st.floats(0.001, 64)), min_size=1, max_size=40))
+@given(
+    st.lists(st.tuples(st.integers(0, 5 * HOURS_KEPT * 60), st.floats(0.001, 64)), min_size=1, max_size=40)
+)
 def test_it_tells_what_a_list_of_everything_would(noted: list[tuple[int, float]]) -> None:
     record = proposed(1)
     noted.sort()
     for minute, cores in noted:
-        record.note(START + 60 * minute, sizes(cores))
+        record.record(START + 60 * minute, sizes(cores))
     now = START + 60 * noted[-1][0]
     again = proposed(1)
     again.restore(record.state())
-    moved = regrouped(again, np.array([NEW, 0]))
-    for hour, highest in enumerate(moved.lately(now, 1).cpu):
+    moved = reindex(again, np.array([NEW_ROW, 0]))
+    for hour, highest in enumerate(moved.recent_targets(now, 1).cpu):
         number = now // HOUR - hour
         of_it = [cores for minute, cores in noted if (START + 60 * minute) // HOUR == number]
         assert highest == max(of_it, default=0.0)

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.formats import FORMATS
-from trimtab.usage.formats.file_parts import parts
+from trimtab.usage.formats.file_parts import find_parts
 from trimtab.usage.trace import Trace
 
 GIB = 2.0**30
@@ -229,9 +229,9 @@ def test_a_public_format_is_known_by_its_columns_and_can_be_named(
     tmp_path: Path, name: str, sample: Callable[[Path], Path], check: Callable[[Trace], None]
 ) -> None:
     path = sample(tmp_path)
-    check(read(path))
+    check(read_trace(path))
     shares: list[float] = []
-    check(read(path, form=name, progress=shares.append))
+    check(read_trace(path, format_name=name, progress=shares.append))
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
 
@@ -245,14 +245,14 @@ def test_a_zip_is_read_as_its_folder_would_be(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "rnd.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.rglob("*.csv")):
             archive.write(file, file.relative_to(folder.parent))
-    check_bitbrains(read(tmp_path / "rnd.zip"))
+    check_bitbrains(read_trace(tmp_path / "rnd.zip"))
 
 
 def test_times_in_milliseconds_are_read_as_the_head_says(tmp_path: Path) -> None:
     rows = "".join(
         f"{1372629600000 + 300000 * i};\t1;\t1000;\t500;\t50;\t1;\t1;\t0;\t0;\t0;\t0\n" for i in (0, 1)
     )
-    trace = read(write(tmp_path / "1.csv", BITBRAINS + rows))
+    trace = read_trace(write(tmp_path / "1.csv", BITBRAINS + rows))
     assert (trace.start, trace.step) == (1372629600, 300)
 
 
@@ -262,14 +262,14 @@ def test_a_folder_with_two_formats_asks_for_one(tmp_path: Path) -> None:
     with pytest.raises(
         TrimtabError, match="holds usage as alibaba2018 and as alibaba2018-machines; name one"
     ):
-        read(tmp_path)
-    check_alibaba2018_machines(read(tmp_path, form="alibaba2018-machines"))
+        read_trace(tmp_path)
+    check_alibaba2018_machines(read_trace(tmp_path, format_name="alibaba2018-machines"))
 
 
 def test_of_a_tar_only_the_first_table_is_read(tmp_path: Path) -> None:
     """To find the second, tens of gigabytes would have to be unpacked."""
     archive = tar(tmp_path / "both.tar.gz", container_usage=CONTAINER_USAGE, batch_task="a,b\n")
-    assert [part.member for part in parts(archive)] == ["container_usage.csv"]
+    assert [part.member for part in find_parts(archive)] == ["container_usage.csv"]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_a_damaged_file_is_refused_in_one_line(
     file = path if path.is_file() else min(path.rglob("*.gz"))
     file.write_bytes(harm(file.read_bytes()))
     with pytest.raises(TrimtabError) as refused:
-        read(file, form="google2019" if "2019" in sample.__name__ else None)
+        read_trace(file, format_name="google2019" if "2019" in sample.__name__ else None)
     assert line in str(refused.value)
     assert str(refused.value).startswith(str(file))
     assert "\n" not in str(refused.value)
@@ -317,7 +317,7 @@ def test_a_table_that_is_not_of_its_format_is_refused_by_its_line(
     tmp_path: Path, name: str, text: str, line: str
 ) -> None:
     with pytest.raises(TrimtabError) as refused:
-        read(write(tmp_path / "usage.csv", text), form=name)
+        read_trace(write(tmp_path / "usage.csv", text), format_name=name)
     assert line in str(refused.value)
 
 
@@ -328,11 +328,11 @@ def test_shares_without_the_table_of_what_they_are_shares_of_are_refused(
     tmp_path: Path, usage: str, table: str
 ) -> None:
     with pytest.raises(TrimtabError, match=f"{table}.csv must lie beside it"):
-        read(write(tmp_path / "usage.csv", usage))
+        read_trace(write(tmp_path / "usage.csv", usage))
 
 
 def test_a_format_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="format 'gwa' is not known; there are: trimtab, bitbrains,"):
-        read(google2011(tmp_path), form="gwa")
+        read_trace(google2011(tmp_path), format_name="gwa")
     with pytest.raises(TrimtabError, match="holds nothing of the format azure"):
-        read(google2011(tmp_path), form="azure")
+        read_trace(google2011(tmp_path), format_name="azure")

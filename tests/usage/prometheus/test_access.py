@@ -9,16 +9,16 @@ from pydantic import ValidationError
 from harness import UnavailableError
 from harness.certificates import LOOPBACK, Authority
 from harness.prometheus import Recorded
-from trimtab.kube.auth.credentials import basic
-from trimtab.kube.auth.redacted import Secret
-from trimtab.operator.http_server import listening
+from trimtab.kube.auth.credentials import format_basic_authorization
+from trimtab.kube.auth.redacted import RedactedText
+from trimtab.operator.http_server import serve_application
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.prometheus.endpoint import ways_to
-from trimtab.usage.source import Ask
+from trimtab.usage.prometheus.endpoint import find_endpoints
+from trimtab.usage.source import UsageQuery
 from usage.recording import T0, Recording, named
 
-ASK = Ask(start=T0, end=T0 + 600, step=60)
+ASK = UsageQuery(start=T0, end=T0 + 600, step=60)
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 
@@ -57,10 +57,10 @@ async def test_tls_both_ways_and_a_password_open_a_real_server(tmp_path: Path) -
     with recorded as server:
         here = settings.model_copy(update={"url": server.url})
         async with Prometheus(here) as prometheus:
-            assert (await prometheus.read(ASK)).samples > 5
+            assert (await prometheus.read(ASK)).sample_count > 5
         blind = {"ca_file": None, "insecure": True}
         async with Prometheus(here.model_copy(update=blind)) as prometheus:
-            assert (await prometheus.read(ASK)).samples > 5
+            assert (await prometheus.read(ASK)).sample_count > 5
         for change, line in (
             ({"password_file": wrong}, "401 .*check token_file, username"),
             ({"ca_file": other.cert}, "certificate is not trusted"),
@@ -92,7 +92,7 @@ async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
     monkeypatch.setenv("NO_PROXY", ".intern.corp")
     for name in ("https_proxy", "http_proxy", "HTTP_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    ((connection, path),) = await ways_to(PrometheusSettings(url=url), None)
+    ((connection, path),) = await find_endpoints(PrometheusSettings(url=url), None)
     assert (connection.proxy, path) == (proxy, "")
 
 
@@ -105,12 +105,12 @@ async def test_a_proxy_is_told_who_asks_also_without_tls(monkeypatch: pytest.Mon
 
     proxy = web.Application()
     proxy.router.add_route("*", "/{path:.*}", refuse)
-    async with listening(proxy, "127.0.0.1:0") as port:
+    async with serve_application(proxy, "127.0.0.1:0") as port:
         monkeypatch.setenv("http_proxy", f"http://me:secret@127.0.0.1:{port}")
         monkeypatch.setenv("no_proxy", "elsewhere.example.org")
         async with Prometheus(PrometheusSettings(url="http://prometheus.example.org:9090")) as prometheus:
             assert not (await prometheus.check()).ok
-    assert told[0] == basic("me", Secret("secret")).reveal()
+    assert told[0] == format_basic_authorization("me", RedactedText("secret")).reveal()
 
 
 @pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from trimtab.usage.prometheus.columns import Columns, events
+from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms
 from trimtab.usage.usage import Oom, PodContainer
 
 WEB, DB = PodContainer("shop", "web", "app"), PodContainer("shop", "db", "app")
 NAN = np.nan
 
 
-def columns(**samples: list[float]) -> Columns:
-    found = Columns(len(next(iter(samples.values()))), most=100)
+def columns(**samples: list[float]) -> SampleColumns:
+    found = SampleColumns(len(next(iter(samples.values()))), maximum=100)
     for name, values in samples.items():
         found[WEB if name == "web" else DB][:] = values
     return found
@@ -31,44 +31,44 @@ def test_the_edges_of_a_run_are_dropped_unless_they_are_all_of_it(
     given: list[float], kept: list[float]
 ) -> None:
     found = columns(web=given)
-    found.without_edges(1)
+    found.drop_edges(1)
     np.testing.assert_array_equal(found[WEB], kept)
 
 
 def test_samples_laid_twice_or_twice_on_a_step_are_one() -> None:
-    found = Columns(3, most=100)
+    found = SampleColumns(3, maximum=100)
     for _ in range(2):
-        found.lay([WEB], np.array([0, 0, 0]), np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
-    found.lay([WEB, DB], np.array([1]), np.array([1]), np.array([101.0]))
-    np.testing.assert_array_equal(found.grid([DB, WEB]), [[NAN, 3], [NAN, NAN], [NAN, 7]])
+        found.add_samples([WEB], np.array([0, 0, 0]), np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
+    found.add_samples([WEB, DB], np.array([1]), np.array([1]), np.array([101.0]))
+    np.testing.assert_array_equal(found.take_grid([DB, WEB]), [[NAN, 3], [NAN, NAN], [NAN, 7]])
 
 
 def test_there_may_be_more_containers_than_were_expected() -> None:
     names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
-    found = Columns(2, most=1e6, expected=10)
+    found = SampleColumns(2, maximum=1e6, expected=10)
     for name in names:
-        found.lay([name], np.array([0]), np.array([1]), np.array([float(name.pod[4:])]))
-    np.testing.assert_array_equal(found.grid(names), [[NAN] * 1000, range(1000)])
+        found.add_samples([name], np.array([0]), np.array([1]), np.array([float(name.pod[4:])]))
+    np.testing.assert_array_equal(found.take_grid(names), [[NAN] * 1000, range(1000)])
 
 
 def test_rows_are_laid_as_samples_are_however_many_containers_there_are() -> None:
     names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
-    found = Columns(3, most=1e6, expected=10)
-    found.lay_rows([*names, *names], 1, np.array([[NAN, number % 1000] for number in range(2000)]))
-    found.lay_rows([names[0], DB], 0, np.array([[5.0, -1.0, 1e7], [NAN, -1.0, NAN]]))
+    found = SampleColumns(3, maximum=1e6, expected=10)
+    found.add_rows([*names, *names], 1, np.array([[NAN, number % 1000] for number in range(2000)]))
+    found.add_rows([names[0], DB], 0, np.array([[5.0, -1.0, 1e7], [NAN, -1.0, NAN]]))
     assert DB not in found.containers
-    np.testing.assert_array_equal(found.grid(names), [[5] + [NAN] * 999, [NAN] * 1000, range(1000)])
+    np.testing.assert_array_equal(found.take_grid(names), [[5] + [NAN] * 999, [NAN] * 1000, range(1000)])
 
 
 def test_who_has_no_sample_has_no_column() -> None:
-    found = Columns(2, most=100)
-    found.lay([WEB, DB], np.array([1]), np.array([0]), np.array([1.0]))
+    found = SampleColumns(2, maximum=100)
+    found.add_samples([WEB, DB], np.array([1]), np.array([0]), np.array([1.0]))
     assert found.containers == {DB}
 
 
 def test_a_kill_is_told_once_while_it_is_in_the_window() -> None:
     seen = columns(web=[NAN, 1, 1, NAN, NAN, NAN, 1, 1], db=[NAN] * 8)
     times = {"start": 100.0, "step": 10.0}
-    assert events(seen, **times, window=20.0, since=100.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
-    assert events(seen, **times, window=40.0, since=100.0) == (Oom(110.0, WEB),)
-    assert events(seen, **times, window=20.0, since=120.0) == (Oom(160.0, WEB),), "it was told of before"
+    assert detect_ooms(seen, **times, window=20.0, since=100.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
+    assert detect_ooms(seen, **times, window=40.0, since=100.0) == (Oom(110.0, WEB),)
+    assert detect_ooms(seen, **times, window=20.0, since=120.0) == (Oom(160.0, WEB),), "it was told of before"

@@ -15,14 +15,20 @@ from harness.prometheus import Recorded
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import Backoff
-from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused, TooMuchAsked, UsageError
+from trimtab.usage.errors import (
+    QueryTooLarge,
+    SourceRefused,
+    SourceUnavailable,
+    UsageError,
+    UsageResponseError,
+)
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.source import Ask
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
 from usage.faulty import Answer, Faulty, body, silent, status, torn
 from usage.recording import T0, Recording, named
 
-ASK = Ask(start=T0, end=T0 + 7200, step=60)
+ASK = UsageQuery(start=T0, end=T0 + 7200, step=60)
 AT_ONCE = Backoff(first=0.001, ceiling=0.01)
 TOO_MANY = "query processing would load too many samples into memory in query execution"
 # A sidecar that went away and the Prometheus behind one, as Thanos v0.42.4 says it; a store of Mimir's; and what gRPC
@@ -182,17 +188,21 @@ async def test_values_that_cannot_be_are_no_samples(faulty: Faulty, right: Usage
         (status(404, error="page not found"), SourceRefused, "404 page not found; check url"),
         (status(302), SourceRefused, "check url"),
         (status(400, kind="bad_data", error="parse error"), SourceRefused, "400 parse error"),
-        (status(422, kind="execution", error=TOO_MANY), TooMuchAsked, "too many samples"),
-        (status(503), SourceAway, "503"),
-        (body(lambda given: given[:50]), BadAnswer, "cut off or no JSON"),
-        (body(lambda given: given.replace(b'"matrix"', b'"vector"')), BadAnswer, "is a vector"),
-        (body(lambda given: given.replace(b'"pod"', b'"dop"')), BadAnswer, "without the label 'pod'"),
-        (body(lambda given: re.sub(rb"\[(\d{10}),", rb"[9\1,", given)), BadAnswer, "not asked for"),
-        (body(lambda given: given.replace(b',"', b',"x', 99)), BadAnswer, "."),
-        (with_values({5: "many"}), BadAnswer, "no number"),
+        (status(422, kind="execution", error=TOO_MANY), QueryTooLarge, "too many samples"),
+        (status(503), SourceUnavailable, "503"),
+        (body(lambda given: given[:50]), UsageResponseError, "cut off or no JSON"),
+        (body(lambda given: given.replace(b'"matrix"', b'"vector"')), UsageResponseError, "is a vector"),
+        (
+            body(lambda given: given.replace(b'"pod"', b'"dop"')),
+            UsageResponseError,
+            "without the label 'pod'",
+        ),
+        (body(lambda given: re.sub(rb"\[(\d{10}),", rb"[9\1,", given)), UsageResponseError, "not asked for"),
+        (body(lambda given: given.replace(b',"', b',"x', 99)), UsageResponseError, "."),
+        (with_values({5: "many"}), UsageResponseError, "no number"),
         (
             body(lambda given: re.sub(rb'\[(\d{10}),"', rb'[\1,1,"', given)),
-            BadAnswer,
+            UsageResponseError,
             "not a time and a value",
         ),
     ],
@@ -211,7 +221,7 @@ async def test_what_cannot_be_mended_is_an_error_in_one_line(
 async def test_a_server_that_is_not_there_is_away_and_not_well() -> None:
     settings = PrometheusSettings(url="http://127.0.0.1:9", retries=1)
     async with Prometheus(settings, backoff=AT_ONCE) as prometheus:
-        with pytest.raises(SourceAway, match="cannot connect"):
+        with pytest.raises(SourceUnavailable, match="cannot connect"):
             await prometheus.read(ASK)
         assert not (await prometheus.check()).ok
 

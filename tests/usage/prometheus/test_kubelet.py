@@ -7,7 +7,7 @@ from contextlib import suppress
 from harness.prometheus import Prometheus as RealPrometheus
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.source import Ask
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
 
@@ -30,5 +30,5 @@ async def test_the_series_of_a_real_kubelet_are_read(
 async def _read(source: Prometheus, namespace: str) -> Usage | None:
     """The last two minutes; None while Prometheus has nothing of them yet."""
     with suppress(SourceRefused):
-        return await source.read(Ask.last(120, now=time.time(), step=4, namespaces=[namespace]))
+        return await source.read(UsageQuery.last(120, now=time.time(), step=4, namespaces=[namespace]))
     return None

@@ -20,20 +20,31 @@ from hypothesis import strategies as st
 
 from harness import UnavailableError
 from harness.prometheus import Recorded
-from trimtab.usage.errors import BadAnswer
+from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus import Prometheus
-from trimtab.usage.prometheus.pod_selector import ENDINGS, Pods
-from trimtab.usage.prometheus.remote_read.chunks import DAMAGED, Packed, Times, counted, unpack
-from trimtab.usage.prometheus.remote_read.protocol import HEADERS, Answered, answered, request
-from trimtab.usage.prometheus.schema import Labels
+from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector
+from trimtab.usage.prometheus.remote_read.chunks import (
+    DAMAGED,
+    PackedChunks,
+    Times,
+    count_samples,
+    unpack_series,
+)
+from trimtab.usage.prometheus.remote_read.protocol import (
+    HEADERS,
+    SeriesChunks,
+    decode_response,
+    encode_request,
+)
+from trimtab.usage.prometheus.schema import ContainerLabels
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.source import Ask
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
 from usage.recording import CPU, MEMORY, T0, Recording, named
 
 HOURS = 2
-LABELS = Labels("namespace", "pod", "container")
+LABELS = ContainerLabels("namespace", "pod", "container")
 PODS = 60
 LEAST = 9
 """Bytes of a chunk's first sample: a time of one at least, and a value of eight."""
@@ -66,14 +77,14 @@ def steps(seed: int) -> list[tuple[float, float]]:
     return found
 
 
-def decoded(chunks: Packed, series: int = 0) -> tuple[Times, Floats] | None:
+def decoded(chunks: PackedChunks, series: int = 0) -> tuple[Times, Floats] | None:
     """The samples of one series; None where they cannot be read."""
-    room = counted(chunks, series)
+    room = count_samples(chunks, series)
     times, values = np.empty(room, np.int64), np.empty(room)
-    return None if unpack(chunks, series, times, values) == DAMAGED else (times, values)
+    return None if unpack_series(chunks, series, times, values) == DAMAGED else (times, values)
 
 
-def every(answer: Answered) -> list[tuple[dict[str, str], list[float], list[float]]]:
+def every(answer: SeriesChunks) -> list[tuple[dict[str, str], list[float], list[float]]]:
     """Labels, times and values of each series."""
     found = []
     for number, labels in enumerate(answer.labels):
@@ -101,9 +112,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         yield running
 
 
-def asked(metric: str, *, endings: str = ENDINGS) -> bytes:
-    pods = Pods(("shop",), endings)
-    return request(metric, LABELS.matchers(pods), start=T0, end=T0 + HOURS * 3600)
+def asked(metric: str, *, endings: str = LAST_CHARACTERS) -> bytes:
+    pods = PodSelector(("shop",), endings)
+    return encode_request(metric, LABELS.build_matchers(pods), start=T0, end=T0 + HOURS * 3600)
 
 
 def handed_out(server: Recorded, question: bytes) -> bytes:
@@ -120,7 +131,7 @@ def answer(server: Recorded) -> bytes:
 
 
 async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) -> Usage:
-    ask = Ask(start=start, end=start + HOURS * 3600, step=step)
+    ask = UsageQuery(start=start, end=start + HOURS * 3600, step=step)
     async with Prometheus(PrometheusSettings(url=url, raw_samples=raw)) as source:
         return await source.read(ask)
 
@@ -129,7 +140,7 @@ def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer:
     query = urllib.parse.urlencode({"query": f"wild[{HOURS}h]", "time": T0 + HOURS * 3600})
     with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=30) as response:
         told = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
-    found = every(answered(answer))
+    found = every(decode_response(answer))
     assert {labels["pod"] for labels, _, _ in found} == told.keys()
     assert len(found) == PODS
     for labels, times, values in found:
@@ -139,7 +150,7 @@ def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer:
 
 
 def test_of_a_namespace_some_pods_can_be_asked_for(server: Recorded) -> None:
-    even = answered(handed_out(server, asked("wild", endings="02468")))
+    even = decode_response(handed_out(server, asked("wild", endings="02468")))
     assert sorted(labels["pod"] for labels in even.labels) == sorted(f"pod-{n}" for n in range(0, PODS, 2))
 
 
@@ -163,19 +174,19 @@ def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: s
     damaged = bytearray(answer)
     place = data.draw(st.integers(0, len(answer) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(BadAnswer):
-        answered(bytes(damaged))
+    with pytest.raises(UsageResponseError):
+        decode_response(bytes(damaged))
 
 
 @given(end=st.floats(0.01, 0.99))
 def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end: float) -> None:
     cut = answer[: int(len(answer) * end)]
     try:
-        found = every(answered(cut))
-    except BadAnswer:
+        found = every(decode_response(cut))
+    except UsageResponseError:
         return
     # Between two frames only the connection tells; what came before is whole.
-    assert repr(found) == repr(every(answered(answer))[: len(found)])
+    assert repr(found) == repr(every(decode_response(answer))[: len(found)])
 
 
 @settings(max_examples=200)
@@ -184,7 +195,7 @@ def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, 
     chunk = struct.pack(">H", count) + body
     ends = len(chunk) * np.arange(1, 3)
     spans = np.stack([ends - len(chunk), ends], axis=1)
-    both = Packed.within(2 * chunk, chunks=spans, begins=np.array([0, 2]))
+    both = PackedChunks.from_body(2 * chunk, chunks=spans, begins=np.array([0, 2]))
     found = decoded(both)
     if count and len(body) < LEAST:
         assert found is None

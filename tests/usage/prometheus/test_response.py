@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trimtab.usage.errors import BadAnswer
-from trimtab.usage.prometheus.response import Grid, Series, first, samples
+from trimtab.usage.errors import UsageResponseError
+from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, decode_samples, first_sample
 
-GRID = Grid(1_700_000_000.0, 60.0, 50)
+GRID = TimeGrid(1_700_000_000.0, 60.0, 50)
 
 
 def written(value: float) -> str:
@@ -25,7 +25,7 @@ def written(value: float) -> str:
 def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple[str, str]) -> None:
     pairs = [[GRID.start + row * GRID.step, written(value)] for row, value in enumerate(values)]
     raw = json.dumps(pairs, separators=blanks).encode().replace(b".0,", b",")
-    _, rows, found = samples([Series(values=msgspec.Raw(raw))], GRID)
+    _, rows, found = decode_samples([MatrixSeries(values=msgspec.Raw(raw))], GRID)
     np.testing.assert_array_equal(rows, np.arange(len(values)))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(values))
     for one, other in zip(found, values, strict=True):
@@ -39,8 +39,8 @@ def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
     raw = b'[[1700000000,"0.25"],[1700000060,"1e-05"],[1700000120.0,"-3"]]'
     damaged = raw[:where] + put + raw[where + instead :]
     try:
-        _, rows, values = samples([Series(values=msgspec.Raw(damaged))], GRID)
-    except BadAnswer:
+        _, rows, values = decode_samples([MatrixSeries(values=msgspec.Raw(damaged))], GRID)
+    except UsageResponseError:
         return
     assert len(rows) == len(values)
     assert all(0 <= row < GRID.steps for row in rows)
@@ -57,7 +57,9 @@ def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) ->
         )
         for values in all_values
     ]
-    which, rows, found = samples([Series(values=msgspec.Raw(text.encode())) for text in texts], GRID)
+    which, rows, found = decode_samples(
+        [MatrixSeries(values=msgspec.Raw(text.encode())) for text in texts], GRID
+    )
     places = [(place, row) for place, values in enumerate(all_values) for row in range(len(values))]
     assert list(zip(which, rows, strict=True)) == places
     np.testing.assert_allclose(found, [value for values in all_values for value in values])
@@ -83,13 +85,13 @@ def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) ->
     ],
 )
 def test_what_is_no_sample_is_refused(raw: bytes) -> None:
-    with pytest.raises(BadAnswer):
-        samples([Series(values=msgspec.Raw(raw))], GRID)
+    with pytest.raises(UsageResponseError):
+        decode_samples([MatrixSeries(values=msgspec.Raw(raw))], GRID)
 
 
 def test_of_one_number_what_is_none_is_refused_and_nothing_is_nothing() -> None:
-    assert first(Series(values=msgspec.Raw(b'[[1.5,"2.5"],[2.5,"3"]]'))) == 2.5
-    assert first(Series()) is None
+    assert first_sample(MatrixSeries(values=msgspec.Raw(b'[[1.5,"2.5"],[2.5,"3"]]'))) == 2.5
+    assert first_sample(MatrixSeries()) is None
     for damaged in (b'[[1,"much"]]', b"[[1,2]]", b"{}"):
-        with pytest.raises(BadAnswer):
-            first(Series(values=msgspec.Raw(damaged)))
+        with pytest.raises(UsageResponseError):
+            first_sample(MatrixSeries(values=msgspec.Raw(damaged)))

@@ -10,12 +10,12 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.prometheus.api import Server
-from trimtab.usage.source import Ask, Capabilities
+from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage
 from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
 
-ASK = Ask(start=T0, end=T0 + 3600, step=60)
+ASK = UsageQuery(start=T0, end=T0 + 3600, step=60)
 APP = PodContainer("shop", "web", "app")
 
 
@@ -24,7 +24,7 @@ def renamed(**names: str) -> dict[str, str]:
 
 
 async def read(
-    recording: Recording, folder: Path, *, ask: Ask = ASK, **settings: object
+    recording: Recording, folder: Path, *, ask: UsageQuery = ASK, **settings: object
 ) -> tuple[Usage, Capabilities]:
     try:
         recorded = Recorded(folder, recording.text)
@@ -213,7 +213,7 @@ async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_
     recording = scraped(every)
     recording.add(CPU, named("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
     recording.add(MEMORY, named("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
-    ask = Ask(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
+    ask = UsageQuery(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
     usage, _ = await read(recording, tmp_path, ask=ask)
     assert [name.pod for name in usage.containers] == [*every, "new"]
     known = np.isfinite(usage.cpu)
@@ -231,14 +231,14 @@ async def test_for_pods_that_are_new_nobody_is_asked_for_anew_though_another_has
         there = [at for at in range(15, 7200, 30) if not 6330 < at < 6820]
         recording.add(metric, named("c"), [(at, 1e8 + each * at) for at in there])
     asked: list[str] = []
-    ranged = Server.range
+    ranged = PrometheusApi.query_range
 
-    async def noted(self: Server, promql: str, *rest: Any) -> Any:
+    async def noted(self: PrometheusApi, promql: str, *rest: Any) -> Any:
         asked.append(promql)
         return await ranged(self, promql, *rest)
 
-    monkeypatch.setattr(Server, "range", noted)
-    usage, _ = await read(recording, tmp_path, ask=Ask(start=T0 + 6900, end=T0 + 6960, step=60))
+    monkeypatch.setattr(PrometheusApi, "query_range", noted)
+    usage, _ = await read(recording, tmp_path, ask=UsageQuery(start=T0 + 6900, end=T0 + 6960, step=60))
     assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
     np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])
     assert len([promql for promql in asked if "rate(" in promql]) == 1
@@ -258,9 +258,9 @@ async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path:
     with recorded as server:
         async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
             for start in range(0, 3600, 600):  # part by part, as the past is read
-                usage = await prometheus.read(Ask(start=T0 + start, end=T0 + start + 600, step=300))
+                usage = await prometheus.read(UsageQuery(start=T0 + start, end=T0 + start + 600, step=300))
                 told += [oom.container.pod for oom in usage.ooms or ()]
-            unasked = await prometheus.read(Ask(start=T0, end=T0 + 3600, step=300, kills=False))
+            unasked = await prometheus.read(UsageQuery(start=T0, end=T0 + 3600, step=300, include_ooms=False))
             assert prometheus.capabilities.ooms, "whether or not anybody asks"
     assert sorted(told) == list(kills)
     assert unasked.ooms is None

@@ -6,9 +6,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.usage.prometheus.pod_selector import ENDINGS, Pods
-from trimtab.usage.prometheus.promql import one_of, quoted, span
-from trimtab.usage.prometheus.sharding import MOST_NAMESPACES, Part, parts_of
+from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector
+from trimtab.usage.prometheus.promql import format_duration, one_of, quote
+from trimtab.usage.prometheus.sharding import MAX_NAMESPACES, QueryShard, split_into_shards
 
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
 
@@ -22,7 +22,7 @@ SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), 
 def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
     series: dict[str, int], steps: int, points: int, most: int
 ) -> None:
-    parts = list(parts_of(series, steps=steps, points_a_series=points, samples_a_query=most))
+    parts = list(split_into_shards(series, steps=steps, points_a_series=points, samples_a_query=most))
     asked = [
         (namespace, part.first, part.first + part.steps)
         for part in parts
@@ -34,7 +34,7 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
         assert spans[-1][1] == steps
     for part in parts:
         assert 0 < part.steps <= points
-        assert 0 < len(part.pods.namespaces) <= MOST_NAMESPACES
+        assert 0 < len(part.pods.namespaces) <= MAX_NAMESPACES
         samples = part.steps * sum(max(1, series[name]) for name in part.pods.namespaces)
         assert samples <= most or (part.steps == 1 and len(part.pods.namespaces) == 1)
 
@@ -45,16 +45,16 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
 def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
     namespaces: list[str], first: int, steps: int
 ) -> None:
-    left, smallest = [Part(Pods(tuple(namespaces)), first, steps, failures=2)], []
+    left, smallest = [QueryShard(PodSelector(tuple(namespaces)), first, steps, failures=2)], []
     while left:
         part = left.pop()
         assert part.failures == 2
-        halves = part.halves()
+        halves = part.split()
         left += halves
         smallest += [] if halves else [part]
-    asked = sorted((*part.pods.namespaces, part.pods.endings, part.first) for part in smallest)
+    asked = sorted((*part.pods.namespaces, part.pods.last_characters, part.first) for part in smallest)
     assert all(part.steps == 1 for part in smallest)
-    assert asked == sorted(itertools.product(namespaces, ENDINGS, range(first, first + steps)))
+    assert asked == sorted(itertools.product(namespaces, LAST_CHARACTERS, range(first, first + steps)))
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
@@ -69,5 +69,5 @@ def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], o
 
 
 def test_text_and_durations_are_written_as_promql_reads_them() -> None:
-    assert quoted('a"b\\c\nd') == '"a\\"b\\\\c\\nd"'
-    assert (span(60), span(1.5), span(0)) == ("60s", "1500ms", "1ms")
+    assert quote('a"b\\c\nd') == '"a\\"b\\\\c\\nd"'
+    assert (format_duration(60), format_duration(1.5), format_duration(0)) == ("60s", "1500ms", "1ms")

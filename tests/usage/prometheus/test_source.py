@@ -10,17 +10,17 @@ import pytest
 
 from harness import UnavailableError
 from harness.prometheus import Recorded
-from trimtab.docstrings import descriptions
+from trimtab.docstrings import read_field_descriptions
 from trimtab.errors import TrimtabError
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.source import Ask, source
+from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
 from usage.recording import MEMORY, MIB, ODD, SCRAPE, T0, shop
 
 HOUR = 3600.0
-ASK = Ask(start=T0, end=T0 + 2 * HOUR, step=60)
+ASK = UsageQuery(start=T0, end=T0 + 2 * HOUR, step=60)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def usage(server: Recorded, raw: Literal[True, False]) -> Usage:
     return asyncio.run(read(server, raw_samples=raw))
 
 
-async def read(server: Recorded, ask: Ask = ASK, **settings: Any) -> Usage:
+async def read(server: Recorded, ask: UsageQuery = ASK, **settings: Any) -> Usage:
     async with Prometheus(PrometheusSettings(url=server.url, **settings)) as prometheus:
         return await prometheus.read(ask)
 
@@ -97,7 +97,7 @@ def test_a_number_that_cannot_be_is_no_sample(usage: Usage) -> None:
 
 
 def test_a_namespace_of_any_name_is_read_to_the_letter(server: Recorded, usage: Usage) -> None:
-    only = asyncio.run(read(server, Ask(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
+    only = asyncio.run(read(server, UsageQuery(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
     assert only.containers == (PodContainer(ODD, "elsewhere", "app"),)
     assert PodContainer(ODD, "elsewhere", "app") in usage.containers
 
@@ -115,7 +115,7 @@ async def test_cut_in_many_parts_it_is_the_same(
     settings = PrometheusSettings(url=server.url, concurrency=8, raw_samples=raw, **small)
     async with Prometheus(settings) as prometheus:
         cut = await prometheus.read(ASK, progress=said.append)
-        assert (await prometheus.cost(ASK)).queries > 20
+        assert (await prometheus.estimate_cost(ASK)).queries > 20
     assert cut.containers == usage.containers
     np.testing.assert_allclose(cut.cpu, usage.cpu, rtol=1e-12)
     np.testing.assert_array_equal(cut.memory, usage.memory)
@@ -127,7 +127,7 @@ async def test_a_window_shorter_than_the_time_between_scrapes_is_answered(
     server: Recorded, usage: Usage
 ) -> None:
     t = T0 + HOUR + SCRAPE / 2
-    one = await read(server, Ask(start=t, end=t + 5, step=5))
+    one = await read(server, UsageQuery(start=t, end=t + 5, step=5))
     assert column(one, "steady", "cpu") == pytest.approx(0.5, rel=0.05)
     assert column(one, "steady", "memory") == [100 * MIB]
 
@@ -143,7 +143,7 @@ async def test_a_query_that_gives_one_number_gives_it_and_any_other_gives_none(s
 
 async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) -> None:
     async with source("prometheus", url=server.url) as prometheus:
-        cost = await prometheus.cost(ASK)
+        cost = await prometheus.estimate_cost(ASK)
     assert cost.queries == 2
     assert cost.series == pytest.approx(2 * len(usage.containers), abs=4)
     assert cost.samples == cost.series * ASK.steps
@@ -152,12 +152,12 @@ async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) 
 
 async def test_a_summary_has_any_quantile_and_when_the_first_and_last_were(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        summary = await prometheus.summary(ASK, quantiles=(0.5, 0.999))
+        summary = await prometheus.summarize(ASK, quantiles=(0.5, 0.999))
     place = summary.containers.index(PodContainer("shop", "away", "app"))
     np.testing.assert_allclose(summary.cpu.values[:, place], 0.5, rtol=1e-3)
-    assert summary.memory.first[place] == T0
-    assert summary.memory.last[place] == T0 + 119 * 60
-    assert summary.memory.samples[place] < 100
+    assert summary.memory.first_times[place] == T0
+    assert summary.memory.last_times[place] == T0 + 119 * 60
+    assert summary.memory.sample_counts[place] < 100
 
 
 async def test_a_server_without_containers_says_what_to_do(server: Recorded) -> None:
@@ -197,7 +197,7 @@ def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any
 
 def test_every_setting_is_explained_where_users_read() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "usage-sources.md").read_text()
-    said = descriptions(PrometheusSettings)
+    said = read_field_descriptions(PrometheusSettings)
     for name in PrometheusSettings.model_fields:
         assert f"`{name}`" in page
         assert said[name]

@@ -12,12 +12,12 @@ from harness import UnavailableError
 from harness.victoriametrics import victoriametrics
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.source import Ask, source
+from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
 from usage.recording import CPU, MEMORY, MIB, ODD, T0, Recording, named, shop
 
-ASK = Ask(start=T0, end=T0 + 7200, step=60)
+ASK = UsageQuery(start=T0, end=T0 + 7200, step=60)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_limit_on_series_below_what_one_namespace_has_is_kept(usage: Usage, tm
 
 
 def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:
-    ask = Ask(start=T0, end=T0 + 3600, step=60, namespaces=(ODD, "sho.*"))
+    ask = UsageQuery(start=T0, end=T0 + 3600, step=60, namespaces=(ODD, "sho.*"))
 
     async def only() -> Usage:
         async with Prometheus(PrometheusSettings(url=url)) as server:

@@ -14,8 +14,8 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.prometheus.http_transport import Wire
-from trimtab.usage.source import Ask
+from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.source import UsageQuery
 from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, named
 
 HOUR, DAY = 3600.0, 86400.0
@@ -47,18 +47,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 async def test_prometheus_reads_a_window_without_samples_as_empty(
     server: Recorded, start: float, end: float, namespaces: tuple[str, ...] | None
 ) -> None:
-    ask = Ask(start=start, end=end, step=300.0, namespaces=namespaces)
+    ask = UsageQuery(start=start, end=end, step=300.0, namespaces=namespaces)
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         usage = await prometheus.read(ask)
-        cost = await prometheus.cost(ask)
-    assert (usage.start, usage.steps, usage.samples) == (start, 12, 0)
+        cost = await prometheus.estimate_cost(ask)
+    assert (usage.start, usage.steps, usage.sample_count) == (start, 12, 0)
     assert usage.ooms in (None, ())
     assert cost.samples == 0
 
 
 async def test_prometheus_reads_what_there_is_of_a_window_that_began_before_it(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        usage = await prometheus.read(Ask(start=T0 - DAY, end=LAST, step=300.0))
+        usage = await prometheus.read(UsageQuery(start=T0 - DAY, end=LAST, step=300.0))
     (column,) = usage.memory.T
     seen = usage.times[~np.isnan(column)]
     assert seen[0] == T0
@@ -71,18 +71,18 @@ async def test_prometheus_asks_little_of_a_server_for_windows_without_samples(
 ) -> None:
     """Nearly all windows of a young server are empty: each must not cost a whole look at it."""
     asked: list[str] = []
-    exchange = Wire._exchange
+    exchange = HttpTransport._send
 
-    async def counting(self: Wire, method: str, path: str, *rest: Any) -> Any:
+    async def counting(self: HttpTransport, method: str, path: str, *rest: Any) -> Any:
         asked.append(path)
         return await exchange(self, method, path, *rest)
 
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        await prometheus.read(Ask(start=T0 - DAY, end=T0 - DAY + HOUR, step=300.0))
-        monkeypatch.setattr(Wire, "_exchange", counting)
+        await prometheus.read(UsageQuery(start=T0 - DAY, end=T0 - DAY + HOUR, step=300.0))
+        monkeypatch.setattr(HttpTransport, "_send", counting)
         for hour in range(10):
             start = T0 - DAY + (1 + hour) * HOUR
-            await prometheus.read(Ask(start=start, end=start + HOUR, step=300.0))
+            await prometheus.read(UsageQuery(start=start, end=start + HOUR, step=300.0))
     assert len(asked) == 10
 
 
@@ -91,7 +91,7 @@ async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(
     now = time.time()
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         with pytest.raises(UsageError, match="is not there"):
-            await prometheus.read(Ask(start=now - HOUR, end=now, step=300.0))
+            await prometheus.read(UsageQuery(start=now - HOUR, end=now, step=300.0))
 
 
 async def test_prometheus_believes_what_ran_on_a_node_that_was_there_for_part_of_the_window(
@@ -113,7 +113,7 @@ async def test_prometheus_believes_what_ran_on_a_node_that_was_there_for_part_of
         pytest.skip(str(why))
     with recorded as running:
         async with Prometheus(PrometheusSettings(url=running.url)) as prometheus:
-            usage = await prometheus.read(Ask(start=T0, end=T0 + 4 * HOUR, step=60.0))
+            usage = await prometheus.read(UsageQuery(start=T0, end=T0 + 4 * HOUR, step=60.0))
     columns = {container.pod: place for place, container in enumerate(usage.containers)}
     assert np.nanmax(usage.memory[:, columns["night"]]) == 192 * 2.0**30
     assert np.nanmax(usage.cpu[:, columns["night"]]) == pytest.approx(30, rel=0.01)

@@ -18,12 +18,12 @@ from trimtab.kube.rest.resources import NAMESPACES, Resource
 from trimtab.store import Store
 from trimtab.store.states import StateKey
 from trimtab.store.tables import states
-from trimtab.usage.errors import SourceAway
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
-from trimtab.usage.sampled.block_storage import InMemory
-from trimtab.usage.sampled.history import History
-from trimtab.usage.sampled.hour_block import Hour
-from trimtab.usage.source import Ask
+from trimtab.usage.errors import SourceUnavailable
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
+from trimtab.usage.sampled.block_storage import MemoryBlockStorage
+from trimtab.usage.sampled.history import SampleHistory
+from trimtab.usage.sampled.hour_block import HourBlock
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer
 from usage.conformance import conforms
 
@@ -32,31 +32,31 @@ NOW = 1_800_000_000.0
 WEB, DB = PodContainer("shop", "web-0", "web"), PodContainer("data", "db-0", "db")
 
 
-class Told(Sampled[SampledSettings]):
+class Told(PollingSource[PollingSettings]):
     """Sees what the test tells it to."""
 
     name = "told"
-    settings_type = SampledSettings
+    settings_type = PollingSettings
     now = NOW
-    sees: tuple[Sample, ...] | None = ()
+    sees: tuple[ContainerSample, ...] | None = ()
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         if self.sees is None:
-            raise SourceAway("told: nothing can be seen; look later")
+            raise SourceUnavailable("told: nothing can be seen; look later")
         return list(self.sees)
 
-    async def at(self, now: float, *sees: Sample) -> None:
+    async def at(self, now: float, *sees: ContainerSample) -> None:
         self.now, self.sees = now, sees
         assert (await self.check()).ok
 
 
 def told(store: Store | None = None, **settings: Any) -> Told:
-    made = Told(SampledSettings(**settings), store=store, clock=lambda: made.now)
+    made = Told(PollingSettings(**settings), store=store, clock=lambda: made.now)
     return made
 
 
-def sample(container: PodContainer, at: float, cpu: float = 1.0, memory: float = 1e9) -> Sample:
-    return Sample(container, at, cpu, memory)
+def sample(container: PodContainer, at: float, cpu: float = 1.0, memory: float = 1e9) -> ContainerSample:
+    return ContainerSample(container, at, cpu, memory)
 
 
 async def test_samples_become_a_window() -> None:
@@ -64,7 +64,7 @@ async def test_samples_become_a_window() -> None:
     await source.at(NOW, sample(WEB, NOW, 1.0, 100))
     await source.at(NOW + 30, sample(WEB, NOW + 30, 2.0, 300), sample(DB, NOW + 30, 0.5, 50))
     await source.at(NOW + 60, sample(WEB, NOW + 60, 4.0, 200))
-    usage = await source.read(Ask(start=NOW - 60, end=NOW + 120, step=60))
+    usage = await source.read(UsageQuery(start=NOW - 60, end=NOW + 120, step=60))
     assert usage.containers == (DB, WEB)
     np.testing.assert_array_equal(usage.cpu[:, 1], [np.nan, 1.5, 4.0])
     np.testing.assert_array_equal(usage.memory[:, 1], [np.nan, 300, 200])
@@ -76,7 +76,7 @@ async def test_a_wider_step_has_the_mean_of_cpu_and_the_highest_memory() -> None
     for minute in range(10):
         at = NOW + 60 * minute
         await source.at(at, sample(WEB, at, minute, 1000 + minute))
-    usage = await source.read(Ask(start=NOW, end=NOW + 600, step=300))
+    usage = await source.read(UsageQuery(start=NOW, end=NOW + 600, step=300))
     assert usage.cpu[:, 0].tolist() == [2, 7]
     assert usage.memory[:, 0].tolist() == [1004, 1009]
 
@@ -86,34 +86,34 @@ async def test_stale_repeated_and_impossible_samples_are_dropped() -> None:
     await source.at(NOW, sample(WEB, NOW - 1000), sample(DB, NOW + 1000))
     await source.at(NOW + 30, sample(WEB, NOW + 5, cpu=1.0), sample(DB, NOW + 5, cpu=-1.0, memory=np.inf))
     await source.at(NOW + 40, sample(WEB, NOW + 5, cpu=9.0), sample(DB, NOW + 6, cpu=1e9, memory=0))
-    usage = await source.read(Ask(start=NOW - 3600, end=NOW + 3600, step=60))
+    usage = await source.read(UsageQuery(start=NOW - 3600, end=NOW + 3600, step=60))
     assert usage.containers == (WEB,)
-    assert usage.samples == 1
+    assert usage.sample_count == 1
     assert np.nanmax(usage.cpu) == 1.0
 
 
 async def test_after_a_clock_was_ahead_what_comes_is_new_and_laid_by_again() -> None:
-    shelf = InMemory()
-    history = History(shelf, step=60.0, keep=8 * DAY)
-    await history.take([sample(WEB, NOW + DAY)], now=NOW + DAY)
-    assert await history.take([sample(WEB, NOW)], now=NOW) == 1
-    assert int(NOW // HOUR) in await shelf.numbers()
+    shelf = MemoryBlockStorage()
+    history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
+    await history.add_samples([sample(WEB, NOW + DAY)], now=NOW + DAY)
+    assert await history.add_samples([sample(WEB, NOW)], now=NOW) == 1
+    assert int(NOW // HOUR) in await shelf.list_hours()
 
 
 @pytest.mark.parametrize("theirs", [NOW, NOW + 9 * DAY], ids=["ours alone", "everybody's"])
 async def test_a_clock_that_is_far_ahead_for_a_moment_has_nothing_forgotten(theirs: float) -> None:
-    shelf = InMemory()
-    history = History(shelf, step=60.0, keep=8 * DAY)
+    shelf = MemoryBlockStorage()
+    history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
     for hours_ago in (3, 2, 1):
-        await history.take([sample(WEB, NOW - hours_ago * HOUR)], now=NOW - hours_ago * HOUR)
-    known = await shelf.numbers()
-    await history.take([sample(WEB, theirs)], now=NOW + 9 * DAY)
-    await history.take([sample(WEB, NOW)], now=NOW)
-    assert set(known) <= set(await shelf.numbers())
+        await history.add_samples([sample(WEB, NOW - hours_ago * HOUR)], now=NOW - hours_ago * HOUR)
+    known = await shelf.list_hours()
+    await history.add_samples([sample(WEB, theirs)], now=NOW + 9 * DAY)
+    await history.add_samples([sample(WEB, NOW)], now=NOW)
+    assert set(known) <= set(await shelf.list_hours())
 
 
 async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
-    ask = Ask(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
+    ask = UsageQuery(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
     whole = told()
     for number in range(100):
         at = NOW + 60 * number
@@ -141,9 +141,9 @@ async def test_what_is_older_than_is_to_be_kept_is_forgotten(tmp_path: Path) -> 
         for hour in range(10):
             at = NOW + hour * HOUR
             await source.at(at, sample(WEB, at))
-        assert len(await store.states.notes()) == 5
-        usage = await source.read(Ask(start=NOW, end=NOW + 10 * HOUR, step=HOUR))
-        assert usage.samples == 5
+        assert len(await store.states.list_summaries()) == 5
+        usage = await source.read(UsageQuery(start=NOW, end=NOW + 10 * HOUR, step=HOUR))
+        assert usage.sample_count == 5
 
 
 async def test_a_damaged_hour_is_lost_and_the_others_are_not(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ async def test_a_damaged_hour_is_lost_and_the_others_are_not(tmp_path: Path) -> 
         await store.states.save(key, b"not an hour", timestamp=NOW)
         again = told(store)
         again.sees = None
-        usage = await again.read(Ask(start=NOW, end=NOW + 3 * HOUR, step=HOUR))
-    assert usage.samples == 2
+        usage = await again.read(UsageQuery(start=NOW, end=NOW + 3 * HOUR, step=HOUR))
+    assert usage.sample_count == 2
 
 
 async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) ->
         source.sees = (sample(WEB, NOW),)
         async with source:
             health = await source.check()
-            with pytest.raises(SourceAway, match="its history cannot be reached"):
-                await source.read(Ask.last(60, now=NOW, step=60))
+            with pytest.raises(SourceUnavailable, match="its history cannot be reached"):
+                await source.read(UsageQuery.last(60, now=NOW, step=60))
     assert not health.ok
     assert health.advice == "see the store"
 
@@ -177,14 +177,14 @@ async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) ->
 async def test_while_nothing_can_be_seen_the_past_can_still_be_read() -> None:
     source = told()
     source.sees = None
-    ask = Ask.last(600, now=NOW, step=60)
-    with pytest.raises(SourceAway):
+    ask = UsageQuery.last(600, now=NOW, step=60)
+    with pytest.raises(SourceUnavailable):
         await source.read(ask)
     health = await source.check()
     assert (health.ok, health.detail, health.advice) == (False, "told: nothing can be seen", "look later")
     await source.at(NOW, sample(WEB, NOW))
     source.sees, source.now = None, NOW + 90
-    assert (await source.read(ask)).samples == 1
+    assert (await source.read(ask)).sample_count == 1
 
 
 @pytest.mark.parametrize("off", [90.0, -400.0])
@@ -202,7 +202,7 @@ async def test_an_open_source_looks_by_itself() -> None:
     async with source, asyncio.timeout(30):
         while "1 container," not in (await source.check()).detail:
             await asyncio.sleep(0.01)
-    assert (await source.read(Ask.last(60, now=NOW, step=60))).samples == 1
+    assert (await source.read(UsageQuery.last(60, now=NOW, step=60))).sample_count == 1
 
 
 async def test_it_keeps_the_contract_of_sources() -> None:
@@ -210,12 +210,12 @@ async def test_it_keeps_the_contract_of_sources() -> None:
     for minute in range(5):
         at = NOW + 60 * minute
         await source.at(at, sample(WEB, at), sample(DB, at))
-    await conforms(source, Ask.last(600, now=NOW + 240, step=60))
+    await conforms(source, UsageQuery.last(600, now=NOW + 240, step=60))
 
 
 def test_a_step_that_does_not_divide_an_hour_is_refused() -> None:
     with pytest.raises(ValueError, match="7 s does not divide it"):
-        SampledSettings(step=7)
+        PollingSettings(step=7)
 
 
 @settings(max_examples=100)
@@ -228,9 +228,9 @@ def test_a_step_that_does_not_divide_an_hour_is_refused() -> None:
 def test_an_hour_comes_back_from_its_bytes_as_it_was(
     drawn: list[tuple[PodContainer, float, float, float]],
 ) -> None:
-    hour = Hour(5, step=60)
-    hour.add(Sample(container, 5 * HOUR + at, cpu, memory) for container, at, cpu, memory in drawn)
-    again = Hour.unpack(5, hour.pack())
+    hour = HourBlock(5, step=60)
+    hour.add(ContainerSample(container, 5 * HOUR + at, cpu, memory) for container, at, cpu, memory in drawn)
+    again = HourBlock.unpack(5, hour.pack())
     assert again.containers == hour.containers
     np.testing.assert_array_equal(again.cpu, hour.cpu)
     np.testing.assert_array_equal(again.counts, hour.counts)
@@ -239,14 +239,14 @@ def test_an_hour_comes_back_from_its_bytes_as_it_was(
 
 
 async def test_many_containers_of_a_day_are_read_at_once() -> None:
-    history = History(InMemory(), step=300, keep=DAY)
+    history = SampleHistory(MemoryBlockStorage(), step=300, retention=DAY)
     fleet = [PodContainer("many", f"pod-{number}", "c") for number in range(500)]
     for hour in range(24):
         at = NOW + hour * HOUR
-        await history.take([sample(one, at) for one in fleet], now=at)
-    usage = await history.usage(Ask(start=NOW, end=NOW + DAY, step=HOUR))
+        await history.add_samples([sample(one, at) for one in fleet], now=at)
+    usage = await history.read(UsageQuery(start=NOW, end=NOW + DAY, step=HOUR))
     assert usage.cpu.shape == (24, 500)
-    assert usage.samples == 24 * 500
+    assert usage.sample_count == 24 * 500
 
 
 class Named:
@@ -265,11 +265,11 @@ class Named:
 
 def told_of(api: Named, store: Store, **settings: Any) -> Told:
     client = cast("Client", api)
-    made = Told(SampledSettings(**settings), client=client, store=store, clock=lambda: made.now)
+    made = Told(PollingSettings(**settings), client=client, store=store, clock=lambda: made.now)
     return made
 
 
-ASKED = Ask(start=NOW - HOUR, end=NOW + HOUR, step=300.0)
+ASKED = UsageQuery(start=NOW - HOUR, end=NOW + HOUR, step=300.0)
 
 
 async def seen_after_a_restart(source: Told) -> set[float]:
@@ -295,7 +295,7 @@ async def test_sampled_goes_on_from_samples_that_were_kept_without_a_clusters_na
             await before.at(NOW, sample(WEB, NOW, memory=3e9))
         await store.states.save(StateKey("prod-uid", "trimtab", "a/0"), b"learned", timestamp=NOW)
         assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}
-        assert {note.cluster for note in await store.states.notes()} == {"prod-uid"}
+        assert {note.cluster for note in await store.states.list_summaries()} == {"prod-uid"}
         assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}, "and once more"
 
 
@@ -315,7 +315,7 @@ async def test_sampled_keeps_the_name_that_it_was_given(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         async with told_of(Named("prod-uid"), store, cluster="mine") as source:
             await source.at(NOW, sample(WEB, NOW))
-        assert {note.cluster for note in await store.states.notes()} == {"mine"}
+        assert {note.cluster for note in await store.states.list_summaries()} == {"mine"}
 
 
 async def test_sampled_tells_when_it_cannot_name_its_cluster(tmp_path: Path) -> None:
@@ -327,4 +327,4 @@ async def test_sampled_tells_when_it_cannot_name_its_cluster(tmp_path: Path) -> 
         assert not health.ok
         assert "namespaces is forbidden" in health.detail
         assert health.advice == "let namespaces be listed, or set cluster to a name of its own"
-        assert await store.states.notes() == []
+        assert await store.states.list_summaries() == []

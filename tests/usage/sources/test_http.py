@@ -11,12 +11,18 @@ import pytest
 from aiohttp import web
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused, TooMuchAsked, UsageError
-from trimtab.usage.source import Ask, source
+from trimtab.usage.errors import (
+    QueryTooLarge,
+    SourceRefused,
+    SourceUnavailable,
+    UsageError,
+    UsageResponseError,
+)
+from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.sources.http import Http, HttpSettings
 from usage.conformance import conforms
 
-ASK = Ask(start=600.0, end=900.0, step=60.0)
+ASK = UsageQuery(start=600.0, end=900.0, step=60.0)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -98,7 +104,7 @@ async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
         return web.json_response(answer(request) | change)
 
     async with serving(lie) as url, Http(HttpSettings(url=url)) as house:
-        with pytest.raises(BadAnswer) as refused:
+        with pytest.raises(UsageResponseError) as refused:
             await house.read(ASK)
     assert line in str(refused.value)
     assert str(refused.value).startswith(url)
@@ -111,7 +117,7 @@ async def test_an_answer_in_another_encoding_is_refused() -> None:
         )
 
     async with serving(latin) as url, Http(HttpSettings(url=url)) as house:
-        with pytest.raises(BadAnswer, match="the answer is not of the protocol"):
+        with pytest.raises(UsageResponseError, match="the answer is not of the protocol"):
             await house.read(ASK)
 
 
@@ -129,7 +135,9 @@ async def test_it_is_reached_by_the_proxy_of_the_environment(monkeypatch: pytest
     assert asked == ["usage.example.org"]
 
 
-@pytest.mark.parametrize(("status", "kind"), [(503, SourceAway), (403, SourceRefused), (413, TooMuchAsked)])
+@pytest.mark.parametrize(
+    ("status", "kind"), [(503, SourceUnavailable), (403, SourceRefused), (413, QueryTooLarge)]
+)
 async def test_a_failure_has_its_name(status: int, kind: type[UsageError]) -> None:
     async def fail(_: web.Request) -> web.Response:
         return web.Response(status=status, text=json.dumps({"error": "not today"}))

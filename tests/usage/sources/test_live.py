@@ -12,13 +12,13 @@ import pytest
 
 from harness.cluster import Cluster
 from trimtab.kube.auth import load_connection
-from trimtab.kube.rest.capabilities import cluster_uid
+from trimtab.kube.rest.capabilities import get_cluster_uid
 from trimtab.kube.rest.client import Client
 from trimtab.store import Store
-from trimtab.usage.errors import BadAnswer, SourceRefused
-from trimtab.usage.source import Ask, Source, source
+from trimtab.usage.errors import SourceRefused, UsageResponseError
+from trimtab.usage.source import Source, UsageQuery, source
 from trimtab.usage.sources import kubelet
-from trimtab.usage.sources.metrics_server import samples
+from trimtab.usage.sources.metrics_server import parse_pod_metrics
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
 
@@ -48,13 +48,13 @@ async def test_a_real_container_is_sampled_and_remembered(
         _is_the_plodder(usage, plodder)
     async with Store.open(address) as store:
         # Without a client: from what was kept alone, under the uid of the cluster.
-        again = source(name, store=store, cluster=await cluster_uid(client))
+        again = source(name, store=store, cluster=await get_cluster_uid(client))
         _is_the_plodder(await _last(again, plodder.namespace), plodder)
-        await conforms(again, Ask.last(600, now=time.time(), step=60))
+        await conforms(again, UsageQuery.last(600, now=time.time(), step=60))
 
 
 async def _last(live: Source[Any], namespace: str) -> Usage:
-    return await live.read(Ask.last(600, now=time.time(), step=60, namespaces=[namespace]))
+    return await live.read(UsageQuery.last(600, now=time.time(), step=60, namespaces=[namespace]))
 
 
 def _is_the_plodder(usage: Usage, plodder: PodContainer) -> None:
@@ -68,14 +68,14 @@ async def test_without_a_cluster_and_a_past_there_is_nothing_to_read(name: str) 
     live = source(name)
     assert (await live.check()).advice == "give a client"
     with pytest.raises(SourceRefused):
-        await live.read(Ask.last(600, now=time.time(), step=60))
+        await live.read(UsageQuery.last(600, now=time.time(), step=60))
 
 
 def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
     page = b"""{"items": [{"metadata": {"name": "web-0", "namespace": "shop"}, "timestamp": "2026-11-15T12:00:00Z",
         "window": "15s", "containers": [{"name": "web", "usage": {"cpu": "1500000n", "memory": "much"}},
                                         {"name": "log", "usage": {"memory": "64Mi"}}]}]}"""
-    web, log = samples(page)
+    web, log = parse_pod_metrics(page)
     assert web.container == PodContainer("shop", "web-0", "web")
     assert (web.at, web.cpu) == (1794744000.0, 0.0015)
     assert math.isnan(web.memory)
@@ -85,8 +85,8 @@ def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
 
 def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
     for page in (b'{"items": [{"metadata": {}}]}', b'{"items": [{"metadata": {"name": "\xfc"}}]}'):
-        with pytest.raises(BadAnswer, match="no list of PodMetrics"):
-            samples(page)
+        with pytest.raises(UsageResponseError, match="no list of PodMetrics"):
+            parse_pod_metrics(page)
 
 
 async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client) -> None:
@@ -105,18 +105,18 @@ def test_a_pod_without_containers_hides_none_of_the_others() -> None:
         "podRef": {"name": "web", "namespace": "shop"},
         "containers": [{"name": "app", "cpu": cpu, "memory": {"workingSetBytes": 64 * MIB}}],
     }
-    (found,) = kubelet.samples(msgspec.convert({"pods": [empty, web]}, kubelet._Summary))
+    (found,) = kubelet.parse_summary(msgspec.convert({"pods": [empty, web]}, kubelet._Summary))
     assert (found.container, found.cpu, found.memory) == (PodContainer("shop", "web", "app"), 0.5, 64 * MIB)
-    assert kubelet.samples(msgspec.convert({"pods": None}, kubelet._Summary)) == []
-    assert samples(b'{"items": null}') == []
+    assert kubelet.parse_summary(msgspec.convert({"pods": None}, kubelet._Summary)) == []
+    assert parse_pod_metrics(b'{"items": null}') == []
 
 
 def test_of_a_node_with_addresses_of_both_families_the_first_is_asked() -> None:
     """A cloud tells of a node's IPv6 address too where pods have IPv4 alone."""
     addresses = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "fd00::5")]
     both, later = (
-        msgspec.convert({"metadata": {"name": "n"}, "status": {"addresses": each}}, kubelet.Node)
+        msgspec.convert({"metadata": {"name": "n"}, "status": {"addresses": each}}, kubelet.KubeletNode)
         for each in (addresses, addresses[1:])
     )
-    assert both.url("InternalIP") == "https://10.0.0.5:10250"
-    assert later.url("InternalIP") == "https://[fd00::5]:10250"
+    assert both.kubelet_url("InternalIP") == "https://10.0.0.5:10250"
+    assert later.kubelet_url("InternalIP") == "https://[fd00::5]:10250"

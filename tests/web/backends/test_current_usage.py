@@ -14,23 +14,23 @@ import numpy as np
 import pytest
 
 from harness.scripted import Scripted, steady
-from trimtab.api.optimizationpolicy import Mode, Namespaces, OptimizationPolicySpec, Selector
-from trimtab.lab.simulator.simulation import Stage
+from trimtab.api.optimizationpolicy import NamespaceFilter, OptimizationPolicySpec, PolicyMode, PolicySelector
+from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender.recommender import DEFAULT, Learning
-from trimtab.recommender.source_ingester import Pace
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
-from trimtab.usage.errors import SourceAway, SourceRefused
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
-from trimtab.usage.source import Ask
+from trimtab.usage.errors import SourceRefused, SourceUnavailable
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
+from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.current_usage import Present
-from trimtab.web.backends.live import OperatorBoard
-from trimtab.web.demo.cluster import STEP, cluster
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.current_usage import CurrentUsage
+from trimtab.web.backends.live import LiveBackend
+from trimtab.web.demo.cluster import STEP, build_scenario
 from trimtab.web.model import Overview
-from trimtab.web.server import serving
+from trimtab.web.server import serve_dashboard
 
 HOUR = 3600.0
 NOW = 1_800_000_000.0
@@ -40,20 +40,23 @@ MANAGED = "payments"
 class Scene:
     """The demo's cluster, of which a policy selects one namespace, and the board on it."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Simulation) -> None:
         self.stage = stage
         self.ahead = 0.0
-        self.board = OperatorBoard(
-            lambda: stage.desk, name="test", clock=lambda: stage.world.time + self.ahead, every=0.0
+        self.board = LiveBackend(
+            lambda: stage.operator_state,
+            name="test",
+            clock=lambda: stage.world.control_time + self.ahead,
+            every=0.0,
         )
 
     async def overview(self) -> Overview:
-        await self.board.look()
+        await self.board.refresh()
         return await self.board.overview()
 
     def used(self) -> tuple[list[float], list[float]]:
         """Return the CPU and memory that containers really use, by node."""
-        containers, many = self.stage.world.rows.containers, len(self.stage.world.ground.names)
+        containers, many = self.stage.world.container_arrays.containers, len(self.stage.world.nodes.names)
         on = containers.node >= 0
         cpu, memory = (
             np.bincount(containers.node[on], values[on], many)
@@ -63,11 +66,11 @@ class Scene:
 
     def answer(self, answer: Any) -> None:
         """Have the source answer so from now on."""
-        self.stage.usage.read = answer  # type: ignore[method-assign]
+        self.stage.usage_source.read = answer  # type: ignore[method-assign]
 
     async def page(self, path: str) -> str:
         async with (
-            serving(application(self.board, OwnMachine()), "127.0.0.1:0") as url,
+            serve_dashboard(build_app(self.board, LocalAccess()), "127.0.0.1:0") as url,
             aiohttp.ClientSession() as session,
             session.get(url + path) as answer,
         ):
@@ -77,9 +80,9 @@ class Scene:
 @asynccontextmanager
 async def one_namespace_managed() -> AsyncIterator[Scene]:
     policy = OptimizationPolicySpec(
-        mode=Mode.RECOMMEND, selector=Selector(namespaces=Namespaces(allow=(MANAGED,)))
+        mode=PolicyMode.RECOMMEND, selector=PolicySelector(namespaces=NamespaceFilter(allow=(MANAGED,)))
     )
-    async with Stage(cluster(days=1, seed=1), policies={"p": policy}, seed=1) as stage:
+    async with Simulation(build_scenario(days=1, seed=1), policies={"p": policy}, seed=1) as stage:
         await stage.run(HOUR)
         yield Scene(stage)
 
@@ -95,7 +98,7 @@ async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_t
         cpu, memory = scene.used()
         assert newest(overview, "used") == pytest.approx(sum(cpu))
         nodes = sorted(
-            await scene.board.nodes(), key=lambda node: scene.stage.world.ground.names.index(node.name)
+            await scene.board.nodes(), key=lambda node: scene.stage.world.nodes.names.index(node.name)
         )
         assert [node.cpu_used for node in nodes] == pytest.approx(cpu)
         assert [node.memory_used for node in nodes] == pytest.approx(memory)
@@ -104,13 +107,13 @@ async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_t
         assert "of the requests" not in await scene.page("/nodes")
         rows = await scene.board.workloads()
         assert all(row.used_cpu is not None for row in rows if row.pods)
-        (school,) = scene.stage.desk.learning.schools.values()
-        assert {name.namespace for each in school._cohorts for name in each.fleet} == {MANAGED}
+        (school,) = scene.stage.operator_state.recommender.schools.values()
+        assert {name.namespace for each in school._cohorts for name in each.table} == {MANAGED}
 
 
 async def test_board_shows_old_usage_as_unknown_with_the_time_of_the_last_sample() -> None:
-    async def away(ask: Ask, **_: Any) -> Usage:
-        raise SourceAway("simulation: no answer; is it running?")
+    async def away(ask: UsageQuery, **_: Any) -> Usage:
+        raise SourceUnavailable("simulation: no answer; is it running?")
 
     async with one_namespace_managed() as scene:
         before, sampled = await scene.overview(), scene.stage.world.now
@@ -135,11 +138,11 @@ async def test_board_shows_old_usage_as_unknown_with_the_time_of_the_last_sample
 async def test_board_shows_usage_as_unknown_when_the_source_answers_without_samples() -> None:
     """As a Prometheus does whose scrapes of the kubelets fail, or a metrics-server's history."""
 
-    async def silent(ask: Ask, **_: Any) -> Usage:
+    async def silent(ask: UsageQuery, **_: Any) -> Usage:
         return Usage((), ask.start, ask.step, np.empty((ask.steps, 0)), np.empty((ask.steps, 0)))
 
     async with one_namespace_managed() as scene:
-        await scene.board.look()
+        await scene.board.refresh()
         sampled = scene.stage.world.now
         scene.answer(silent)
         scene.ahead = 6 * STEP
@@ -149,16 +152,16 @@ async def test_board_shows_usage_as_unknown_when_the_source_answers_without_samp
 
 async def test_board_says_how_much_of_the_requests_the_usage_covers_where_a_source_refuses_all() -> None:
     async with one_namespace_managed() as scene:
-        read = scene.stage.usage.read
+        read = scene.stage.usage_source.read
 
-        async def narrow(ask: Ask, **given: Any) -> Usage:
+        async def narrow(ask: UsageQuery, **given: Any) -> Usage:
             if ask.namespaces is None:
                 raise SourceRefused("simulation: name the namespaces; there are too many")
             return await read(ask, **given)
 
         scene.answer(narrow)
         overview = await scene.overview()
-        pods = [pod for pod in scene.stage.catalog.pods if pod.namespace == MANAGED and pod.node]
+        pods = [pod for pod in scene.stage.cluster_state.pods if pod.namespace == MANAGED and pod.node]
         covered = sum(each.resources.cpu_request or 0 for pod in pods for each in pod.containers) / 1000
         nodes = await scene.board.nodes()
         assert sum(node.cpu_covered or 0.0 for node in nodes) == pytest.approx(covered)
@@ -169,7 +172,7 @@ async def test_board_says_how_much_of_the_requests_the_usage_covers_where_a_sour
 
 
 async def test_board_keeps_looking_while_a_source_does_not_answer() -> None:
-    async def frozen(ask: Ask, **_: Any) -> Usage:
+    async def frozen(ask: UsageQuery, **_: Any) -> Usage:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
@@ -178,7 +181,7 @@ async def test_board_keeps_looking_while_a_source_does_not_answer() -> None:
         running = asyncio.create_task(scene.board.run())
         try:
             async with asyncio.timeout(10):
-                await scene.board.changed(scene.board.version)
+                await scene.board.wait_changed(scene.board.version)
             assert await scene.board.workloads()
             assert [node.cpu_used for node in await scene.board.nodes()] == [None] * 8
         finally:
@@ -190,10 +193,10 @@ POD = ("shop", "web-0")
 
 
 @asynccontextmanager
-async def learning_from(folder: Path, **sources: Scripted) -> AsyncIterator[Learning]:
+async def learning_from(folder: Path, **sources: Scripted) -> AsyncIterator[Recommender]:
     async with Store.open(folder / "trimtab.db") as store:
-        named = {DEFAULT if name == "own" else name: source for name, source in sources.items()}
-        yield Learning(named, store, cluster="c", pace=Pace(), metrics=Metrics())
+        named = {DEFAULT_SOURCE if name == "own" else name: source for name, source in sources.items()}
+        yield Recommender(named, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
 
 
 def web(cpu: float) -> Scripted:
@@ -201,63 +204,65 @@ def web(cpu: float) -> Scripted:
 
 
 async def test_present_believes_the_first_source_while_its_samples_are_current(tmp_path: Path) -> None:
-    own, other, present = web(0.5), web(2.0), Present()
+    own, other, present = web(0.5), web(2.0), CurrentUsage()
     async with learning_from(tmp_path, own=own, thanos=other) as learning:
         await present.read(learning, {POD}, now=NOW)
-        assert present.current(NOW)[POD] == (1.0, 2e9, NOW // 60 * 60)
+        assert present.list_current(NOW)[POD] == (1.0, 2e9, NOW // 60 * 60)
         own.failure = RuntimeError("a plugin's own fault")
         await present.read(learning, {POD}, now=NOW + 120)
-        assert present.current(NOW + 120)[POD].cpu == 1.0
-        assert present.troubles == ['scripted failed: RuntimeError("a plugin\'s own fault")']
+        assert present.list_current(NOW + 120)[POD].cpu == 1.0
+        assert present.errors == ['scripted failed: RuntimeError("a plugin\'s own fault")']
         await present.read(learning, {POD}, now=NOW + 600)
-        assert present.current(NOW + 600)[POD].cpu == 4.0
+        assert present.list_current(NOW + 600)[POD].cpu == 4.0
 
 
 async def test_present_forgets_pods_that_are_gone(tmp_path: Path) -> None:
-    present = Present()
+    present = CurrentUsage()
     async with learning_from(tmp_path, own=web(0.5)) as learning:
         await present.read(learning, {POD}, now=NOW)
-        assert present.last_sample([POD]) == NOW // 60 * 60
+        assert present.find_last_sample([POD]) == NOW // 60 * 60
         await present.read(learning, set(), now=NOW + 60)
-        assert present.current(NOW + 60) == {}
-        assert present.last_sample([POD]) is None
-        assert present.last == NOW // 60 * 60
+        assert present.list_current(NOW + 60) == {}
+        assert present.find_last_sample([POD]) is None
+        assert present.last_sampled_at == NOW // 60 * 60
 
 
-class Told(Sampled[SampledSettings]):
+class Told(PollingSource[PollingSettings]):
     """A source of the present alone, such as metrics-server or the kubelets."""
 
     name = "told"
-    settings_type = SampledSettings
+    settings_type = PollingSettings
     at = NOW - 75
     """When its last sample was measured."""
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         names = PodContainer(*POD, "web"), PodContainer("batch", "etl-0", "etl")
-        return [Sample(name, self.at, 0.5, 1e9) for name in names]
+        return [ContainerSample(name, self.at, 0.5, 1e9) for name in names]
 
 
 async def test_present_knows_all_pods_of_a_sampled_source_until_they_are_old(tmp_path: Path) -> None:
-    present, pods = Present(), {POD, ("batch", "etl-0")}
+    present, pods = CurrentUsage(), {POD, ("batch", "etl-0")}
     now = NOW
     async with Store.open(tmp_path / "trimtab.db") as store:
-        source = Told(SampledSettings(), clock=lambda: now)
-        learning = Learning({DEFAULT: source}, store, cluster="c", pace=Pace(), metrics=Metrics())
+        source = Told(PollingSettings(), clock=lambda: now)
+        learning = Recommender(
+            {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
+        )
         await present.read(learning, pods, now=now)
-        assert {pod: used.cpu for pod, used in present.current(now).items()} == dict.fromkeys(pods, 0.5)
+        assert {pod: used.cpu for pod, used in present.list_current(now).items()} == dict.fromkeys(pods, 0.5)
         now += 240
         await present.read(learning, pods, now=now)
-        assert present.current(now).keys() == pods
+        assert present.list_current(now).keys() == pods
         now += 120
         await present.read(learning, pods, now=now)
-        assert present.current(now) == {}
-        assert present.last_sample(pods) == present.last == (NOW - 75) // 60 * 60
+        assert present.list_current(now) == {}
+        assert present.find_last_sample(pods) == present.last_sampled_at == (NOW - 75) // 60 * 60
 
 
 async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path: Path) -> None:
     source = web(0.5)
     async with learning_from(tmp_path, own=source) as learning:
-        await learning.schools[DEFAULT].read_present(NOW)
+        await learning.schools[DEFAULT_SOURCE].read_present(NOW)
     (ask,) = source.asked
-    assert replace(ask, start=0.0, end=1.0) == Ask(start=0.0, end=1.0, step=60.0, kills=False)
+    assert replace(ask, start=0.0, end=1.0) == UsageQuery(start=0.0, end=1.0, step=60.0, include_ooms=False)
     assert ask.steps == 5

@@ -13,20 +13,20 @@ from harness.leader import Office, deployment, office
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS
-from trimtab.kube.rest.retry import RateLimit
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.backend import ActError
-from trimtab.web.backends.live import STANDBY, OperatorBoard
-from trimtab.web.model import Act
-from trimtab.web.server import serving
+from trimtab.kube.rest.retry import RateLimiter
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.backend import ActionError
+from trimtab.web.backends.live import STANDBY, LiveBackend
+from trimtab.web.model import WorkloadAction
+from trimtab.web.server import serve_dashboard
 
 
 @pytest.fixture
 async def work(cluster: Cluster, namespace: str, tmp_path: Path) -> AsyncIterator[Office]:
     """An office in a namespace with a Deployment `web` of one core that uses a fifth of it."""
     cluster.learn()
-    rate = RateLimit(per_second=1000, burst=1000)
+    rate = RateLimiter(per_second=1000, burst=1000)
     async with Client(load_connection(kubeconfig=cluster.kubeconfig), rate=rate) as client:
         await client.create(DEPLOYMENTS, deployment(), namespace=namespace)
         yield office(client, namespace, tmp_path)
@@ -43,10 +43,10 @@ async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_ho
     await work.write_policy(mode="Recommend")
     async with work.leading() as term:
         await work.until(lambda status: "mode is Recommend" in reason(status), what="web is looked at")
-        board = OperatorBoard(lambda: term.desk, name="test")
+        board = LiveBackend(lambda: term.state, name="test")
         before = board.version
-        await board.look()
-        assert await board.changed(before) == board.version
+        await board.refresh()
+        assert await board.wait_changed(before) == board.version
         row = next(row for row in await board.workloads() if row.namespace == work.namespace)
         assert (row.name, row.state, row.mode) == ("web", "Recommended", "Recommend")
         assert row.has.cpu == 1.0
@@ -59,28 +59,28 @@ async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_ho
         assert detail
         (container,) = detail.containers
         assert (container.should, container.step) == (row.should, row.step)
-        assert set(detail.acts) == {Act.APPLY, Act.HOLD}
+        assert set(detail.acts) == {WorkloadAction.APPLY, WorkloadAction.HOLD}
         assert any("recommended" in entry.what for entry in detail.events)
 
-        await board.act(Act.HOLD, work.web, who="ann", why="the sale")
+        await board.run_action(WorkloadAction.HOLD, work.web, who="ann", why="the sale")
         await work.until(lambda status: reason(status) == "held by ann: the sale", what="the hold binds")
-        await board.act(Act.RELEASE, work.web, who="ann", why="")
+        await board.run_action(WorkloadAction.RELEASE, work.web, who="ann", why="")
         await work.until(lambda status: "mode is Recommend" in reason(status), what="it is free again")
         told = [entry.what for entry in await board.history(key=work.web)]
         assert told[:2] == ["released", "held"]
 
         cluster.kubectl("annotate", "deployment", "web", "-n", work.namespace, "trimtab.io/hold=by hand")
         await work.until(lambda status: "by hand" in reason(status), what="a hold by hand binds too")
-        with pytest.raises(ActError, match="kubectl annotate deployment web"):
-            await board.act(Act.RELEASE, work.web, who="ann", why="")
+        with pytest.raises(ActionError, match="kubectl annotate deployment web"):
+            await board.run_action(WorkloadAction.RELEASE, work.web, who="ann", why="")
 
 
 async def test_a_replica_that_stands_by_says_so_on_every_page_and_not_that_there_is_nothing() -> None:
-    board = OperatorBoard(lambda: None, name="test")
-    await board.look()
+    board = LiveBackend(lambda: None, name="test")
+    await board.refresh()
     paths = ("/", "/workloads", "/workloads/shop/Deployment/web", "/intents", "/nodes", "/history")
     async with (
-        serving(application(board, OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
         aiohttp.ClientSession() as session,
     ):
         for path in paths:

@@ -14,23 +14,23 @@ from playwright.async_api import Browser, expect
 from harness.browser import watched
 from trimtab.cli import run
 from trimtab.intents.effects import latency_curve
-from trimtab.lab.simulator.metrics import Moment
-from trimtab.lab.simulator.simulation import Stage
+from trimtab.lab.simulator.metrics import ClusterMetrics
+from trimtab.lab.simulator.simulation import Simulation
 from trimtab.sizing.strategies.trimtab_engine import kernels
 from trimtab.store import Store
 from trimtab.usage.trace import Trace
-from trimtab.web.app import application
-from trimtab.web.auth import OwnMachine
-from trimtab.web.backends.live import OperatorBoard
-from trimtab.web.backends.snapshot import SnapshotBoard, take
-from trimtab.web.demo.cluster import cluster, policies
-from trimtab.web.demo.runner import Show, show
-from trimtab.web.demo.summary import Document, lines, summary
+from trimtab.web.app import build_app
+from trimtab.web.auth import LocalAccess
+from trimtab.web.backends.live import LiveBackend
+from trimtab.web.backends.snapshot import SnapshotBackend, take_snapshot
+from trimtab.web.demo.cluster import build_policies, build_scenario
+from trimtab.web.demo.runner import DemoRunner, open_demo
+from trimtab.web.demo.summary import SummaryDocument, build_summary, render_summary
 from trimtab.web.demo.warmup import compile_effects, compile_sizing
-from trimtab.web.model import Act, Fared
-from trimtab.web.server import serving
+from trimtab.web.model import BacktestResult, WorkloadAction
+from trimtab.web.server import serve_dashboard
 from trimtab.web.views import detail
-from trimtab.web.views.timeseries import backtests, read_past
+from trimtab.web.views.timeseries import read_usage_history, run_backtests
 from web.views.test_history import Away
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,18 +39,18 @@ DAYS = 1.5
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def played() -> AsyncIterator[Show]:
-    async with show(days=DAYS, seed=1) as found:
-        await found.play()
+async def played() -> AsyncIterator[DemoRunner]:
+    async with open_demo(days=DAYS, seed=1) as found:
+        await found.run()
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def found(played: Show) -> Document:
-    return await summary(played.board, days=DAYS, seed=1)
+async def found(played: DemoRunner) -> SummaryDocument:
+    return await build_summary(played.backend, days=DAYS, seed=1)
 
 
-async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: Document) -> None:
+async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: SummaryDocument) -> None:
     for resource in ("cpuCores", "memoryBytes"):
         each = found[resource]
         assert each["usedMean"] < each["requestedNow"] < 0.8 * each["requestedAtFirst"]
@@ -58,15 +58,17 @@ async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: D
     assert found["nodes"]["neededNow"] < found["nodes"]["neededAtFirst"]
 
 
-async def test_a_kill_is_caught_and_a_canary_taken_back(found: Document) -> None:
+async def test_a_kill_is_caught_and_a_canary_taken_back(found: SummaryDocument) -> None:
     assert any(kill["workload"] == "platform/mailer" for kill in found["kills"])
     assert any("throttled" in entry["why"] for entry in found["reverted"])
     assert found["changes"]["applied"] > 20
 
 
-async def test_an_intent_is_met_and_shown_with_what_was_learned(played: Show, found: Document) -> None:
+async def test_an_intent_is_met_and_shown_with_what_was_learned(
+    played: DemoRunner, found: SummaryDocument
+) -> None:
     assert found["intents"] == [{"name": "booking/reservations-fast", "met": True}]
-    (intent,) = await played.board.intents()
+    (intent,) = await played.backend.intents()
     (objective,) = intent.objectives
     assert objective.plot
     seen = [value for value in objective.plot.curves[0].values if value is not None]
@@ -79,27 +81,27 @@ async def test_an_intent_is_met_and_shown_with_what_was_learned(played: Show, fo
         assert sum(value is not None for value in points) == effect.points > 0
 
 
-async def test_the_figures_are_json_and_text(found: Document) -> None:
+async def test_the_figures_are_json_and_text(found: SummaryDocument) -> None:
     assert json.loads(json.dumps(found)) == found
-    text = "\n".join(str(line) for line in lines(found, width=80))
+    text = "\n".join(str(line) for line in render_summary(found, width=80))
     assert "requested at first" in text
     assert "taken back" in text
 
 
-async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: Document) -> None:
+async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: SummaryDocument) -> None:
     why = ("no room", "throttled")
     told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
-    text = [str(line) for line in lines({**found, "reverted": told}, width=80)]
+    text = [str(line) for line in render_summary({**found, "reverted": told}, width=80)]
     assert "Taken back  shop/web (2 times): throttled" in text
 
 
-async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: Show) -> None:
-    board = played.board
+async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: DemoRunner) -> None:
+    board = played.backend
     row = next(row for row in await board.workloads() if row.name == "ledger")
     assert row.mode == "Recommend"
-    told = await board.act(Act.APPLY, row.key, who="ann", why="looks right")
+    told = await board.run_action(WorkloadAction.APPLY, row.key, who="ann", why="looks right")
     assert "until it is released" in told
-    await played.pass_time(hours=3)
+    await played.advance(hours=3)
     after = await board.workload(row.key)
     assert after
     assert (after.row.has.cpu or 0) < (row.has.cpu or 0)
@@ -108,22 +110,22 @@ async def test_what_people_decide_on_is_applied_held_and_released_by_them(played
     assert (applied.who, applied.why) == ("ann", "looks right")
 
     await board.undo(applied.id, who="ann", why="rather not")
-    await played.pass_time(hours=3)
+    await played.advance(hours=3)
     back = await board.workload(row.key)
     assert back
     assert back.row.has == row.has
-    await board.act(Act.RELEASE, row.key, who="ann", why="")
-    await played.pass_time(hours=1)
+    await board.run_action(WorkloadAction.RELEASE, row.key, who="ann", why="")
+    await played.advance(hours=1)
     free = await board.workload(row.key)
     assert free
     assert not free.row.pinned
 
 
 async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
-    played: Show, browser: Browser
+    played: DemoRunner, browser: Browser
 ) -> None:
     async with (
-        serving(application(played.board, OwnMachine()), "127.0.0.1:0") as url,
+        serve_dashboard(build_app(played.backend, LocalAccess()), "127.0.0.1:0") as url,
         watched(browser, url) as opened,
     ):
         page = opened.page
@@ -142,7 +144,7 @@ async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
         await form.get_by_label("Why").fill("looks right")
         await form.get_by_role("button").click()
         await expect(page.get_by_role("status").filter(has_text="until it is released")).to_be_visible()
-        await played.pass_time(hours=3)
+        await played.advance(hours=3)
         await expect(page.locator(".title")).to_contain_text("held")
         await expect(request).to_contain_text(target)
         await expect(request).not_to_contain_text("1 →")
@@ -150,16 +152,16 @@ async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
         await form.get_by_label("Why").fill("rather not")
         await form.get_by_role("button").click()
         await expect(page.get_by_role("status").filter(has_text="cpu 1,")).to_be_visible()
-        await played.pass_time(hours=3)
+        await played.advance(hours=3)
         await expect(request).to_contain_text("1 →")
         await expect(page.locator("#more")).to_contain_text("rather not")
         assert opened.errors == []
         assert opened.strangers == []
 
 
-async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: Show) -> None:
-    row = next(row for row in await played.board.workloads() if row.name == "storefront")
-    found = await played.board.workload(row.key)
+async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: DemoRunner) -> None:
+    row = next(row for row in await played.backend.workloads() if row.name == "storefront")
+    found = await played.backend.workload(row.key)
     assert found
     (container,) = found.containers
     names = [latency_curve.name for latency_curve in container.cpu.curves]
@@ -170,12 +172,12 @@ async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(p
     assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
 
 
-async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: Show) -> None:
-    desk = played.board._desk()
+async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: DemoRunner) -> None:
+    desk = played.backend._state()
     assert desk
     away = replace(desk, store=cast("Store", Away(desk.store)))
-    board = OperatorBoard(lambda: away, name="demo", clock=lambda: played.board.at)
-    row = next(row for row in await played.board.workloads() if row.name == "storefront")
+    board = LiveBackend(lambda: away, name="demo", clock=lambda: played.backend.observed_at)
+    row = next(row for row in await played.backend.workloads() if row.name == "storefront")
     found = await board.workload(row.key)
     assert found
     assert (found.trouble, found.events) == ("store.url: the server does not answer", ())
@@ -183,24 +185,24 @@ async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: Show) 
 
 
 async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_replayed_again(
-    played: Show, monkeypatch: pytest.MonkeyPatch
+    played: DemoRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = next(row.key for row in await played.board.workloads() if row.name == "storefront")
-    before = await played.board.workload(key)
+    key = next(row.key for row in await played.backend.workloads() if row.name == "storefront")
+    before = await played.backend.workload(key)
     asked: list[str] = []
 
     async def reading(*given: Any, **named: Any) -> Trace:
         asked.append("read")
-        return await read_past(*given, **named)
+        return await read_usage_history(*given, **named)
 
-    async def replaying(*given: Any, **named: Any) -> tuple[Fared, ...]:
+    async def replaying(*given: Any, **named: Any) -> tuple[BacktestResult, ...]:
         asked.append("replay")
-        return await backtests(*given, **named)
+        return await run_backtests(*given, **named)
 
-    monkeypatch.setattr(detail, "read_past", reading)
-    monkeypatch.setattr(detail, "backtests", replaying)
-    played.board._details.forget(key)
-    once, again = await asyncio.gather(played.board.workload(key), played.board.workload(key))
+    monkeypatch.setattr(detail, "read_usage_history", reading)
+    monkeypatch.setattr(detail, "run_backtests", replaying)
+    played.backend._details.invalidate(key)
+    once, again = await asyncio.gather(played.backend.workload(key), played.backend.workload(key))
     assert asked == ["read"]
     assert before
     assert once
@@ -209,17 +211,17 @@ async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_rep
     assert once.containers[0].backtest == before.containers[0].backtest
 
 
-async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: Show) -> None:
-    board = SnapshotBoard(await take(played.board))
-    assert await board.workloads() == tuple(await played.board.workloads())
-    assert (await board.overview()).money == (await played.board.overview()).money
+async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: DemoRunner) -> None:
+    board = SnapshotBackend(await take_snapshot(played.backend))
+    assert await board.workloads() == tuple(await played.backend.workloads())
+    assert (await board.overview()).money == (await played.backend.overview()).money
     row = (await board.workloads())[0]
     detail = await board.workload(row.key)
     assert detail
     assert detail.acts == {}
 
 
-async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: Show) -> None:
+async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: DemoRunner) -> None:
     assert played.days == DAYS
 
     def compiled() -> dict[str, int]:
@@ -237,13 +239,13 @@ async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: S
 
 
 async def test_a_seed_is_a_cluster() -> None:
-    async def figures() -> Document:
-        async with show(days=0.55, seed=3) as playing:
-            await playing.play()
-            return await summary(playing.board, days=0.55, seed=3)
+    async def figures() -> SummaryDocument:
+        async with open_demo(days=0.55, seed=3) as playing:
+            await playing.run()
+            return await build_summary(playing.backend, days=0.55, seed=3)
 
     assert await figures() == await figures()
-    assert (cluster(days=1, seed=3).demand.cpu != cluster(days=1, seed=4).demand.cpu).any()
+    assert (build_scenario(days=1, seed=3).demand.cpu != build_scenario(days=1, seed=4).demand.cpu).any()
 
 
 async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,22 +260,22 @@ async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixtur
 
 async def test_demo_never_lowers_a_cpu_limit_below_its_recorded_peak() -> None:
     """shop/checkout was given a limit of 500m on a Sunday, and had used 664m on the Wednesday before."""
-    whole = cluster(days=8, seed=7)
+    whole = build_scenario(days=8, seed=7)
     checkout = tuple(each for each in whole.workloads if each.name == "checkout")
     lowered: list[tuple[float, float]] = []
     highest, before = 0.0, 0.0
-    async with Stage(replace(whole, workloads=checkout), policies=policies(), seed=7) as stage:
+    async with Simulation(replace(whole, workloads=checkout), policies=build_policies(), seed=7) as stage:
 
-        def note(_: Moment) -> None:
+        def note(_: ClusterMetrics) -> None:
             nonlocal highest, before
-            rows = stage.world.rows
-            live = rows.column >= 0
+            rows = stage.world.container_arrays
+            live = rows.demand_column >= 0
             limit = float(rows.containers.cpu_limit[live].min())
             if limit < before:
                 lowered.append((limit, highest))
             before, highest = limit, max(highest, float(rows.containers.cpu[live].max()))
 
-        stage.observe(note)
+        stage.subscribe(note)
         await stage.run(8 * 86400.0 - 900)
     assert lowered
     assert [each for each in lowered if each[0] < each[1]] == []

@@ -12,17 +12,17 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.sizing.evidence import OomKills
 from trimtab.store import StateKey, Store
 from trimtab.store.errors import UnavailableError
-from trimtab.web.backends.live import OperatorBoard, _View
+from trimtab.web.backends.live import LiveBackend, _ClusterView
 from trimtab.web.model import HistoryEntry as Told
-from trimtab.web.views.history import kills_of, numbered
-from trimtab.web.views.trend import Totals, Trend
+from trimtab.web.views.history import build_kill_entries, number_kills
+from trimtab.web.views.trend import ClusterTotals, Trend
 from web.entries import entry
 
 WEB = WorkloadKey("Deployment", "shop", "web")
 
 
-def board_of(desk: Any) -> OperatorBoard:
-    return OperatorBoard(lambda: desk, name="test")
+def board_of(desk: Any) -> LiveBackend:
+    return LiveBackend(lambda: desk, name="test")
 
 
 @pytest.mark.parametrize("what", ["", "killed", "applied"])
@@ -31,12 +31,12 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
     kills = [
         kill
         for pod in "abc"
-        for kill in kills_of(WEB, pod, [OomKills(10**8, 1, at, at) for at in range(100, 160, 3)])
+        for kill in build_kill_entries(WEB, pod, [OomKills(10**8, 1, at, at) for at in range(100, 160, 3)])
     ]
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
         board = board_of(SimpleNamespace(name="test", store=store))
-        board._view = _View(kills=numbered(kills))
+        board._view = _ClusterView(kills=number_kills(kills))
         found: list[Told] = []
         last = None
         while page := await board.history(what=what, before=last, limit=7):
@@ -56,8 +56,10 @@ async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_p
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
         board = board_of(SimpleNamespace(name="test", store=store))
-        board._view = _View(
-            at=500.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        board._view = _ClusterView(
+            observed_at=500.0,
+            kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),
+            problem="",
         )
         shown = await board.overview()
     assert [each.what for each in shown.latest] == ["killed", "applied"]
@@ -77,8 +79,8 @@ class Away:
         return getattr(self._store, name)
 
 
-def totals(at: float) -> Totals:
-    return Totals(at, 1.0, 0.5, 8.0, 1e9, 5e8, 3e10)
+def totals(at: float) -> ClusterTotals:
+    return ClusterTotals(at, 1.0, 0.5, 8.0, 1e9, 5e8, 3e10)
 
 
 async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_the_start(
@@ -87,21 +89,21 @@ async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_
     async with Store.open(tmp_path / "trimtab.db") as store:
         desk = SimpleNamespace(name="test", store=store)
         former = board_of(desk)
-        await former._remember(desk)  # type: ignore[arg-type]
+        await former._restore_trend(desk)  # type: ignore[arg-type]
         former._trend.add(totals(1000.0))
-        await former._save()
+        await former._save_trend()
 
         kept = Away(store)
         desk = SimpleNamespace(name="test", store=kept)
         board = board_of(desk)
-        await board._remember(desk)  # type: ignore[arg-type]
+        await board._restore_trend(desk)  # type: ignore[arg-type]
         board._trend.add(totals(2000.0))
         kept.away = False
-        await board._save()
-        await board._remember(desk)  # type: ignore[arg-type]
+        await board._save_trend()
+        await board._restore_trend(desk)  # type: ignore[arg-type]
         board._trend.add(totals(3000.0))
         assert [each.at for each in board._trend.samples] == [1000.0, 2000.0, 3000.0]
-        await board._save()
+        await board._save_trend()
         after = Trend(every=60.0)
         state = await store.states.load(StateKey("test", "dashboard", "trend"))
         assert state
@@ -115,8 +117,10 @@ async def test_without_its_store_the_overview_shows_what_is_known_and_says_what_
     async with Store.open(tmp_path / "trimtab.db") as store:
         kept = Away(store)
         board = board_of(SimpleNamespace(name="test", store=kept))
-        board._view = _View(
-            at=200.0, kills=numbered(kills_of(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])), trouble=""
+        board._view = _ClusterView(
+            observed_at=200.0,
+            kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),
+            problem="",
         )
         shown = await board.overview()
         assert (shown.trouble, shown.latest) == ("store.url: the server does not answer", ())

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from intents.services import service
-from trimtab.api.intent import IntentSpec, Objective, TargetRef
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.samples import recorded
-from trimtab.kube.kinds.custom import Intent
+from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.samples import encode_state
+from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.store import PlannerEvent
 from trimtab.store.errors import UnavailableError
-from trimtab.web.views.intents import IntentViews
+from trimtab.web.views.intents import IntentViewCache
 
-FAST = Intent(
+FAST = IntentRecord(
     namespace="shop",
     name="fast",
     uid="u",
@@ -25,7 +25,7 @@ FAST = Intent(
     created=0,
     spec=IntentSpec(
         target_ref=TargetRef(name="web"),
-        objectives=(Objective(name="p99", value=0.1, measured_by="p99"),),
+        objectives=(ObjectiveSpec(name="p99", value=0.1, measured_by="p99"),),
     ),
     problem="",
     status=b"{}",
@@ -44,7 +44,9 @@ class Events:
         if self.away:
             raise UnavailableError("later")
         return [
-            PlannerEvent(name=name, timestamp=1.0, desired_objectives={}, plan=None, **recorded(service()))
+            PlannerEvent(
+                name=name, timestamp=1.0, desired_objectives={}, plan=None, **encode_state(service())
+            )
         ]
 
 
@@ -57,32 +59,32 @@ async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status
         intents=SimpleNamespace(
             roll=SimpleNamespace(intents=roll),
             observer=SimpleNamespace(goal=lambda *_: None),
-            lessons=SimpleNamespace(effects=lambda *_: Effects()),
+            lessons=SimpleNamespace(effects=lambda *_: EffectModels()),
         ),
     )
-    views = IntentViews(fresh=60.0)
-    (before,) = await views.of(desk, now=100.0)
+    views = IntentViewCache(fresh=60.0)
+    (before,) = await views.get_all(desk, now=100.0)
     assert before.objectives[0].plot
     assert before.objectives[0].now is None
     said = {"objectives": [{"name": "p99", "current": 0.2, "verdict": "Missed"}]}
     roll[:] = [msgspec.structs.replace(FAST, status=msgspec.json.encode(said))]
-    (after,) = await views.of(desk, now=159.0)
+    (after,) = await views.get_all(desk, now=159.0)
     assert after.objectives[0].now == 0.2
     assert after.objectives[0].plot == before.objectives[0].plot
-    views.forget_stale(159.0)
-    assert await views.of(desk, now=159.0) == (after,)
+    views.drop_stale(159.0)
+    assert await views.get_all(desk, now=159.0) == (after,)
     assert events.asked == 1
-    views.forget_stale(160.0)
-    assert await views.of(desk, now=159.0) == (after,)
+    views.drop_stale(160.0)
+    assert await views.get_all(desk, now=159.0) == (after,)
     assert events.asked == 2
 
     events.away = True
     for asked in (3, 4):
-        (dark,) = await views.of(desk, now=300.0)
+        (dark,) = await views.get_all(desk, now=300.0)
         assert dark.objectives[0].plot is None
         assert events.asked == asked
     events.away = False
     roll[:] = [msgspec.structs.replace(FAST, generation=2)]
-    assert (await views.of(desk, now=301.0))[0].objectives[0].plot
+    assert (await views.get_all(desk, now=301.0))[0].objectives[0].plot
     roll.clear()
-    assert await views.of(desk, now=302.0) == ()
+    assert await views.get_all(desk, now=302.0) == ()

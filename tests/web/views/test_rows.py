@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from harness.objects import node
 from harness.records import folded, workload
-from trimtab.api.optimizationpolicy import Mode
-from trimtab.kube.kinds.nodes import nodes
-from trimtab.kube.kinds.pods import pods
+from trimtab.api.optimizationpolicy import PolicyMode
+from trimtab.kube.kinds.nodes import node_projection
+from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS, Resource
-from trimtab.scan.pricing import Prices
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.web.model import WorkloadRow
-from trimtab.web.views.rows import node_view, seen
+from trimtab.web.views.rows import build_node_summary, build_row
 
 NOW = 277_777 * 3600.0
 CORE = {"name": "app", "resources": {"requests": {"cpu": "1"}}}
@@ -29,19 +29,24 @@ def row(
 ) -> WorkloadRow:
     """Of one without pods, of which something is known since ten hours before."""
     found = replace(workload("report", resource=resource, containers=(CORE,)), replicas=at_once)
-    evidence = Evidence(ran=ran, first=NOW - 36_000, last=last, runs_on=found.runs_on)
+    evidence = Evidence(
+        run_seconds=ran,
+        first_sample_at=NOW - 36_000,
+        last_sample_at=last,
+        is_long_running=found.is_long_running,
+    )
     desk: Any = SimpleNamespace(
         catalog=SimpleNamespace(pods_of=lambda _: ()),
         effective_containers=lambda each: each.containers,
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(
             of=lambda _: SimpleNamespace(
-                name="p", sizing=None, spec=SimpleNamespace(mode=Mode.AUTO), rules=Rules()
+                name="p", sizing=None, spec=SimpleNamespace(mode=PolicyMode.AUTO), rules=PolicyRules()
             )
         ),
         learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence)),
     )
-    return seen(desk, found, {}, prices=Prices(), now=now).row
+    return build_row(desk, found, {}, prices=ResourcePrices(), now=now).row
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,9 @@ def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_
     resource: Resource, ran: float, at_once: int, cores: float
 ) -> None:
     """Of a Deployment without pods nothing is paid for, whatever ran before."""
-    assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(cores * Prices().of_cpu(1000))
+    assert row(resource, ran=ran, at_once=at_once).cost == pytest.approx(
+        cores * ResourcePrices().price_cpu(1000)
+    )
 
 
 def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_requested() -> None:
@@ -72,8 +79,13 @@ def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_reques
     }
     status = {"phase": "Running", "qosClass": "Burstable"}
     manifest = {"metadata": {"name": "web-0", "namespace": "shop"}, "spec": spec, "status": status}
-    card = node_view(
-        folded(nodes(), node("n1")), [folded(pods(), manifest)], {}, None, last_sample=None, now=NOW
+    card = build_node_summary(
+        folded(node_projection(), node("n1")),
+        [folded(pod_projection(), manifest)],
+        {},
+        None,
+        last_sample=None,
+        now=NOW,
     )
     assert (card.cpu_requested, card.memory_requested) == (2.25, 4 * 2**30 + 128 * 2**20)
     (tier,) = card.tiers

@@ -10,25 +10,25 @@ import pytest
 
 from harness.records import workload
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.pricing import Prices
-from trimtab.store import HistoryEntry
-from trimtab.usage.errors import SourceAway
-from trimtab.usage.pod_ownership import Owners
-from trimtab.usage.source import Ask, Capabilities
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.store import HistoryRecord
+from trimtab.usage.errors import SourceUnavailable
+from trimtab.usage.pod_ownership import PodOwnerIndex
+from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import Usage
-from trimtab.web.model import Fared
+from trimtab.web.model import BacktestResult
 from trimtab.web.views import detail
-from trimtab.web.views.detail import Details
-from trimtab.web.views.timeseries import Sizes
+from trimtab.web.views.detail import DetailCache
+from trimtab.web.views.timeseries import SizeHistory
 from web.entries import entry
 
 SMALL, MIDDLE, LARGE = (Resources(cpu_request=amount) for amount in (100, 200, 300))
 
 
-def had(*told: HistoryEntry, now: Resources) -> list[float | None]:
+def had(*told: HistoryRecord, now: Resources) -> list[float | None]:
     """At 0, 10, 20 and so on up to 60."""
-    sizes = Sizes("app", told[::-1], has=now, should=None)
-    return list(sizes.had([float(at) for at in range(0, 61, 10)], lambda size: size.cpu_request))
+    sizes = SizeHistory("app", told[::-1], has=now, should=None)
+    return list(sizes.current_values([float(at) for at in range(0, 61, 10)], lambda size: size.cpu_request))
 
 
 BEFORE = (entry(5.0, "applying", SMALL, MIDDLE), entry(15.0, "applied", SMALL, MIDDLE))
@@ -50,9 +50,9 @@ class Returning:
     capabilities = Capabilities(history=True)
     away = True
 
-    async def read(self, ask: Ask) -> Usage:
+    async def read(self, ask: UsageQuery) -> Usage:
         if self.away:
-            raise SourceAway("later")
+            raise SourceUnavailable("later")
         nothing = np.empty((ask.steps, 0))
         return Usage((), ask.start, ask.step, nothing, nothing)
 
@@ -60,29 +60,29 @@ class Returning:
 async def test_a_source_that_was_away_for_a_moment_costs_no_back_test_for_hours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fared = (Fared(strategy="trimtab"),)
+    fared = (BacktestResult(strategy="trimtab"),)
 
-    async def backtests(*_: Any, **__: Any) -> tuple[Fared, ...]:
+    async def backtests(*_: Any, **__: Any) -> tuple[BacktestResult, ...]:
         return fared
 
-    async def no_history(**_: Any) -> list[HistoryEntry]:
+    async def no_history(**_: Any) -> list[HistoryRecord]:
         return []
 
-    monkeypatch.setattr(detail, "backtests", backtests)
+    monkeypatch.setattr(detail, "run_backtests", backtests)
     web, source = workload("web", containers=({"name": "app"},)), Returning()
     desk: Any = SimpleNamespace(
         name="test",
-        catalog=SimpleNamespace(pods_of=lambda _: (), owners=lambda: Owners([web])),
+        catalog=SimpleNamespace(pods_of=lambda _: (), owners=lambda: PodOwnerIndex([web])),
         effective_containers=lambda of: of.containers,
         statuses=SimpleNamespace(outcome=lambda _: None),
         orders=SimpleNamespace(of=lambda _: None),
         store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
         learning=SimpleNamespace(of=lambda _: SimpleNamespace(source=source)),
     )
-    details = Details(prices=Prices(), fresh=60.0)
+    details = DetailCache(prices=ResourcePrices(), fresh=60.0)
 
-    async def told(now: float) -> tuple[Fared, ...]:
-        (found,) = await details.of(desk, web, now=now)
+    async def told(now: float) -> tuple[BacktestResult, ...]:
+        (found,) = await details.get(desk, web, now=now)
         return found.backtest
 
     assert await told(1e9) == ()

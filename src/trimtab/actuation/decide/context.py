@@ -6,93 +6,93 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from trimtab.actuation.decide.health import TOLERATED, Evidence
+from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
-from trimtab.actuation.resources import Sizes, sizes_of
+from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class DesiredChange:
     """What is wanted of a workload, and on which terms."""
 
     sizes: Sizes
     """The recommendation, for the containers that have one; limits that stay are in it as they are."""
 
     strategy: UpdateStrategy
-    resizes_in_place: bool
+    can_resize_in_place: bool
     """Whether the cluster can resize running pods."""
 
-    memory_limits_stay: bool = False
+    memory_limits_fixed: bool = False
     """Whether memory limits of running pods cannot be lowered: so before Kubernetes 1.34, unless that restarts the container."""
 
-    need: Mapping[str, int] = field(default_factory=dict)
+    needed_memory: Mapping[str, int] = field(default_factory=dict)
     """The least memory that each container may safely have, in bytes (`sizing.safe_minimum.needed_memory`, headroom
     included); memory is not lowered where it is unknown."""
 
-    evidence: Evidence = field(default_factory=Evidence)
+    harm_signals: HarmSignals = field(default_factory=HarmSignals)
 
-    urgent: bool = False
+    is_urgent: bool = False
     """Whether a container was just killed for lack of memory: more of it waits for no interval, window or canary."""
 
-    unread: str = ""
+    usage_error: str = ""
     """Why usage cannot be read at present: what is under way goes on, and nothing but more memory after a kill begins."""
 
-    withheld: str = ""
+    blocked_reason: str = ""
     """Why nothing may be touched at all: the policy's mode, the global dry-run. Empty when it may."""
 
-    held: str = ""
+    no_sizes_reason: str = ""
     """Why there are no sizes, where there are none."""
 
-    on_hold: str = ""
+    hold_reason: str = ""
     """Why no new change starts, as a person wants it. Pod sync and a change that all pods are to have go on."""
 
     stabilization: int = 0
     """Seconds after a change that restarted pods in which they restart for no smaller size (changes.stabilization)."""
 
-    effective: Sizes | None = None
+    computed_from: Sizes | None = None
     """The sizes in effect that the recommendation was computed from. None where it holds whatever they are."""
 
-    alone: frozenset[str] = frozenset()
+    excluded_containers: frozenset[str] = frozenset()
     """Containers that are not ours to size: no pod is given what others of its workload had of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sightings:
+class LocalObservations:
     """What a process remembers from one look to the next. To lose it costs time, never correctness."""
 
-    unsettled: Mapping[str, int] = field(default_factory=dict)
+    unsettled_since: Mapping[str, int] = field(default_factory=dict)
     """Since when each pod, by uid, has been seen with a resize that is not in effect."""
 
-    unready: Mapping[str, int] = field(default_factory=dict)
+    unready_since: Mapping[str, int] = field(default_factory=dict)
     """Since when each pod, by uid, has been seen not ready."""
 
-    refused: Mapping[str, str] = field(default_factory=dict)
+    rejections: Mapping[str, str] = field(default_factory=dict)
     """What the server said no to, by `refusal_key`, in its own words."""
 
-    patched: str = ""
+    patched_change: str = ""
     """The change, by id, whose sizes were last written to the template."""
 
-    since: int = 0
+    observed_since: int = 0
     """When it was first looked at: what takes long is waited for from then on, for before nobody did."""
 
 
-def refusal_key(uid: str, sizes: Sizes) -> str:
+def rejection_key(uid: str, sizes: Sizes) -> str:
     """A refusal is of one object and one size: another may well be accepted."""
     return f"{uid}/{hash(tuple(sorted(sizes.items(), key=lambda item: item[0])))}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
+class ChangeContext:
     """A workload, its pods, what is wanted of it, and the time."""
 
     workload: Workload
     pods: Sequence[Pod]
-    wish: Wish
+    desired: DesiredChange
     now: int
-    sightings: Sightings = field(default_factory=Sightings)
+    observations: LocalObservations = field(default_factory=LocalObservations)
 
     @cached_property
     def live(self) -> tuple[Pod, ...]:
@@ -101,25 +101,25 @@ class Situation:
         return tuple(sorted(live, key=lambda pod: (pod.created, len(pod.name), pod.name), reverse=True))
 
     @cached_property
-    def unwell(self) -> int:
+    def unavailable_pods(self) -> int:
         """How many pods are missing or not ready, if that is too many to touch any: in a crowd, one always is."""
         wanted = max(self.workload.replicas, len(self.live))
         lacking = wanted - sum(pod.ready for pod in self.live)
-        return lacking if lacking > wanted * TOLERATED else 0
+        return lacking if lacking > wanted * MAX_UNAVAILABLE_SHARE else 0
 
     @cached_property
-    def template(self) -> dict[str, Resources]:
+    def template_sizes(self) -> dict[str, Resources]:
         """The sizes in the pod template."""
-        return sizes_of(self.workload.containers)
+        return container_sizes(self.workload.containers)
 
     @property
     def pod_sync(self) -> PodSync:
         """The terms on which new pods are brought to the size of the workload."""
-        wish, strategy = self.wish, self.wish.strategy
+        wish, strategy = self.desired, self.desired.strategy
         return PodSync(
-            enabled=wish.resizes_in_place and strategy.allow_in_place_resize,
+            enabled=wish.can_resize_in_place and strategy.allow_in_place_resize,
             startup_boost=strategy.startup_boost,
-            excluded=wish.alone,
+            excluded=wish.excluded_containers,
         )
 
     @cached_property
@@ -128,14 +128,14 @@ class Situation:
         return effective_sizes(self.workload, self.pods, self.pod_sync)
 
     @property
-    def is_relief_due(self) -> bool:
+    def is_oom_relief_due(self) -> bool:
         """Whether more memory after an OOM kill would begin now, were nothing else under way; a hold stops it, as any change."""
-        return self.wish.urgent and not self.wish.on_hold
+        return self.desired.is_urgent and not self.desired.hold_reason
 
     @property
     def strategy(self) -> UpdateStrategy:
-        return self.wish.strategy
+        return self.desired.strategy
 
-    def refusal(self, uid: str, sizes: Sizes) -> str:
+    def rejection(self, uid: str, sizes: Sizes) -> str:
         """What the server said when this was last tried, if it said no."""
-        return self.sightings.refused.get(refusal_key(uid, sizes), "")
+        return self.observations.rejections.get(rejection_key(uid, sizes), "")

@@ -15,28 +15,28 @@ def next_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int | Non
     """The next moment at which a window is open: now itself when one is, None when none ever opens."""
     if not windows:
         return now
-    spans = [span for window in windows for span in _spans(window, now)]
+    spans = [span for window in windows for span in _iter_spans(window, now)]
     return min((max(start, now) for start, end in spans if end > now), default=None)
 
 
 def last_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int:
     """When a window last opened, since yesterday; 0 when none did."""
-    starts = [start for window in windows for start, _ in _spans(window, now)]
+    starts = [start for window in windows for start, _ in _iter_spans(window, now)]
     return max((start for start in starts if start <= now), default=0)
 
 
-def open_for(windows: Sequence[MaintenanceWindow], *, since: int, now: int) -> int:
+def open_seconds(windows: Sequence[MaintenanceWindow], *, since: int, now: int) -> int:
     """For how many seconds since that time, or yesterday, a window was open."""
     if not windows:
         return now - since
     total = 0
-    for opens, closes in sorted(span for window in windows for span in _spans(window, now)):
+    for opens, closes in sorted(span for window in windows for span in _iter_spans(window, now)):
         total += max(0, min(closes, now) - max(opens, since))
         since = max(since, closes)
     return total
 
 
-def _spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
+def _iter_spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
     """When the window is open, from yesterday's to that in a week."""
     try:
         zone = ZoneInfo(window.time_zone)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trimtab.actuation.actions import Skip
-from trimtab.actuation.change_annotations import Way
-from trimtab.actuation.decide.context import Situation
-from trimtab.actuation.resources import Sizes, keep_memory_limit, same_fields
+from trimtab.actuation.change_annotations import UpdateMethod
+from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.resources import Sizes, keep_memory_limit, restrict_to_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -23,22 +23,22 @@ _MERGED_TEMPLATES = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MethodChoice:
     """A way, and what goes with it."""
 
-    way: Way
+    method: UpdateMethod
     patches_template: bool = False
     restarts: bool = False
     """Whether a container restarts by being resized."""
-    tries_in_place: bool = False
+    allows_canary: bool = False
     """Whether a few pods can be given the size first."""
 
 
-def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
+def choose_method(situation: ChangeContext, *, before: Sizes, after: Sizes) -> MethodChoice | Skip:
     """How to come from one size to the other, or why not."""
     strategy = situation.strategy
     containers = situation.live[0].containers if situation.live else situation.workload.containers
-    was, will_be = _qos(containers, before), _qos(containers, after)
+    was, will_be = _qos_class_with(containers, before), _qos_class_with(containers, after)
     if was != will_be and strategy.keep_qos_class:
         return Skip(
             f"its pods would change from QoS class {was} to {will_be}; "
@@ -47,88 +47,96 @@ def plan(situation: Situation, *, before: Sizes, after: Sizes) -> Plan | Skip:
     if situation.workload.kind == "CronJob":
         if strategy.template is TemplateUpdate.NEVER:
             return Skip("a CronJob is sized by its template, and updateStrategy.template is Never")
-        return Plan(Way.TEMPLATE, patches_template=True)
-    obstacle = _obstacle(situation, before, after)
+        return MethodChoice(UpdateMethod.TEMPLATE, patches_template=True)
+    obstacle = _in_place_obstacle(situation, before, after)
     if was != will_be:
         obstacle = obstacle or "the QoS class of a running pod cannot change"
-    restarts = _restarts(containers, before, after)
+    restarts = _restarted_container(containers, before, after)
     if restarts and not strategy.allow_recreate:
         obstacle = obstacle or f"to resize container {restarts} restarts it"
-    return by_replacing(situation, obstacle) if obstacle else _in_place(situation, restarts=bool(restarts))
+    return (
+        choose_replacement(situation, obstacle)
+        if obstacle
+        else _choose_in_place(situation, restarts=bool(restarts))
+    )
 
 
-def _in_place(situation: Situation, *, restarts: bool) -> Plan:
-    patchable, quiet = _patchable(situation), replaces_nothing(situation)
+def _choose_in_place(situation: ChangeContext, *, restarts: bool) -> MethodChoice:
+    patchable, quiet = _is_template_patchable(situation), keeps_running_pods(situation)
     rolls = patchable and not quiet and situation.strategy.template is TemplateUpdate.ALWAYS
-    if rolls and not _halted(situation.workload):
-        return Plan(Way.ROLLOUT, patches_template=True, restarts=restarts, tries_in_place=True)
-    return Plan(Way.IN_PLACE, patches_template=patchable and quiet, restarts=restarts, tries_in_place=True)
+    if rolls and not _halted_reason(situation.workload):
+        return MethodChoice(
+            UpdateMethod.ROLLOUT, patches_template=True, restarts=restarts, allows_canary=True
+        )
+    return MethodChoice(
+        UpdateMethod.IN_PLACE, patches_template=patchable and quiet, restarts=restarts, allows_canary=True
+    )
 
 
-def by_replacing(situation: Situation, obstacle: str) -> Plan | Skip:
+def choose_replacement(situation: ChangeContext, obstacle: str) -> MethodChoice | Skip:
     """Pods are replaced, for this is in the way of resizing them."""
-    kind, quiet = situation.workload.kind, replaces_nothing(situation)
+    kind, quiet = situation.workload.kind, keeps_running_pods(situation)
     if not situation.strategy.allow_recreate:
         return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
     if kind not in _MERGED_TEMPLATES:
         return Skip(f"{obstacle}, and the template of a {kind} is left alone")
-    if not _patchable(situation):
+    if not _is_template_patchable(situation):
         return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
-    if (halted := _halted(situation.workload)) and not quiet:
+    if (halted := _halted_reason(situation.workload)) and not quiet:
         return Skip(f"{obstacle}, and {halted}")
-    return Plan(Way.RECREATE if quiet else Way.ROLLOUT, patches_template=True)
+    return MethodChoice(UpdateMethod.RECREATE if quiet else UpdateMethod.ROLLOUT, patches_template=True)
 
 
-def _patchable(situation: Situation) -> bool:
+def _is_template_patchable(situation: ChangeContext) -> bool:
     return (
         situation.workload.kind in _MERGED_TEMPLATES
         and situation.strategy.template is not TemplateUpdate.NEVER
     )
 
 
-def replaces_nothing(situation: Situation) -> bool:
+def keeps_running_pods(situation: ChangeContext) -> bool:
     """Whether a changed template leaves the pods that run alone."""
-    return situation.workload.kind == "ReplicaSet" or situation.workload.update == "OnDelete"
+    return situation.workload.kind == "ReplicaSet" or situation.workload.update_strategy == "OnDelete"
 
 
-def _halted(workload: Workload) -> str:
+def _halted_reason(workload: Workload) -> str:
     """Why a rollout would not come to all pods; empty when it would."""
     if workload.paused:
         return "its rollouts are paused"
     return f"its rollouts end at partition {workload.partition}" if workload.partition else ""
 
 
-def restarts_nothing(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:
+def is_restart_free(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:
     """Whether no container restarts by going from one size to the other in place."""
-    return not _restarts(containers, before, after)
+    return not _restarted_container(containers, before, after)
 
 
-def possible_in_place(situation: Situation, before: Sizes, after: Sizes) -> dict[str, Resources]:
+def limit_to_in_place(situation: ChangeContext, before: Sizes, after: Sizes) -> dict[str, Resources]:
     """What can be had of a size in place: no request or limit is added or removed, and where the cluster lowers no memory
     limit, that neither.
     """
-    found = {name: same_fields(before[name], wanted) for name, wanted in after.items()}
-    while lowered := _lowered_limit(situation, before, found):
+    found = {name: restrict_to_fields(before[name], wanted) for name, wanted in after.items()}
+    while lowered := _find_lowered_limit(situation, before, found):
         found[lowered] = keep_memory_limit(before[lowered], found[lowered])
     return found
 
 
-def resizable(situation: Situation, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
+def list_resizable(situation: ChangeContext, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
     """List the pods that can have a size in place. Where the cluster lowers no memory limit, one that has a larger limit than
     the others, as of an earlier template, cannot: it keeps its size, and must not keep the others from theirs.
     """
 
     def would_lower(container: Container) -> bool:
         wanted = after.get(container.name)
-        is_fixed = situation.wish.memory_limits_stay and not container.restart_on_memory_resize
+        is_fixed = situation.desired.memory_limits_fixed and not container.restart_on_memory_resize
         return is_fixed and wanted is not None and keep_memory_limit(container.resources, wanted) != wanted
 
     return [pod for pod in pods if not any(map(would_lower, pod.containers))]
 
 
-def _lowered_limit(situation: Situation, before: Sizes, after: Sizes) -> str:
+def _find_lowered_limit(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
     """The first container whose memory limit would be lowered, where the cluster cannot do that; empty where none is."""
-    if not situation.wish.memory_limits_stay or not situation.live:
+    if not situation.desired.memory_limits_fixed or not situation.live:
         return ""
     restarts = {each.name for each in situation.live[0].containers if each.restart_on_memory_resize}
     return next(
@@ -141,22 +149,22 @@ def _lowered_limit(situation: Situation, before: Sizes, after: Sizes) -> str:
     )
 
 
-def _obstacle(situation: Situation, before: Sizes, after: Sizes) -> str:
+def _in_place_obstacle(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
     """Why running pods cannot be resized in place; empty when they can."""
     if not situation.strategy.allow_in_place_resize:
         return "updateStrategy.allowInPlaceResize is false"
-    if not situation.wish.resizes_in_place:
+    if not situation.desired.can_resize_in_place:
         return "this cluster cannot resize pods in place"
-    if lowered := _lowered_limit(situation, before, after):
+    if lowered := _find_lowered_limit(situation, before, after):
         return f"Kubernetes before 1.34 does not lower the memory limit of container {lowered} in place"
     for name, old in before.items():
-        if same_fields(old, after[name]) != after[name]:
+        if restrict_to_fields(old, after[name]) != after[name]:
             # To remove is refused by the server; what is added there could not be taken back.
             return f"requests or limits of container {name} can be neither added nor removed in place"
     return ""
 
 
-def _restarts(containers: Iterable[Container], before: Sizes, after: Sizes) -> str:
+def _restarted_container(containers: Iterable[Container], before: Sizes, after: Sizes) -> str:
     """The first container that restarts by being resized; empty when none does."""
     for container in containers:
         old, new = before.get(container.name), after.get(container.name)
@@ -169,5 +177,5 @@ def _restarts(containers: Iterable[Container], before: Sizes, after: Sizes) -> s
     return ""
 
 
-def _qos(containers: Iterable[Container], sizes: Sizes) -> str:
+def _qos_class_with(containers: Iterable[Container], sizes: Sizes) -> str:
     return qos_class(sizes.get(each.name, each.resources) for each in containers)

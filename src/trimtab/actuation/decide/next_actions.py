@@ -8,41 +8,53 @@ else is done before they are seen to be there.
 
 from __future__ import annotations
 
-from trimtab.actuation.actions import Deed, Skip, Wait, WriteMarks
-from trimtab.actuation.change_annotations import Foreign, Marks, Phase, read_marks
+from trimtab.actuation.actions import ChangeAction, Skip, Wait, WriteAnnotations
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    Phase,
+    UnreadableAnnotations,
+    decode_change_annotations,
+)
 from trimtab.actuation.decide.advance import advance
-from trimtab.actuation.decide.clock_skew import set_right
-from trimtab.actuation.decide.context import Situation
+from trimtab.actuation.decide.clock_skew import clamp_future_times
+from trimtab.actuation.decide.context import ChangeContext
 from trimtab.actuation.decide.revert import revert
-from trimtab.actuation.decide.start import LOOK_AGAIN, begin
-from trimtab.actuation.decide.sync_pods import left_behind, sync_during, tend
+from trimtab.actuation.decide.start import RECHECK_INTERVAL, start_change
+from trimtab.actuation.decide.sync_pods import sync_during_change, sync_pods, unsynced_pods
 
 
-def next_deeds(situation: Situation) -> list[Deed]:  # noqa: PLR0911 - one return an answer
+def next_actions(situation: ChangeContext) -> list[ChangeAction]:  # noqa: PLR0911 - one return an answer
     """The deeds of this step, in order; a Wait or a Skip among them says why there is nothing more."""
     workload = situation.workload
-    marks = read_marks(dict(workload.annotations), uid=workload.uid)
-    if isinstance(marks, Foreign):
-        return [Skip(marks.why)]
-    if situation.wish.withheld:
+    marks = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
+    if isinstance(marks, UnreadableAnnotations):
+        return [Skip(marks.reason)]
+    if situation.desired.blocked_reason:
         left = "; the change under way is left as it is" if marks.change else ""
-        return [Skip(situation.wish.withheld + left)]
+        return [Skip(situation.desired.blocked_reason + left)]
     if workload.deleting:
         return []
-    if (right := set_right(marks, now=situation.now)) != marks:
-        return [WriteMarks(right)]
+    if (right := clamp_future_times(marks, now=situation.now)) != marks:
+        return [WriteAnnotations(right)]
     change = marks.change
     if change is None:
-        on_hold: list[Deed] = [Skip(situation.wish.on_hold)] if situation.wish.on_hold else []
-        return tend(situation, marks) or on_hold or begin(situation, marks) or _unsynced(situation, marks)
+        on_hold: list[ChangeAction] = (
+            [Skip(situation.desired.hold_reason)] if situation.desired.hold_reason else []
+        )
+        return (
+            sync_pods(situation, marks)
+            or on_hold
+            or start_change(situation, marks)
+            or _report_unsynced(situation, marks)
+        )
     reverting = change.phase is Phase.REVERTING
     deeds = revert(situation, marks, change) if reverting else advance(situation, marks, change)
-    if any(isinstance(deed, WriteMarks) for deed in deeds):
+    if any(isinstance(deed, WriteAnnotations) for deed in deeds):
         return deeds
-    return [*deeds, *sync_during(situation, marks, change)]
+    return [*deeds, *sync_during_change(situation, marks, change)]
 
 
-def _unsynced(situation: Situation, marks: Marks) -> list[Deed]:
+def _report_unsynced(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:
     """Report pods that are not of the size that the workload has, though there is nothing else to do."""
-    why = next(iter(left_behind(situation, marks)), "")
-    return [Wait(situation.now + LOOK_AGAIN, why)] if why else []
+    why = next(iter(unsynced_pods(situation, marks)), "")
+    return [Wait(situation.now + RECHECK_INTERVAL, why)] if why else []

@@ -8,46 +8,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trimtab.actuation.resources import Sizes, has_size, sizes_of
+from trimtab.actuation.resources import Sizes, container_sizes, has_size
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Pod, Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Boost:
+class BoostDecision:
     """What a pod should have now, given its own size, and when to look again; None where it has that."""
 
     sizes: Sizes | None
-    look_again: int | None = None
+    recheck_at: int | None = None
 
 
-def boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> Boost:
+def decide_boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> BoostDecision:
     """More CPU while the pod starts; its own size when it is ready, or has had its time."""
-    if _starts(pod, rule, now=now):
-        raised = raised_cpu(own, rule.factor)
-        return Boost(raised if has_size(pod, own) and raised != own else None, _ends(pod, rule))
-    return Boost(own if has_more_cpu(pod, own) else None)
+    if _is_starting(pod, rule, now=now):
+        raised = raise_cpu(own, rule.factor)
+        return BoostDecision(raised if has_size(pod, own) and raised != own else None, _boost_end(pod, rule))
+    return BoostDecision(own if has_more_cpu(pod, own) else None)
 
 
 def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> bool:
     """Whether it starts, and has more CPU for that: also where this is what its template says."""
-    return _starts(pod, rule, now=now) and has_size(pod, raised_cpu(own, rule.factor))
+    return _is_starting(pod, rule, now=now) and has_size(pod, raise_cpu(own, rule.factor))
 
 
-def _starts(pod: Pod, rule: StartupBoost, *, now: int) -> bool:
-    return not pod.ready and now < _ends(pod, rule)
+def _is_starting(pod: Pod, rule: StartupBoost, *, now: int) -> bool:
+    return not pod.ready and now < _boost_end(pod, rule)
 
 
-def _ends(pod: Pod, rule: StartupBoost) -> int:
+def _boost_end(pod: Pod, rule: StartupBoost) -> int:
     return (pod.started or pod.created) + int(rule.duration.seconds)
 
 
-def raised_cpu(own: Sizes, factor: float) -> dict[str, Resources]:
+def raise_cpu(own: Sizes, factor: float) -> dict[str, Resources]:
     """Request and limit grow together, so that the QoS class stays."""
     return {
         name: Resources(
-            _times(each.cpu_request, factor),
-            _times(each.cpu_limit, factor),
+            _multiply(each.cpu_request, factor),
+            _multiply(each.cpu_limit, factor),
             each.memory_request,
             each.memory_limit,
         )
@@ -55,13 +55,13 @@ def raised_cpu(own: Sizes, factor: float) -> dict[str, Resources]:
     }
 
 
-def _times(amount: int | None, factor: float) -> int | None:
+def _multiply(amount: int | None, factor: float) -> int | None:
     return None if amount is None else round(amount * factor)
 
 
 def has_more_cpu(pod: Pod, own: Sizes) -> bool:
     """Whether the pod differs from its own size by more CPU alone: what a boost, by any factor, has left."""
-    current = sizes_of(pod.containers)
+    current = container_sizes(pod.containers)
     pairs = [(current[name], each) for name, each in own.items() if name in current]
     same_memory = all(
         (now.memory_request, now.memory_limit) == (each.memory_request, each.memory_limit)

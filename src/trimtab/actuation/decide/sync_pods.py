@@ -8,43 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimtab.actuation.actions import Deed, ResizePod, Urgency, Wait
-from trimtab.actuation.change_annotations import Change, Marks, Phase
-from trimtab.actuation.decide.conflicts import falls
-from trimtab.actuation.decide.context import Situation
-from trimtab.actuation.decide.method import restarts_nothing
-from trimtab.actuation.decide.startup_boost import boost, is_boosted
+from trimtab.actuation.actions import ChangeAction, Priority, ResizePod, Wait
+from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
+from trimtab.actuation.decide.conflicts import is_crash_looping
+from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.decide.method import is_restart_free
+from trimtab.actuation.decide.startup_boost import decide_boost, is_boosted
 from trimtab.actuation.effective_size import Assignment
-from trimtab.actuation.resources import Sizes, grows, has_size, sizes_of
+from trimtab.actuation.resources import Sizes, container_sizes, has_increase, has_size
 from trimtab.kube.kinds.pods import Pod
 
-SYNCED_BY = 60
+SYNC_TIMEOUT = 60
 """Seconds after which pod sync has brought a new pod to its size, if it can: a container that crashes is started again
 after 10, 20 and 40 seconds, and can be resized while it runs."""
 
-RESTARTS = "to resize it restarts a container"
+RESTART_REQUIRED = "to resize it restarts a container"
 
 
-def tend(situation: Situation, marks: Marks) -> list[Deed]:
+def sync_pods(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:
     """Bring each pod to the size that it should have while no change is under way."""
     if not situation.pod_sync.enabled:
         return []
-    deeds: list[Deed] = []
+    deeds: list[ChangeAction] = []
     looks: list[int] = []
-    assignment = _assignment(situation, marks)
+    assignment = _build_assignment(situation, marks)
     for pod in situation.live:
-        wished, look_again = _wished(situation, assignment, pod)
+        wished, look_again = _wanted_size(situation, assignment, pod)
         if look_again is not None:
             looks.append(look_again)
         if wished is not None and (deed := _resize(situation, pod, wished)):
             deeds.append(deed)
-    if deeds or not looks or situation.wish.urgent:
+    if deeds or not looks or situation.desired.is_urgent:
         return deeds  # pods that are killed for lack of memory do not wait for one that starts
     # While a pod starts, no change begins: a boosted size is nobody's size from before.
     return [Wait(min(looks), "pods are starting")]
 
 
-def sync_during(situation: Situation, marks: Marks, change: Change) -> Iterator[Deed]:
+def sync_during_change(
+    situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
+) -> Iterator[ChangeAction]:
     """Yield the resizes of pods that came during a change that is not, or no longer, meant for all pods.
 
     Else they would keep the template's size for as long as canaries are watched, or a revert takes. Once a change is
@@ -52,60 +54,66 @@ def sync_during(situation: Situation, marks: Marks, change: Change) -> Iterator[
     """
     if not situation.pod_sync.enabled or change.phase not in {Phase.CANARY, Phase.REVERTING}:
         return
-    assignment, rule = _assignment(situation, marks), situation.strategy.startup_boost
+    assignment, rule = _build_assignment(situation, marks), situation.strategy.startup_boost
     for pod in situation.live:
         if pod.name in change.canaries or (change.phase is Phase.REVERTING and has_size(pod, change.after)):
             continue
         boosted = rule and is_boosted(pod, assignment.boostable_size(pod), rule, now=situation.now)
         if (
-            assignment.is_behind(pod)
+            assignment.needs_sync(pod)
             and not boosted
-            and (deed := _resize(situation, pod, assignment.own_size(pod)))
+            and (deed := _resize(situation, pod, assignment.assigned_size(pod)))
         ):
             yield deed
 
 
-def left_behind(situation: Situation, marks: Marks) -> dict[str, Pod]:
+def unsynced_pods(situation: ChangeContext, marks: ChangeAnnotations) -> dict[str, Pod]:
     """Return the pods that pod sync cannot bring to their size for now, by the reason to report."""
     if not situation.pod_sync.enabled:
         return {}
-    assignment, found = _assignment(situation, marks), {}
+    assignment, found = _build_assignment(situation, marks), {}
     for pod in situation.live:
-        if situation.now - pod.created > SYNCED_BY and assignment.is_behind(pod):
-            why = situation.refusal(pod.uid, assignment.own_size(pod))
-            why = why or ("it crashes before it can be resized" if falls(pod) else RESTARTS)
+        if situation.now - pod.created > SYNC_TIMEOUT and assignment.needs_sync(pod):
+            why = situation.rejection(pod.uid, assignment.assigned_size(pod))
+            why = why or (
+                "it crashes before it can be resized" if is_crash_looping(pod) else RESTART_REQUIRED
+            )
             found[f"Pod {pod.name} still has the size of its template: {why}"] = pod
     return found
 
 
-def needs_restart(situation: Situation, marks: Marks) -> list[Pod]:
+def pods_needing_restart(situation: ChangeContext, marks: ChangeAnnotations) -> list[Pod]:
     """Return the pods that only a change can bring to their size: it may restart containers where the policy allows it."""
     if not situation.strategy.allow_recreate:
         return []
-    return [pod for why, pod in left_behind(situation, marks).items() if why.endswith(RESTARTS)]
+    return [pod for why, pod in unsynced_pods(situation, marks).items() if why.endswith(RESTART_REQUIRED)]
 
 
-def _assignment(situation: Situation, marks: Marks) -> Assignment:
-    return Assignment.of(marks, situation.template, excluded=situation.wish.alone)
+def _build_assignment(situation: ChangeContext, marks: ChangeAnnotations) -> Assignment:
+    return Assignment.from_annotations(
+        marks, situation.template_sizes, excluded=situation.desired.excluded_containers
+    )
 
 
-def _resize(situation: Situation, pod: Pod, wished: Sizes) -> ResizePod | None:
+def _resize(situation: ChangeContext, pod: Pod, wished: Sizes) -> ResizePod | None:
     """Return the resize of a pod that needs one and can have it now without a restart."""
-    current = sizes_of(pod.containers)
-    if has_size(pod, wished) or falls(pod) or situation.refusal(pod.uid, wished):
+    current = container_sizes(pod.containers)
+    if has_size(pod, wished) or is_crash_looping(pod) or situation.rejection(pod.uid, wished):
         return None
-    if not restarts_nothing(pod.containers, current, wished):
+    if not is_restart_free(pod.containers, current, wished):
         return None
-    return ResizePod(pod, wished, Urgency.UP if grows(current, wished) else Urgency.DOWN)
+    return ResizePod(pod, wished, Priority.INCREASE if has_increase(current, wished) else Priority.DECREASE)
 
 
-def _wished(situation: Situation, assignment: Assignment, pod: Pod) -> tuple[Sizes | None, int | None]:
+def _wanted_size(
+    situation: ChangeContext, assignment: Assignment, pod: Pod
+) -> tuple[Sizes | None, int | None]:
     now, rule = situation.now, situation.strategy.startup_boost
     boostable = assignment.boostable_size(pod) if rule else {}
     boosted = rule and boostable and is_boosted(pod, boostable, rule, now=now)
-    if assignment.is_behind(pod) and not boosted:
-        return assignment.own_size(pod), None
+    if assignment.needs_sync(pod) and not boosted:
+        return assignment.assigned_size(pod), None
     if not rule or not boostable:
         return None, None
-    found = boost(pod, boostable, rule, now=now)
-    return found.sizes, found.look_again
+    found = decide_boost(pod, boostable, rule, now=now)
+    return found.sizes, found.recheck_at

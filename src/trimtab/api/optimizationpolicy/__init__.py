@@ -5,21 +5,25 @@ defaults are the careful ones: an empty policy recommends and touches nothing.
 """
 
 from trimtab.api.optimizationpolicy.bounds import Bounds, CPUBounds, ResourceBounds
-from trimtab.api.optimizationpolicy.changes import Changes, Steps
+from trimtab.api.optimizationpolicy.changes import ChangePolicy, StepLimits
 from trimtab.api.optimizationpolicy.containers import (
     EVERY_CONTAINER,
     ContainerBounds,
     ContainerRule,
     ControlledResource,
 )
-from trimtab.api.optimizationpolicy.limits import CpuLimitRule, LimitMode, LimitRule
+from trimtab.api.optimizationpolicy.limits import CPULimitRule, LimitMode, LimitRule
 from trimtab.api.optimizationpolicy.metrics_config import MetricsConfig, StrategyChoice
-from trimtab.api.optimizationpolicy.policy import Mode, OptimizationPolicy, OptimizationPolicySpec
-from trimtab.api.optimizationpolicy.selection import Namespaces, Selector, WorkloadTypes
-from trimtab.api.optimizationpolicy.status import MOST_LISTED, OptimizationPolicyStatus, WorkloadState
+from trimtab.api.optimizationpolicy.policy import OptimizationPolicy, OptimizationPolicySpec, PolicyMode
+from trimtab.api.optimizationpolicy.selection import NamespaceFilter, PolicySelector, WorkloadTypeFilter
+from trimtab.api.optimizationpolicy.status import (
+    MAX_LISTED_WORKLOADS,
+    OptimizationPolicyStatus,
+    WorkloadState,
+)
 from trimtab.api.optimizationpolicy.updates import (
-    BesideHpa,
     Canary,
+    HpaMode,
     MaintenanceWindow,
     StartupBoost,
     TemplateUpdate,
@@ -29,33 +33,33 @@ from trimtab.api.optimizationpolicy.updates import (
 
 __all__ = [
     "EVERY_CONTAINER",
-    "MOST_LISTED",
-    "BesideHpa",
+    "MAX_LISTED_WORKLOADS",
     "Bounds",
     "CPUBounds",
+    "CPULimitRule",
     "Canary",
-    "Changes",
+    "ChangePolicy",
     "ContainerBounds",
     "ContainerRule",
     "ControlledResource",
-    "CpuLimitRule",
+    "HpaMode",
     "LimitMode",
     "LimitRule",
     "MaintenanceWindow",
     "MetricsConfig",
-    "Mode",
-    "Namespaces",
+    "NamespaceFilter",
     "OptimizationPolicy",
     "OptimizationPolicySpec",
     "OptimizationPolicyStatus",
+    "PolicyMode",
+    "PolicySelector",
     "ResourceBounds",
-    "Selector",
     "StartupBoost",
-    "Steps",
+    "StepLimits",
     "StrategyChoice",
     "TemplateUpdate",
     "UpdateStrategy",
     "Weekday",
     "WorkloadState",
-    "WorkloadTypes",
+    "WorkloadTypeFilter",
 ]

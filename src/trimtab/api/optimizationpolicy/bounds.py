@@ -1,24 +1,24 @@
 """The least and the most that is ever recommended for a container."""
 
-from trimtab.api.model import Model, Rule
+from trimtab.api.model import ApiModel, ValidationRule
 from trimtab.api.quantity import Quantity
 
 
-class Bounds(Model):
+class Bounds(ApiModel):
     """The least and the most that is ever recommended for a container."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="max",
             message="must be more than 0",
-            holds=lambda self: self.max is None or self.max.amount > 0,
+            predicate=lambda self: self.max is None or self.max.amount > 0,
             cel="!has(self.max) || quantity(string(self.max)).isGreaterThan(quantity('0'))",
         ),
-        Rule(
+        ValidationRule(
             field="min",
             message="must not exceed max",
             detail="{min} > {max}",
-            holds=lambda self: self.max is None or self.min <= self.max,
+            predicate=lambda self: self.max is None or self.min <= self.max,
             cel="!has(self.max) || quantity(string(self.min)).compareTo(quantity(string(self.max))) <= 0",
         ),
     )
@@ -44,7 +44,7 @@ class MemoryBounds(Bounds):
     """Never recommend less than this."""
 
 
-class ResourceBounds(Model):
+class ResourceBounds(ApiModel):
     """Bounds that hold for every container, whatever was observed."""
 
     cpu: CPUBounds = CPUBounds()

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trimtab.api.fields import Shaped, Unique
-from trimtab.api.model import Model
+from trimtab.api.fields import TextPattern, UniqueItems
+from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy.bounds import CPUBounds, MemoryBounds
 
 EVERY_CONTAINER = "*"
@@ -19,7 +19,7 @@ class ControlledResource(StrEnum):
     MEMORY = "memory"
 
 
-class ContainerBounds(Model):
+class ContainerBounds(ApiModel):
     """Bounds that hold for these containers in place of the policy's."""
 
     cpu: CPUBounds | None = None
@@ -29,12 +29,12 @@ class ContainerBounds(Model):
     """Bounds for memory; the policy's when left out."""
 
 
-class ContainerRule(Model):
+class ContainerRule(ApiModel):
     """What holds for the containers of a name."""
 
     name: Annotated[
         str,
-        Shaped(
+        TextPattern(
             r"^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$",
             "the name of a container, in which * stands for anything, such as istio-*",
             63,
@@ -43,7 +43,7 @@ class ContainerRule(Model):
     """The name of a container; * stands for anything in it. Of several rules that are about a container the one with its
     very name holds, else the longest."""
 
-    controlled_resources: Annotated[tuple[ControlledResource, ...], Field(max_length=2), Unique()] = (
+    controlled_resources: Annotated[tuple[ControlledResource, ...], Field(max_length=2), UniqueItems()] = (
         ControlledResource.CPU,
         ControlledResource.MEMORY,
     )

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from trimtab.api.fields import Number
-from trimtab.api.model import Model, Rule
+from trimtab.api.model import ApiModel, ValidationRule
 from trimtab.api.quantity import Quantity
 
 
@@ -20,20 +20,20 @@ class LimitMode(StrEnum):
     REMOVE = "Remove"
 
 
-class LimitRule(Model):
+class LimitRule(ApiModel):
     """What becomes of the limit of one resource; only Multiplier and Headroom give one to a container without."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
             field="multiplier",
             message="must be given when mode is Multiplier, and only then",
-            holds=lambda self: (self.mode is LimitMode.MULTIPLIER) == (self.multiplier is not None),
+            predicate=lambda self: (self.mode is LimitMode.MULTIPLIER) == (self.multiplier is not None),
             cel="(self.mode == 'Multiplier') == has(self.multiplier)",
         ),
-        Rule(
+        ValidationRule(
             field="headroom",
             message="must be given when mode is Headroom, and only then",
-            holds=lambda self: (self.mode is LimitMode.HEADROOM) == (self.headroom is not None),
+            predicate=lambda self: (self.mode is LimitMode.HEADROOM) == (self.headroom is not None),
             cel="(self.mode == 'Headroom') == has(self.headroom)",
         ),
     )
@@ -49,15 +49,15 @@ class LimitRule(Model):
     """How much the limit is above the request, such as 256Mi; with mode Headroom."""
 
 
-class CpuLimitRule(LimitRule):
+class CPULimitRule(LimitRule):
     """What becomes of a CPU limit; only Multiplier and Headroom give one to a container without."""
 
     rules = (
         *LimitRule.rules,
-        Rule(
+        ValidationRule(
             field="allowBelowPeak",
             message="has no effect when mode is Keep or Remove",
-            holds=lambda self: (
+            predicate=lambda self: (
                 not self.allow_below_peak or self.mode not in {LimitMode.KEEP, LimitMode.REMOVE}
             ),
             cel="!self.allowBelowPeak || !(self.mode in ['Keep', 'Remove'])",
@@ -69,15 +69,15 @@ class CpuLimitRule(LimitRule):
     peaks."""
 
 
-class LimitPolicy(Model):
+class LimitPolicy(ApiModel):
     """What becomes of limits, for CPU and memory apart: throttled CPU is slow, a lack of memory is fatal."""
 
-    cpu: CpuLimitRule = CpuLimitRule()
+    cpu: CPULimitRule = CPULimitRule()
     """What becomes of CPU limits."""
 
     memory: LimitRule = LimitRule()
     """What becomes of memory limits."""
 
 
-KEEP_RULE = LimitRule(mode=LimitMode.KEEP)
-KEEP = LimitPolicy(cpu=CpuLimitRule(mode=LimitMode.KEEP), memory=KEEP_RULE)
+KEEP_LIMIT = LimitRule(mode=LimitMode.KEEP)
+KEEP_LIMITS = LimitPolicy(cpu=CPULimitRule(mode=LimitMode.KEEP), memory=KEEP_LIMIT)

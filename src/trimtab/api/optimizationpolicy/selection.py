@@ -4,48 +4,48 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trimtab.api.fields import KindName, NamespaceName, Unique
+from trimtab.api.fields import KindName, NamespaceName, UniqueItems
 from trimtab.api.meta import Labels, LabelSelector
-from trimtab.api.model import Model, Rule
+from trimtab.api.model import ApiModel, ValidationRule
 
 
-class Namespaces(Model):
+class NamespaceFilter(ApiModel):
     """Namespaces by name; a namespace that is denied stays out even when it is allowed as well."""
 
-    allow: Annotated[tuple[NamespaceName, ...], Field(max_length=256), Unique()] = ()
+    allow: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
     """Only these namespaces; every namespace when left out."""
 
-    deny: Annotated[tuple[NamespaceName, ...], Field(max_length=256), Unique()] = ()
+    deny: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
     """Never these namespaces."""
 
-    def admits(self, namespace: str) -> bool:
+    def matches(self, namespace: str) -> bool:
         return namespace not in self.deny and (not self.allow or namespace in self.allow)
 
 
-class WorkloadTypes(Model):
+class WorkloadTypeFilter(ApiModel):
     """Workloads by kind."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="exclude",
             message="names a kind that include names too; keep it in one of the two",
-            holds=lambda self: not set(self.include) & set(self.exclude),
+            predicate=lambda self: not set(self.include) & set(self.exclude),
             cel="!has(self.include) || !has(self.exclude) || !self.exclude.exists(kind, kind in self.include)",
         ),
     )
 
-    include: Annotated[tuple[KindName, ...], Field(max_length=32), Unique()] = ()
+    include: Annotated[tuple[KindName, ...], Field(max_length=32), UniqueItems()] = ()
     """Only these kinds, such as Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, or any kind with a
     scale subresource (Rollout.argoproj.io); every kind when left out."""
 
-    exclude: Annotated[tuple[KindName, ...], Field(max_length=32), Unique()] = ()
+    exclude: Annotated[tuple[KindName, ...], Field(max_length=32), UniqueItems()] = ()
     """Never these kinds."""
 
-    def admits(self, kind: str) -> bool:
+    def matches(self, kind: str) -> bool:
         return kind not in self.exclude and (not self.include or kind in self.include)
 
 
-class Selector(Model):
+class PolicySelector(ApiModel):
     """Which workloads a policy is about; all parts must agree, and an empty selector means every workload."""
 
     namespace_selector: LabelSelector | None = None
@@ -54,16 +54,16 @@ class Selector(Model):
     workload_selector: LabelSelector | None = None
     """Only workloads with these labels."""
 
-    namespaces: Namespaces = Namespaces()
+    namespaces: NamespaceFilter = NamespaceFilter()
     """Namespaces to allow or deny by name; deny wins."""
 
-    workload_types: WorkloadTypes = WorkloadTypes()
+    workload_types: WorkloadTypeFilter = WorkloadTypeFilter()
     """Kinds of workloads to include or exclude."""
 
-    def selects(self, *, kind: str, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+    def matches(self, *, kind: str, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         return (
-            self.namespaces.admits(namespace)
-            and self.workload_types.admits(kind)
+            self.namespaces.matches(namespace)
+            and self.workload_types.matches(kind)
             and (self.namespace_selector is None or self.namespace_selector.matches(namespace_labels))
             and (self.workload_selector is None or self.workload_selector.matches(labels))
         )

@@ -5,16 +5,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trimtab.api.fields import MOST_CONTAINERS, Count, KindName, Text, Time, Unique
+from trimtab.api.fields import MAX_CONTAINERS, Count, KindName, Text, Time, UniqueItems
 from trimtab.api.meta import Condition
-from trimtab.api.model import Observed
+from trimtab.api.model import StatusModel
 from trimtab.api.quantity import Quantity
 
-MOST_LISTED = 500
+MAX_LISTED_WORKLOADS = 500
 """Workloads in a status."""
 
 
-class NextStep(Observed):
+class NextStep(StatusModel):
     """The requests of one container after the next change."""
 
     cpu: Quantity | None = None
@@ -24,7 +24,7 @@ class NextStep(Observed):
     """The memory request."""
 
 
-class ContainerRecommendation(Observed):
+class ContainerRecommendation(StatusModel):
     """What one container should ask for."""
 
     container: Text
@@ -55,7 +55,7 @@ class WorkloadState(StrEnum):
     FAILED = "Failed"
 
 
-class WorkloadStatus(Observed):
+class WorkloadStatus(StatusModel):
     """What was found and done for one workload."""
 
     kind: KindName
@@ -80,12 +80,12 @@ class WorkloadStatus(Observed):
     """When a recommendation was last put into effect."""
 
     recommendations: Annotated[
-        tuple[ContainerRecommendation, ...], Field(max_length=MOST_CONTAINERS), Unique(("container",))
+        tuple[ContainerRecommendation, ...], Field(max_length=MAX_CONTAINERS), UniqueItems(("container",))
     ] = ()
     """The recommendation for each container, or for the first of very many."""
 
 
-class WorkloadCounts(Observed):
+class WorkloadCounts(StatusModel):
     """How many workloads, also those that are too many to be listed."""
 
     monitored: Count = 0
@@ -98,19 +98,21 @@ class WorkloadCounts(Observed):
     """Workloads that were left alone for a reason."""
 
 
-class OptimizationPolicyStatus(Observed):
+class OptimizationPolicyStatus(StatusModel):
     """What was observed."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
 
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), Unique(("type",))] = ()
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16), UniqueItems(("type",))] = ()
     """Ready, MetricsAvailable and others, each with its reason."""
 
     counts: WorkloadCounts | None = None
     """How many workloads are monitored, updated and skipped."""
 
     workloads: Annotated[
-        tuple[WorkloadStatus, ...], Field(max_length=MOST_LISTED), Unique(("kind", "namespace", "name"))
+        tuple[WorkloadStatus, ...],
+        Field(max_length=MAX_LISTED_WORKLOADS),
+        UniqueItems(("kind", "namespace", "name")),
     ] = ()
     """The workloads, those that need attention first; counts tells how many there are in all."""

@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import Field
 
 from trimtab.api.duration import Duration
-from trimtab.api.fields import Bool, Int, Number, Shaped, Unique, Within
-from trimtab.api.model import Model, Rule
+from trimtab.api.fields import Bool, DurationRange, Int, Number, TextPattern, UniqueItems
+from trimtab.api.model import ApiModel, ValidationRule
 
 
-class BesideHpa(StrEnum):
+class HpaMode(StrEnum):
     """What becomes of a resource whose utilisation a HorizontalPodAutoscaler holds to a target."""
 
     RESCALE = "Rescale"
@@ -25,17 +25,17 @@ class TemplateUpdate(StrEnum):
     ALWAYS = "Always"
 
 
-class Canary(Model):
+class Canary(ApiModel):
     """How a change is tried before all pods get it, and watched when they have it."""
 
     percent: Annotated[Int, Field(ge=1, le=100)] = 10
     """The share of the pods that get a change first, at least one; 100 gives it to all at once."""
 
-    observation: Annotated[Duration, Within("1s", "24h")] = Duration.parse("10m")
+    observation: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("10m")
     """How long restarts, OOM kills, throttling and readiness are compared with before, first for the canaries
     and then for all pods."""
 
-    patience: Annotated[Duration, Within("1s", "24h")] = Duration.parse("30m")
+    patience: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("30m")
     """How much longer to wait for evidence that is missing; without any by then, the change is taken back."""
 
 
@@ -51,13 +51,13 @@ class Weekday(StrEnum):
     SUN = "Sun"
 
 
-_ClockTime = Annotated[str, Shaped("^([01][0-9]|2[0-3]):[0-5][0-9]$", "a time of day, such as 22:30", 5)]
+_ClockTime = Annotated[str, TextPattern("^([01][0-9]|2[0-3]):[0-5][0-9]$", "a time of day, such as 22:30", 5)]
 
 
-class MaintenanceWindow(Model):
+class MaintenanceWindow(ApiModel):
     """A time of the week in which changes may be made."""
 
-    days: Annotated[tuple[Weekday, ...], Field(max_length=7), Unique()] = ()
+    days: Annotated[tuple[Weekday, ...], Field(max_length=7), UniqueItems()] = ()
     """The days on which it starts: Mon, Tue, Wed, Thu, Fri, Sat, Sun; every day when left out."""
 
     start: _ClockTime = "00:00"
@@ -67,29 +67,29 @@ class MaintenanceWindow(Model):
     """When it ends, such as 05:30; at or before start, it ends on the next day."""
 
     time_zone: Annotated[
-        str, Shaped("^[A-Za-z][-A-Za-z0-9_+/]*$", "a time zone, such as UTC or Europe/Berlin", 64)
+        str, TextPattern("^[A-Za-z][-A-Za-z0-9_+/]*$", "a time zone, such as UTC or Europe/Berlin", 64)
     ] = "UTC"
     """The time zone of start and end, such as Europe/Berlin. In one that is not known, the window never opens."""
 
 
-class StartupBoost(Model):
+class StartupBoost(ApiModel):
     """More CPU for a pod until it is ready."""
 
     factor: Annotated[Number, Field(ge=1, le=10)] = 2.0
     """What CPU request and limit are multiplied by while a pod starts."""
 
-    duration: Annotated[Duration, Within("1s", "1h")] = Duration.parse("5m")
+    duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("5m")
     """The longest that a pod keeps it, ready or not."""
 
 
-class UpdateStrategy(Model):
+class UpdateStrategy(ApiModel):
     """How a recommendation may be put into effect in mode Auto."""
 
     rules = (
-        Rule(
+        ValidationRule(
             field="template",
             message="may be Always only where allowRecreate is true, since a changed template restarts pods",
-            holds=lambda self: self.template is not TemplateUpdate.ALWAYS or self.allow_recreate,
+            predicate=lambda self: self.template is not TemplateUpdate.ALWAYS or self.allow_recreate,
             cel="self.template != 'Always' || self.allowRecreate",
         ),
     )
@@ -108,7 +108,7 @@ class UpdateStrategy(Model):
     """Keep the QoS class of every pod: requests of a Guaranteed pod stay equal to its limits, and a BestEffort pod
     gets none. When false the class may change, for which pods have to be replaced."""
 
-    beside_hpa: BesideHpa = BesideHpa.RESCALE
+    beside_hpa: HpaMode = HpaMode.RESCALE
     """What becomes of a resource whose utilisation a HorizontalPodAutoscaler holds to a target. Rescale makes a
     request smaller only as far as the utilisation stays at or below the target; Hold leaves it alone."""
 
@@ -124,7 +124,7 @@ class UpdateStrategy(Model):
     canary: Canary = Canary()
     """How a change is tried, watched, and taken back when it hurts."""
 
-    min_interval: Annotated[Duration, Within("0s", "8760h")] = Duration.parse("1h")
+    min_interval: Annotated[Duration, DurationRange("0s", "8760h")] = Duration.parse("1h")
     """The least time between two changes of a workload; more memory after an OOM kill does not wait."""
 
     windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()

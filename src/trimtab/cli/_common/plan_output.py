@@ -11,10 +11,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.intents.action import Deed
-from trimtab.intents.plan import Outcome, Purpose
-from trimtab.operator.intents.preview import Preview
-from trimtab.plural import counted
+from trimtab.intents.action import IntentAction
+from trimtab.intents.plan import ExpectedOutcome, Purpose
+from trimtab.operator.intents.preview import PlanPreview
+from trimtab.plural import pluralize
 
 _PURPOSES = {
     Purpose.REACH: "to meet what is missed",
@@ -25,28 +25,28 @@ _PURPOSES = {
 }
 
 
-def renderables(found: Preview, *, width: int) -> Iterator[RenderableType]:
+def render_preview(found: PlanPreview, *, width: int) -> Iterator[RenderableType]:
     """What a terminal shows."""
     goal, plan, state = found.goal, found.plan, found.state
     yield Text(f"Intent {goal.intent}, priority {goal.priority:g}", style="bold")
-    yield Text(f"now: {_size(found)}" + (f", load {state.load:.4g}" if state.load is not None else ""))
-    yield _objectives(found)
+    yield Text(f"now: {_format_size(found)}" + (f", load {state.load:.4g}" if state.load is not None else ""))
+    yield _build_objective_table(found)
     yield Text(f"Plan: {_PURPOSES[plan.purpose]}", style="bold")
     for deed in plan.deeds:
-        yield Text(f"  {deed.told()}"[:width])
+        yield Text(f"  {deed.describe()}"[:width])
     for why in (*plan.why, *found.unknown, *found.remarks):
         yield Text(f"  because {why}")
     yield Text(
         f"  costs {plan.cost:.3g} cores an hour, {abs(plan.saved):.3g} {'less' if plan.saved >= 0 else 'more'} than now;"
-        f" {plan.expanded} states looked at in {found.took * 1000:.1f} ms"
+        f" {plan.expanded} states looked at in {found.duration * 1000:.1f} ms"
         + ("" if plan.proven else "; a better one may exist")
     )
     if plan.alternatives:
         yield Text("Alternatives", style="bold")
-        yield _alternatives(found)
+        yield _build_alternative_table(found)
 
 
-def document(found: Preview) -> dict[str, Any]:
+def build_document(found: PlanPreview) -> dict[str, Any]:
     """What programs read."""
     made: dict[str, Any] = {
         "intent": found.goal.intent,
@@ -60,12 +60,12 @@ def document(found: Preview) -> dict[str, Any]:
         "plan": msgspec.to_builtins(found.plan),
         "unknown": list(found.unknown),
         "remarks": list(found.remarks),
-        "seconds": found.took,
+        "seconds": found.duration,
     }
     return made
 
 
-def _objectives(found: Preview) -> Table:
+def _build_objective_table(found: PlanPreview) -> Table:
     table = Table("objective", "now", "wanted", "is", "expected", "between", box=None, pad_edge=False)
     outcomes = {each.objective: each for each in found.plan.outcomes}
     for objective in found.goal.objectives:
@@ -74,48 +74,48 @@ def _objectives(found: Preview) -> Table:
         sign = "≤" if objective.less_is_better else "≥"
         table.add_row(
             objective.name,
-            _number(now),
+            _format_number(now),
             f"{sign} {objective.value:g}",
-            objective.verdict(now).value,
-            _number(outcome.expected if outcome else None),
-            _between(outcome),
+            objective.evaluate(now).value,
+            _format_number(outcome.expected if outcome else None),
+            _format_range(outcome),
         )
     return table
 
 
-def _alternatives(found: Preview) -> Table:
+def _build_alternative_table(found: PlanPreview) -> Table:
     table = Table("deeds", "expected", "cost", "meets all", box=None, pad_edge=False)
     for each in found.plan.alternatives:
         table.add_row(
-            Text(_deeds(each.deeds)),
-            _expected(each.outcomes),
+            Text(_format_actions(each.deeds)),
+            _format_expected(each.outcomes),
             f"{each.cost:.3g}",
             "yes" if each.meets else "no",
         )
     return table
 
 
-def _deeds(deeds: Sequence[Deed]) -> str:
-    return "; ".join(deed.told() for deed in deeds) or "none"
+def _format_actions(actions: Sequence[IntentAction]) -> str:
+    return "; ".join(deed.describe() for deed in actions) or "none"
 
 
-def _expected(outcomes: Iterable[Outcome]) -> str:
-    return ", ".join(f"{each.objective} {_number(each.expected)}" for each in outcomes)
+def _format_expected(outcomes: Iterable[ExpectedOutcome]) -> str:
+    return ", ".join(f"{each.objective} {_format_number(each.expected)}" for each in outcomes)
 
 
-def _between(outcome: Outcome | None) -> str:
+def _format_range(outcome: ExpectedOutcome | None) -> str:
     if outcome is None or outcome.low is None or outcome.high is None:
         return ""
     return f"{outcome.low:.4g} … {outcome.high:.4g}"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
-def _size(found: Preview) -> str:
+def _format_size(found: PlanPreview) -> str:
     state = found.state
     cpu, memory = state.cpu, state.memory
     size = [f"{cpu:g} cores" if cpu else "", f"{memory / 2**20:.0f} MiB" if memory else ""]
     each = " and ".join(part for part in size if part)
-    return counted(state.replicas, "pod") + (f" of {each}" if each else "")
+    return pluralize(state.replicas, "pod") + (f" of {each}" if each else "")

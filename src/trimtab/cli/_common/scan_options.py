@@ -20,27 +20,27 @@ from rich.progress import Progress
 
 from trimtab import atomic_write
 from trimtab.api import Duration, DurationError
-from trimtab.cli import until_unread
+from trimtab.cli import ignore_closed_pipe
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
-from trimtab.kube.errors import Garbled, TimedOut, Unauthorized, Unreachable
+from trimtab.kube.errors import KubeResponseError, TimedOut, Unauthorized, Unreachable
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import RateLimit, RetryRule
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.scan import usage_reader
-from trimtab.scan.model import Survey, unseen
-from trimtab.scan.pricing import Prices
-from trimtab.scan.scan import Heard, survey
+from trimtab.scan.model import ScanResult, build_failed_scan
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.scan import OnUsage, scan_cluster
 from trimtab.scan.source_selection import AUTO, open_source
 
 DAY = 86400.0
-A_LOOK, A_MINUTE = 1800.0, 60.0
+SNAPSHOT_WINDOW, SNAPSHOT_STEP = 1800.0, 60.0
 """The window and the step where there is no past to read."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Looking:
+class ScanOptions:
     """Where usage comes from, and what is made of it."""
 
     kubeconfig: str | None = None
@@ -67,7 +67,7 @@ class Looking:
     step: str | None = None
     """The time from one sample to the next, like 5m; by the size of the cluster when not given."""
 
-    async def survey(
+    async def scan(
         self,
         *,
         context: str | None,
@@ -76,25 +76,25 @@ class Looking:
         kinds: Sequence[str] = (),
         names: Sequence[str] = (),
         compare: Sequence[str] = (),
-        prices: Prices | None = None,
-        heard: Heard = lambda _usage, _owners: None,
-        on_chosen: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
-    ) -> Survey:
+        prices: ResourcePrices | None = None,
+        on_usage: OnUsage = lambda _usage, _owners: None,
+        on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
+    ) -> ScanResult:
         """One look, with its progress on stderr."""
-        window = window_of(self.days)
-        settings = pairs("--source-setting", self.source_setting)
+        window = parse_days(self.days)
+        settings = parse_key_values("--source-setting", self.source_setting)
         if self.prometheus:
             settings["url"] = self.prometheus
         connection = load_connection(kubeconfig=self.kubeconfig, context=context)
-        step = self._step()
-        rate = RateLimit(per_second=100, burst=200)
+        step = self._parse_step()
+        rate = RateLimiter(per_second=100, burst=200)
         async with (
-            Client(connection, rate=rate, retry=RetryRule(attempts=2), timeout=30) as client,
-            plainly_refused(connection),
+            Client(connection, rate=rate, retry=RetryPolicy(attempts=2), timeout=30) as client,
+            friendly_errors(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
-            with shown_progress(connection.context) as told, _thawed():
-                return await survey(
+            with show_progress(connection.context) as told, _unfreeze_gc():
+                return await scan_cluster(
                     client,
                     found.source,
                     namespaces=namespaces,
@@ -102,34 +102,36 @@ class Looking:
                     kinds=kinds,
                     names=names,
                     strategy=self.strategy,
-                    settings=pairs("--setting", self.setting),
+                    settings=parse_key_values("--setting", self.setting),
                     compare=compare,
-                    window=window if found.has_past else A_LOOK,
-                    step=step if found.has_past else A_MINUTE,
+                    window=window if found.has_history else SNAPSHOT_WINDOW,
+                    step=step if found.has_history else SNAPSHOT_STEP,
                     now=time.time(),
                     prices=prices,
-                    described=found.described,
+                    source_description=found.description,
                     progress=told,
-                    planned=_before_the_read,
-                    heard=heard,
-                    on_chosen=on_chosen,
+                    on_planned=_announce_read,
+                    on_usage=on_usage,
+                    on_selected=on_selected,
                 )
 
-    def unseen(self, context: str, why: str, *, prices: Prices) -> Survey:
+    def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices) -> ScanResult:
         """What is told of a cluster that could not be looked at."""
-        window = window_of(self.days)
-        return unseen(context, why, at=time.time(), window=window, strategy=self.strategy, prices=prices)
+        window = parse_days(self.days)
+        return build_failed_scan(
+            context, why, at=time.time(), window=window, strategy=self.strategy, prices=prices
+        )
 
-    def _step(self) -> float | None:
+    def _parse_step(self) -> float | None:
         if self.step is None:
             return None
-        step = seconds("--step", self.step)
+        step = parse_seconds("--step", self.step)
         if step < 1:
             raise TrimtabError(f"--step {self.step}: must be at least 1s")
         return step
 
 
-def seconds(option: str, text: str) -> float:
+def parse_seconds(option: str, text: str) -> float:
     """What an option says of time."""
     try:
         return Duration.parse(text).seconds
@@ -138,7 +140,7 @@ def seconds(option: str, text: str) -> float:
 
 
 @asynccontextmanager
-async def plainly_refused(connection: Connection) -> AsyncIterator[None]:
+async def friendly_errors(connection: Connection) -> AsyncIterator[None]:
     """The refusals that everybody meets, with what to do about them."""
     try:
         yield
@@ -146,28 +148,28 @@ async def plainly_refused(connection: Connection) -> AsyncIterator[None]:
         raise TrimtabError(
             f"{connection.context}: Unauthorized: the credentials are wrong or have expired; log in again"
         ) from None
-    except Garbled:
+    except KubeResponseError:
         raise TrimtabError(
             f"{connection.context}: {connection.server} is no API server; see what answers there, or choose a --context"
         ) from None
     except TimedOut as error:
         if not error.sent:
-            raise _not_there(connection) from None
+            raise _unreachable_error(connection) from None
         raise TrimtabError(
             f"{connection.context}: {connection.server} fell silent; it is busy, or the way to it is bad: try again"
         ) from None
     except Unreachable:
-        raise _not_there(connection) from None
+        raise _unreachable_error(connection) from None
 
 
-def _not_there(connection: Connection) -> TrimtabError:
+def _unreachable_error(connection: Connection) -> TrimtabError:
     return TrimtabError(
         f"{connection.context}: cannot connect to {connection.server}; see that it is up, or choose a --context"
     )
 
 
 @contextmanager
-def shown_progress(context: str) -> Iterator[usage_reader.Progress]:
+def show_progress(context: str) -> Iterator[usage_reader.ReportProgress]:
     """A bar on stderr while something is done; nothing where that is no terminal."""
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -179,7 +181,7 @@ def shown_progress(context: str) -> Iterator[usage_reader.Progress]:
         yield told
 
 
-def drawn(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) -> str:
+def render_text(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) -> str:
     """Text as the terminal takes it: its width and colours, or 80 columns without any; `lines` is given the width."""
     screen = Console()
     coloured = screen.is_terminal and not to_file
@@ -196,17 +198,17 @@ def drawn(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) ->
     return text.getvalue()
 
 
-def write(text: str, path: Path | None) -> None:
+def write_output(text: str, path: Path | None) -> None:
     """Print, or put into a file: whole or not at all, whatever ends us."""
     if path is None:
-        with until_unread():
+        with ignore_closed_pipe():
             print(text, end="")
     else:
-        atomic_write.write({path: text})
+        atomic_write.write_atomically({path: text})
 
 
 @contextmanager
-def _thawed() -> Iterator[None]:
+def _unfreeze_gc() -> Iterator[None]:
     """What was frozen in it is not afterwards."""
     try:
         yield
@@ -214,20 +216,20 @@ def _thawed() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _before_the_read(reading: usage_reader.Reading) -> None:
+def _announce_read(reading: usage_reader.ReadPlan) -> None:
     gc.freeze()  # the picture of the cluster stays: no need to look through it again and again
-    if reading.is_big:
+    if reading.is_large:
         print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
 
 
-def window_of(days: float) -> float:
+def parse_days(days: float) -> float:
     """The seconds of so many days to look at."""
     if not 0 < days < math.inf:
         raise TrimtabError(f"--days {days:g}: must be a number of days, and more than 0")
     return days * DAY
 
 
-def pairs(option: str, given: Sequence[str]) -> dict[str, Any]:
+def parse_key_values(option: str, given: Sequence[str]) -> dict[str, Any]:
     """Settings that are given as name=value; of one that is a map, each entry as name.key=value."""
     found: dict[str, Any] = {}
     for text in given:

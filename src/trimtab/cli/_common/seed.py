@@ -8,13 +8,13 @@ from cyclopts import Parameter
 
 from trimtab.errors import TrimtabError
 
-MOST = 2**63
+MAX_SEED = 2**63
 """Compiled code counts no further."""
 
 
-def _counted(_: type, seed: int) -> None:
-    if not 0 <= seed < MOST:
-        raise TrimtabError(f"--seed {seed}: must not be negative, and less than {MOST}")
+def _check_seed(_: type, seed: int) -> None:
+    if not 0 <= seed < MAX_SEED:
+        raise TrimtabError(f"--seed {seed}: must not be negative, and less than {MAX_SEED}")
 
 
-Seed = Annotated[int, Parameter(validator=_counted)]
+Seed = Annotated[int, Parameter(validator=_check_seed)]

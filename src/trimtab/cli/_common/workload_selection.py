@@ -11,13 +11,13 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from trimtab.cli._common.scan_options import Looking
+from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.plural import counted
-from trimtab.scan.model import Skipped, Surveyed
-from trimtab.scan.patches.change import Change, change_of, not_in_template
-from trimtab.scan.patches.render import diff
+from trimtab.plural import pluralize
+from trimtab.scan.model import SkippedWorkload, WorkloadFinding
+from trimtab.scan.patches.change import ResourceChange, build_change, missing_containers_reason
+from trimtab.scan.patches.render import render_diff
 from trimtab.scan.render.summary import SHORT_KINDS
 
 _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green"}
@@ -25,7 +25,7 @@ _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Choosing:
+class WorkloadSelection:
     """Which workloads are meant."""
 
     context: str | None = None
@@ -40,60 +40,60 @@ class Choosing:
     kind: tuple[str, ...] = ()
     """Only workloads of this kind, like Deployment; may be given several times."""
 
-    async def changes(self, looking: Looking, workloads: Sequence[str]) -> list[Change]:
+    async def find_changes(self, scan_options: ScanOptions, workloads: Sequence[str]) -> list[ResourceChange]:
         """What is to change in these workloads, or in all that are meant; who is left out is told on stderr."""
-        wanted = [parsed(text) for text in workloads]
+        wanted = [parse_workload(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
             raise TrimtabError(
                 "WORKLOAD: names a namespace and a kind already; leave --namespace and --kind out"
             )
-        found = await looking.survey(
+        found = await scan_options.scan(
             context=self.context,
             namespaces=sorted({each.namespace for each in wanted}) or self.namespace or None,
             labels=self.selector,
             kinds=sorted({each.kind for each in wanted}) or self.kind,
             names=sorted({each.name for each in wanted}),
         )
-        surveyed = [each for each in found.workloads if not wanted or _is_meant(each, wanted)]
-        skipped = [each for each in found.skipped if not wanted or _is_meant(each, wanted)]
-        seen: list[Surveyed | Skipped] = [*surveyed, *skipped]
+        surveyed = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
+        skipped = [each for each in found.skipped if not wanted or _is_selected(each, wanted)]
+        seen: list[WorkloadFinding | SkippedWorkload] = [*surveyed, *skipped]
         for each in wanted:
-            meant = [one for one in seen if _is_meant(one, [each])]
+            meant = [one for one in seen if _is_selected(one, [each])]
             if not meant:
                 raise TrimtabError(
                     f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload"
                 )
-            if not is_among(meant[0].key, [each]):
-                tell(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
+            if not matches_any(meant[0].key, [each]):
+                print_note(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
         for skip in skipped:
-            tell(f"{skip.key}: left out: {skip.reason}")
+            print_note(f"{skip.key}: left out: {skip.reason}")
         for one in surveyed:
-            if reason := not_in_template(one):
-                tell(f"{one.key}: left out: {reason}")
-        found_changes = {each.key: change for each in surveyed if (change := change_of(each))}
+            if reason := missing_containers_reason(one):
+                print_note(f"{one.key}: left out: {reason}")
+        found_changes = {each.key: change for each in surveyed if (change := build_change(each))}
         young = [each for each in surveyed if each.confidence == "low" and each.key in found_changes]
         if young:  # who reads a patch has not read the scan, which says so at its top
-            tell(
-                f"{counted(len(young), 'workload')} with less than a day of usage, so of low confidence: "
+            print_note(
+                f"{pluralize(len(young), 'workload')} with less than a day of usage, so of low confidence: "
                 f"see `trimtab explain` before you apply; usage is from {found.source}"
             )
         return list(found_changes.values())
 
 
-def tell(line: str) -> None:
+def print_note(line: str) -> None:
     print(f"trimtab: {line}", file=sys.stderr)
 
 
-def show_diff(changes: Sequence[Change]) -> None:
+def print_diff(changes: Sequence[ResourceChange]) -> None:
     """The changes as a unified diff, with colours where somebody looks at it."""
     console = Console(soft_wrap=True)
     for change in changes:
-        for line in diff(change).splitlines():
+        for line in render_diff(change).splitlines():
             style = next((colour for head, colour in _COLOURS.items() if line.startswith(head)), "")
             console.print(Text(line, style=style))
 
 
-def parsed(text: str) -> WorkloadKey:
+def parse_workload(text: str) -> WorkloadKey:
     """A workload as users write it."""
     parts = text.split("/")
     if len(parts) != 3 or not all(parts):
@@ -102,12 +102,12 @@ def parsed(text: str) -> WorkloadKey:
     return WorkloadKey(kind, namespace, name)
 
 
-def _is_meant(found: Surveyed | Skipped, wanted: Sequence[WorkloadKey]) -> bool:
+def _is_selected(found: WorkloadFinding | SkippedWorkload, wanted: Sequence[WorkloadKey]) -> bool:
     """Whether users name it, or a workload that it owns."""
-    return any(is_among(key, wanted) for key in (found.key, *found.makes))
+    return any(matches_any(key, wanted) for key in (found.key, *found.owned))
 
 
-def is_among(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
+def matches_any(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
     """Kinds as users write them: in any case, without their group, or short."""
     full = key.kind.lower()
     spellings = {full, full.partition(".")[0], SHORT_KINDS.get(key.kind)}

@@ -9,38 +9,42 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 
-FACTORS = (1.15, 1.3, 1.5, 2.0, 3.0, 4.0)
+STEP_FACTORS = (1.15, 1.3, 1.5, 2.0, 3.0, 4.0)
 """No knob is turned by more than this at once: further than that, no model is trusted before it was seen."""
-_BETWEEN = 7
+_MAX_BETWEEN = 7
 
 
-def looked_at(
-    values: Sequence[float], *, step: float, goal: Goal, expect: Callable[[Sequence[float]], Sequence[State]]
-) -> list[tuple[float, State]]:
+def evaluate_candidates(
+    values: Sequence[float],
+    *,
+    step: float,
+    goal: Goal,
+    expect: Callable[[Sequence[float]], Sequence[TargetState]],
+) -> list[tuple[float, TargetState]]:
     """What is expected at each rung, nearest first; and just on the good side of where the goal is crossed."""
     found = list(zip(values, expect(values), strict=True))
-    if goal.reached(found[0][1]) == goal.reached(found[-1][1]):
+    if goal.is_reached(found[0][1]) == goal.is_reached(found[-1][1]):
         return found
     low, high = 0, len(found) - 1
-    upwards = goal.reached(found[high][1])
+    upwards = goal.is_reached(found[high][1])
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if goal.reached(found[middle][1]) == upwards else (middle, high)
-    inner = _between(values[low], values[high], step)
-    good = [each for each in zip(inner, expect(inner), strict=True) if goal.reached(each[1])]
+        low, high = (low, middle) if goal.is_reached(found[middle][1]) == upwards else (middle, high)
+    inner = _values_between(values[low], values[high], step)
+    good = [each for each in zip(inner, expect(inner), strict=True) if goal.is_reached(each[1])]
     # Upwards the first that is enough is the cheapest, downwards the last is.
     found[high:high] = (good[:1] if upwards else good[-1:]) if good else []
     return found
 
 
-def rungs(now: float, *, low: float, high: float, step: float, down: bool) -> list[float]:
+def list_candidate_values(now: float, *, low: float, high: float, step: float, down: bool) -> list[float]:
     """Values above now, or below, that are whole steps within the bounds; nearest first."""
     found, last = [], now
-    for factor in FACTORS:
+    for factor in STEP_FACTORS:
         wanted = now / factor if down else now * factor
-        value = whole(wanted, step=step, up=not down)
+        value = round_to_step(wanted, step=step, up=not down)
         value = max(low, value) if down else min(high, value)
         if (value < last) if down else (value > last):
             found.append(value)
@@ -48,7 +52,7 @@ def rungs(now: float, *, low: float, high: float, step: float, down: bool) -> li
     return found
 
 
-def whole(value: float, *, step: float, up: bool) -> float:
+def round_to_step(value: float, *, step: float, up: bool) -> float:
     """The next whole step; what is nearly one is one, and what has no end has none."""
     if value == inf:
         return inf
@@ -59,9 +63,9 @@ def whole(value: float, *, step: float, up: bool) -> float:
     return near * step
 
 
-def _between(one: float, other: float, step: float) -> list[float]:
+def _values_between(one: float, other: float, step: float) -> list[float]:
     """A few whole steps between two values, in their order."""
     steps = round((other - one) / step)
-    count = min(_BETWEEN, abs(steps) - 1)
+    count = min(_MAX_BETWEEN, abs(steps) - 1)
     start = round(one / step)
     return [(start + round(steps * at / (count + 1))) * step for at in range(1, count + 1)]

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 from trimtab.plugins import Settings
 
 NONE = "None"
@@ -37,7 +37,7 @@ class PowerProfileSettings(Settings):
     """The profiles, from the cheapest to the dearest: extended resources of power.intel.com, or VENDOR/NAME."""
 
 
-class _Option(ABC):
+class _OptionActuator(ABC):
     """What both have in common: which options are dearer or cheaper than the one of now, and what each should bring."""
 
     name: ClassVar[str]
@@ -49,33 +49,33 @@ class _Option(ABC):
 
     def candidates(
         self,
-        state: State,
+        state: TargetState,
         *,
         goal: Goal,
-        effects: Effects,
-        limits: Limits,  # noqa: ARG002 - nodes say what options there are
-    ) -> Sequence[Deed]:
-        now = self.of(state)
-        options = _others(self._options, now, down=goal.gives_back)
-        changed = [self.set(state, option) for option in options]
+        effects: EffectModels,
+        limits: PlanConstraints,  # noqa: ARG002 - nodes say what options there are
+    ) -> Sequence[IntentAction]:
+        now = self.get_option(state)
+        options = _other_options(self._options, now, down=goal.is_release)
+        changed = [self.with_option(state, option) for option in options]
         return [
-            Deed(
+            IntentAction(
                 actuator=self.name,
                 parameters={"option": option or NONE, "from": now or NONE},
                 after=after,
                 disruption=self.disruption,
             )
-            for option, after in zip(options, effects.after(state, changed, group=self.group), strict=True)
+            for option, after in zip(options, effects.predict(state, changed, group=self.group), strict=True)
         ]
 
     @abstractmethod
-    def of(self, state: State) -> str | None: ...
+    def get_option(self, state: TargetState) -> str | None: ...
 
     @abstractmethod
-    def set(self, state: State, option: str | None) -> State: ...
+    def with_option(self, state: TargetState, option: str | None) -> TargetState: ...
 
 
-class CacheClass(_Option):
+class CacheClass(_OptionActuator):
     settings_type: ClassVar[type[CacheClassSettings]] = CacheClassSettings
     name = "cacheClass"
     group = "rdt"
@@ -84,14 +84,14 @@ class CacheClass(_Option):
         settings = settings or CacheClassSettings()
         super().__init__(settings.disruption, settings.options)
 
-    def of(self, state: State) -> str | None:
+    def get_option(self, state: TargetState) -> str | None:
         return state.cache_class
 
-    def set(self, state: State, option: str | None) -> State:
+    def with_option(self, state: TargetState, option: str | None) -> TargetState:
         return replace(state, cache_class=option)
 
 
-class PowerProfile(_Option):
+class PowerProfile(_OptionActuator):
     settings_type: ClassVar[type[PowerProfileSettings]] = PowerProfileSettings
     name = "powerProfile"
     group = "power"
@@ -100,14 +100,14 @@ class PowerProfile(_Option):
         settings = settings or PowerProfileSettings()
         super().__init__(settings.disruption, settings.options)
 
-    def of(self, state: State) -> str | None:
+    def get_option(self, state: TargetState) -> str | None:
         return state.power_profile
 
-    def set(self, state: State, option: str | None) -> State:
+    def with_option(self, state: TargetState, option: str | None) -> TargetState:
         return replace(state, power_profile=option)
 
 
-def _others(options: Sequence[str], now: str | None, *, down: bool) -> list[str | None]:
+def _other_options(options: Sequence[str], now: str | None, *, down: bool) -> list[str | None]:
     """Those dearer than now, or cheaper; of an option that is not known, none."""
     if (now or NONE) not in options:
         return []

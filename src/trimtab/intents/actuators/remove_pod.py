@@ -10,12 +10,12 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.action import Deed
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.availability_model import NEW, Serving
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.availability_model import NEW_POD_AVAILABILITY, AvailabilityModel
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, TargetState
 from trimtab.plugins import Settings
 
 
@@ -38,24 +38,31 @@ class RemovePod:
 
     def candidates(
         self,
-        state: State,
+        state: TargetState,
         *,
         goal: Goal,
-        effects: Effects,
-        limits: Limits,  # noqa: ARG002 - it makes nothing larger
-    ) -> Sequence[Deed]:
+        effects: EffectModels,
+        limits: PlanConstraints,  # noqa: ARG002 - it makes nothing larger
+    ) -> Sequence[IntentAction]:
         running = [pod for pod in state.pods if pod.state == "Running"]
-        if goal.gives_back or not state.pods:
+        if goal.is_release or not state.pods:
             return ()
         worst = min(state.pods, key=lambda pod: (pod.availability, pod.name))
-        new = next((model.new for model in effects.learned.values() if isinstance(model, Serving)), NEW)
+        new = next(
+            (
+                model.new_pod_availability
+                for model in effects.learned_models.values()
+                if isinstance(model, AvailabilityModel)
+            ),
+            NEW_POD_AVAILABILITY,
+        )
         if worst.availability >= new or len([pod for pod in running if pod is not worst]) < self._min_pods:
             return ()
         fresh = PodState(name=f"{worst.name}'s successor", qos=worst.qos, availability=new)
         pods = tuple(fresh if pod is worst else pod for pod in state.pods)
-        (after,) = effects.after(state, [replace(state, pods=pods)], group=self.group)
+        (after,) = effects.predict(state, [replace(state, pods=pods)], group=self.group)
         return [
-            Deed(
+            IntentAction(
                 actuator=self.name,
                 parameters={"name": worst.name, "availability": worst.availability},
                 after=after,

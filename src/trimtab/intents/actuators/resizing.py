@@ -12,19 +12,23 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import replace
 
-from trimtab.intents.action import Deed
-from trimtab.intents.actuator import Emergency
-from trimtab.intents.actuators.candidate_values import looked_at, rungs, whole
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.samples import out_of_cpu
+from trimtab.intents.action import IntentAction
+from trimtab.intents.actuator import SafeguardAction
+from trimtab.intents.actuators.candidate_values import (
+    evaluate_candidates,
+    list_candidate_values,
+    round_to_step,
+)
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.samples import is_out_of_cpu
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import Size, State
+from trimtab.intents.state import ContainerSize, TargetState
 from trimtab.plugins import Settings
 
 Resource = Literal["cpu", "memory"]
 _MEBIBYTE = 2.0**20
-_ROOMY = 1.5
+_STARVED_HEADROOM = 1.5
 """What pods that are out of CPU get, in multiples of what they use: their need is not known while they are throttled."""
 
 
@@ -46,7 +50,7 @@ class ResizeMemorySettings(Settings):
     """From which share of its memory on a pod is about to die."""
 
 
-class _Resize:
+class _ResizeActuator:
     resource: Resource
     name: str
     group: str
@@ -54,27 +58,29 @@ class _Resize:
     disruption: float
     step: float
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+    def candidates(
+        self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
+    ) -> Sequence[IntentAction]:
         now = getattr(state, self.resource)
         if not now:  # of none, or of nothing, there is no proportion
             return ()
         low, high = self._bounds(state, limits, now)
-        values = rungs(now, low=low, high=high, step=self.step, down=goal.gives_back)
+        values = list_candidate_values(now, low=low, high=high, step=self.step, down=goal.is_release)
         if not values:
             return ()
 
-        def expect(values: Sequence[float]) -> list[State]:
-            return effects.after(
-                state, [self._sized(state, value, now) for value in values], group=self.group
+        def expect(values: Sequence[float]) -> list[TargetState]:
+            return effects.predict(
+                state, [self._with_size(state, value, now) for value in values], group=self.group
             )
 
         return [
-            self._deed(state, after)
-            for _, after in looked_at(values, step=self.step, goal=goal, expect=expect)
+            self._build_action(state, after)
+            for _, after in evaluate_candidates(values, step=self.step, goal=goal, expect=expect)
         ]
 
-    def _bounds(self, state: State, limits: Limits, now: float) -> tuple[float, float]:
-        size = state.size
+    def _bounds(self, state: TargetState, limits: PlanConstraints, now: float) -> tuple[float, float]:
+        size = state.main_size
         assert size is not None
         is_cpu = self.resource == "cpu"
         request = (size.cpu_request if is_cpu else size.memory_request) or now
@@ -84,20 +90,20 @@ class _Resize:
         grow = min(each, more / max(1, state.replicas)) / share
         most = min(limits.max_cpu if is_cpu else limits.max_memory, now + grow)
         low = max(limits.min_cpu if is_cpu else limits.min_memory, self._floor(state), self.step)
-        return whole(low, step=self.step, up=True), whole(most, step=self.step, up=False)
+        return round_to_step(low, step=self.step, up=True), round_to_step(most, step=self.step, up=False)
 
-    def _floor(self, state: State) -> float:  # noqa: ARG002 - CPU has none: too little of it is slow, not deadly
+    def _floor(self, state: TargetState) -> float:  # noqa: ARG002 - CPU has none: too little of it is slow, not deadly
         return 0.0
 
-    def _sized(self, state: State, value: float, now: float) -> State:
+    def _with_size(self, state: TargetState, value: float, now: float) -> TargetState:
         place, factor = state.main, value / now
-        resized = _resized(state.sizes[place], self.resource, factor)
+        resized = _scale_size(state.sizes[place], self.resource, factor)
         return replace(state, sizes=(*state.sizes[:place], resized, *state.sizes[place + 1 :]))
 
-    def _deed(self, state: State, after: State) -> Deed:
+    def _build_action(self, state: TargetState, after: TargetState) -> IntentAction:
         size = after.sizes[after.main]
         is_cpu = self.resource == "cpu"
-        return Deed(
+        return IntentAction(
             actuator=self.name,
             parameters={
                 "container": size.container,
@@ -110,7 +116,7 @@ class _Resize:
         )
 
 
-class ResizeCpu(_Resize):
+class ResizeCpu(_ResizeActuator):
     settings_type: ClassVar[type[ResizeCpuSettings]] = ResizeCpuSettings
     resource: Resource = "cpu"
     name = "resizeCPU"
@@ -120,22 +126,24 @@ class ResizeCpu(_Resize):
         settings = settings or ResizeCpuSettings()
         self.disruption, self.step = settings.disruption, settings.step
 
-    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:
+    def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:
         """Raise the CPU of pods that use all that they may, where no objective would show that they need more."""
         now = state.cpu
-        if goal.watches_capacity or not now or not out_of_cpu(state):
+        if goal.watches_capacity or not now or not is_out_of_cpu(state):
             return None
         assert state.cpu_used is not None
         _, high = self._bounds(state, limits, now)
-        value = min(high, whole(state.cpu_used / state.placed * _ROOMY, step=self.step, up=True))
+        value = min(
+            high, round_to_step(state.cpu_used / state.placed * _STARVED_HEADROOM, step=self.step, up=True)
+        )
         if value <= now:
             return None
-        deed = self._deed(state, self._sized(state, value, now))
+        deed = self._build_action(state, self._with_size(state, value, now))
         why = "pods use all of their CPU, and no objective of this Intent shows it"
-        return Emergency(deed, why, is_deadly=False)
+        return SafeguardAction(deed, why, is_deadly=False)
 
 
-class ResizeMemory(_Resize):
+class ResizeMemory(_ResizeActuator):
     settings_type: ClassVar[type[ResizeMemorySettings]] = ResizeMemorySettings
     resource: Resource = "memory"
     name = "resizeMemory"
@@ -146,7 +154,7 @@ class ResizeMemory(_Resize):
         self.disruption, self.step = settings.disruption, settings.step
         self._above_use, self._danger = settings.above_use, settings.danger
 
-    def safeguard(self, state: State, *, goal: Goal, limits: Limits) -> Emergency | None:  # noqa: ARG002 - whatever is wanted
+    def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:  # noqa: ARG002 - whatever is wanted
         now = state.memory
         if not now or state.memory_used is None or state.memory_used < self._danger * now:
             return None
@@ -154,29 +162,31 @@ class ResizeMemory(_Resize):
             return None  # most pods are far from it: one that leaks is restarted by its kubelet, and all are not fed
         _, high = self._bounds(state, limits, now)
         high = min(high, limits.max_safeguard_memory)
-        value = min(high, whole(state.memory_used * self._above_use, step=self.step, up=True))
+        value = min(high, round_to_step(state.memory_used * self._above_use, step=self.step, up=True))
         if value <= now:
             return None
-        deed = self._deed(state, self._sized(state, value, now))
-        return Emergency(deed, "pods are about to run out of memory", is_deadly=True)
+        deed = self._build_action(state, self._with_size(state, value, now))
+        return SafeguardAction(deed, "pods are about to run out of memory", is_deadly=True)
 
-    def _floor(self, state: State) -> float:
+    def _floor(self, state: TargetState) -> float:
         """Where the use is not known, nothing may be taken away."""
         return inf if state.memory_used is None else state.memory_used * self._above_use
 
 
-def _resized(size: Size, resource: Resource, factor: float) -> Size:
+def _scale_size(size: ContainerSize, resource: Resource, factor: float) -> ContainerSize:
     """Requests are kept to the thousandth of a core, or to the byte."""
     if resource == "cpu":
         return replace(
-            size, cpu_request=_times(size.cpu_request, factor, 3), cpu_limit=_times(size.cpu_limit, factor, 3)
+            size,
+            cpu_request=_multiply(size.cpu_request, factor, 3),
+            cpu_limit=_multiply(size.cpu_limit, factor, 3),
         )
     return replace(
         size,
-        memory_request=_times(size.memory_request, factor, 0),
-        memory_limit=_times(size.memory_limit, factor, 0),
+        memory_request=_multiply(size.memory_request, factor, 0),
+        memory_limit=_multiply(size.memory_limit, factor, 0),
     )
 
 
-def _times(value: float | None, factor: float, digits: int) -> float | None:
+def _multiply(value: float | None, factor: float, digits: int) -> float | None:
     return None if value is None else round(value * factor, digits)

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from trimtab.intents.action import Deed
-from trimtab.intents.actuators.candidate_values import looked_at, rungs
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.actuators.candidate_values import evaluate_candidates, list_candidate_values
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import PodState, State, without_a_place
+from trimtab.intents.state import PodState, TargetState, count_unplaced
 from trimtab.plugins import Settings
 
 GROUP = "scaling"
@@ -28,7 +28,7 @@ class ScalingSettings(Settings):
     """What scaling costs by itself, in cores for an hour, and once more for every pod that starts or ends."""
 
 
-class _Scaling:
+class _ScalingActuator:
     settings_type: ClassVar[type[ScalingSettings]] = ScalingSettings
     name: str
     group = GROUP
@@ -37,61 +37,73 @@ class _Scaling:
     def __init__(self, settings: ScalingSettings | None = None) -> None:
         self.disruption = (settings or ScalingSettings()).disruption
 
-    def _deeds(self, state: State, values: Sequence[float], *, goal: Goal, effects: Effects) -> list[Deed]:
+    def _build_actions(
+        self, state: TargetState, values: Sequence[float], *, goal: Goal, effects: EffectModels
+    ) -> list[IntentAction]:
         """A deed for each number of replicas, and where some were left out between, for the least that is enough."""
 
-        def expect(replicas: Sequence[float]) -> list[State]:
-            return effects.after(state, [_scaled(state, int(each)) for each in replicas], group=GROUP)
+        def expect(replicas: Sequence[float]) -> list[TargetState]:
+            return effects.predict(
+                state, [_with_replicas(state, int(each)) for each in replicas], group=GROUP
+            )
 
         return [
-            Deed(
+            IntentAction(
                 actuator=self.name,
                 parameters={"replicas": int(replicas), "from": state.replicas},
                 after=after,
                 disruption=self.disruption * (1 + abs(replicas - state.replicas)),
             )
-            for replicas, after in looked_at(values, step=1.0, goal=goal, expect=expect)
+            for replicas, after in evaluate_candidates(values, step=1.0, goal=goal, expect=expect)
         ]
 
 
-class ScaleOut(_Scaling):
+class ScaleOut(_ScalingActuator):
     name = "scaleOut"
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
-        if goal.gives_back:
+    def candidates(
+        self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
+    ) -> Sequence[IntentAction]:
+        if goal.is_release:
             return ()
         now = state.replicas
         most = min(float(limits.max_replicas - now), limits.more_pods)
-        for each, more in zip(state.requested(), (limits.more_cpu, limits.more_memory), strict=True):
+        for each, more in zip(state.requests_per_pod(), (limits.more_cpu, limits.more_memory), strict=True):
             if each > 0:
                 most = min(most, more / each)
         # No pods at all is how a person turns a service off: nobody is woken from that.
         # And while pods have no place, more of them would fare no better, and their number grow turn by turn.
         if now < 1 or most < 1 or state.unplaced:
             return ()
-        values = rungs(now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False)
+        values = list_candidate_values(
+            now, low=1.0, high=now + min(most // 1, 3.0 * now), step=1.0, down=False
+        )
         values = values if values[0] == now + 1 else [now + 1, *values]
-        return self._deeds(state, values, goal=goal, effects=effects)
+        return self._build_actions(state, values, goal=goal, effects=effects)
 
 
-class ScaleIn(_Scaling):
+class ScaleIn(_ScalingActuator):
     name = "scaleIn"
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:
+    def candidates(
+        self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
+    ) -> Sequence[IntentAction]:
         now, least = state.replicas, max(1, limits.min_replicas)
-        if not goal.gives_back or now <= least:
+        if not goal.is_release or now <= least:
             return ()
-        values = rungs(now, low=float(least), high=inf, step=1.0, down=True)
+        values = list_candidate_values(now, low=float(least), high=inf, step=1.0, down=True)
         values = values if values[0] == now - 1 else [now - 1, *values]
-        return self._deeds(state, values, goal=goal, effects=effects)
+        return self._build_actions(state, values, goal=goal, effects=effects)
 
 
-def _scaled(state: State, replicas: int) -> State:
+def _with_replicas(state: TargetState, replicas: int) -> TargetState:
     pods = state.pods
     if replicas < len(pods):
-        pods = tuple(sorted(pods, key=lambda pod: (not _serves(pod), pod.availability, pod.name))[:replicas])
-    return replace(state, replicas=replicas, pods=pods, unplaced=without_a_place(state, replicas))
+        pods = tuple(
+            sorted(pods, key=lambda pod: (not _is_serving(pod), pod.availability, pod.name))[:replicas]
+        )
+    return replace(state, replicas=replicas, pods=pods, unplaced=count_unplaced(state, replicas))
 
 
-def _serves(pod: PodState) -> bool:
+def _is_serving(pod: PodState) -> bool:
     return bool(pod.node) or pod.state == "Running"

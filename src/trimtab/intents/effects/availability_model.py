@@ -10,64 +10,64 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import exp, fsum, log
 from typing import Any, Self
 
-from trimtab.intents.effects.inputs import Fan, Knobs
-from trimtab.intents.effects.model import Moves
-from trimtab.intents.state import PodState, State
+from trimtab.intents.effects.inputs import InputBatch, ModelInputs
+from trimtab.intents.effects.model import PredictedChanges
+from trimtab.intents.state import PodState, TargetState
 
 KIND = "serving"
-NEW = 0.99
+NEW_POD_AVAILABILITY = 0.99
 """How available a new pod is thought to be."""
-_COUNTS_AS = 20
+_PRIOR_PODS = 20
 """What was thought beforehand counts as so many pods."""
-_LEAST = 1e-9
+_MIN_SHARE = 1e-9
 
 
-class Serving:
+class AvailabilityModel:
     """A model of availability: only what a new pod is expected to be is learned."""
 
-    def __init__(self, new: float = NEW, *, samples: int = 0) -> None:
-        self.new, self.samples = new, samples
+    def __init__(self, new: float = NEW_POD_AVAILABILITY, *, samples: int = 0) -> None:
+        self.new_pod_availability, self.samples = new, samples
 
-    def moves(self, fan: Fan, value: float) -> Moves:
-        was = fan.places[0]
-        shares = {id(was.pods): _share(was.pods)}
-        before = self._missing(was, shares)
+    def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:
+        was = batch.inputs[0]
+        shares = {id(was.pods): _log_all_down(was.pods)}
+        before = self._log_unavailability(was, shares)
         found = []
-        for each in fan.places[1:]:
+        for each in batch.inputs[1:]:
             if each.pods is was.pods and each.replicas == was.replicas:
                 found.append(0.0)
                 continue
-            missing = self._missing(each, shares)
+            missing = self._log_unavailability(each, shares)
             if value < 1.0:
                 missing += log(1.0 - value) - before
-            found.append(log(max(_LEAST, 1.0 - exp(min(0.0, missing))) / value))
+            found.append(log(max(_MIN_SHARE, 1.0 - exp(min(0.0, missing))) / value))
         return found, [0.0] * len(found)
 
-    def _missing(self, at: Knobs, shares: dict[int, float]) -> float:
+    def _log_unavailability(self, at: ModelInputs, shares: dict[int, float]) -> float:
         """The logarithm of the share of time in which no pod serves, which of forty pods is less than a float can be;
         `shares` are those of pods that were looked at.
         """
         share = shares.get(id(at.pods))
         if share is None:
-            share = shares[id(at.pods)] = _share(at.pods)
+            share = shares[id(at.pods)] = _log_all_down(at.pods)
         new = at.replicas - len(at.pods)
-        return share + new * log(max(_LEAST, 1.0 - self.new)) if new > 0 else share
+        return share + new * log(max(_MIN_SHARE, 1.0 - self.new_pod_availability)) if new > 0 else share
 
     @classmethod
-    def learn(cls, states: Iterable[State]) -> Self:
+    def fit_states(cls, states: Iterable[TargetState]) -> Self:
         """From the pods that were seen, each as it was seen last."""
         last = {pod.name: pod.availability for state in states for pod in state.pods}
-        share = (sum(last.values()) + NEW * _COUNTS_AS) / (len(last) + _COUNTS_AS)
-        return cls(min(share, NEW), samples=len(last))
+        share = (sum(last.values()) + NEW_POD_AVAILABILITY * _PRIOR_PODS) / (len(last) + _PRIOR_PODS)
+        return cls(min(share, NEW_POD_AVAILABILITY), samples=len(last))
 
-    def data(self) -> dict[str, Any]:
-        return {"model": KIND, "version": 1, "new": self.new, "samples": self.samples}
+    def encode(self) -> dict[str, Any]:
+        return {"model": KIND, "version": 1, "new": self.new_pod_availability, "samples": self.samples}
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Self:
+    def decode(cls, data: Mapping[str, Any]) -> Self:
         return cls(min(1.0, max(0.0, float(data["new"]))), samples=int(data.get("samples", 0)))
 
 
-def _share(pods: Sequence[PodState]) -> float:
+def _log_all_down(pods: Sequence[PodState]) -> float:
     """The logarithm of the share of time in which none of these serves; never of nothing at all."""
-    return fsum([log(1.0 - min(pod.availability, 1.0 - _LEAST)) for pod in pods])
+    return fsum([log(1.0 - min(pod.availability, 1.0 - _MIN_SHARE)) for pod in pods])

@@ -12,72 +12,72 @@ from typing import Any
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects import availability_model, latency_model, power_law_model
-from trimtab.intents.effects.availability_model import Serving
-from trimtab.intents.effects.latency_model import Service
-from trimtab.intents.effects.model import Effects, Model
-from trimtab.intents.effects.power_law_model import Elastic
-from trimtab.intents.effects.samples import Sample, sample, samples
-from trimtab.intents.effects.user_models import given
+from trimtab.intents.effects.availability_model import AvailabilityModel
+from trimtab.intents.effects.latency_model import LatencyModel
+from trimtab.intents.effects.model import EffectModel, EffectModels
+from trimtab.intents.effects.power_law_model import PowerLawModel
+from trimtab.intents.effects.samples import EffectSample, extract_sample, extract_samples
+from trimtab.intents.effects.user_models import decode_user_model
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 from trimtab.store.effects import Effect
 
-TARGET = "target"
+TARGET_KEY = "target"
 """In the data of effects and events: the workload that they are about."""
-LEARNED = "learned"
+LEARNED_GROUP = "learned"
 """The group of models that are not of one group of deeds."""
 
 
-def learn(goal: Goal, history: Sequence[tuple[float, State]], *, now: float) -> Effects:
+def learn_effects(goal: Goal, history: Sequence[tuple[float, TargetState]], *, now: float) -> EffectModels:
     """The effects that were seen: states with the time that each was measured at, oldest first."""
-    learned: dict[str, Model] = {}
+    learned: dict[str, EffectModel] = {}
     for objective in goal.objectives:
         if objective.kind is KPIType.AVAILABILITY:
-            learned[objective.name] = Serving.learn(state for _, state in history)
-        elif seen := samples(history, objective.name):
-            learned[objective.name] = _learned(objective, seen, now=now)
-    return Effects(learned=learned)
+            learned[objective.name] = AvailabilityModel.fit_states(state for _, state in history)
+        elif seen := extract_samples(history, objective.name):
+            learned[objective.name] = _fit_model(objective, seen, now=now)
+    return EffectModels(learned_models=learned)
 
 
-def complete(effects: Effects, goal: Goal, state: State) -> Effects:
+def add_priors(effects: EffectModels, goal: Goal, state: TargetState) -> EffectModels:
     """These effects, with a guess from the present for each objective of which nothing is known yet."""
-    learned = dict(effects.learned)
+    learned = dict(effects.learned_models)
     for objective in goal.objectives:
         if objective.name in learned:
             continue
         if objective.kind is KPIType.AVAILABILITY:
-            learned[objective.name] = Serving()
-        elif seen := sample(0.0, state, objective.name):
+            learned[objective.name] = AvailabilityModel()
+        elif seen := extract_sample(0.0, state, objective.name):
             # Also while pods are coming up: without any guess, taking pods away would seem to do no harm.
             learned[objective.name] = (
-                Service.guess(seen)
+                LatencyModel.from_prior(seen)
                 if objective.kind is KPIType.LATENCY
-                else Elastic.guess(objective.kind, seen)
+                else PowerLawModel.from_prior(objective.kind, seen)
             )
-    return Effects(learned=learned, given=effects.given)
+    return EffectModels(learned_models=learned, user_models=effects.user_models)
 
 
-def remembered(goal: Goal, effects: Effects, *, cluster: str, now: float) -> list[Effect]:
+def encode_effects(goal: Goal, effects: EffectModels, *, cluster: str, now: float) -> list[Effect]:
     """What the store is to keep of them: each time it is kept is a version."""
     profiles = {objective.name: objective.measured_by or objective.name for objective in goal.objectives}
     return [
         Effect(
             cluster=cluster,
             name=goal.intent,
-            group=LEARNED,
+            group=LEARNED_GROUP,
             profile_name=profiles[name],
-            data={**model.data(), TARGET: goal.target},
+            data={**model.encode(), TARGET_KEY: goal.target},
             timestamp=now,
         )
-        for name, model in effects.learned.items()
+        for name, model in effects.learned_models.items()
         if name in profiles
     ]
 
 
-def recalled(goal: Goal, kept: Iterable[Effect]) -> tuple[Effects, list[str]]:
+def decode_effects(goal: Goal, kept: Iterable[Effect]) -> tuple[EffectModels, list[str]]:
     """The effects that the store kept, newest first; and what of them could not be read, in words for people."""
-    learned: dict[str, Model] = {}
-    by_group: dict[tuple[str, str], Model] = {}
+    learned: dict[str, EffectModel] = {}
+    by_group: dict[tuple[str, str], EffectModel] = {}
     troubles = []
     names = {objective.measured_by or objective.name: objective.name for objective in goal.objectives}
     for effect in kept:
@@ -85,27 +85,27 @@ def recalled(goal: Goal, kept: Iterable[Effect]) -> tuple[Effects, list[str]]:
         if name is None:
             continue
         try:
-            if effect.group == LEARNED:
-                if name not in learned and effect.data.get(TARGET, "") == goal.target:
-                    learned[name] = _read(effect)
+            if effect.group == LEARNED_GROUP:
+                if name not in learned and effect.data.get(TARGET_KEY, "") == goal.target:
+                    learned[name] = _decode_model(effect)
             elif (name, effect.group) not in by_group:
-                by_group[name, effect.group] = given(effect.group, effect.data)
+                by_group[name, effect.group] = decode_user_model(effect.group, effect.data)
         except (TrimtabError, KeyError, TypeError, ValueError) as error:
             troubles.append(f"{effect.name}, {effect.profile_name}: {error}")
-    return Effects(learned=learned, given=by_group), troubles
+    return EffectModels(learned_models=learned, user_models=by_group), troubles
 
 
-def _learned(objective: Objective, seen: Sequence[Sample], *, now: float) -> Model:
+def _fit_model(objective: Objective, seen: Sequence[EffectSample], *, now: float) -> EffectModel:
     if objective.kind is KPIType.LATENCY:
-        return Service.learn(seen, now=now)
-    return Elastic.learn(objective.kind, seen, now=now)
+        return LatencyModel.fit_samples(seen, now=now)
+    return PowerLawModel.fit_samples(objective.kind, seen, now=now)
 
 
-def _read(effect: Effect) -> Model:
-    kinds: dict[str, Callable[[Mapping[str, Any]], Model]] = {
-        latency_model.KIND: Service.read,
-        power_law_model.KIND: Elastic.read,
-        availability_model.KIND: Serving.read,
+def _decode_model(effect: Effect) -> EffectModel:
+    kinds: dict[str, Callable[[Mapping[str, Any]], EffectModel]] = {
+        latency_model.KIND: LatencyModel.decode,
+        power_law_model.KIND: PowerLawModel.decode,
+        availability_model.KIND: AvailabilityModel.decode,
     }
     kind = str(effect.data.get("model"))
     if kind not in kinds:

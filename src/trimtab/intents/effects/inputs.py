@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, TargetState
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ POWER = "power:"
 """What the names of options start with."""
 
 
-class Knobs(NamedTuple):
+class ModelInputs(NamedTuple):
     replicas: float
     """Those that have a place."""
     cpu: float
@@ -36,36 +36,36 @@ class Knobs(NamedTuple):
     pods: tuple[PodState, ...]
 
 
-def knobs(state: State) -> Knobs:
+def extract_inputs(state: TargetState) -> ModelInputs:
     cpu = memory = None
-    if (size := state.size) is not None:
+    if (size := state.main_size) is not None:
         cpu = size.cpu_limit or size.cpu_request
         memory = size.memory_limit or size.memory_request
-    return Knobs(
+    return ModelInputs(
         float(state.placed),
         cpu or 1.0,
         memory or inf,
         state.load if state.load and state.load > 0 else nan,
-        option(CACHE, state.cache_class) if state.cache_class else "",
-        option(POWER, state.power_profile) if state.power_profile else "",
+        option_key(CACHE, state.cache_class) if state.cache_class else "",
+        option_key(POWER, state.power_profile) if state.power_profile else "",
         state.pods,
     )
 
 
-class Fan(NamedTuple):
+class InputBatch(NamedTuple):
     """Where a workload is, and the places that it could go to: the first row, and the others."""
 
-    at: Floats
+    matrix: Floats
     """Replicas, cpu, memory and load, a row a place."""
-    places: Sequence[Knobs]
+    inputs: Sequence[ModelInputs]
 
 
-def fan(before: State, changed: Sequence[State]) -> Fan:
-    places = [knobs(before), *map(knobs, changed)]
-    return Fan(np.array([each[:4] for each in places]), places)
+def build_input_batch(before: TargetState, changed: Sequence[TargetState]) -> InputBatch:
+    places = [extract_inputs(before), *map(extract_inputs, changed)]
+    return InputBatch(np.array([each[:4] for each in places]), places)
 
 
 @cache
-def option(prefix: str, name: str | None) -> str:
+def option_key(prefix: str, name: str | None) -> str:
     """How models name an option: without its vendor, as effects are alike; empty for none."""
     return prefix + name.rpartition("/")[2].lower() if name and name != "None" else ""

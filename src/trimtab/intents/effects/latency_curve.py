@@ -25,29 +25,29 @@ Floats = npt.NDArray[np.float64]
 
 LEVEL, SHARE, SPEED, DEMAND, SCALING, NEED, KNEE, OPTIONS = range(8)
 """Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
-ADDED, LONGER = 1.0, 8.0
+SUM_EDGE, MAX_EDGE = 1.0, 8.0
 """Edges: what is fixed and the work add up, or the longer of the two counts."""
-BUSIEST = 0.8
-DOUBT = 0.1
+SATURATION = 0.8
+MODEL_ERROR = 0.1
 """No curve is the truth: a move may be off by this share of itself, however much was seen."""
 
 
 @njit(cache=True, error_model="numpy")
-def queue(busy: float) -> Any:
+def queueing_factor(busy: float) -> Any:
     """How many times as long as its work a request takes."""
-    if busy < BUSIEST:
+    if busy < SATURATION:
         return 1.0 / (1.0 - busy)
-    return (busy / BUSIEST) ** (BUSIEST / (1.0 - BUSIEST)) / (1.0 - BUSIEST)
+    return (busy / SATURATION) ** (SATURATION / (1.0 - SATURATION)) / (1.0 - SATURATION)
 
 
 @njit(cache=True, error_model="numpy")
-def height(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope: Floats) -> Any:
+def log_latency(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope: Floats) -> Any:
     """The logarithm of latency at (replicas of the usual, cpu, memory, load); its derivatives go into `slope`."""
     share = 1.0 / (1.0 + exp(-theta[SHARE]))
     speed, demand, scaling = exp(theta[SPEED]), exp(theta[DEMAND]), exp(theta[SCALING])
     busy = at[3] * demand / (at[0] ** scaling * at[1])
-    steep = min(busy, BUSIEST) / (1.0 - min(busy, BUSIEST))
-    work = (1.0 - share) * at[1] ** -speed * queue(busy)
+    steep = min(busy, SATURATION) / (1.0 - min(busy, SATURATION))
+    work = (1.0 - share) * at[1] ** -speed * queueing_factor(busy)
     fixed, moving = (share, work) if edge == 1.0 else (share**edge, work**edge)
     part = moving / (fixed + moving)
     slope[:] = 0.0
@@ -73,7 +73,7 @@ def height(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope
 
 
 @njit(cache=True, error_model="numpy")
-def relative(at: Floats, replicas: float, load: float) -> Any:
+def normalize_inputs(at: Floats, replicas: float, load: float) -> Any:
     """Places with replicas measured by the usual, and with the usual load where it is not known."""
     found = at.copy()
     for row in range(at.shape[0]):
@@ -84,26 +84,28 @@ def relative(at: Floats, replicas: float, load: float) -> Any:
 
 
 @njit(cache=True, error_model="numpy")
-def heights(theta: Floats, edge: float, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
+def log_latencies(theta: Floats, edge: float, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
     """`height` at many points."""
     found = np.empty(at.shape[0])
     for row in range(at.shape[0]):
-        found[row] = height(theta, edge, at[row], cache[row], power[row], slopes[row])
+        found[row] = log_latency(theta, edge, at[row], cache[row], power[row], slopes[row])
     return found
 
 
 @njit(cache=True, error_model="numpy")
-def moves(theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, power: Any) -> Any:
+def predict_log_changes(
+    theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, power: Any
+) -> Any:
     """How the logarithm moves from the first point to each of the others, and its standard deviation: two rows.
 
     What both points share does not make a move unsure: only the difference of the slopes counts.
     """
     start, end = np.empty(theta.size), np.empty(theta.size)
-    here = height(theta, edge, at[0], cache[0], power[0], start)
+    here = log_latency(theta, edge, at[0], cache[0], power[0], start)
     found = np.empty((2, at.shape[0] - 1))
     for row in range(1, at.shape[0]):
-        found[0, row - 1] = height(theta, edge, at[row], cache[row], power[row], end) - here
-        variance = (DOUBT * found[0, row - 1]) ** 2
+        found[0, row - 1] = log_latency(theta, edge, at[row], cache[row], power[row], end) - here
+        variance = (MODEL_ERROR * found[0, row - 1]) ** 2
         for i in range(theta.size):
             end[i] -= start[i]
         for i in range(theta.size):

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.effects import latency_curve
-from trimtab.intents.effects.inputs import Fan, Knobs
-from trimtab.intents.effects.model import Moves
-from trimtab.intents.effects.robust_fit import NOISE, Fit, Floats, Points, fit
-from trimtab.intents.effects.samples import Sample, under_ceilings
+from trimtab.intents.effects.inputs import InputBatch, ModelInputs
+from trimtab.intents.effects.model import PredictedChanges
+from trimtab.intents.effects.robust_fit import NOISE, FitPoints, FitResult, Floats, fit
+from trimtab.intents.effects.samples import EffectSample, mark_censored
 
 Indices = npt.NDArray[np.int64]
 
 KIND = "service"
-FASTER = {
+OPTION_PRIORS = {
     "cache:guaranteed": -0.10,
     "cache:burstable": -0.06,
     "cache:besteffort": 0.05,
@@ -36,25 +36,25 @@ FASTER = {
 }
 """How options are thought to move the logarithm of a latency, before anything is known."""
 FIXED_SHARE = 0.3
-USUALLY_BUSY = 0.4
-BUSY_UNSEEN = 0.1
+DEFAULT_UTILISATION = 0.4
+UNRECORDED_UTILISATION = 0.1
 """How busy it is thought to have been where neither load nor use was recorded: little that one could learn from."""
-WIDE, MANY = 3.0, 3
+MIN_SIZE_RATIO, MIN_SIZES = 3.0, 3
 """An edge is only told from a bend where sizes this far apart were seen, and so many: a few that are alike would seem to
 tell for certain that nothing helps."""
-CLEARLY = 1.02
+EDGE_PENALTY = 1.02
 """By which factor the longer of the two must be nearer to events than the sum: a queue is a sum."""
-OPENNESS = 2.0
+PRIOR_WIDENING = 2.0
 """How many times as far from the guess parameters may lie once there are events."""
 _PARAMETERS = ("level", "share", "speed", "demand", "scaling", "need", "knee")
-_SPREADS = (1.5, 0.7, 0.25, 0.5, 0.6, 0.4, 0.3)
-_SPREAD_OF_KNOWN_DEMAND = 0.15
-_SPREAD_OF_OPTION = 0.10
+_PRIOR_SPREADS = (1.5, 0.7, 0.25, 0.5, 0.6, 0.4, 0.3)
+_KNOWN_DEMAND_SPREAD = 0.15
+_OPTION_SPREAD = 0.10
 HALF_LIFE = 14 * 86400.0
 """Seconds after which an event counts half: services change."""
 
 
-class Usual(NamedTuple):
+class ReferencePoint(NamedTuple):
     """Where the curve is at home."""
 
     load: float
@@ -62,13 +62,13 @@ class Usual(NamedTuple):
     replicas: float
     """What replicas are measured by: so a doubt about how pods scale is none about the pods that are there."""
 
-    def relative(self, at: Floats) -> Floats:
+    def normalize(self, at: Floats) -> Floats:
         """Places as the curve takes them."""
-        found: Floats = latency_curve.relative(at, self.replicas, self.load)
+        found: Floats = latency_curve.normalize_inputs(at, self.replicas, self.load)
         return found
 
 
-class Service:
+class LatencyModel:
     """A model of one latency."""
 
     def __init__(
@@ -77,30 +77,32 @@ class Service:
         covariance: Floats,
         *,
         options: Sequence[str],
-        usual: Usual,
+        usual: ReferencePoint,
         samples: int,
         noise: float,
-        edge: float = latency_curve.ADDED,
+        edge: float = latency_curve.SUM_EDGE,
     ) -> None:
         self.theta, self.covariance, self.edge = theta, covariance, edge
         self.options = {name: latency_curve.OPTIONS + place for place, name in enumerate(options)}
-        self.usual, self.samples, self.noise = usual, samples, noise
+        self.reference, self.samples, self.noise = usual, samples, noise
 
-    def moves(self, fan: Fan, value: float) -> Moves:  # noqa: ARG002 - the curve is in proportion
-        caches, powers = self._options(fan.places)
-        by, spread = latency_curve.moves(
-            self.theta, self.edge, self.covariance, self.usual.relative(fan.at), caches, powers
+    def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:  # noqa: ARG002 - the curve is in proportion
+        caches, powers = self._option_indices(batch.inputs)
+        by, spread = latency_curve.predict_log_changes(
+            self.theta, self.edge, self.covariance, self.reference.normalize(batch.matrix), caches, powers
         ).tolist()
         return by, spread
 
-    def at(self, places: Sequence[Knobs]) -> Floats:
+    def predict_latency(self, places: Sequence[ModelInputs]) -> Floats:
         """The latency that the curve itself has at these."""
-        points = self.usual.relative(np.array([each[:4] for each in places]))
+        points = self.reference.normalize(np.array([each[:4] for each in places]))
         slopes = np.empty((len(places), self.theta.size))
-        high: Floats = latency_curve.heights(self.theta, self.edge, points, *self._options(places), slopes)
+        high: Floats = latency_curve.log_latencies(
+            self.theta, self.edge, points, *self._option_indices(places), slopes
+        )
         return np.exp(high)
 
-    def _options(self, places: Sequence[Knobs]) -> tuple[Indices, Indices]:
+    def _option_indices(self, places: Sequence[ModelInputs]) -> tuple[Indices, Indices]:
         place = self.options.get
         if not any(each.cache or each.power for each in places):
             none = np.full(len(places), -1)
@@ -111,12 +113,12 @@ class Service:
         )
 
     @classmethod
-    def guess(cls, seen: Sample) -> Self:
+    def from_prior(cls, seen: EffectSample) -> Self:
         """What is thought of a service that was measured once."""
-        at = seen.knobs
+        at = seen.inputs
         load = 1.0 if isnan(at.load) else at.load
-        busy_now = USUALLY_BUSY if seen.busy is None else seen.busy
-        work = (1 - FIXED_SHARE) / float(latency_curve.queue(busy_now)) * at.cpu
+        busy_now = DEFAULT_UTILISATION if seen.cpu_utilisation is None else seen.cpu_utilisation
+        work = (1 - FIXED_SHARE) / float(latency_curve.queueing_factor(busy_now)) * at.cpu
         memory = at.memory if isfinite(at.memory) else 2.0**30
         theta = [
             log(seen.value * (FIXED_SHARE + work)),
@@ -126,65 +128,67 @@ class Service:
             0.0,
             log((seen.memory_used or memory / 2) * 1.1),
             log(2.0),
-            *FASTER.values(),
+            *OPTION_PRIORS.values(),
         ]
-        spreads = np.array([*_SPREADS, *[_SPREAD_OF_OPTION] * len(FASTER)])
-        if seen.busy is not None:
-            spreads[latency_curve.DEMAND] = _SPREAD_OF_KNOWN_DEMAND
+        spreads = np.array([*_PRIOR_SPREADS, *[_OPTION_SPREAD] * len(OPTION_PRIORS)])
+        if seen.cpu_utilisation is not None:
+            spreads[latency_curve.DEMAND] = _KNOWN_DEMAND_SPREAD
         return cls(
             np.array(theta),
             np.diag(spreads**2),
-            options=tuple(FASTER),
-            usual=Usual(load, at.replicas),
+            options=tuple(OPTION_PRIORS),
+            usual=ReferencePoint(load, at.replicas),
             samples=0,
             noise=NOISE,
         )
 
     @classmethod
-    def learn(cls, seen: Sequence[Sample], *, now: float) -> Self:
+    def fit_samples(cls, seen: Sequence[EffectSample], *, now: float) -> Self:
         """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted.
 
         Two shapes are fitted, with what is fixed added to the work and with the longer of the two; both have the same
         parameters and the same guess, so the one that is nearer to the events is the likelier.
         """
-        seen = under_ceilings(seen)
-        prior = cls.guess(_fullest(seen))
+        seen = mark_censored(seen)
+        prior = cls.from_prior(_busiest_sample(seen))
         options = sorted(
-            {*FASTER, *(name for each in seen for name in each.knobs[4:6] if name)}, key=_first_known
+            {*OPTION_PRIORS, *(name for each in seen for name in each.inputs[4:6] if name)}, key=_option_order
         )
         place = {"": -1, **{name: latency_curve.OPTIONS + at for at, name in enumerate(options)}}
         theta = np.array(
-            [*prior.theta[: latency_curve.OPTIONS], *(FASTER.get(name, 0.0) for name in options)]
+            [*prior.theta[: latency_curve.OPTIONS], *(OPTION_PRIORS.get(name, 0.0) for name in options)]
         )
-        at = prior.usual.relative(np.array([each.knobs[:4] for each in seen]))
-        caches = np.array([place[each.knobs.cache] for each in seen])
-        powers = np.array([place[each.knobs.power] for each in seen])
+        at = prior.reference.normalize(np.array([each.inputs[:4] for each in seen]))
+        caches = np.array([place[each.inputs.cache] for each in seen])
+        powers = np.array([place[each.inputs.power] for each in seen])
         slopes = np.empty((len(seen), theta.size))
-        points = Points(
+        points = FitPoints(
             np.log([each.value for each in seen]),
-            _weights(seen, at[:, 3], now),
-            np.array([each.at_least for each in seen]),
+            _sample_weights(seen, at[:, 3], now),
+            np.array([each.is_censored for each in seen]),
         )
 
-        def fitted(edge: float) -> Fit:
+        def fitted(edge: float) -> FitResult:
             def shape(theta: Floats) -> tuple[Floats, Floats]:
-                return latency_curve.heights(theta, edge, at, caches, powers, slopes), slopes.copy()
+                return latency_curve.log_latencies(theta, edge, at, caches, powers, slopes), slopes.copy()
 
-            return fit(shape, points, prior=theta, spread=_open(prior, seen, theta.size))
+            return fit(shape, points, prior=theta, spread=_prior_spread(prior, seen, theta.size))
 
-        fits = {edge: fitted(edge) for edge in _edges(seen)}
-        edge = min(fits, key=lambda edge: fits[edge].far * (CLEARLY if edge != latency_curve.ADDED else 1.0))
+        fits = {edge: fitted(edge) for edge in _candidate_edges(seen)}
+        edge = min(
+            fits, key=lambda edge: fits[edge].loss * (EDGE_PENALTY if edge != latency_curve.SUM_EDGE else 1.0)
+        )
         return cls(
             fits[edge].theta,
             fits[edge].covariance,
             edge=edge,
             options=options,
-            usual=Usual(float(np.median(at[:, 3])), prior.usual.replicas),
+            usual=ReferencePoint(float(np.median(at[:, 3])), prior.reference.replicas),
             samples=len(seen),
             noise=fits[edge].noise,
         )
 
-    def data(self) -> dict[str, Any]:
+    def encode(self) -> dict[str, Any]:
         names = (*_PARAMETERS, *self.options)
         return {
             "model": KIND,
@@ -193,16 +197,16 @@ class Service:
             "order": list(names),
             "covariance": self.covariance.tolist(),
             "edge": self.edge,
-            "usualLoad": self.usual.load,
-            "usualReplicas": self.usual.replicas,
+            "usualLoad": self.reference.load,
+            "usualReplicas": self.reference.replicas,
             "samples": self.samples,
             "noise": self.noise,
         }
 
     @classmethod
-    def read(cls, data: Mapping[str, Any]) -> Self:
+    def decode(cls, data: Mapping[str, Any]) -> Self:
         try:
-            stored = msgspec.convert(data, _Stored)
+            stored = msgspec.convert(data, _StoredLatencyModel)
         except msgspec.ValidationError as error:
             raise TrimtabError(f"an effect of model {KIND!r} cannot be read: {error}") from None
         names = tuple(stored.order or stored.parameters)
@@ -220,14 +224,14 @@ class Service:
             theta,
             covariance,
             options=names[latency_curve.OPTIONS :],
-            usual=Usual(stored.usual_load, stored.usual_replicas),
+            usual=ReferencePoint(stored.usual_load, stored.usual_replicas),
             samples=stored.samples,
             noise=stored.noise,
             edge=stored.edge,
         )
 
 
-class _Stored(msgspec.Struct, rename="camel"):
+class _StoredLatencyModel(msgspec.Struct, rename="camel"):
     parameters: dict[str, float]
     covariance: list[list[float]]
     usual_load: float
@@ -236,46 +240,52 @@ class _Stored(msgspec.Struct, rename="camel"):
     usual_replicas: float = 1.0
     samples: int = 0
     noise: float = NOISE
-    edge: Annotated[float, msgspec.Meta(ge=1.0, le=64.0)] = latency_curve.ADDED
+    edge: Annotated[float, msgspec.Meta(ge=1.0, le=64.0)] = latency_curve.SUM_EDGE
 
 
-def _first_known(name: str) -> tuple[int, str]:
+def _option_order(name: str) -> tuple[int, str]:
     """Options that are known beforehand come first, so that parameters keep their place."""
-    return (list(FASTER).index(name) if name in FASTER else len(FASTER), name)
+    return (list(OPTION_PRIORS).index(name) if name in OPTION_PRIORS else len(OPTION_PRIORS), name)
 
 
-def _weights(seen: Sequence[Sample], load: Floats, now: float) -> Floats:
+def _sample_weights(seen: Sequence[EffectSample], load: Floats, now: float) -> Floats:
     """What is old counts less, and so does a percentile of few requests."""
     age = np.array([max(0.0, now - each.at) for each in seen])
     return np.asarray(0.5 ** (age / HALF_LIFE) * np.minimum(1.0, load / np.median(load)))
 
 
-def _open(prior: Service, seen: Sequence[Sample], size: int) -> Floats:
+def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) -> Floats:
     """How far parameters may lie from the guess. Of pods whose load was never told and whose number never changed,
     waiting cannot be told from work, and is not made up.
     """
-    spreads = np.full(size, _SPREAD_OF_OPTION)
-    spreads[: latency_curve.OPTIONS] = OPENNESS * np.sqrt(np.diag(prior.covariance))[: latency_curve.OPTIONS]
-    if all(isnan(each.knobs.load) for each in seen) and len({each.knobs.replicas for each in seen}) == 1:
-        spreads[latency_curve.DEMAND] = _SPREAD_OF_KNOWN_DEMAND
+    spreads = np.full(size, _OPTION_SPREAD)
+    spreads[: latency_curve.OPTIONS] = (
+        PRIOR_WIDENING * np.sqrt(np.diag(prior.covariance))[: latency_curve.OPTIONS]
+    )
+    if all(isnan(each.inputs.load) for each in seen) and len({each.inputs.replicas for each in seen}) == 1:
+        spreads[latency_curve.DEMAND] = _KNOWN_DEMAND_SPREAD
     return spreads
 
 
-def _edges(seen: Sequence[Sample]) -> tuple[float, ...]:
+def _candidate_edges(seen: Sequence[EffectSample]) -> tuple[float, ...]:
     """The shapes that these events can tell apart."""
-    sizes = {each.knobs.cpu for each in seen if not each.at_least}
-    told = len(sizes) >= MANY and max(sizes) >= WIDE * min(sizes)
-    return (latency_curve.ADDED, latency_curve.LONGER) if told else (latency_curve.ADDED,)
+    sizes = {each.inputs.cpu for each in seen if not each.is_censored}
+    told = len(sizes) >= MIN_SIZES and max(sizes) >= MIN_SIZE_RATIO * min(sizes)
+    return (latency_curve.SUM_EDGE, latency_curve.MAX_EDGE) if told else (latency_curve.SUM_EDGE,)
 
 
-def _fullest(seen: Sequence[Sample]) -> Sample:
+def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
     """The busiest of which the latency is known, as far as can be told; else the largest that was not enough."""
-    known = [each for each in seen if not each.at_least]
+    known = [each for each in seen if not each.is_censored]
     if not known:
-        return max(seen, key=lambda each: each.knobs.replicas * each.knobs.cpu)
-    told = [each for each in known if not isnan(each.knobs.load)]
+        return max(seen, key=lambda each: each.inputs.replicas * each.inputs.cpu)
+    told = [each for each in known if not isnan(each.inputs.load)]
     fullest = max(
         told or known,
-        key=lambda each: (each.knobs.load if told else 1.0) / (each.knobs.replicas * each.knobs.cpu),
+        key=lambda each: (each.inputs.load if told else 1.0) / (each.inputs.replicas * each.inputs.cpu),
     )
-    return fullest if told or fullest.busy is not None else replace(fullest, busy=BUSY_UNSEEN)
+    return (
+        fullest
+        if told or fullest.cpu_utilisation is not None
+        else replace(fullest, busy=UNRECORDED_UTILISATION)
+    )

@@ -17,79 +17,79 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-Shape = Callable[[Floats], tuple[Floats, Floats]]
+ModelFunction = Callable[[Floats], tuple[Floats, Floats]]
 """From parameters to what they say of each point, and the derivatives of that (a row a point)."""
 
 NOISE = 0.15
 """What a measured latency is off by, as a logarithm, before anything is known."""
-LEAST_NOISE = 0.02
-_STEPS = 60
-_ENOUGH = 1e-9
+MIN_NOISE = 0.02
+_MAX_STEPS = 60
+_CONVERGENCE = 1e-9
 
 
-class Fit(NamedTuple):
+class FitResult(NamedTuple):
     theta: Floats
     covariance: Floats
     noise: float
     """What points are off by, outliers left aside."""
-    far: float
+    loss: float
     """How far off points are in all, and parameters from what was thought: by it, shapes of one kind are compared."""
 
 
-class Points(NamedTuple):
+class FitPoints(NamedTuple):
     """What was seen."""
 
-    seen: Floats
+    values: Floats
     weights: Floats
-    at_least: Flags
+    is_censored: Flags
     """Where the truth is no less than what was seen, and maybe more."""
 
-    def off(self, says: Floats) -> Floats:
+    def residuals(self, says: Floats) -> Floats:
         """How far what was seen is from what is said; what may be more is not contradicted by more."""
-        return np.where(self.at_least & (says >= self.seen), 0.0, self.seen - says)
+        return np.where(self.is_censored & (says >= self.values), 0.0, self.values - says)
 
-    def pull(self, says: Floats, noise: float) -> Floats:
+    def robust_weights(self, says: Floats, noise: float) -> Floats:
         """With what force each point pulls, for what it is off by; one that is not contradicted does not hold back."""
-        held = np.where(self.at_least & (says >= self.seen), 0.0, self.weights / noise**2)
-        return np.asarray(held / np.sqrt(1.0 + (self.off(says) / noise) ** 2))
+        held = np.where(self.is_censored & (says >= self.values), 0.0, self.weights / noise**2)
+        return np.asarray(held / np.sqrt(1.0 + (self.residuals(says) / noise) ** 2))
 
-    def far(self, says: Floats, noise: float) -> float:
-        return float(self.weights @ (2 * (np.sqrt(1 + (self.off(says) / noise) ** 2) - 1)))
+    def robust_loss(self, says: Floats, noise: float) -> float:
+        return float(self.weights @ (2 * (np.sqrt(1 + (self.residuals(says) / noise) ** 2) - 1)))
 
 
-def fit(shape: Shape, points: Points, *, prior: Floats, spread: Floats) -> Fit:
+def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Floats) -> FitResult:
     """The most probable parameters; `spread` is the prior's standard deviation of each."""
     noise, precision = NOISE, spread**-2.0
     theta = prior.copy()
     for _ in range(3):
-        theta = _climb(shape, points, theta, prior=prior, precision=precision, noise=noise)
-        noise = _noise(points.off(shape(theta)[0])[~points.at_least])
+        theta = _minimize(shape, points, theta, prior=prior, precision=precision, noise=noise)
+        noise = _estimate_noise(points.residuals(shape(theta)[0])[~points.is_censored])
     says, slopes = shape(theta)
-    information = (slopes.T * points.pull(says, noise)) @ slopes + np.diag(precision)
-    far = points.far(says, NOISE) + float(precision @ (theta - prior) ** 2)
+    information = (slopes.T * points.robust_weights(says, noise)) @ slopes + np.diag(precision)
+    far = points.robust_loss(says, NOISE) + float(precision @ (theta - prior) ** 2)
     covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
         raise ArithmeticError("the events are further apart than anything can be")
-    return Fit(theta, covariance, noise, far)
+    return FitResult(theta, covariance, noise, far)
 
 
-def _climb(
-    shape: Shape, points: Points, theta: Floats, *, prior: Floats, precision: Floats, noise: float
+def _minimize(
+    shape: ModelFunction, points: FitPoints, theta: Floats, *, prior: Floats, precision: Floats, noise: float
 ) -> Floats:
     def cost(theta: Floats, says: Floats) -> float:
-        return points.far(says, noise) + float(precision @ (theta - prior) ** 2)
+        return points.robust_loss(says, noise) + float(precision @ (theta - prior) ** 2)
 
     says, slopes = shape(theta)
     now, damping = cost(theta, says), 1e-3
-    for _ in range(_STEPS):
-        pull = points.pull(says, noise)
-        force = slopes.T @ (pull * points.off(says)) + precision * (prior - theta)
+    for _ in range(_MAX_STEPS):
+        pull = points.robust_weights(says, noise)
+        force = slopes.T @ (pull * points.residuals(says)) + precision * (prior - theta)
         stiffness = (slopes.T * pull) @ slopes + np.diag(precision)
         step = np.linalg.solve(stiffness + damping * np.diag(np.diag(stiffness)), force)
         tried_says, tried_slopes = shape(theta + step)
         then = cost(theta + step, tried_says)
         if then < now:
-            done = now - then < _ENOUGH * now
+            done = now - then < _CONVERGENCE * now
             theta, says, slopes, now, damping = theta + step, tried_says, tried_slopes, then, damping / 5
             if done:
                 break
@@ -100,7 +100,7 @@ def _climb(
     return theta
 
 
-def _noise(off: Floats) -> float:
+def _estimate_noise(off: Floats) -> float:
     """The usual size of residuals: of few, what was thought beforehand counts as if it were five points."""
     usual = float(np.median(np.abs(off))) * 1.4826 if off.size else NOISE
-    return max(LEAST_NOISE, (usual * off.size + NOISE * 5) / (off.size + 5))
+    return max(MIN_NOISE, (usual * off.size + NOISE * 5) / (off.size + 5))

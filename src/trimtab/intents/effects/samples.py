@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from trimtab.intents.effects.inputs import Knobs, knobs
-from trimtab.intents.state import PodState, Size, State
+from trimtab.intents.effects.inputs import ModelInputs, extract_inputs
+from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.store.events import PlannerEvent
 
 _FIELDS = {
@@ -24,30 +24,30 @@ _FIELDS = {
     "memory_requests": "memory_request",
     "memory_limits": "memory_limit",
 }
-STATE = "state"
+STATE_KEY = "state"
 """In an event's data: what the seed's fields have no place for."""
-BRIMMING = 0.9
+CPU_SATURATION = 0.9
 """From which share of their limit on pods are out of CPU: a queue then grows for as long as it may, and what is measured
 tells how long that was."""
-_SAME = 0.005
-_OFTEN = 3
-_IDLE = 0.5
+_CEILING_TOLERANCE = 0.005
+_MIN_CEILING_SAMPLES = 3
+_IDLE_UTILISATION = 0.5
 """A ceiling is a highest value that comes again and again, to so small a share of it, of pods that are not idle: a
 client's time-out, or the last bucket of a histogram."""
 
 
-class Sample(msgspec.Struct, frozen=True, gc=False):
+class EffectSample(msgspec.Struct, frozen=True, gc=False):
     at: float
-    knobs: Knobs
+    inputs: ModelInputs
     value: float
-    busy: float | None = None
+    cpu_utilisation: float | None = None
     """The share of their CPU that the pods used."""
     memory_used: float | None = None
-    at_least: bool = False
+    is_censored: bool = False
     """Whether the value may be larger in truth: a latency of pods that are out of CPU, or at a ceiling."""
 
 
-def recorded(state: State) -> dict[str, Any]:
+def encode_state(state: TargetState) -> dict[str, Any]:
     """A state as the fields of a planner event; `observed` reads it back."""
     return {
         "current_objectives": dict(state.objectives),
@@ -69,7 +69,7 @@ def recorded(state: State) -> dict[str, Any]:
         },
         "data": {
             **state.data,
-            STATE: {
+            STATE_KEY: {
                 "replicas": state.replicas,
                 "containers": [size.container for size in state.sizes],
                 "main": state.main,
@@ -83,7 +83,7 @@ def recorded(state: State) -> dict[str, Any]:
     }
 
 
-def observed(event: PlannerEvent) -> State:
+def decode_state(event: PlannerEvent) -> TargetState:
     """The state that an event tells of."""
     sizes: dict[str, dict[str, float]] = {}
     for key, value in event.resources.items():
@@ -103,52 +103,55 @@ def observed(event: PlannerEvent) -> State:
         for name, pod in event.pods.items()
     )
     data = dict(event.data)
-    more = dict(data.pop(STATE, {}))
+    more = dict(data.pop(STATE_KEY, {}))
     # Which does the work is told by its place, so all have to be in theirs, those too that ask for nothing.
     names = more.pop("containers", sorted(sizes))
-    return State(
+    return TargetState(
         objectives=dict(event.current_objectives),
         pods=pods,
-        sizes=tuple(Size(container=name, **sizes.get(name, {})) for name in names),
+        sizes=tuple(ContainerSize(container=name, **sizes.get(name, {})) for name in names),
         annotations=dict(event.annotations),
         data=data,
         **{"replicas": len(pods), **more},
     )
 
 
-def samples(states: Iterable[tuple[float, State]], objective: str) -> list[Sample]:
+def extract_samples(states: Iterable[tuple[float, TargetState]], objective: str) -> list[EffectSample]:
     """What these states say of one objective, in their order."""
-    found = (sample(at, state, objective) for at, state in states if settled(state))
+    found = (extract_sample(at, state, objective) for at, state in states if is_settled(state))
     return [each for each in found if each is not None]
 
 
-def sample(at: float, state: State, objective: str) -> Sample | None:
+def extract_sample(at: float, state: TargetState, objective: str) -> EffectSample | None:
     """What one state says of an objective; None: nothing."""
     value = state.objectives.get(objective)
     if value is None or not isfinite(value) or value <= 0:
         return None
     used = state.memory_used if state.memory_used and state.memory_used > 0 else None
-    return Sample(at, knobs(state), value, busy(state), used, out_of_cpu(state))
+    return EffectSample(at, extract_inputs(state), value, cpu_utilisation(state), used, is_out_of_cpu(state))
 
 
-def under_ceilings(seen: Sequence[Sample]) -> list[Sample]:
+def mark_censored(seen: Sequence[EffectSample]) -> list[EffectSample]:
     """These samples of a latency, with those marked that are at a ceiling."""
-    top = max((each.value for each in seen), default=0.0) * (1.0 - _SAME)
-    high = [each.value >= top and (each.busy is None or each.busy >= _IDLE) for each in seen]
-    if sum(high) < _OFTEN or all(high):
+    top = max((each.value for each in seen), default=0.0) * (1.0 - _CEILING_TOLERANCE)
+    high = [
+        each.value >= top and (each.cpu_utilisation is None or each.cpu_utilisation >= _IDLE_UTILISATION)
+        for each in seen
+    ]
+    if sum(high) < _MIN_CEILING_SAMPLES or all(high):
         return list(seen)
-    return [replace(each, at_least=True) if hit else each for each, hit in zip(seen, high, strict=True)]
+    return [replace(each, is_censored=True) if hit else each for each, hit in zip(seen, high, strict=True)]
 
 
-def out_of_cpu(state: State) -> bool:
+def is_out_of_cpu(state: TargetState) -> bool:
     """Whether pods use all that they may; without a limit nobody can tell."""
-    size = state.size
+    size = state.main_size
     if size is None or not size.cpu_limit or state.cpu_used is None:
         return False
-    return state.cpu_used >= BRIMMING * size.cpu_limit * state.placed
+    return state.cpu_used >= CPU_SATURATION * size.cpu_limit * state.placed
 
 
-def busy(state: State) -> float | None:
+def cpu_utilisation(state: TargetState) -> float | None:
     """The share of their CPU that the pods use; None: unknown. Never so low or high that nothing follows from it."""
     cpu = state.cpu
     if state.cpu_used is None or not cpu:
@@ -156,7 +159,7 @@ def busy(state: State) -> float | None:
     return min(0.95, max(0.02, state.cpu_used / (cpu * state.placed)))
 
 
-def settled(state: State) -> bool:
+def is_settled(state: TargetState) -> bool:
     """Whether all pods that are wanted run: before that, what is measured is of fewer."""
     return not state.pods or (
         len(state.pods) == state.replicas and all(pod.state == "Running" for pod in state.pods)

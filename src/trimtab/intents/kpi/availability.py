@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from trimtab.kube.kinds.pods import Pod
 
-GONE_COUNTS = 3600.0
+INHERITED_SECONDS = 3600.0
 """Seconds of what was before that a new pod inherits at most, in proportion: its own history outgrows it soon."""
-REPAIR = 60.0
+REPAIR_SECONDS = 60.0
 """Seconds that a restart is assumed to take where nobody watched it."""
-UNFAILED = 6000.0
+MIN_UPTIME_BEFORE_FAILURE = 6000.0
 """Seconds of running that precede the first failure at the least: a pod that has just started counts as 99 % available,
 one without a failure as more the longer it runs."""
-MOST = 0.999
+MAX_AVAILABILITY = 0.999
 """No single pod is more available than this, however long it ran without a failure: its node is drained, upgraded or lost
 sooner or later, and then it takes minutes to come back."""
 
@@ -32,9 +32,9 @@ class Uptime:
 
     up: float = 0.0
     down: float = 0.0
-    at: float = 0.0
+    observed_at: float = 0.0
     ready: bool = False
-    was_ready: bool = False
+    was_ever_ready: bool = False
     """Whether it ever was."""
     restarts: int = 0
 
@@ -45,28 +45,35 @@ class Uptime:
         return self.up / known if known > 0 else None
 
 
-def looked(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
+def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
     """Add to what is known of a pod what one more observation shows."""
-    restarts = sum(state.restarts for state in pod.states)
-    ended = max((state.last_exit.at for state in pod.states if state.last_exit), default=0)
+    restarts = sum(state.restarts for state in pod.container_statuses)
+    ended = max(
+        (state.last_termination.finished_at for state in pod.container_statuses if state.last_termination),
+        default=0,
+    )
     if before is None:
         return _first_observation(pod, restarts=restarts, ended=ended, now=now)
-    span = max(0.0, now - before.at)
+    span = max(0.0, now - before.observed_at)
     if before.ready and pod.ready and restarts > before.restarts:
         # It went down and came back between two observations: since when, the container's end tells.
         down = min(span, _outage(pod, ended, now=now)) if ended else span / 2
         up = span - down
     elif before.ready:
-        up = min(span, max(0.0, ended - before.at)) if not pod.ready and ended > before.at else span
+        up = (
+            min(span, max(0.0, ended - before.observed_at))
+            if not pod.ready and ended > before.observed_at
+            else span
+        )
         down = span - up
     else:
-        up, down = 0.0, span if before.was_ready or restarts else 0.0
+        up, down = 0.0, span if before.was_ever_ready or restarts else 0.0
     return Uptime(
         up=before.up + up,
         down=before.down + down,
-        at=now,
+        observed_at=now,
         ready=pod.ready,
-        was_ready=before.was_ready or pod.ready,
+        was_ever_ready=before.was_ever_ready or pod.ready,
         restarts=restarts,
     )
 
@@ -79,22 +86,22 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
     since then.
     """
     span = max(0.0, now - (max(float(pod.started), 0.0) or now))
-    since_end = min(span, max(0.0, now - ended)) if ended else REPAIR
+    since_end = min(span, max(0.0, now - ended)) if ended else REPAIR_SECONDS
     if pod.ready:
-        last = min(_outage(pod, ended, now=now), REPAIR) if ended else REPAIR
+        last = min(_outage(pod, ended, now=now), REPAIR_SECONDS) if ended else REPAIR_SECONDS
         before_ready = pod.ready_since - pod.started if pod.ready_since else span
-        down = max(0.0, min(span, before_ready, (restarts - 1) * REPAIR + last)) if restarts else 0.0
+        down = max(0.0, min(span, before_ready, (restarts - 1) * REPAIR_SECONDS + last)) if restarts else 0.0
     elif restarts:
-        down = min(span, (restarts - 1) * REPAIR + since_end)
+        down = min(span, (restarts - 1) * REPAIR_SECONDS + since_end)
     else:
         # It starts for the first time, or was never seen ready: it was not there before.
-        return Uptime(at=now, restarts=restarts)
+        return Uptime(observed_at=now, restarts=restarts)
     return Uptime(
         up=span - down,
         down=down,
-        at=now,
+        observed_at=now,
         ready=pod.ready,
-        was_ready=pod.ready or span > down,
+        was_ever_ready=pod.ready or span > down,
         restarts=restarts,
     )
 
@@ -112,40 +119,40 @@ class PodHistory:
     """What was seen of the pods of one workload; kept between looks, and rebuilt by looking."""
 
     pods: Mapping[str, Uptime]
-    gone: Uptime = Uptime()
+    past_pods: Uptime = Uptime()
     """What the pods went through that are there no more."""
 
-    def look(self, pods: Sequence[Pod], *, now: float) -> PodHistory:
+    def observe(self, pods: Sequence[Pod], *, now: float) -> PodHistory:
         """After a look at all pods of the workload that are meant to serve."""
-        found = {pod.uid: looked(self.pods.get(pod.uid), pod, now=now) for pod in pods}
+        found = {pod.uid: observe_pod(self.pods.get(pod.uid), pod, now=now) for pod in pods}
         lost = [each for uid, each in self.pods.items() if uid not in found]
-        return PodHistory(found, _sum([self.gone, *lost]))
+        return PodHistory(found, _sum_uptimes([self.past_pods, *lost]))
 
     def availability(self, uid: str) -> float:
         """Estimate the availability of one pod; for a new one from those before it.
 
         A pod that has not failed yet is not one that never fails: the share grows with the time that it ran.
         """
-        own, past = self.pods.get(uid, Uptime()), self.gone
-        weight = min(1.0, GONE_COUNTS / (past.up + past.down)) if past.up + past.down else 0.0
+        own, past = self.pods.get(uid, Uptime()), self.past_pods
+        weight = min(1.0, INHERITED_SECONDS / (past.up + past.down)) if past.up + past.down else 0.0
         up, down = own.up + past.up * weight, own.down + past.down * weight
-        share = up / (up + down) if down > 0 else 1.0 - REPAIR / (UNFAILED + up)
-        return min(share, MOST)
+        share = up / (up + down) if down > 0 else 1.0 - REPAIR_SECONDS / (MIN_UPTIME_BEFORE_FAILURE + up)
+        return min(share, MAX_AVAILABILITY)
 
     @property
-    def whole(self) -> Uptime:
+    def total(self) -> Uptime:
         """Up and down of all pods there ever were."""
-        return _sum([self.gone, *self.pods.values()])
+        return _sum_uptimes([self.past_pods, *self.pods.values()])
 
     def availabilities(self) -> dict[str, float]:
         return {uid: self.availability(uid) for uid in self.pods}
 
 
-def together(availabilities: Iterable[float]) -> float:
+def combine_availabilities(availabilities: Iterable[float]) -> float:
     """Of a set that serves as long as one of it does; 0 of none."""
     return 1.0 - math.prod(1.0 - each for each in availabilities)
 
 
-def _sum(parts: Iterable[Uptime]) -> Uptime:
+def _sum_uptimes(parts: Iterable[Uptime]) -> Uptime:
     parts = tuple(parts)
     return Uptime(up=sum(each.up for each in parts), down=sum(each.down for each in parts))

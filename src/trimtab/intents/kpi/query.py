@@ -17,14 +17,14 @@ import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
 from trimtab.errors import TrimtabError
-from trimtab.usage.pod_names import pod_pattern
+from trimtab.usage.pod_names import build_pod_name_pattern
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|' r"'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*", re.DOTALL)
-_PLACE = re.compile(r"\$(\w+)")
+_PLACEHOLDER = re.compile(r"\$(\w+)")
 _REGEX = re.compile(r"[=!]~\s*$")
-_RAW = "`"
+_RAW_QUOTE = "`"
 
-PLACES = ("namespace", "kind", "name", "pods")
+PLACEHOLDERS = ("namespace", "kind", "name", "pods")
 """What stands for the target: `$pods` is a pattern of its pods' names, for `=~` and `!~` only."""
 
 _CHECKED_KINDS = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob", "Rollout")
@@ -36,18 +36,18 @@ class QueryError(TrimtabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class KpiQuery:
     """What is asked of a PromQL server for one objective of one target."""
 
     promql: str
-    plain: tuple[str, ...] = ()
+    instant_selectors: tuple[str, ...] = ()
     """The selectors that take the newest sample there is, however old: how old it is has to be asked too."""
-    scalar: bool = False
+    is_scalar: bool = False
     window: float = 0.0
     """Seconds before the present from which samples enter the result: its longest range, subqueries and offsets included."""
 
 
-def problem_of(query: str) -> str | None:
+def find_kpi_query_problem(query: str) -> str | None:
     """Describe what is wrong with a query that must return one number, and the fix; None where nothing is.
 
     Names of targets end up in the query, escaped, so it is checked for a target of every kind whose name has all the
@@ -55,17 +55,17 @@ def problem_of(query: str) -> str | None:
     """
     try:
         for kind in _CHECKED_KINDS:
-            question(query, namespace="a-b", target=TargetRef(kind=kind, name="a-b.c"))
+            build_kpi_query(query, namespace="a-b", target=TargetRef(kind=kind, name="a-b.c"))
     except QueryError as error:
         return " ".join(str(error).split())
     return None
 
 
 @lru_cache(maxsize=65536)
-def question(query: str, *, namespace: str, target: TargetRef) -> Question:
+def build_kpi_query(query: str, *, namespace: str, target: TargetRef) -> KpiQuery:
     """The query for this target; QueryError, with the fix, where it is none that gives a number."""
     names = {"namespace": namespace, "kind": target.kind, "name": target.name}
-    text = _filled(query, names, pods=pod_pattern(target.kind, target.name))
+    text = _fill_placeholders(query, names, pods=build_pod_name_pattern(target.kind, target.name))
     try:
         expression = promql.parse(text)
     except ValueError as error:
@@ -74,35 +74,40 @@ def question(query: str, *, namespace: str, target: TargetRef) -> Question:
         raise QueryError("gives a range of samples; put a function such as avg_over_time around it")
     if isinstance(expression, promql.StringLiteral):
         raise QueryError("gives text; it must give a number")
-    return Question(text, tuple(sorted(_plain(expression))), _is_scalar(expression), _window(expression))
+    return KpiQuery(
+        text,
+        tuple(sorted(_find_instant_selectors(expression))),
+        _is_scalar(expression),
+        _lookback(expression),
+    )
 
 
-def _filled(query: str, names: Mapping[str, str], *, pods: str) -> str:
+def _fill_placeholders(query: str, names: Mapping[str, str], *, pods: str) -> str:
     """Fill every placeholder that stands in a string; QueryError for one that stands anywhere else.
 
     Raw strings (backticks) become quoted ones: the parser reads escapes in them, and a name could hold a backtick.
     """
     parts, end = [], 0
     for found in _STRING.finditer(query):
-        parts.append(_without_places(query[end : found.start()]))
+        parts.append(_reject_placeholders(query[end : found.start()]))
         string = found.group()
         if string.startswith("#"):
             parts.append(string)
         else:
             pattern = pods if _REGEX.search(query[: found.start()]) else None
-            parts.append(_in_string(_quoted(string), names, pattern))
+            parts.append(_fill_string(_requote(string), names, pattern))
         end = found.end()
-    parts.append(_without_places(query[end:]))
+    parts.append(_reject_placeholders(query[end:]))
     return "".join(parts)
 
 
-def _without_places(text: str) -> str:
-    if place := _PLACE.search(text):
+def _reject_placeholders(text: str) -> str:
+    if place := _PLACEHOLDER.search(text):
         raise QueryError(f'{place.group()} must stand in quotes, such as namespace="{place.group()}"')
     return text
 
 
-def _in_string(string: str, names: Mapping[str, str], pods: str | None) -> str:
+def _fill_string(string: str, names: Mapping[str, str], pods: str | None) -> str:
     quote = string[0]
 
     def value(place: re.Match[str]) -> str:
@@ -110,24 +115,26 @@ def _in_string(string: str, names: Mapping[str, str], pods: str | None) -> str:
         if name == "pods":
             if pods is None:
                 raise QueryError('$pods is a pattern: match it with =~, such as pod=~"$pods"')
-            return _escaped(pods, quote)
+            return _escape(pods, quote)
         if name not in names:
-            raise QueryError(f"{place.group()} is nothing that is known; there are ${', $'.join(PLACES)}")
-        return _escaped(names[name] if pods is None else re.escape(names[name]), quote)
+            raise QueryError(
+                f"{place.group()} is nothing that is known; there are ${', $'.join(PLACEHOLDERS)}"
+            )
+        return _escape(names[name] if pods is None else re.escape(names[name]), quote)
 
-    return _PLACE.sub(value, string)
+    return _PLACEHOLDER.sub(value, string)
 
 
-def _quoted(string: str) -> str:
+def _requote(string: str) -> str:
     """Rewrite a raw string with double quotes; others stay as they are."""
-    return f'"{_escaped(string[1:-1], chr(34))}"' if string.startswith(_RAW) else string
+    return f'"{_escape(string[1:-1], chr(34))}"' if string.startswith(_RAW_QUOTE) else string
 
 
-def _escaped(value: str, quote: str) -> str:
+def _escape(value: str, quote: str) -> str:
     return value.replace("\\", "\\\\").replace(quote, f"\\{quote}").replace("\n", "\\n")
 
 
-def _plain(expression: promql.Expr) -> set[str]:
+def _find_instant_selectors(expression: promql.Expr) -> set[str]:
     """The instant selectors of an expression; a range bounds the age of its samples by itself."""
     found: set[str] = set()
     within_range = False
@@ -143,25 +150,25 @@ def _plain(expression: promql.Expr) -> set[str]:
     return found
 
 
-def _window(expression: promql.Expr) -> float:  # noqa: PLR0911 - one return a kind of expression
+def _lookback(expression: promql.Expr) -> float:  # noqa: PLR0911 - one return a kind of expression
     """Return how far back the expression reads, in seconds: ranges of nested subqueries add up."""
     match expression:
         case promql.MatrixSelector(vector_selector=selector, range=span):
-            return _seconds(span) + _window(selector)
+            return _to_seconds(span) + _lookback(selector)
         case promql.VectorSelector(offset=offset):
-            return max(0.0, _seconds(offset))
+            return max(0.0, _to_seconds(offset))
         case promql.SubqueryExpr(expr=inner, range=span, offset=offset):
-            return _seconds(span) + max(0.0, _seconds(offset)) + _window(inner)
+            return _to_seconds(span) + max(0.0, _to_seconds(offset)) + _lookback(inner)
         case promql.ParenExpr(expr=inner) | promql.UnaryExpr(expr=inner) | promql.AggregateExpr(expr=inner):
-            return _window(inner)
+            return _lookback(inner)
         case promql.BinaryExpr(lhs=left, rhs=right):
-            return max(_window(left), _window(right))
+            return max(_lookback(left), _lookback(right))
         case promql.Call(args=arguments):
-            return max(map(_window, arguments), default=0.0)
+            return max(map(_lookback, arguments), default=0.0)
     return 0.0
 
 
-def _seconds(span: timedelta | None) -> float:
+def _to_seconds(span: timedelta | None) -> float:
     return 0.0 if span is None else span.total_seconds()
 
 

@@ -17,7 +17,7 @@ from math import inf
 from typing import NamedTuple
 
 
-class Prospect(NamedTuple):
+class ActionEstimate(NamedTuple):
     """What one deed would bring now, and cost."""
 
     cost: float
@@ -25,38 +25,38 @@ class Prospect(NamedTuple):
     """By how much each objective's deficit falls, at best."""
 
 
-class Bound:
+class CostLowerBound:
     """Lower bounds for every suffix of the actuators: a plan takes its deeds in their order."""
 
     def __init__(
-        self, prospects: Sequence[Sequence[Prospect] | None], floors: Sequence[float], objectives: int
+        self, prospects: Sequence[Sequence[ActionEstimate] | None], floors: Sequence[float], objectives: int
     ) -> None:
         """One list of prospects an actuator, None where nothing is known of it; the least each deed costs."""
         self._floors = [min(floors[at:], default=inf) for at in range(len(floors) + 1)]
-        self._open = [any(each is None for each in prospects[at:]) for at in range(len(prospects) + 1)]
+        self._unbounded = [any(each is None for each in prospects[at:]) for at in range(len(prospects) + 1)]
         pieces: list[list[list[tuple[float, float]]]] = [
-            [] if each is None else [_pieces(each, floor, at) for at in range(objectives)]
+            [] if each is None else [_hull_segments(each, floor, at) for at in range(objectives)]
             for each, floor in zip(prospects, floors, strict=True)
         ]
-        self._pieces = [
+        self._segments = [
             [
                 sorted(piece for each in pieces[at:] if each for piece in each[objective])
                 for objective in range(objectives)
             ]
             for at in range(len(prospects) + 1)
         ]
-        self._saving = [
+        self._savings = [
             sum(min(0.0, *(prospect.cost for prospect in each), 0.0) for each in prospects[at:] if each)
             for at in range(len(prospects) + 1)
         ]
 
-    def least(self, deficits: Sequence[float], after: int) -> float:
+    def min_cost(self, deficits: Sequence[float], after: int) -> float:
         """The least that the actuators from this one on must cost to make up for the deficits; inf: they cannot."""
         floor = self._floors[after]
-        if self._open[after]:
+        if self._unbounded[after]:
             return floor
         most = floor
-        for deficit, pieces in zip(deficits, self._pieces[after], strict=True):
+        for deficit, pieces in zip(deficits, self._segments[after], strict=True):
             if deficit <= 0:
                 continue
             cost = 0.0
@@ -67,21 +67,23 @@ class Bound:
                 cost += price * gain
                 deficit -= gain  # noqa: PLW2901 - what is still to be made up for
             else:
-                if deficit > _CLOSE:
+                if deficit > _EPSILON:
                     return inf
             most = max(most, cost)
         return most
 
-    def most_gain(self, objective: int, after: int) -> float:
+    def max_gain(self, objective: int, after: int) -> float:
         """The most by which an objective's deficit can still fall."""
-        return inf if self._open[after] else sum(gain for _, gain in self._pieces[after][objective])
+        return inf if self._unbounded[after] else sum(gain for _, gain in self._segments[after][objective])
 
-    def most_saved(self, after: int) -> float:
+    def max_saving(self, after: int) -> float:
         """The most that can still be saved, as a negative cost."""
-        return -inf if self._open[after] else self._saving[after]
+        return -inf if self._unbounded[after] else self._savings[after]
 
 
-def _pieces(prospects: Sequence[Prospect], floor: float, objective: int) -> list[tuple[float, float]]:
+def _hull_segments(
+    prospects: Sequence[ActionEstimate], floor: float, objective: int
+) -> list[tuple[float, float]]:
     """The upper hull of gain over cost, as pieces of (cost of a unit of gain, gain), dearer and dearer."""
     points = [(0.0, 0.0)]
     at, best = floor, 0.0
@@ -94,7 +96,7 @@ def _pieces(prospects: Sequence[Prospect], floor: float, objective: int) -> list
         if gain <= hull[-1][1]:
             continue
         # Keep the slope falling: a point under the line between its neighbours is never worth stopping at.
-        while len(hull) > 1 and _rate(hull[-2], hull[-1]) <= _rate(hull[-2], (cost, gain)):
+        while len(hull) > 1 and _gain_rate(hull[-2], hull[-1]) <= _gain_rate(hull[-2], (cost, gain)):
             hull.pop()
         hull.append((cost, gain))
     return [
@@ -103,8 +105,8 @@ def _pieces(prospects: Sequence[Prospect], floor: float, objective: int) -> list
     ]
 
 
-def _rate(low: tuple[float, float], high: tuple[float, float]) -> float:
+def _gain_rate(low: tuple[float, float], high: tuple[float, float]) -> float:
     return (high[1] - low[1]) / max(1e-12, high[0] - low[0])
 
 
-_CLOSE = 1e-9
+_EPSILON = 1e-9

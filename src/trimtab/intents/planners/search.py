@@ -14,189 +14,212 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from trimtab.intents.action import Deed
+from trimtab.intents.action import IntentAction
 from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.cost import Prices
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.cost import ResourceCosts
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.plan import utility
-from trimtab.intents.planner import Budget
-from trimtab.intents.planners.heuristic import Bound, Prospect
-from trimtab.intents.state import State
+from trimtab.intents.plan import compute_utility
+from trimtab.intents.planner import SearchBudget
+from trimtab.intents.planners.heuristic import ActionEstimate, CostLowerBound
+from trimtab.intents.state import TargetState
 
-_CLOSE = 1e-9
+_EPSILON = 1e-9
 
 
-class Way(NamedTuple):
+class SearchNode(NamedTuple):
     """Some deeds, and what they lead to."""
 
-    state: State
-    deeds: tuple[Deed, ...]
+    state: TargetState
+    actions: tuple[IntentAction, ...]
     groups: tuple[str, ...]
     """What the deeds have turned."""
-    next: int
+    next_actuator: int
     """The first actuator that can follow."""
     disruption: float
     cost: float
     """What it costs more than now: resources and disruption; negative: less."""
     deficits: Sequence[float]
-    reached: bool
-    missed: float
+    is_reached: bool
+    missed_cost: float
     """What is missed, as a cost."""
 
     @property
     def rank(self) -> tuple[bool, float, int]:
         """Less is better: what reaches the goal, then what costs and misses least, then what does least."""
-        return (not self.reached, self.cost + self.missed, len(self.deeds))
+        return (not self.is_reached, self.cost + self.missed_cost, len(self.actions))
 
 
-class Found(NamedTuple):
-    best: Way
-    others: tuple[Way, ...]
+class SearchResult(NamedTuple):
+    best: SearchNode
+    alternatives: tuple[SearchNode, ...]
     """The best with other actuators, best first."""
-    looked_at: int
+    expanded: int
     proven: bool
 
 
-class Problem(NamedTuple):
+class SearchProblem(NamedTuple):
     """What is searched: all that a plan depends on."""
 
-    state: State
+    state: TargetState
     goal: Goal
     actuators: Sequence[Actuator]
-    effects: Effects
-    limits: Limits
-    prices: Prices
-    worth: float
+    effects: EffectModels
+    limits: PlanConstraints
+    costs: ResourceCosts
+    full_utility_cost: float
     """What all of what is wanted is worth, as a cost: by it, what is missed is weighed against what it takes."""
 
 
 class Search:
     """One search; it holds what was looked at."""
 
-    def __init__(self, problem: Problem, budget: Budget) -> None:
+    def __init__(self, problem: SearchProblem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
-        self._price = problem.prices.of(problem.state)
-        self._best: dict[tuple[str, ...], Way] = {}
-        self._looked_at = 0
-        self._start = self._top = self._way(problem.state, (), (), following=0, disruption=0.0)
-        self._keep(self._start)
-        self._first = [self._children(self._start, at) for at in range(len(problem.actuators))]
+        self._start_cost = problem.costs.cost(problem.state)
+        self._best_by_groups: dict[tuple[str, ...], SearchNode] = {}
+        self._expanded = 0
+        self._start = self._best_node = self._build_node(
+            problem.state, (), (), next_actuator=0, disruption=0.0
+        )
+        self._record(self._start)
+        self._first_children = [self._children(self._start, at) for at in range(len(problem.actuators))]
         # What brings nothing now is not looked at again.
-        self._useful = [
-            at for at, ways in enumerate(self._first) if ways or not problem.actuators[at].diminishing
+        self._useful_actuators = [
+            at
+            for at, ways in enumerate(self._first_children)
+            if ways or not problem.actuators[at].diminishing
         ]
-        self._bound = self._known_bound()
+        self._lower_bound = self._build_lower_bound()
 
-    def run(self) -> Found:
-        gives_back = self._problem.goal.gives_back
-        proven = self._look(self._least_saved if gives_back else self._least_reaching)
-        if not gives_back and proven and not self._top.reached:
-            proven = self._look(self._least_missed)
-        best = self._top
-        others = sorted((way for way in self._best.values() if way is not best), key=lambda way: way.rank)
-        return Found(best, tuple(others), self._looked_at, proven)
+    def run(self) -> SearchResult:
+        gives_back = self._problem.goal.is_release
+        proven = self._expand(self._min_cost_of_release if gives_back else self._min_cost_to_reach)
+        if not gives_back and proven and not self._best_node.is_reached:
+            proven = self._expand(self._min_cost_with_misses)
+        best = self._best_node
+        others = sorted(
+            (way for way in self._best_by_groups.values() if way is not best), key=lambda way: way.rank
+        )
+        return SearchResult(best, tuple(others), self._expanded, proven)
 
-    def single_steps(self) -> list[Way]:
+    def single_steps(self) -> list[SearchNode]:
         """Where each deed alone leads."""
-        return [way for ways in self._first for way in ways]
+        return [way for ways in self._first_children for way in ways]
 
-    def best_step(self) -> Way:
+    def best_step(self) -> SearchNode:
         """The best of doing nothing and of single deeds."""
-        return self._top
+        return self._best_node
 
-    def _look(self, least_of: Callable[[Way], float]) -> bool:
+    def _expand(self, least_of: Callable[[SearchNode], float]) -> bool:
         """Look at ways, those first that can cost least; whether it is certain that none is better than the best."""
-        weighs = least_of == self._least_missed
+        weighs = least_of == self._min_cost_with_misses
         heap = [(least_of(self._start), 0, 0, self._start)]
         order = 1
         while heap:
             least, _, _, way = heappop(heap)
             # What ranks by reaching the goal is not beaten by what does not, however little that costs.
-            best = self._top
-            if least == inf or ((best.reached or weighs) and least >= best.cost + best.missed - _CLOSE):
+            best = self._best_node
+            if least == inf or (
+                (best.is_reached or weighs) and least >= best.cost + best.missed_cost - _EPSILON
+            ):
                 return True
-            for at in self._useful:
-                if at < way.next:
+            for at in self._useful_actuators:
+                if at < way.next_actuator:
                     continue
-                if self._looked_at >= self._budget.states or self._budget.expired():
+                if self._expanded >= self._budget.max_states or self._budget.is_expired():
                     return False
-                for child in self._first[at] if way is self._start else self._children(way, at):
-                    heappush(heap, (least_of(child), len(child.deeds), order, child))
+                for child in self._first_children[at] if way is self._start else self._children(way, at):
+                    heappush(heap, (least_of(child), len(child.actions), order, child))
                     order += 1
         return True
 
-    def _least_reaching(self, way: Way) -> float:
-        return way.cost if way.reached else way.cost + self._bound.least(way.deficits, way.next)
+    def _min_cost_to_reach(self, node: SearchNode) -> float:
+        return (
+            node.cost
+            if node.is_reached
+            else node.cost + self._lower_bound.min_cost(node.deficits, node.next_actuator)
+        )
 
-    def _least_saved(self, way: Way) -> float:
+    def _min_cost_of_release(self, node: SearchNode) -> float:
         """What is given back makes nothing better: a way that has left the goal does not come back to it."""
-        return way.cost + self._bound.most_saved(way.next) if way.reached else inf
+        return node.cost + self._lower_bound.max_saving(node.next_actuator) if node.is_reached else inf
 
-    def _least_missed(self, way: Way) -> float:
+    def _min_cost_with_misses(self, node: SearchNode) -> float:
         hopes = [
-            deficit - self._bound.most_gain(at, way.next) if deficit < inf else inf
-            for at, deficit in enumerate(way.deficits)
+            deficit - self._lower_bound.max_gain(at, node.next_actuator) if deficit < inf else inf
+            for at, deficit in enumerate(node.deficits)
         ]
-        return way.cost + self._problem.worth * (1.0 - utility(self._problem.goal.objectives, hopes))
+        return node.cost + self._problem.full_utility_cost * (
+            1.0 - compute_utility(self._problem.goal.objectives, hopes)
+        )
 
-    def _children(self, way: Way, at: int) -> list[Way]:
+    def _children(self, node: SearchNode, at: int) -> list[SearchNode]:
         """Where one deed of this actuator leads, within the limits."""
         state, goal, actuators, effects, limits, _, _ = self._problem
         actuator = actuators[at]
-        if actuator.group in way.groups:
+        if actuator.group in node.groups:
             return []
-        groups = (*way.groups, actuator.group)
+        groups = (*node.groups, actuator.group)
         found = []
-        for deed in actuator.candidates(way.state, goal=goal, effects=effects, limits=limits):
-            self._looked_at += 1
-            if limits.breach(state, deed.after) is not None:
+        for deed in actuator.candidates(node.state, goal=goal, effects=effects, limits=limits):
+            self._expanded += 1
+            if limits.find_violation(state, deed.after) is not None:
                 continue
-            disruption = way.disruption + max(actuator.disruption, deed.disruption)
-            child = self._way(deed.after, (*way.deeds, deed), groups, following=at + 1, disruption=disruption)
-            if goal.gives_back or _worth_it(way, child):
-                found.append(self._keep(child))
+            disruption = node.disruption + max(actuator.disruption, deed.disruption)
+            child = self._build_node(
+                deed.after, (*node.actions, deed), groups, next_actuator=at + 1, disruption=disruption
+            )
+            if goal.is_release or _is_improvement(node, child):
+                found.append(self._record(child))
         return found
 
-    def _way(
+    def _build_node(
         self,
-        state: State,
-        deeds: tuple[Deed, ...],
+        state: TargetState,
+        actions: tuple[IntentAction, ...],
         groups: tuple[str, ...],
         *,
-        following: int,
+        next_actuator: int,
         disruption: float,
-    ) -> Way:
+    ) -> SearchNode:
         goal = self._problem.goal
         deficits = goal.deficits(state)
-        reached = max(deficits) <= _CLOSE
-        missed = 0.0 if reached else self._problem.worth * (1.0 - utility(goal.objectives, deficits))
-        cost = self._problem.prices.of(state) - self._price + disruption
-        return Way(state, deeds, groups, following, disruption, cost, deficits, reached, missed)
+        reached = max(deficits) <= _EPSILON
+        missed = (
+            0.0
+            if reached
+            else self._problem.full_utility_cost * (1.0 - compute_utility(goal.objectives, deficits))
+        )
+        cost = self._problem.costs.cost(state) - self._start_cost + disruption
+        return SearchNode(state, actions, groups, next_actuator, disruption, cost, deficits, reached, missed)
 
-    def _keep(self, way: Way) -> Way:
+    def _record(self, node: SearchNode) -> SearchNode:
         """Keep it in mind when it is the best with its actuators."""
-        known = self._best.get(way.groups)
-        if known is None or way.rank < known.rank:
-            self._best[way.groups] = way
-            if way.rank < self._top.rank:
-                self._top = way
-        return way
+        known = self._best_by_groups.get(node.groups)
+        if known is None or node.rank < known.rank:
+            self._best_by_groups[node.groups] = node
+            if node.rank < self._best_node.rank:
+                self._best_node = node
+        return node
 
-    def _known_bound(self) -> Bound:
+    def _build_lower_bound(self) -> CostLowerBound:
         """From what each actuator would bring now, at best: without the doubt."""
         actuators = self._problem.actuators
-        now = self._expected(self._start.state)
+        now = self._expected_deficits(self._start.state)
         prospects = [
-            [Prospect(way.cost, _gains(now, self._expected(way.state))) for way in ways]
+            [
+                ActionEstimate(way.cost, _compute_gains(now, self._expected_deficits(way.state)))
+                for way in ways
+            ]
             if actuator.diminishing
             else None
-            for actuator, ways in zip(actuators, self._first, strict=True)
+            for actuator, ways in zip(actuators, self._first_children, strict=True)
         ]
-        return Bound(prospects, [actuator.disruption for actuator in actuators], len(now))
+        return CostLowerBound(prospects, [actuator.disruption for actuator in actuators], len(now))
 
-    def _expected(self, state: State) -> list[float]:
+    def _expected_deficits(self, state: TargetState) -> list[float]:
         """The deficits as if the expected were certain."""
         return [
             inf if (value := state.objectives.get(objective.name)) is None else objective.deficit(value)
@@ -204,14 +227,14 @@ class Search:
         ]
 
 
-def _worth_it(way: Way, child: Way) -> bool:
+def _is_improvement(node: SearchNode, child: SearchNode) -> bool:
     """Whether a deed brings anything: what brings nothing now brings nothing after others, and a plan is cheaper
     without it. Costs must grow, which the bound relies on; savings have a goal of their own.
     """
-    return child.cost >= way.cost and any(
-        after < before - _CLOSE for after, before in zip(child.deficits, way.deficits, strict=True)
+    return child.cost >= node.cost and any(
+        after < before - _EPSILON for after, before in zip(child.deficits, node.deficits, strict=True)
     )
 
 
-def _gains(now: Sequence[float], then: Sequence[float]) -> list[float]:
+def _compute_gains(now: Sequence[float], then: Sequence[float]) -> list[float]:
     return [0.0 if before == after else before - after for before, after in zip(now, then, strict=True)]

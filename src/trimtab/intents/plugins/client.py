@@ -16,51 +16,51 @@ from typing import Any, ClassVar
 import grpc
 import msgspec
 
-from trimtab.intents.action import Deed
+from trimtab.intents.action import IntentAction
 from trimtab.intents.actuator import Actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import Budget, Planner
+from trimtab.intents.planner import Planner, SearchBudget
 from trimtab.intents.plugins.codec import (
-    NonsenseError,
-    deed_message,
-    deed_of,
-    effects_messages,
-    goal_message,
-    limits_message,
-    plan_of,
-    state_message,
-    target_message,
+    InvalidMessageError,
+    action_from_message,
+    action_to_message,
+    constraints_to_message,
+    effects_to_messages,
+    goal_to_message,
+    plan_from_message,
+    state_to_message,
+    target_to_message,
 )
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import CANDIDATES, OBSERVE, PERFORM, PLAN
-from trimtab.intents.plugins.registry import Known
-from trimtab.intents.state import State
+from trimtab.intents.plugins.registry import RegisteredPlugin
+from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.plugins import Settings
 
-MOST_CANDIDATES = 10
-PATIENCE = 1.0
+MAX_CANDIDATES = 10
+CALL_TIMEOUT = 1.0
 """Seconds that a plugin has for an answer while a plan is made,"""
-PERFORMING = 30.0
+EXECUTE_TIMEOUT = 30.0
 """and to do something."""
-TOO_SLOW = "its answers take too long for all plans of a turn"
+BUDGET_EXHAUSTED = "its answers take too long for all plans of a turn"
 
 
-class Allowance:
+class TimeBudget:
     """How long a plugin may keep all plans of a turn waiting: each answer may come in time, and all of them too late."""
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._left = seconds
 
     @property
-    def used_up(self) -> bool:
+    def is_exhausted(self) -> bool:
         return self._left <= 0
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def spend(self) -> Iterator[None]:
         began = time.monotonic()
         try:
             yield
@@ -76,47 +76,58 @@ class RemoteActuator:
     disruption = 0.0
 
     def __init__(
-        self, known: Known, *, patience: float = PATIENCE, allowance: Allowance | None = None
+        self,
+        plugin: RegisteredPlugin,
+        *,
+        timeout: float = CALL_TIMEOUT,
+        time_budget: TimeBudget | None = None,
     ) -> None:
-        self._known = known
-        self._patience = patience
-        self._allowance = allowance or Allowance()
-        self.name = known.info.name
-        self.group = known.info.group or known.info.name
+        self._plugin = plugin
+        self._timeout = timeout
+        self._time_budget = time_budget or TimeBudget()
+        self.name = plugin.info.name
+        self.group = plugin.info.group or plugin.info.name
 
-    def candidates(self, state: State, *, goal: Goal, effects: Effects, limits: Limits) -> Sequence[Deed]:  # noqa: ARG002 - a plugin has its own
-        if self._allowance.used_up:
+    def candidates(
+        self,
+        state: TargetState,
+        *,
+        goal: Goal,
+        effects: EffectModels,  # noqa: ARG002 - a plugin has its own
+        limits: PlanConstraints,
+    ) -> Sequence[IntentAction]:
+        if self._time_budget.is_exhausted:
             return ()
         request = pb.CandidatesRequest(
-            state=state_message(state), goal=goal_message(goal), limits=limits_message(limits)
+            state=state_to_message(state), goal=goal_to_message(goal), limits=constraints_to_message(limits)
         )
 
-        def ask(channel: grpc.Channel) -> list[Deed]:
-            answers = CANDIDATES.of(channel, request, timeout=self._patience)
-            deeds = [deed_of(said, before=state) for said in islice(answers, MOST_CANDIDATES)]
+        def ask(channel: grpc.Channel) -> list[IntentAction]:
+            answers = CANDIDATES.invoke(channel, request, timeout=self._timeout)
+            deeds = [action_from_message(said, before=state) for said in islice(answers, MAX_CANDIDATES)]
             return [msgspec.structs.replace(deed, actuator=self.name) for deed in deeds]
 
         try:
-            with self._allowance.taken():
-                return self._known.asked(ask) or ()
-        except NonsenseError as error:
-            self._known.failed(str(error))
+            with self._time_budget.spend():
+                return self._plugin.call(ask) or ()
+        except InvalidMessageError as error:
+            self._plugin.mark_failed(str(error))
             return ()
 
-    def perform(self, deed: Deed, *, target: WorkloadKey, state: State) -> str:
+    def execute(self, action: IntentAction, *, target: WorkloadKey, state: TargetState) -> str:
         """Have it done; why it was not, or nothing."""
         request = pb.PerformRequest(
-            deed=deed_message(deed), target=target_message(target), state=state_message(state)
+            deed=action_to_message(action), target=target_to_message(target), state=state_to_message(state)
         )
-        answer = self._known.asked(lambda channel: PERFORM.of(channel, request, timeout=PERFORMING))
-        return f"plugin {self.name}: {self._known.trouble}" if answer is None else answer.refused
+        answer = self._plugin.call(lambda channel: PERFORM.invoke(channel, request, timeout=EXECUTE_TIMEOUT))
+        return f"plugin {self.name}: {self._plugin.last_error}" if answer is None else answer.refused
 
-    def observe(self, state: State, *, goal: Goal, target: WorkloadKey) -> None:
+    def observe(self, state: TargetState, *, goal: Goal, target: WorkloadKey) -> None:
         """Let it learn from what is so now."""
         request = pb.ObserveRequest(
-            state=state_message(state), goal=goal_message(goal), target=target_message(target)
+            state=state_to_message(state), goal=goal_to_message(goal), target=target_to_message(target)
         )
-        self._known.asked(lambda channel: OBSERVE.of(channel, request, timeout=self._patience))
+        self._plugin.call(lambda channel: OBSERVE.invoke(channel, request, timeout=self._timeout))
 
 
 class RemotePlanner:
@@ -126,74 +137,76 @@ class RemotePlanner:
 
     def __init__(
         self,
-        known: Known,
-        otherwise: Planner,
+        plugin: RegisteredPlugin,
+        fallback: Planner,
         *,
         settings: Mapping[str, Mapping[str, Any]],
-        patience: float = PATIENCE,
-        allowance: Allowance | None = None,
+        timeout: float = CALL_TIMEOUT,
+        time_budget: TimeBudget | None = None,
     ) -> None:
-        self._known = known
-        self._otherwise = otherwise
+        self._plugin = plugin
+        self._fallback = fallback
         self._settings = settings
-        self._patience = patience
-        self._allowance = allowance or Allowance()
+        self._timeout = timeout
+        self._time_budget = time_budget or TimeBudget()
 
     def plan(
         self,
-        state: State,
+        state: TargetState,
         goal: Goal,
         *,
         actuators: Sequence[Actuator],
-        effects: Effects,
-        limits: Limits,
+        effects: EffectModels,
+        limits: PlanConstraints,
         now: float,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
     ) -> Plan:
-        budget = budget or Budget()
+        budget = budget or SearchBudget()
         request = pb.PlanRequest(
-            state=state_message(state),
-            goal=goal_message(goal),
-            limits=limits_message(limits),
-            effects=effects_messages(effects),
+            state=state_to_message(state),
+            goal=goal_to_message(goal),
+            limits=constraints_to_message(limits),
+            effects=effects_to_messages(effects),
             now=now,
-            states=budget.states,
+            states=budget.max_states,
         )
         for each in actuators:
             entry = request.actuators.add(name=each.name)
             entry.settings.update(dict(self._settings.get(each.name, {})))
-        trouble = TOO_SLOW
-        if not self._allowance.used_up:
+        trouble = BUDGET_EXHAUSTED
+        if not self._time_budget.is_exhausted:
             try:
-                if (answer := self._asked(request)) is not None:
-                    plan = plan_of(answer, goal=goal, before=state)
-                    check(plan, state, actuators=actuators, limits=limits, now=now)
+                if (answer := self._request_plan(request)) is not None:
+                    plan = plan_from_message(answer, goal=goal, before=state)
+                    check_plan(plan, state, actuators=actuators, limits=limits, now=now)
                     return plan
-            except NonsenseError as error:
-                self._known.failed(str(error))
-            trouble = self._known.trouble
-        plan = self._otherwise.plan(
+            except InvalidMessageError as error:
+                self._plugin.mark_failed(str(error))
+            trouble = self._plugin.last_error
+        plan = self._fallback.plan(
             state, goal, actuators=actuators, effects=effects, limits=limits, now=now, budget=budget
         )
-        why = f"planner {self._known.info.name} gave no answer to go by: {trouble}"
+        why = f"planner {self._plugin.info.name} gave no answer to go by: {trouble}"
         return msgspec.structs.replace(plan, why=(*plan.why, why))
 
-    def _asked(self, request: pb.PlanRequest) -> pb.Planned | None:
-        with self._allowance.taken():
-            return self._known.asked(lambda channel: PLAN.of(channel, request, timeout=self._patience))
+    def _request_plan(self, request: pb.PlanRequest) -> pb.Planned | None:
+        with self._time_budget.spend():
+            return self._plugin.call(lambda channel: PLAN.invoke(channel, request, timeout=self._timeout))
 
 
-def check(plan: Plan, state: State, *, actuators: Sequence[Actuator], limits: Limits, now: float) -> None:
+def check_plan(
+    plan: Plan, state: TargetState, *, actuators: Sequence[Actuator], limits: PlanConstraints, now: float
+) -> None:
     """Whether a plan of somebody else's may be carried out; NonsenseError says why not."""
     groups = {each.name: each.group for each in actuators}
     turned: set[str] = set()
     if plan.deeds and None in state.objectives.values():
-        raise NonsenseError("it would act though an objective is unknown")
+        raise InvalidMessageError("it would act though an objective is unknown")
     for deed in plan.deeds:
         if deed.actuator not in groups or not limits.allows(deed.actuator, now=now):
-            raise NonsenseError(f"{deed.actuator} may not be used")
+            raise InvalidMessageError(f"{deed.actuator} may not be used")
         if groups[deed.actuator] in turned:
-            raise NonsenseError(f"it has two deeds of the group {groups[deed.actuator]}")
+            raise InvalidMessageError(f"it has two deeds of the group {groups[deed.actuator]}")
         turned.add(groups[deed.actuator])
-        if breach := limits.breach(state, deed.after):
-            raise NonsenseError(breach)
+        if breach := limits.find_violation(state, deed.after):
+            raise InvalidMessageError(breach)

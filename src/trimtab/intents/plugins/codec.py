@@ -13,33 +13,33 @@ from typing import Any
 import msgspec
 from google.protobuf.struct_pb2 import ListValue, Struct
 
-from trimtab.api.intent import Verdict
+from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
-from trimtab.intents.action import Deed
-from trimtab.intents.capacity import taken
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.action import IntentAction
+from trimtab.intents.capacity import additional_requests
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal, Objective
-from trimtab.intents.plan import Outcome, Plan, Purpose
+from trimtab.intents.plan import ExpectedOutcome, Plan, Purpose
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.state import PodState, Size, State, without_a_place
+from trimtab.intents.state import ContainerSize, PodState, TargetState, count_unplaced
 from trimtab.kube.kinds.workloads import WorkloadKey
 
-MOST_REPLICAS = 1_000_000
-MOST_WORDS = 1000
-_LIMITLESS = ("max_cpu", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place",
+MAX_REPLICAS = 1_000_000
+MAX_TEXT_LENGTH = 1000
+_OPTIONAL_LIMITS = ("max_cpu", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place",
               "more_memory_in_place")  # fmt: skip
 
 
-class NonsenseError(TrimtabError):
+class InvalidMessageError(TrimtabError):
     """A plugin said something that cannot be."""
 
 
 # What we say
 
 
-def state_message(state: State) -> pb.State:
+def state_to_message(state: TargetState) -> pb.State:
     known = {name: value for name, value in state.objectives.items() if value is not None}
     return pb.State(
         objectives=known,
@@ -55,12 +55,12 @@ def state_message(state: State) -> pb.State:
         cache_class=state.cache_class,
         power_profile=state.power_profile,
         annotations=state.annotations,
-        data=_struct(state.data),
+        data=_dict_to_struct(state.data),
         spread=state.spread,
     )
 
 
-def goal_message(goal: Goal) -> pb.Goal:
+def goal_to_message(goal: Goal) -> pb.Goal:
     return pb.Goal(
         intent=goal.intent,
         objectives=[
@@ -68,44 +68,47 @@ def goal_message(goal: Goal) -> pb.Goal:
             for each in goal.objectives
         ],
         priority=goal.priority,
-        sureness=goal.sureness,
-        gives_back=goal.gives_back,
+        sureness=goal.z_score,
+        gives_back=goal.is_release,
     )
 
 
-def limits_message(limits: Limits) -> pb.Limits:
+def constraints_to_message(limits: PlanConstraints) -> pb.Limits:
     said = msgspec.structs.asdict(limits)
     # A plugin need not know why an actuator rests.
     said["resting"] = {**limits.resting, **said.pop("refused")}
     del said["max_safeguard_memory"]  # safeguards are not a plugin's
-    bounded = {name: value for name, value in said.items() if name not in _LIMITLESS or math.isfinite(value)}
+    bounded = {
+        name: value for name, value in said.items() if name not in _OPTIONAL_LIMITS or math.isfinite(value)
+    }
     return pb.Limits(**{**bounded, "forbidden": sorted(limits.forbidden)})
 
 
-def deed_message(deed: Deed) -> pb.Deed:
+def action_to_message(action: IntentAction) -> pb.Deed:
     return pb.Deed(
-        actuator=deed.actuator,
-        parameters=_struct(deed.parameters),
-        after=state_message(deed.after),
-        disruption=deed.disruption,
+        actuator=action.actuator,
+        parameters=_dict_to_struct(action.parameters),
+        after=state_to_message(action.after),
+        disruption=action.disruption,
     )
 
 
-def effects_messages(effects: Effects) -> list[pb.Effect]:
+def effects_to_messages(effects: EffectModels) -> list[pb.Effect]:
     learned = [
-        pb.Effect(objective=name, data=_struct(model.data())) for name, model in effects.learned.items()
+        pb.Effect(objective=name, data=_dict_to_struct(model.encode()))
+        for name, model in effects.learned_models.items()
     ]
     given = [
-        pb.Effect(objective=name, group=group, data=_struct(model.data()))
-        for (name, group), model in effects.given.items()
+        pb.Effect(objective=name, group=group, data=_dict_to_struct(model.encode()))
+        for (name, group), model in effects.user_models.items()
     ]
     return learned + given
 
 
-def plan_message(plan: Plan) -> pb.Planned:
+def plan_to_message(plan: Plan) -> pb.Planned:
     return pb.Planned(
         purpose=plan.purpose.value,
-        deeds=[deed_message(deed) for deed in plan.deeds],
+        deeds=[action_to_message(deed) for deed in plan.deeds],
         why=plan.why,
         outcomes=[
             pb.Outcome(**{**msgspec.structs.asdict(each), "verdict": each.verdict.value})
@@ -119,19 +122,19 @@ def plan_message(plan: Plan) -> pb.Planned:
     )
 
 
-def target_message(key: WorkloadKey) -> pb.Target:
+def target_to_message(key: WorkloadKey) -> pb.Target:
     return pb.Target(kind=key.kind, namespace=key.namespace, name=key.name)
 
 
 # What we are told
 
 
-def state_of(said: pb.State) -> State:
-    if not 0 <= said.replicas <= MOST_REPLICAS:
-        raise NonsenseError(f"{said.replicas} replicas cannot be")
-    objectives: dict[str, float | None] = dict.fromkeys(said.unknown)
-    objectives |= {name: _finite(value, name) for name, value in said.objectives.items()}
-    return State(
+def state_from_message(message: pb.State) -> TargetState:
+    if not 0 <= message.replicas <= MAX_REPLICAS:
+        raise InvalidMessageError(f"{message.replicas} replicas cannot be")
+    objectives: dict[str, float | None] = dict.fromkeys(message.unknown)
+    objectives |= {name: _check_finite(value, name) for name, value in message.objectives.items()}
+    return TargetState(
         objectives=objectives,
         pods=tuple(
             PodState(
@@ -139,185 +142,192 @@ def state_of(said: pb.State) -> State:
                 node=pod.node,
                 state=pod.state,
                 qos=pod.qos,
-                availability=_share(pod.availability),
+                availability=_check_share(pod.availability),
             )
-            for pod in said.pods
+            for pod in message.pods
         ),
-        replicas=said.replicas,
-        unplaced=max(0, said.unplaced),
-        sizes=tuple(_size(each) for each in said.sizes),
-        main=max(0, said.main),
-        load=_optional(said, "load"),
-        cpu_used=_optional(said, "cpu_used"),
-        memory_used=_optional(said, "memory_used"),
-        cache_class=said.cache_class if said.HasField("cache_class") else None,
-        power_profile=said.power_profile if said.HasField("power_profile") else None,
-        annotations=dict(said.annotations),
-        data=plain(said.data),
-        spread={name: _at_least_0(value, "spread") for name, value in said.spread.items()},
+        replicas=message.replicas,
+        unplaced=max(0, message.unplaced),
+        sizes=tuple(_size_from_message(each) for each in message.sizes),
+        main=max(0, message.main),
+        load=_read_optional(message, "load"),
+        cpu_used=_read_optional(message, "cpu_used"),
+        memory_used=_read_optional(message, "memory_used"),
+        cache_class=message.cache_class if message.HasField("cache_class") else None,
+        power_profile=message.power_profile if message.HasField("power_profile") else None,
+        annotations=dict(message.annotations),
+        data=struct_to_dict(message.data),
+        spread={name: _check_not_negative(value, "spread") for name, value in message.spread.items()},
     )
 
 
-def goal_of(said: pb.Goal) -> Goal:
+def goal_from_message(message: pb.Goal) -> Goal:
     return Goal(
-        intent=said.intent,
+        intent=message.intent,
         objectives=tuple(
             Objective(
                 name=each.name,
-                value=_finite(each.value, each.name),
+                value=_check_finite(each.value, each.name),
                 kind=KPIType(each.kind),
                 less_is_better=each.less_is_better,
                 tolerance=each.tolerance,
                 weight=each.weight,
                 measured_by=each.measured_by,
             )
-            for each in said.objectives
+            for each in message.objectives
         ),
-        priority=said.priority,
-        sureness=said.sureness,
-        gives_back=said.gives_back,
+        priority=message.priority,
+        z_score=message.sureness,
+        is_release=message.gives_back,
     )
 
 
-def limits_of(said: pb.Limits) -> Limits:
-    given = {name: getattr(said, name) for name in _LIMITLESS if said.HasField(name)}
-    return Limits(
-        min_replicas=said.min_replicas,
-        max_replicas=said.max_replicas,
-        min_cpu=said.min_cpu,
-        min_cpu_together=said.min_cpu_together,
-        min_memory=said.min_memory,
-        forbidden=frozenset(said.forbidden),
-        freeze=said.freeze,
-        resting=dict(said.resting),
-        explore=said.explore,
+def constraints_from_message(message: pb.Limits) -> PlanConstraints:
+    given = {name: getattr(message, name) for name in _OPTIONAL_LIMITS if message.HasField(name)}
+    return PlanConstraints(
+        min_replicas=message.min_replicas,
+        max_replicas=message.max_replicas,
+        min_cpu=message.min_cpu,
+        min_cpu_together=message.min_cpu_together,
+        min_memory=message.min_memory,
+        forbidden=frozenset(message.forbidden),
+        freeze=message.freeze,
+        resting=dict(message.resting),
+        explore=message.explore,
         **given,
     )
 
 
-def deed_of(said: pb.Deed, *, before: State) -> Deed:
+def action_from_message(message: pb.Deed, *, before: TargetState) -> IntentAction:
     """A deed that a plugin proposes in a state. What is unknown there stays so, whatever it claims."""
-    after = state_of(said.after)
+    after = state_from_message(message.after)
     if invented := after.objectives.keys() - before.objectives.keys():
-        raise NonsenseError(f"objective {min(invented)} is none of the intent's")
+        raise InvalidMessageError(f"objective {min(invented)} is none of the intent's")
     objectives = {
         name: None if value is None else after.objectives.get(name, value)
         for name, value in before.objectives.items()
     }
     if [each.container for each in after.sizes] != [each.container for each in before.sizes]:
-        raise NonsenseError("it proposes sizes for other containers than there are, or in another order")
-    return Deed(
-        actuator=said.actuator,
-        parameters=plain(said.parameters),
+        raise InvalidMessageError(
+            "it proposes sizes for other containers than there are, or in another order"
+        )
+    return IntentAction(
+        actuator=message.actuator,
+        parameters=struct_to_dict(message.parameters),
         after=msgspec.structs.replace(
-            after, objectives=objectives, main=before.main, unplaced=without_a_place(before, after.replicas)
+            after, objectives=objectives, main=before.main, unplaced=count_unplaced(before, after.replicas)
         ),
-        disruption=_at_least_0(said.disruption, "disruption"),
+        disruption=_check_not_negative(message.disruption, "disruption"),
     )
 
 
-def plan_of(said: pb.Planned, *, goal: Goal, before: State) -> Plan:
+def plan_from_message(message: pb.Planned, *, goal: Goal, before: TargetState) -> Plan:
     """The plan that a plugin made."""
     try:
-        purpose = Purpose(said.purpose)
+        purpose = Purpose(message.purpose)
     except ValueError:
-        raise NonsenseError(f"a plan cannot be to {said.purpose!r}") from None
-    deeds: list[Deed] = []
+        raise InvalidMessageError(f"a plan cannot be to {message.purpose!r}") from None
+    deeds: list[IntentAction] = []
     state = before
-    for each in said.deeds:
-        deeds.append(deed_of(each, before=state))
+    for each in message.deeds:
+        deeds.append(action_from_message(each, before=state))
         state = deeds[-1].after
     return Plan(
         intent=goal.intent,
         # By another name it would be given back at once, however short all has been met.
-        purpose=Purpose.RELEASE if _gives_back(before, state, goal) else purpose,
+        purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
         deeds=tuple(deeds),
-        why=tuple(words[:MOST_WORDS] for words in said.why[:16]),
-        outcomes=_outcomes(said.outcomes, goal),
-        cost=_finite(said.cost, "cost"),
-        saved=_finite(said.saved, "saved"),
-        utility=_finite(said.utility, "utility"),
-        proven=said.proven,
-        expanded=said.expanded,
+        why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
+        outcomes=_outcomes_from_messages(message.outcomes, goal),
+        cost=_check_finite(message.cost, "cost"),
+        saved=_check_finite(message.saved, "saved"),
+        utility=_check_finite(message.utility, "utility"),
+        proven=message.proven,
+        expanded=message.expanded,
     )
 
 
-def _gives_back(before: State, after: State, goal: Goal) -> bool:
+def _is_release(before: TargetState, after: TargetState, goal: Goal) -> bool:
     """Whether less is wanted and nothing is missed, which less could be meant to reach, as of power."""
-    more = taken(before, after)
+    more = additional_requests(before, after)
     missed = any(
-        each.verdict(before.objectives.get(each.name)) is not Verdict.MET for each in goal.objectives
+        each.evaluate(before.objectives.get(each.name)) is not ObjectiveVerdict.MET
+        for each in goal.objectives
     )
     return max(more) <= 0 > min(more) and not missed
 
 
-def target_of(said: pb.Target) -> WorkloadKey:
-    return WorkloadKey(said.kind, said.namespace, said.name)
+def target_from_message(message: pb.Target) -> WorkloadKey:
+    return WorkloadKey(message.kind, message.namespace, message.name)
 
 
-def _outcomes(said: Sequence[pb.Outcome], goal: Goal) -> tuple[Outcome, ...]:
+def _outcomes_from_messages(message: Sequence[pb.Outcome], goal: Goal) -> tuple[ExpectedOutcome, ...]:
     names = {each.name for each in goal.objectives}
     return tuple(
-        Outcome(
+        ExpectedOutcome(
             objective=each.objective,
-            now=_optional(each, "now"),
-            expected=_optional(each, "expected"),
-            low=_optional(each, "low"),
-            high=_optional(each, "high"),
-            wanted=_finite(each.wanted, "wanted"),
-            verdict=Verdict(each.verdict) if each.verdict in set(Verdict) else Verdict.UNKNOWN,
+            now=_read_optional(each, "now"),
+            expected=_read_optional(each, "expected"),
+            low=_read_optional(each, "low"),
+            high=_read_optional(each, "high"),
+            wanted=_check_finite(each.wanted, "wanted"),
+            verdict=ObjectiveVerdict(each.verdict)
+            if each.verdict in set(ObjectiveVerdict)
+            else ObjectiveVerdict.UNKNOWN,
         )
-        for each in said
+        for each in message
         if each.objective in names
     )
 
 
-def _size(said: pb.Size) -> Size:
+def _size_from_message(message: pb.Size) -> ContainerSize:
     fields = ("cpu_request", "cpu_limit", "memory_request", "memory_limit")
-    return Size(container=said.container, **{name: _amount(said, name) for name in fields})
+    return ContainerSize(
+        container=message.container, **{name: _read_amount(message, name) for name in fields}
+    )
 
 
-def _amount(said: pb.Size, name: str) -> float | None:
-    value = _optional(said, name)
-    return None if value is None else _at_least_0(value, name)
+def _read_amount(message: pb.Size, name: str) -> float | None:
+    value = _read_optional(message, name)
+    return None if value is None else _check_not_negative(value, name)
 
 
-def _optional(said: Any, name: str) -> float | None:
-    return _finite(getattr(said, name), name) if said.HasField(name) else None
+def _read_optional(message: Any, name: str) -> float | None:
+    return _check_finite(getattr(message, name), name) if message.HasField(name) else None
 
 
-def _finite(value: float, what: str) -> float:
+def _check_finite(value: float, what: str) -> float:
     if not math.isfinite(value):
-        raise NonsenseError(f"{what} is {value}, which is no number")
+        raise InvalidMessageError(f"{what} is {value}, which is no number")
     return value
 
 
-def _at_least_0(value: float, what: str) -> float:
-    if _finite(value, what) < 0:
-        raise NonsenseError(f"{what} is {value:g}, which is less than nothing")
+def _check_not_negative(value: float, what: str) -> float:
+    if _check_finite(value, what) < 0:
+        raise InvalidMessageError(f"{what} is {value:g}, which is less than nothing")
     return value
 
 
-def _share(value: float) -> float:
-    if not 0 <= _finite(value, "availability") <= 1:
-        raise NonsenseError(f"an availability of {value:g} cannot be")
+def _check_share(value: float) -> float:
+    if not 0 <= _check_finite(value, "availability") <= 1:
+        raise InvalidMessageError(f"an availability of {value:g} cannot be")
     return value
 
 
-def _struct(data: Mapping[str, Any]) -> Struct:
+def _dict_to_struct(data: Mapping[str, Any]) -> Struct:
     found = Struct()
     found.update(msgspec.to_builtins(dict(data)))
     return found
 
 
-def plain(said: Struct) -> dict[str, Any]:
+def struct_to_dict(message: Struct) -> dict[str, Any]:
     """What a Struct holds; whole numbers, which it does not know, are such again."""
-    return {name: _plain(value) for name, value in said.items()}
+    return {name: _struct_value(value) for name, value in message.items()}
 
 
-def _plain(value: Any) -> Any:
+def _struct_value(value: Any) -> Any:
     if isinstance(value, Struct):
-        return plain(value)
+        return struct_to_dict(value)
     if isinstance(value, ListValue):
-        return [_plain(each) for each in value]
+        return [_struct_value(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

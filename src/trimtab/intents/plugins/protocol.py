@@ -19,77 +19,77 @@ from trimtab.intents.plugins.messages import plugin_pb2 as pb
 
 VERSION = "v1"
 _PACKAGE = "trimtab.plugin.v1"
-_MOST_BYTES = 8 << 20
+_MAX_MESSAGE_BYTES = 8 << 20
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Q, A]):
+class UnaryCall(Generic[Q, A]):
     """One question with one answer."""
 
     service: str
     name: str
-    asked: type[Q]
-    answered: type[A]
+    request_type: type[Q]
+    response_type: type[A]
 
-    def of(self, channel: grpc.Channel, request: Q, *, timeout: float) -> A:
+    def invoke(self, channel: grpc.Channel, request: Q, *, timeout: float) -> A:
         """The answer; grpc.RpcError when there is none in time."""
         path = f"/{_PACKAGE}.{self.service}/{self.name}"
         ask = channel.unary_unary(
-            path, request_serializer=_bytes, response_deserializer=self.answered.FromString
+            path, request_serializer=_serialize, response_deserializer=self.response_type.FromString
         )
         answer: A = ask(request, timeout=timeout)
         return answer
 
     def handler(self, answer: Callable[[Q], A]) -> grpc.RpcMethodHandler[Q, A]:
         return grpc.unary_unary_rpc_method_handler(
-            lambda request, context: _guarded(answer, request, context),
-            request_deserializer=self.asked.FromString,
-            response_serializer=_bytes,
+            lambda request, context: _answer_or_abort(answer, request, context),
+            request_deserializer=self.request_type.FromString,
+            response_serializer=_serialize,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Generic[Q, A]):
+class StreamCall(Generic[Q, A]):
     """One question with many answers."""
 
     service: str
     name: str
-    asked: type[Q]
-    answered: type[A]
+    request_type: type[Q]
+    response_type: type[A]
 
-    def of(self, channel: grpc.Channel, request: Q, *, timeout: float) -> Iterator[A]:
+    def invoke(self, channel: grpc.Channel, request: Q, *, timeout: float) -> Iterator[A]:
         """The answers as they come; grpc.RpcError when they do not in time."""
         path = f"/{_PACKAGE}.{self.service}/{self.name}"
         ask = channel.unary_stream(
-            path, request_serializer=_bytes, response_deserializer=self.answered.FromString
+            path, request_serializer=_serialize, response_deserializer=self.response_type.FromString
         )
         yield from ask(request, timeout=timeout)
 
     def handler(self, answer: Callable[[Q], Sequence[A]]) -> grpc.RpcMethodHandler[Q, A]:
         return grpc.unary_stream_rpc_method_handler(
-            lambda request, context: iter(_guarded(answer, request, context)),
-            request_deserializer=self.asked.FromString,
-            response_serializer=_bytes,
+            lambda request, context: iter(_answer_or_abort(answer, request, context)),
+            request_deserializer=self.request_type.FromString,
+            response_serializer=_serialize,
         )
 
 
-class Refused(Exception):
+class CallRefusedError(Exception):
     """What was asked cannot be answered, and why: a server's answer to whoever asked."""
 
 
-REGISTER = Call("Registration", "Register", pb.PluginInfo, pb.Registered)
-INFO = Call("Plugin", "Info", pb.InfoRequest, pb.PluginInfo)
-CANDIDATES = Stream("ActuatorPlugin", "Candidates", pb.CandidatesRequest, pb.Deed)
-PERFORM = Call("ActuatorPlugin", "Perform", pb.PerformRequest, pb.Performed)
-OBSERVE = Call("ActuatorPlugin", "Observe", pb.ObserveRequest, pb.Observed)
-PLAN = Call("PlannerPlugin", "Plan", pb.PlanRequest, pb.Planned)
+REGISTER = UnaryCall("Registration", "Register", pb.PluginInfo, pb.Registered)
+INFO = UnaryCall("Plugin", "Info", pb.InfoRequest, pb.PluginInfo)
+CANDIDATES = StreamCall("ActuatorPlugin", "Candidates", pb.CandidatesRequest, pb.Deed)
+PERFORM = UnaryCall("ActuatorPlugin", "Perform", pb.PerformRequest, pb.Performed)
+OBSERVE = UnaryCall("ActuatorPlugin", "Observe", pb.ObserveRequest, pb.Observed)
+PLAN = UnaryCall("PlannerPlugin", "Plan", pb.PlanRequest, pb.Planned)
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class PluginTls:
     """Who we are and whom we believe, PEM: each side shows its certificate to the other. Files may be renewed: a server
     shows what they hold at the time, a channel what they held when it was dialled.
     """
@@ -98,26 +98,26 @@ class Tls:
     key: Path
     authority: Path
 
-    def server(self) -> grpc.ServerCredentials:
+    def server_credentials(self) -> grpc.ServerCredentials:
         # Asked at every handshake; while files are being replaced and cannot be read, what was shown last stays.
         return grpc.dynamic_ssl_server_credentials(
-            self._shown(), self._shown, require_client_authentication=True
+            self._load_server_certificate(), self._load_server_certificate, require_client_authentication=True
         )
 
-    def _shown(self) -> grpc.ServerCertificateConfiguration:
+    def _load_server_certificate(self) -> grpc.ServerCertificateConfiguration:
         pair = (self.key.read_bytes(), self.certificate.read_bytes())
         return grpc.ssl_server_certificate_configuration([pair], self.authority.read_bytes())
 
-    def client(self) -> grpc.ChannelCredentials:
+    def client_credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
             self.authority.read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
         )
 
 
-def dial(endpoint: str, tls: Tls | None) -> grpc.Channel:
+def dial(endpoint: str, tls: PluginTls | None) -> grpc.Channel:
     """A channel to an endpoint; nothing is said on it yet. It comes back by itself when the other side does."""
     options = [
-        ("grpc.max_receive_message_length", _MOST_BYTES),
+        ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.enable_http_proxy", 0),
@@ -125,16 +125,18 @@ def dial(endpoint: str, tls: Tls | None) -> grpc.Channel:
     ]
     if tls is None:
         return grpc.insecure_channel(endpoint, options=options)
-    return grpc.secure_channel(endpoint, tls.client(), options=options)
+    return grpc.secure_channel(endpoint, tls.client_credentials(), options=options)
 
 
 def listen(
-    address: str, tls: Tls | None, calls: Sequence[tuple[Call[Any, Any] | Stream[Any, Any], Any]]
+    address: str,
+    tls: PluginTls | None,
+    calls: Sequence[tuple[UnaryCall[Any, Any] | StreamCall[Any, Any], Any]],
 ) -> tuple[grpc.Server, int]:
     """A server that answers these calls, started, and its port. Without a host it is every address that there is."""
     server = grpc.server(
         ThreadPoolExecutor(max_workers=8, thread_name_prefix="plugin"),
-        options=[("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.so_reuseport", 0)],
+        options=[("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES), ("grpc.so_reuseport", 0)],
     )
     services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
     for call, answer in calls:
@@ -142,7 +144,7 @@ def listen(
     for service, handlers in services.items():
         handler = grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", handlers)
         server.add_generic_rpc_handlers((handler,))
-    shown = tls.server() if tls else None
+    shown = tls.server_credentials() if tls else None
     place = f"[::]{address}" if address.startswith(":") else address  # which gRPC takes for IPv4 too
     try:
         port = server.add_secure_port(place, shown) if shown else server.add_insecure_port(place)
@@ -152,7 +154,7 @@ def listen(
     return server, port
 
 
-def describe(error: Exception) -> str:
+def describe_rpc_error(error: Exception) -> str:
     """What went wrong, in a line."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:
@@ -160,12 +162,12 @@ def describe(error: Exception) -> str:
     return f"{code().name}: {' '.join((details() or '').split())}".rstrip(": ")
 
 
-def _bytes(message: Message) -> bytes:
+def _serialize(message: Message) -> bytes:
     return message.SerializeToString()
 
 
-def _guarded(answer: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
+def _answer_or_abort(answer: Callable[[Any], Any], request: Any, context: grpc.ServicerContext) -> Any:
     try:
         return answer(request)
-    except Refused as refused:
+    except CallRefusedError as refused:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))

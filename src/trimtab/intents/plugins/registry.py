@@ -18,77 +18,86 @@ import grpc
 import structlog
 
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.protocol import INFO, REGISTER, VERSION, Refused, Tls, describe, dial, listen
+from trimtab.intents.plugins.protocol import (
+    INFO,
+    REGISTER,
+    VERSION,
+    CallRefusedError,
+    PluginTls,
+    describe_rpc_error,
+    dial,
+    listen,
+)
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-CHECK = 5.0
+CHECK_INTERVAL = 5.0
 """Seconds between two signs of life,"""
-SLOWEST_CHECK = 300.0
+MAX_CHECK_INTERVAL = 300.0
 """and at most so many, for one that is away."""
-FORGOTTEN = 3
+MAX_FAILURES = 3
 """Checks that one that registered may fail in a row."""
-AGAIN = 30.0
+REGISTER_INTERVAL = 30.0
 """Seconds after which a plugin should register again."""
-MOST = 64
+MAX_PLUGINS = 64
 """Plugins that are taken in: each has a channel, and is asked for every plan."""
 
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _ENDPOINT = re.compile(r"unix:/?.+|[^\s/]+:\d{1,5}")
 
-Key = tuple[int, str]
+PluginKey = tuple[int, str]
 
 
 @dataclass(slots=True)
-class Known:
+class RegisteredPlugin:
     """One plugin."""
 
     info: pb.PluginInfo
     channel: grpc.Channel
-    fixed: bool
+    is_configured: bool
     """Whether the configuration names it."""
     failures: int = 0
     check_at: float = 0.0
-    trouble: str = "it was not asked yet"
+    last_error: str = "it was not asked yet"
     """Why it is left out; empty when it is not."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def asked(self, question: Callable[[grpc.Channel], T]) -> T | None:
+    def call(self, request: Callable[[grpc.Channel], T]) -> T | None:
         """The answer; None, and it is left out until its next sign of life, when there is none."""
-        if self.trouble:
+        if self.last_error:
             return None
         try:
-            return question(self.channel)
+            return request(self.channel)
         except (grpc.RpcError, ValueError) as error:  # the latter: its channel was closed meanwhile
-            self.failed(describe(error))
+            self.mark_failed(describe_rpc_error(error))
             return None
 
-    def failed(self, why: str) -> None:
+    def mark_failed(self, why: str) -> None:
         with self._lock:
-            if not self.trouble:
+            if not self.last_error:
                 log.warning("plugin.away", plugin=self.info.name, why=why)
-            self.trouble = why
+            self.last_error = why
 
-    def came(self) -> None:
+    def mark_available(self) -> None:
         with self._lock:
-            if self.trouble:
+            if self.last_error:
                 log.info("plugin.there", plugin=self.info.name, endpoint=self.info.endpoint)
-            self.trouble, self.failures = "", 0
+            self.last_error, self.failures = "", 0
 
 
-class Registry:
+class PluginRegistry:
     """All plugins; `listening` lets them register, `check` is to be called every now and then."""
 
-    def __init__(self, *, tls: Tls | None = None, patience: float = 2.0) -> None:
+    def __init__(self, *, tls: PluginTls | None = None, timeout: float = 2.0) -> None:
         self._tls = tls
-        self._patience = patience
-        self._known: dict[Key, Known] = {}
+        self._timeout = timeout
+        self._plugins: dict[PluginKey, RegisteredPlugin] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def listening(self, address: str) -> Iterator[int]:
+    def serve(self, address: str) -> Iterator[int]:
         """Let plugins register at this address; the port."""
         server, port = listen(address, self._tls, [(REGISTER, self.register)])
         try:
@@ -99,88 +108,92 @@ class Registry:
 
     def register(self, info: pb.PluginInfo) -> pb.Registered:
         """Take a plugin in once it has answered; `Refused` says why it is not."""
-        if wrong := problem_of(info):
-            raise Refused(wrong)
-        known = self._at_its_place(info) or Known(info, dial(info.endpoint, self._tls), fixed=False)
-        self._look(known, now=0.0)
-        if known.trouble:
+        if wrong := find_plugin_problem(info):
+            raise CallRefusedError(wrong)
+        known = self._find_at_endpoint(info) or RegisteredPlugin(
+            info, dial(info.endpoint, self._tls), is_configured=False
+        )
+        self._check_plugin(known, now=0.0)
+        if known.last_error:
             if self.get(info.type, info.name) is not known:
                 known.channel.close()
-            raise Refused(f"{info.endpoint} does not answer as {info.name}: {known.trouble}")
-        self._take(known)
-        return pb.Registered(version=VERSION, again=AGAIN)
+            raise CallRefusedError(f"{info.endpoint} does not answer as {info.name}: {known.last_error}")
+        self._add(known)
+        return pb.Registered(version=VERSION, again=REGISTER_INTERVAL)
 
-    def expect(self, info: pb.PluginInfo) -> None:
+    def add_configured(self, info: pb.PluginInfo) -> None:
         """One that the configuration names: it is there whenever it answers."""
-        if wrong := problem_of(info):
-            raise Refused(wrong)
-        self._take(Known(info, dial(info.endpoint, self._tls), fixed=True))
+        if wrong := find_plugin_problem(info):
+            raise CallRefusedError(wrong)
+        self._add(RegisteredPlugin(info, dial(info.endpoint, self._tls), is_configured=True))
 
-    def all(self) -> list[Known]:
+    def list_all(self) -> list[RegisteredPlugin]:
         with self._lock:
-            return list(self._known.values())
+            return list(self._plugins.values())
 
-    def present(self, type_: int) -> list[Known]:
+    def list_available(self, type_: int) -> list[RegisteredPlugin]:
         """Those of a type that answer, by name."""
-        found = [known for known in self.all() if known.info.type == type_ and not known.trouble]
+        found = [known for known in self.list_all() if known.info.type == type_ and not known.last_error]
         return sorted(found, key=lambda known: known.info.name)
 
-    def get(self, type_: int, name: str) -> Known | None:
+    def get(self, type_: int, name: str) -> RegisteredPlugin | None:
         with self._lock:
-            return self._known.get((type_, name))
+            return self._plugins.get((type_, name))
 
     def check(self, now: float) -> None:
         """Ask those for a sign of life whose time it is."""
-        for known in self.all():
+        for known in self.list_all():
             if now >= known.check_at:
-                self._look(known, now=now)
-                if known.trouble and known.failures >= FORGOTTEN and not known.fixed:
+                self._check_plugin(known, now=now)
+                if known.last_error and known.failures >= MAX_FAILURES and not known.is_configured:
                     self._forget(known)
 
     def close(self) -> None:
-        for known in self.all():
+        for known in self.list_all():
             known.channel.close()
         with self._lock:
-            self._known.clear()
+            self._plugins.clear()
 
-    def _at_its_place(self, info: pb.PluginInfo) -> Known | None:
+    def _find_at_endpoint(self, info: pb.PluginInfo) -> RegisteredPlugin | None:
         """The one that is known under this name, where it is at the same endpoint; None where one may come."""
         with self._lock:
-            before = self._known.get((info.type, info.name))
-            if before is None and len(self._known) >= MOST:
-                raise Refused(f"there are {MOST} plugins already")
+            before = self._plugins.get((info.type, info.name))
+            if before is None and len(self._plugins) >= MAX_PLUGINS:
+                raise CallRefusedError(f"there are {MAX_PLUGINS} plugins already")
             if before is None or before.info.endpoint == info.endpoint:
                 return before
-            if before.fixed:
-                raise Refused(f"the configuration says that {info.name} is at {before.info.endpoint}")
+            if before.is_configured:
+                raise CallRefusedError(
+                    f"the configuration says that {info.name} is at {before.info.endpoint}"
+                )
             return None
 
-    def _take(self, known: Known) -> None:
+    def _add(self, known: RegisteredPlugin) -> None:
         """In the place of one that has moved: only once it has answered, or whoever cannot would push it out."""
         with self._lock:
-            before = self._known.get((known.info.type, known.info.name))
-            self._known[known.info.type, known.info.name] = known
+            before = self._plugins.get((known.info.type, known.info.name))
+            self._plugins[known.info.type, known.info.name] = known
         if before is not None and before is not known:
             before.channel.close()
 
-    def _look(self, known: Known, *, now: float) -> None:
+    def _check_plugin(self, known: RegisteredPlugin, *, now: float) -> None:
         info = known.info
         try:
-            told = INFO.of(known.channel, pb.InfoRequest(), timeout=self._patience)
+            told = INFO.invoke(known.channel, pb.InfoRequest(), timeout=self._timeout)
         except (grpc.RpcError, ValueError) as error:
             known.failures += 1
-            known.failed(describe(error))
-            self._dial_anew(known)
+            known.mark_failed(describe_rpc_error(error))
+            self._redial(known)
         else:
             if (told.type, told.name) != (info.type, info.name) or VERSION not in told.versions:
                 known.failures += 1
-                known.failed(f"it says that it is {told.name!r} and speaks {', '.join(told.versions)}")
+                known.mark_failed(f"it says that it is {told.name!r} and speaks {', '.join(told.versions)}")
             else:
                 info.group = told.group or info.name
-                known.came()
-        known.check_at = now + min(SLOWEST_CHECK, CHECK * 2 ** min(known.failures, 10))
+                known.mark_available()
+        known.check_at = now + min(MAX_CHECK_INTERVAL, CHECK_INTERVAL * 2 ** min(known.failures, 10))
 
-    def _dial_anew(self, known: Known) -> None:
+    def _redial(self, known: RegisteredPlugin) -> None:
         """Since our own certificate may have been renewed: a channel shows the one that it was made with."""
         if self._tls is None or self.get(known.info.type, known.info.name) is not known:
             return
@@ -188,16 +201,16 @@ class Registry:
             old, known.channel = known.channel, dial(known.info.endpoint, self._tls)
             old.close()
 
-    def _forget(self, known: Known) -> None:
-        log.warning("plugin.forgotten", plugin=known.info.name, why=known.trouble)
+    def _forget(self, known: RegisteredPlugin) -> None:
+        log.warning("plugin.forgotten", plugin=known.info.name, why=known.last_error)
         with self._lock:
             key = known.info.type, known.info.name
-            if self._known.get(key) is known:  # and not the one that took its place meanwhile
-                del self._known[key]
+            if self._plugins.get(key) is known:  # and not the one that took its place meanwhile
+                del self._plugins[key]
         known.channel.close()
 
 
-def problem_of(info: pb.PluginInfo) -> str:
+def find_plugin_problem(info: pb.PluginInfo) -> str:
     """What is wrong with what a plugin says of itself; empty when nothing is."""
     if info.type not in {pb.PLUGIN_TYPE_ACTUATOR, pb.PLUGIN_TYPE_PLANNER}:
         return "type: must be an actuator or a planner"

@@ -15,21 +15,21 @@ from typing import Any, Protocol
 import grpc
 import structlog
 
-from trimtab.intents.action import Deed
+from trimtab.intents.action import IntentAction
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.effects.fit import LEARNED, recalled
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.effects.fit import LEARNED_GROUP, decode_effects
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
-from trimtab.intents.planner import Budget, Planner
+from trimtab.intents.planner import Planner, SearchBudget
 from trimtab.intents.plugins.codec import (
-    deed_message,
-    deed_of,
-    goal_of,
-    limits_of,
-    plain,
-    plan_message,
-    state_of,
-    target_of,
+    action_from_message,
+    action_to_message,
+    constraints_from_message,
+    goal_from_message,
+    plan_to_message,
+    state_from_message,
+    struct_to_dict,
+    target_from_message,
 )
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import (
@@ -40,10 +40,10 @@ from trimtab.intents.plugins.protocol import (
     PLAN,
     REGISTER,
     VERSION,
-    Call,
-    Stream,
-    Tls,
-    describe,
+    PluginTls,
+    StreamCall,
+    UnaryCall,
+    describe_rpc_error,
     dial,
     listen,
 )
@@ -52,12 +52,12 @@ from trimtab.store import Effect
 
 log = structlog.get_logger(__name__)
 
-RETRY = 2.0
+RETRY_INTERVAL = 2.0
 
-Answers = Sequence[tuple[Call[Any, Any] | Stream[Any, Any], Callable[[Any], Any]]]
+CallHandlers = Sequence[tuple[UnaryCall[Any, Any] | StreamCall[Any, Any], Callable[[Any], Any]]]
 
 
-class Service(Protocol):
+class PluginService(Protocol):
     """What a plugin serves."""
 
     @property
@@ -66,7 +66,7 @@ class Service(Protocol):
     @property
     def group(self) -> str: ...
 
-    def answers(self) -> Answers: ...
+    def call_handlers(self) -> CallHandlers: ...
 
 
 @dataclass(frozen=True)
@@ -74,29 +74,36 @@ class ActuatorService:
     """An actuator, and who does what it proposes: given the deed and the workload, it says why not, or nothing."""
 
     actuator: Actuator
-    perform: Callable[[Deed, WorkloadKey], str]
+    execute: Callable[[IntentAction, WorkloadKey], str]
     type: pb.PluginType = pb.PLUGIN_TYPE_ACTUATOR
 
     @property
     def group(self) -> str:
         return self.actuator.group
 
-    def answers(self) -> Answers:
+    def call_handlers(self) -> CallHandlers:
         return (
             (CANDIDATES, self._candidates),
-            (PERFORM, self._perform),
+            (PERFORM, self._execute),
             (OBSERVE, lambda _: pb.Observed()),
         )
 
     def _candidates(self, asked: pb.CandidatesRequest) -> Sequence[pb.Deed]:
         found = self.actuator.candidates(
-            state_of(asked.state), goal=goal_of(asked.goal), effects=Effects(), limits=limits_of(asked.limits)
+            state_from_message(asked.state),
+            goal=goal_from_message(asked.goal),
+            effects=EffectModels(),
+            limits=constraints_from_message(asked.limits),
         )
-        return [deed_message(deed) for deed in found]
+        return [action_to_message(deed) for deed in found]
 
-    def _perform(self, asked: pb.PerformRequest) -> pb.Performed:
-        before = state_of(asked.state)
-        return pb.Performed(refused=self.perform(deed_of(asked.deed, before=before), target_of(asked.target)))
+    def _execute(self, asked: pb.PerformRequest) -> pb.Performed:
+        before = state_from_message(asked.state)
+        return pb.Performed(
+            refused=self.execute(
+                action_from_message(asked.deed, before=before), target_from_message(asked.target)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -108,31 +115,31 @@ class PlannerService:
     group: str = ""
     _actuators: dict[bytes, Actuator] = field(default_factory=dict)
 
-    def answers(self) -> Answers:
+    def call_handlers(self) -> CallHandlers:
         return ((PLAN, self._plan),)
 
     def _plan(self, asked: pb.PlanRequest) -> pb.Planned:
-        goal = goal_of(asked.goal)
+        goal = goal_from_message(asked.goal)
         plan = self.planner.plan(
-            state_of(asked.state),
+            state_from_message(asked.state),
             goal,
             actuators=[self._actuator(each) for each in asked.actuators],
-            effects=_effects(goal, asked.effects),
-            limits=limits_of(asked.limits),
+            effects=_decode_plan_effects(goal, asked.effects),
+            limits=constraints_from_message(asked.limits),
             now=asked.now,
-            budget=Budget(states=asked.states or Budget().states),
+            budget=SearchBudget(max_states=asked.states or SearchBudget().max_states),
         )
-        return plan_message(plan)
+        return plan_to_message(plan)
 
     def _actuator(self, asked: pb.ActuatorSettings) -> Actuator:
         key = asked.SerializeToString(deterministic=True)
         if key not in self._actuators:
-            self._actuators[key] = actuator(asked.name, **plain(asked.settings))
+            self._actuators[key] = actuator(asked.name, **struct_to_dict(asked.settings))
         return self._actuators[key]
 
 
 @dataclass(frozen=True)
-class Serving:
+class PluginServer:
     """A plugin that listens."""
 
     endpoint: str
@@ -145,23 +152,23 @@ class Serving:
 
 
 @contextmanager
-def serving(
-    service: Service,
+def serve_plugin(
+    service: PluginService,
     *,
     name: str,
     address: str = "127.0.0.1:0",
     endpoint: str | None = None,
     register_at: str | None = None,
-    tls: Tls | None = None,
-) -> Iterator[Serving]:
+    tls: PluginTls | None = None,
+) -> Iterator[PluginServer]:
     """Listen, and register with an operator for as long as this lasts; `endpoint` is what it is told to dial."""
     info = pb.PluginInfo(type=service.type, name=name, versions=[VERSION], group=service.group)
-    server, port = listen(address, tls, [(INFO, lambda _: info), *service.answers()])
+    server, port = listen(address, tls, [(INFO, lambda _: info), *service.call_handlers()])
     info.endpoint = endpoint or f"{address.rpartition(':')[0]}:{port}"
-    served = Serving(info.endpoint, threading.Event(), server)
+    served = PluginServer(info.endpoint, threading.Event(), server)
     ended = threading.Event()
     registering = threading.Thread(
-        target=_register, args=(info, register_at, tls, served.registered, ended), daemon=True
+        target=_keep_registered, args=(info, register_at, tls, served.registered, ended), daemon=True
     )
     if register_at is not None:
         registering.start()
@@ -174,10 +181,10 @@ def serving(
             registering.join()
 
 
-def _register(
+def _keep_registered(
     info: pb.PluginInfo,
     register_at: str,
-    tls: Tls | None,
+    tls: PluginTls | None,
     registered: threading.Event,
     ended: threading.Event,
 ) -> None:
@@ -185,28 +192,28 @@ def _register(
     while not ended.is_set():
         try:
             with dial(register_at, tls) as channel:
-                again = REGISTER.of(channel, info, timeout=5.0).again
+                again = REGISTER.invoke(channel, info, timeout=5.0).again
             registered.set()
         except (grpc.RpcError, OSError) as error:
-            log.warning("plugin.not_registered", error=describe(error))
-            again = RETRY
-        ended.wait(max(RETRY, again))
+            log.warning("plugin.not_registered", error=describe_rpc_error(error))
+            again = RETRY_INTERVAL
+        ended.wait(max(RETRY_INTERVAL, again))
 
 
-def _effects(goal: Goal, said: Sequence[pb.Effect]) -> Effects:
+def _decode_plan_effects(goal: Goal, message: Sequence[pb.Effect]) -> EffectModels:
     profiles = {each.name: each.measured_by or each.name for each in goal.objectives}
     kept = [
         Effect(
             name=goal.intent,
-            group=each.group or LEARNED,
+            group=each.group or LEARNED_GROUP,
             profile_name=profiles[each.objective],
-            data=plain(each.data),
+            data=struct_to_dict(each.data),
             timestamp=0.0,
         )
-        for each in said
+        for each in message
         if each.objective in profiles
     ]
-    effects, troubles = recalled(goal, kept)
+    effects, troubles = decode_effects(goal, kept)
     for trouble in troubles:
         log.warning("plugin.effect_unread", trouble=trouble)
     return effects

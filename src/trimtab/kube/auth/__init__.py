@@ -7,7 +7,14 @@ The rest of `kube` needs only this:
     connection = load_connection(context="staging")
 """
 
-from trimtab.kube.auth.cluster_access import ContextSummary, contexts, load_connection, runs_in_pod
+from trimtab.kube.auth.cluster_access import ContextSummary, is_running_in_pod, list_contexts, load_connection
 from trimtab.kube.auth.connection import Connection, Identity
 
-__all__ = ["Connection", "ContextSummary", "Identity", "contexts", "load_connection", "runs_in_pod"]
+__all__ = [
+    "Connection",
+    "ContextSummary",
+    "Identity",
+    "is_running_in_pod",
+    "list_contexts",
+    "load_connection",
+]

@@ -16,18 +16,23 @@ from pathlib import Path
 from yarl import URL
 
 from trimtab.kube.auth.connection import Connection
-from trimtab.kube.auth.credential_sources import Kept
-from trimtab.kube.auth.credentials import AtHand
-from trimtab.kube.auth.kubeconfig import Kubeconfig, read_kubeconfig, usual_paths
-from trimtab.kube.auth.kubeconfig_entries import credentials_of, impersonation_of, server_of, trust_of
-from trimtab.kube.auth.proxy import proxy_for
+from trimtab.kube.auth.credential_sources import FileCredentialSource
+from trimtab.kube.auth.credentials import LocalCredentialProvider
+from trimtab.kube.auth.kubeconfig import Kubeconfig, default_paths, read_kubeconfig
+from trimtab.kube.auth.kubeconfig_entries import (
+    build_credentials,
+    build_impersonation_headers,
+    build_trust,
+    parse_server_url,
+)
+from trimtab.kube.auth.proxy import select_proxy
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import ConfigError
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def runs_in_pod(environ: Mapping[str, str] | None = None) -> bool:
+def is_running_in_pod(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this process runs in a pod of a cluster, where Services and pods can be reached."""
     return "KUBERNETES_SERVICE_HOST" in (os.environ if environ is None else environ)
 
@@ -43,7 +48,7 @@ class ContextSummary:
     current: bool
 
 
-def contexts(
+def list_contexts(
     kubeconfig: str | Path | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> list[ContextSummary]:
     """The contexts there are, by name."""
@@ -54,7 +59,7 @@ def contexts(
             cluster=entry.value.cluster,
             user=entry.value.user,
             namespace=entry.value.namespace or "default",
-            current=name == config.current,
+            current=name == config.current_context,
         )
         for name, entry in sorted(config.contexts.items())
     ]
@@ -65,13 +70,13 @@ def load_connection(
     kubeconfig: str | Path | None = None,
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
-    service_account: Path = SERVICE_ACCOUNT,
+    service_account: Path = SERVICE_ACCOUNT_DIR,
 ) -> Connection:
     """The way to the cluster that the user means. Files are read and checked; nothing is sent, no plugin run."""
     config = read_kubeconfig(kubeconfig, environ=environ)
     if config.contexts or kubeconfig is not None:
-        return _from_kubeconfig(config, context, environ=environ)
-    looked = ", ".join(map(str, usual_paths(environ))) or "nowhere, as HOME is not set"
+        return _connect_from_kubeconfig(config, context, environ=environ)
+    looked = ", ".join(map(str, default_paths(environ))) or "nowhere, as HOME is not set"
     if context is not None:
         raise ConfigError(f"no context {context!r}: no kubeconfig found (looked at {looked})")
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "")
@@ -80,12 +85,12 @@ def load_connection(
             f"no cluster to talk to: no kubeconfig found (looked at {looked}), and this is not a pod with a "
             "service account; name a kubeconfig, or set KUBECONFIG"
         )
-    return _from_pod(host, int(port), account=service_account, environ=environ)
+    return _connect_from_pod(host, int(port), account=service_account, environ=environ)
 
 
-def _from_pod(host: str, port: int, *, account: Path, environ: Mapping[str, str]) -> Connection:
+def _connect_from_pod(host: str, port: int, *, account: Path, environ: Mapping[str, str]) -> Connection:
     server = URL.build(scheme="https", host=host, port=port)
-    proxy = proxy_for(server, proxy_url="", where="", environ=environ)
+    proxy = select_proxy(server, proxy_url="", where="", environ=environ)
     namespace = account / "namespace"
     return Connection(
         server=str(server),
@@ -93,28 +98,34 @@ def _from_pod(host: str, port: int, *, account: Path, environ: Mapping[str, str]
         namespace=environ.get("POD_NAMESPACE")
         or (namespace.read_text().strip() if namespace.is_file() else "")
         or "default",
-        credentials=AtHand(token=Kept(account / "token", where="service account token")),
-        trust=Trust(Kept(account / "ca.crt", where="service account ca.crt")),
+        credentials=LocalCredentialProvider(
+            token=FileCredentialSource(account / "token", where="service account token")
+        ),
+        trust=Trust(FileCredentialSource(account / "ca.crt", where="service account ca.crt")),
         proxy=proxy.url if proxy else None,
         proxy_headers=proxy.headers if proxy else None,
     )
 
 
-def _from_kubeconfig(config: Kubeconfig, context: str | None, *, environ: Mapping[str, str]) -> Connection:
-    name, chosen = config.choose(context)
-    cluster, user = config.cluster_of(chosen), config.user_of(chosen)
-    server = server_of(cluster)
+def _connect_from_kubeconfig(
+    config: Kubeconfig, context: str | None, *, environ: Mapping[str, str]
+) -> Connection:
+    name, chosen = config.select_context(context)
+    cluster, user = config.get_cluster(chosen), config.get_user(chosen)
+    server = parse_server_url(cluster)
     secure = server.scheme == "https"
     proxy_url = cluster.value.proxy_url.reveal()
-    proxy = proxy_for(server, proxy_url=proxy_url, where=cluster.where(), environ=environ)
+    proxy = select_proxy(server, proxy_url=proxy_url, where=cluster.where(), environ=environ)
     return Connection(
         server=str(server).rstrip("/"),
         context=name,
         namespace=chosen.value.namespace or "default",
-        credentials=credentials_of(user, cluster, environ=environ) if secure else AtHand(),
-        trust=trust_of(cluster) if secure else None,
+        credentials=build_credentials(user, cluster, environ=environ)
+        if secure
+        else LocalCredentialProvider(),
+        trust=build_trust(cluster) if secure else None,
         server_hostname=(cluster.value.tls_server_name or None) if secure else None,
         proxy=proxy.url if proxy else None,
         proxy_headers=proxy.headers if proxy else None,
-        impersonation=impersonation_of(user),
+        impersonation=build_impersonation_headers(user),
     )

@@ -18,7 +18,7 @@ from ssl import SSLContext
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from trimtab.kube.auth.credentials import Credentials, Proof
+from trimtab.kube.auth.credentials import ClientCredential, CredentialProvider
 from trimtab.kube.auth.tls import Trust
 
 
@@ -32,7 +32,7 @@ class Identity:
     ssl: SSLContext | bool
     """What aiohttp takes as `ssl`: the context with our certificate, or True where there is no TLS."""
 
-    proof: Proof = field(repr=False)
+    credential: ClientCredential = field(repr=False)
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class Connection:
     namespace: str
     """Where to look when no namespace is named."""
 
-    credentials: Credentials = field(repr=False)
+    credentials: CredentialProvider = field(repr=False)
     trust: Trust | None = field(repr=False)
     """None where the server is spoken to without TLS."""
 
@@ -66,12 +66,12 @@ class Connection:
 
     _identity: Identity | None = field(default=None, init=False, repr=False)
 
-    async def identity(self) -> Identity:
+    async def get_identity(self) -> Identity:
         """Who we are now; cheap while nothing changes."""
-        proof = await self.credentials.proof()
-        context: SSLContext | bool = self.trust.context(proof.certificate) if self.trust else True
+        proof = await self.credentials.get_credential()
+        context: SSLContext | bool = self.trust.get_context(proof.certificate) if self.trust else True
         identity = self._identity
-        if identity is None or identity.proof is not proof or identity.ssl is not context:
+        if identity is None or identity.credential is not proof or identity.ssl is not context:
             headers = CIMultiDict(self.impersonation)
             if proof.authorization:
                 headers["Authorization"] = proof.authorization.reveal()
@@ -80,4 +80,4 @@ class Connection:
 
     async def renew(self, rejected: Identity) -> bool:
         """The server did not believe this identity (401): True when trying again with a new one makes sense."""
-        return await self.credentials.renew(rejected.proof)
+        return await self.credentials.renew(rejected.credential)

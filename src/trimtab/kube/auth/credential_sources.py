@@ -21,7 +21,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Latest(Generic[In, Out]):
+class LastGoodValue(Generic[In, Out]):
     """The last good result of `build`, made anew when what it is made from changed.
 
     A failure is raised only when there is nothing to fall back on; else it is logged, once.
@@ -29,29 +29,29 @@ class Latest(Generic[In, Out]):
 
     def __init__(self, build: Callable[[In], Out]) -> None:
         self._build = build
-        self._seen: list[In] = []
-        self._good: list[Out] = []
+        self._inputs: list[In] = []
+        self._result: list[Out] = []
 
-    def of(self, inputs: In) -> Out:
+    def get(self, inputs: In) -> Out:
         """What `build` makes of these inputs, or made of the last that it could use."""
-        if self._seen != [inputs]:
+        if self._inputs != [inputs]:
             try:
-                self._good = [self._build(inputs)]
+                self._result = [self._build(inputs)]
             except ConfigError as error:
-                if not self._good:
+                if not self._result:
                     raise
                 log.warning(
                     "credentials changed but cannot be used: keeping the last that could", error=str(error)
                 )
-            self._seen = [inputs]
-        return self._good[0]
+            self._inputs = [inputs]
+        return self._result[0]
 
-    def forget_inputs(self) -> None:
+    def invalidate(self) -> None:
         """Build again next time, even from the same inputs."""
-        self._seen = []
+        self._inputs = []
 
 
-class Material(Protocol):
+class CredentialSource(Protocol):
     """Bytes that authenticate somebody, and where they stand for the messages about them."""
 
     @property
@@ -60,12 +60,12 @@ class Material(Protocol):
     def read(self) -> bytes:
         """The bytes as they are now; ConfigError when there never were any."""
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Look again at the next read: the server refused what these bytes said."""
 
 
 @dataclass(frozen=True)
-class Written:
+class InlineCredentialSource:
     """Bytes that stand in the configuration itself."""
 
     where: str
@@ -74,25 +74,25 @@ class Written:
     def read(self) -> bytes:
         return self.content
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Nothing to look at again."""
 
 
-class Kept:
+class FileCredentialSource:
     """Bytes in a file, read again whenever the file changed."""
 
     def __init__(self, path: Path, *, where: str) -> None:
         self.where = f"{where} ({path})"
         self._path = path
-        self._latest: Latest[object, bytes] = Latest(lambda _: self._load())
+        self._latest: LastGoodValue[object, bytes] = LastGoodValue(lambda _: self._load())
 
     def read(self) -> bytes:
-        return self._latest.of(self._stamp())
+        return self._latest.get(self._fingerprint())
 
-    def forget(self) -> None:
-        self._latest.forget_inputs()
+    def invalidate(self) -> None:
+        self._latest.invalidate()
 
-    def _stamp(self) -> object:
+    def _fingerprint(self) -> object:
         try:
             status = self._path.stat()
         except OSError:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from trimtab.kube.auth.credential_sources import Latest, Material
-from trimtab.kube.auth.redacted import Secret
+from trimtab.kube.auth.credential_sources import CredentialSource, LastGoodValue
+from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 
@@ -24,24 +24,24 @@ def utc_now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Proof:
+class ClientCredential:
     """What proves to the server who we are. Compared by identity where it matters: see `renew`."""
 
-    authorization: Secret | None = None
+    authorization: RedactedText | None = None
     certificate: KeyPair | None = None
 
 
-class Credentials(Protocol):
+class CredentialProvider(Protocol):
     """Somebody's proof of who they are."""
 
-    async def proof(self) -> Proof:
+    async def get_credential(self) -> ClientCredential:
         """The proof to give now, the same object until it changes; cheap when nothing did."""
 
-    async def renew(self, rejected: Proof) -> bool:
+    async def renew(self, rejected: ClientCredential) -> bool:
         """The server refused this proof: look for another. True when trying again makes sense."""
 
 
-class AtHand:
+class LocalCredentialProvider:
     """A token, a name and password, or a client certificate that we hold ourselves; without any, we are anonymous.
 
     What cannot be used is refused at once.
@@ -50,64 +50,66 @@ class AtHand:
     def __init__(
         self,
         *,
-        token: Material | None = None,
-        password: tuple[str, Material] | None = None,
-        certificate: tuple[Material, Material] | None = None,
+        token: CredentialSource | None = None,
+        password: tuple[str, CredentialSource] | None = None,
+        certificate: tuple[CredentialSource, CredentialSource] | None = None,
         now: Clock = utc_now,
     ) -> None:
         self._token = token
         self._user = password[0] if password else ""
         self._password = password[1] if password else None
-        self._shown = certificate[0] if certificate else None
+        self._certificate = certificate[0] if certificate else None
         self._key = certificate[1] if certificate else None
         self._now = now
-        self._latest: Latest[tuple[bytes | None, ...], Proof] = Latest(self._build)
-        self._held()
+        self._latest: LastGoodValue[tuple[bytes | None, ...], ClientCredential] = LastGoodValue(self._build)
+        self._load_current()
 
-    async def proof(self) -> Proof:
-        return self._held()
+    async def get_credential(self) -> ClientCredential:
+        return self._load_current()
 
-    async def renew(self, rejected: Proof) -> bool:
-        for material in self._materials:
+    async def renew(self, rejected: ClientCredential) -> bool:
+        for material in self._sources:
             if material:
-                material.forget()
-        return self._held() is not rejected
+                material.invalidate()
+        return self._load_current() is not rejected
 
     @property
-    def _materials(self) -> tuple[Material | None, ...]:
-        return self._token, self._password, self._shown, self._key
+    def _sources(self) -> tuple[CredentialSource | None, ...]:
+        return self._token, self._password, self._certificate, self._key
 
-    def _held(self) -> Proof:
-        proof = self._latest.of(tuple(material.read() if material else None for material in self._materials))
+    def _load_current(self) -> ClientCredential:
+        proof = self._latest.get(tuple(material.read() if material else None for material in self._sources))
         pair = proof.certificate
         # An expired certificate gets a bare 401 from the server, which tells nobody what to do.
-        if pair and self._shown and not proof.authorization and pair.expires <= self._now():
+        if pair and self._certificate and not proof.authorization and pair.expires_at <= self._now():
             raise ConfigError(
-                f"{self._shown.where}: the certificate expired on {pair.expires:%Y-%m-%d %H:%M} UTC; renew it"
+                f"{self._certificate.where}: the certificate expired on {pair.expires_at:%Y-%m-%d %H:%M} UTC; renew it"
             )
         return proof
 
-    def _build(self, contents: tuple[bytes | None, ...]) -> Proof:
+    def _build(self, contents: tuple[bytes | None, ...]) -> ClientCredential:
         token, password, shown, key = contents
         authorization, pair = None, None
         if password is not None:
-            authorization = basic(self._user, Secret(password.decode().strip("\r\n")))
+            authorization = format_basic_authorization(
+                self._user, RedactedText(password.decode().strip("\r\n"))
+            )
         if self._token and token:
-            authorization = bearer(token, where=self._token.where)
-        if self._shown and self._key and shown and key:
-            pair = KeyPair.read(shown, key, where=(self._shown.where, self._key.where))
-        return Proof(authorization, pair)
+            authorization = format_bearer_authorization(token, where=self._token.where)
+        if self._certificate and self._key and shown and key:
+            pair = KeyPair.read(shown, key, where=(self._certificate.where, self._key.where))
+        return ClientCredential(authorization, pair)
 
 
-def bearer(token: bytes, *, where: str) -> Secret:
+def format_bearer_authorization(token: bytes, *, where: str) -> RedactedText:
     """The Authorization of a bearer token."""
     text = token.decode("ascii", "replace").strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigError(f"{where}: must be one line of printable characters without spaces")
-    return Secret(f"Bearer {text}")
+    return RedactedText(f"Bearer {text}")
 
 
-def basic(username: str, password: Secret) -> Secret:
+def format_basic_authorization(username: str, password: RedactedText) -> RedactedText:
     """The Authorization of a name and a password."""
     pair = f"{username}:{password.reveal()}".encode()
-    return Secret(f"Basic {base64.b64encode(pair).decode()}")
+    return RedactedText(f"Basic {base64.b64encode(pair).decode()}")

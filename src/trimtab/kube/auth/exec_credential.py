@@ -12,31 +12,31 @@ from typing import Annotated
 
 import msgspec
 
-from trimtab.kube.auth.credential_sources import Material
-from trimtab.kube.auth.credentials import Proof, bearer
-from trimtab.kube.auth.kubeconfig_file import Cluster, Exec
-from trimtab.kube.auth.redacted import Secret, decode_secret
+from trimtab.kube.auth.credential_sources import CredentialSource
+from trimtab.kube.auth.credentials import ClientCredential, format_bearer_authorization
+from trimtab.kube.auth.kubeconfig_file import ExecConfig, KubeconfigCluster
+from trimtab.kube.auth.redacted import RedactedText, decode_redacted
 from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-MODES = ("Never", "IfAvailable", "Always")
+INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 
 
 @dataclass(frozen=True)
-class Answer:
+class IssuedCredential:
     """What a plugin gave, and until when it holds."""
 
-    proof: Proof
-    expires: datetime | None
+    credential: ClientCredential
+    expires_at: datetime | None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    token: Secret | None = None
+    token: RedactedText | None = None
     client_certificate_data: str | None = None
-    client_key_data: Secret | None = None
+    client_key_data: RedactedText | None = None
 
 
 class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,10 +45,10 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     status: _Status | None = None
 
 
-_DECODER = msgspec.json.Decoder(_ExecCredential, dec_hook=decode_secret)
+_DECODER = msgspec.json.Decoder(_ExecCredential, dec_hook=decode_redacted)
 
 
-def checked(plugin: Exec, *, where: str) -> Exec:
+def validate_plugin(plugin: ExecConfig, *, where: str) -> ExecConfig:
     """The plugin's settings, complete, or what is wrong with them."""
     if not plugin.command:
         raise ConfigError(f"{where}: command is missing")
@@ -59,12 +59,14 @@ def checked(plugin: Exec, *, where: str) -> Exec:
         )
     if not plugin.interactive_mode and plugin.api_version != VERSIONS[0]:
         return msgspec.structs.replace(plugin, interactive_mode="IfAvailable")
-    if plugin.interactive_mode not in MODES:
-        raise ConfigError(f"{where}: interactiveMode must be one of {', '.join(MODES)}")
+    if plugin.interactive_mode not in INTERACTIVE_MODES:
+        raise ConfigError(f"{where}: interactiveMode must be one of {', '.join(INTERACTIVE_MODES)}")
     return plugin
 
 
-def environment(plugin: Exec, *, cluster: Mapping[str, object], interactive: bool) -> dict[str, str]:
+def build_environment(
+    plugin: ExecConfig, *, cluster: Mapping[str, object], interactive: bool
+) -> dict[str, str]:
     """The variables that the plugin gets in addition to our own."""
     spec: dict[str, object] = {"interactive": interactive}
     if plugin.provide_cluster_info:
@@ -74,7 +76,9 @@ def environment(plugin: Exec, *, cluster: Mapping[str, object], interactive: boo
     return {**given, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
 
 
-def cluster_info(cluster: Cluster, *, authority: Material | None) -> dict[str, object]:
+def build_cluster_info(
+    cluster: KubeconfigCluster, *, authority: CredentialSource | None
+) -> dict[str, object]:
     """What a plugin that asks for it is told about the cluster."""
     told: dict[str, object] = {
         "tls-server-name": cluster.tls_server_name,
@@ -87,7 +91,7 @@ def cluster_info(cluster: Cluster, *, authority: Material | None) -> dict[str, o
     return {"server": cluster.server} | {name: value for name, value in told.items() if value}
 
 
-def read_answer(output: bytes, *, version: str, where: str) -> Answer:
+def parse_exec_credential(output: bytes, *, version: str, where: str) -> IssuedCredential:
     """What the plugin printed, or what is wrong with it; nothing of it is quoted."""
     try:
         credential = _DECODER.decode(output)
@@ -99,10 +103,10 @@ def read_answer(output: bytes, *, version: str, where: str) -> Answer:
         )
     if credential.status is None:
         raise ConfigError(f"{where}: returned no status")
-    return _answer(credential.status, where=where)
+    return _read_status(credential.status, where=where)
 
 
-def _answer(status: _Status, *, where: str) -> Answer:
+def _read_status(status: _Status, *, where: str) -> IssuedCredential:
     certificate, key = status.client_certificate_data, status.client_key_data
     if bool(certificate) != bool(key):
         raise ConfigError(f"{where}: returned a certificate or a key, but not both")
@@ -110,11 +114,15 @@ def _answer(status: _Status, *, where: str) -> Answer:
     if certificate and key:
         places = (f"{where}: clientCertificateData", f"{where}: clientKeyData")
         pair = KeyPair.read(certificate.encode(), key.reveal().encode(), where=places)
-    token = bearer(status.token.reveal().encode(), where=f"{where}: token") if status.token else None
+    token = (
+        format_bearer_authorization(status.token.reveal().encode(), where=f"{where}: token")
+        if status.token
+        else None
+    )
     if not token and not pair:
         raise ConfigError(f"{where}: returned neither a token nor a certificate")
     said = status.expiration_timestamp
     if said and said.year == 1:  # how Go writes a time that is none
         said = None
-    ends = [end for end in (said, pair and pair.expires) if end]
-    return Answer(Proof(token, pair), min(ends, default=None))
+    ends = [end for end in (said, pair and pair.expires_at) if end]
+    return IssuedCredential(ClientCredential(token, pair), min(ends, default=None))

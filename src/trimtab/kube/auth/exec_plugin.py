@@ -18,19 +18,26 @@ from typing import Any
 
 import structlog
 
-from trimtab.kube.auth.credentials import Clock, Proof, utc_now
-from trimtab.kube.auth.exec_credential import Answer, checked, environment, read_answer
-from trimtab.kube.auth.kubeconfig import Entry
-from trimtab.kube.auth.kubeconfig_file import Exec
+from trimtab.kube.auth.credentials import ClientCredential, Clock, utc_now
+from trimtab.kube.auth.exec_credential import (
+    IssuedCredential,
+    build_environment,
+    parse_exec_credential,
+    validate_plugin,
+)
+from trimtab.kube.auth.kubeconfig import KubeconfigEntry
+from trimtab.kube.auth.kubeconfig_file import ExecConfig
 from trimtab.kube.errors import ConfigError
 
 log = structlog.get_logger(__name__)
 
-EARLY = timedelta(seconds=30)
+REFRESH_MARGIN = timedelta(seconds=30)
 """How long before its end a proof is renewed, at most: a request under way should not outlive its token."""
 
-_HIDDEN = re.compile(r"eyJ[\w-]+\.[\w.-]+|-----BEGIN.*?(-----END[^-]*-----|$)|(?<=[Bb]earer )\S+", re.DOTALL)
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SECRET_PATTERN = re.compile(
+    r"eyJ[\w-]+\.[\w.-]+|-----BEGIN.*?(-----END[^-]*-----|$)|(?<=[Bb]earer )\S+", re.DOTALL
+)
+_CONTROL_CHARACTERS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class ExecPlugin:
@@ -38,64 +45,66 @@ class ExecPlugin:
 
     def __init__(
         self,
-        plugin: Exec,
+        plugin: ExecConfig,
         *,
-        user: Entry[Any],
+        user: KubeconfigEntry[Any],
         cluster: Mapping[str, object],
         environ: Mapping[str, str],
         timeout: float = 60,
-        attended_timeout: float = 600,
+        interactive_timeout: float = 600,
         now: Clock = utc_now,
     ) -> None:
-        self._plugin = checked(plugin, where=user.where("exec"))
+        self._plugin = validate_plugin(plugin, where=user.where("exec"))
         self._where = user.where(f"exec: {plugin.command}")
-        self._command = str(user.path(plugin.command)) if "/" in plugin.command else plugin.command
+        self._command = str(user.resolve_path(plugin.command)) if "/" in plugin.command else plugin.command
         self._cluster = cluster
         self._environ = environ
         self._timeout = timeout
-        self._attended_timeout = attended_timeout
+        self._interactive_timeout = interactive_timeout
         self._now = now
-        self._answer: Answer | None = None
-        self._due: datetime | None = None
-        self._run: asyncio.Task[Answer] | None = None
+        self._issued: IssuedCredential | None = None
+        self._refresh_at: datetime | None = None
+        self._refresh_task: asyncio.Task[IssuedCredential] | None = None
 
-    async def proof(self) -> Proof:
-        if self._answer and not self._past(self._due):
-            return self._answer.proof
-        if self._run is None:
+    async def get_credential(self) -> ClientCredential:
+        if self._issued and not self._is_past(self._refresh_at):
+            return self._issued.credential
+        if self._refresh_task is None:
             # A task of its own: one waiting request that is given up must not fail the others.
-            self._run = asyncio.create_task(self._renewed())
-            self._run.add_done_callback(self._ran)
-        return (await asyncio.shield(self._run)).proof
+            self._refresh_task = asyncio.create_task(self._refresh())
+            self._refresh_task.add_done_callback(self._on_refresh_done)
+        return (await asyncio.shield(self._refresh_task)).credential
 
-    async def renew(self, rejected: Proof) -> bool:
-        if self._answer and self._answer.proof is rejected:
-            self._answer = None
+    async def renew(self, rejected: ClientCredential) -> bool:
+        if self._issued and self._issued.credential is rejected:
+            self._issued = None
         return True
 
-    def _past(self, moment: datetime | None) -> bool:
+    def _is_past(self, moment: datetime | None) -> bool:
         return moment is not None and self._now() >= moment
 
-    def _ran(self, run: asyncio.Task[Answer]) -> None:
-        self._run = None
+    def _on_refresh_done(self, run: asyncio.Task[IssuedCredential]) -> None:
+        self._refresh_task = None
         if not run.cancelled():
             run.exception()  # seen, also when every request that waited for it was given up
 
-    async def _renewed(self) -> Answer:
+    async def _refresh(self) -> IssuedCredential:
         try:
-            output = await self._output()
-            answer = read_answer(output, version=self._plugin.api_version, where=self._where)
+            output = await self._run_command()
+            answer = parse_exec_credential(output, version=self._plugin.api_version, where=self._where)
         except ConfigError as error:
-            if self._answer is None or self._past(self._answer.expires):
+            if self._issued is None or self._is_past(self._issued.expires_at):
                 raise
             log.warning("no new credentials yet: keeping the old until they expire", error=str(error))
-            self._due = self._answer.expires
-            return self._answer
-        self._answer = answer
-        self._due = answer.expires and answer.expires - min(EARLY, (answer.expires - self._now()) / 10)
+            self._refresh_at = self._issued.expires_at
+            return self._issued
+        self._issued = answer
+        self._refresh_at = answer.expires_at and answer.expires_at - min(
+            REFRESH_MARGIN, (answer.expires_at - self._now()) / 10
+        )
         return answer
 
-    async def _output(self) -> bytes:
+    async def _run_command(self) -> bytes:
         """Run the program and return what it printed."""
         mode = self._plugin.interactive_mode
         interactive = mode != "Never" and _is_terminal(sys.stdin)
@@ -103,21 +112,21 @@ class ExecPlugin:
             raise ConfigError(f"{self._where}: needs a terminal (interactiveMode Always), and there is none")
         watched = _is_terminal(sys.stderr)
         process = await self._start(interactive=interactive, watched=watched)
-        seconds = self._attended_timeout if interactive or watched else self._timeout
+        seconds = self._interactive_timeout if interactive or watched else self._timeout
         try:
             async with asyncio.timeout(seconds):
                 output, errors = await process.communicate()
         except TimeoutError:
             raise ConfigError(f"{self._where}: no answer in {seconds:g} s, so it was stopped") from None
         finally:
-            await _end(process, group=not interactive)
+            await _kill(process, group=not interactive)
         if process.returncode:
-            said = one_line((errors or b"").decode("utf-8", "replace"))
+            said = summarize_output((errors or b"").decode("utf-8", "replace"))
             raise ConfigError(f"{self._where}: exited with {process.returncode}: {said or 'it said nothing'}")
         return output
 
     async def _start(self, *, interactive: bool, watched: bool) -> Process:
-        extra = environment(self._plugin, cluster=self._cluster, interactive=interactive)
+        extra = build_environment(self._plugin, cluster=self._cluster, interactive=interactive)
         try:
             return await asyncio.create_subprocess_exec(
                 self._command,
@@ -130,7 +139,7 @@ class ExecPlugin:
                 start_new_session=not interactive,
             )
         except FileNotFoundError:
-            hint = one_line(self._plugin.install_hint) or "install it, or put it on the PATH"
+            hint = summarize_output(self._plugin.install_hint) or "install it, or put it on the PATH"
             raise ConfigError(f"{self._where}: command not found; {hint}") from None
         except OSError as error:
             raise ConfigError(f"{self._where}: cannot be run: {error.strerror}") from error
@@ -140,7 +149,7 @@ def _is_terminal(stream: Any) -> bool:
     return stream is not None and stream.isatty()
 
 
-async def _end(process: Process, *, group: bool) -> None:
+async def _kill(process: Process, *, group: bool) -> None:
     """Make sure that the program, and what it started, is gone."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -151,7 +160,7 @@ async def _end(process: Process, *, group: bool) -> None:
         await process.wait()
 
 
-def one_line(said: str) -> str:
+def summarize_output(said: str) -> str:
     """The end of what a program said, as one line that hides what looks like a secret."""
-    text = " ".join(_CONTROL.sub(" ", _HIDDEN.sub("…", said)).split())
+    text = " ".join(_CONTROL_CHARACTERS.sub(" ", _SECRET_PATTERN.sub("…", said)).split())
     return text if len(text) <= 300 else f"…{text[-300:]}"

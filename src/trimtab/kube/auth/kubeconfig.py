@@ -15,16 +15,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trimtab.kube.auth.credential_sources import Kept, Material, Written
-from trimtab.kube.auth.kubeconfig_file import Cluster, Context, User, decode
-from trimtab.kube.auth.redacted import Secret
+from trimtab.kube.auth.credential_sources import (
+    CredentialSource,
+    FileCredentialSource,
+    InlineCredentialSource,
+)
+from trimtab.kube.auth.kubeconfig_file import (
+    KubeconfigCluster,
+    KubeconfigContext,
+    KubeconfigUser,
+    decode_kubeconfig,
+)
+from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.errors import ConfigError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Entry(Generic[T]):
+class KubeconfigEntry(Generic[T]):
     """A cluster, user or context, and where it was found."""
 
     value: T
@@ -35,25 +44,25 @@ class Entry(Generic[T]):
         """How messages call this entry, or a field of it."""
         return f"{self.file}: {self.title}" + (f": {name}" if name else "")
 
-    def path(self, name: str) -> Path:
+    def resolve_path(self, name: str) -> Path:
         return self.file.absolute().parent / name
 
-    def material(self, name: str, *, data: str | Secret, path: str) -> Material | None:
+    def credential_source(self, name: str, *, data: str | RedactedText, path: str) -> CredentialSource | None:
         """The bytes of a field that comes in two forms: `name` holds a path, `name`-data base64."""
         if data and path:
             raise ConfigError(f"{self.where()}: has both {name} and {name}-data; remove one")
         if path:
-            return Kept(self.path(path), where=self.where(name))
+            return FileCredentialSource(self.resolve_path(path), where=self.where(name))
         if not data:
             return None
-        text = data.reveal() if isinstance(data, Secret) else data
+        text = data.reveal() if isinstance(data, RedactedText) else data
         try:
             content = base64.b64decode("".join(text.split()), validate=True)
         except (binascii.Error, ValueError):
             raise ConfigError(
                 f"{self.where()}: {name}-data is not base64; encode the PEM file with `base64 -w0`"
             ) from None
-        return Written(self.where(f"{name}-data"), content)
+        return InlineCredentialSource(self.where(f"{name}-data"), content)
 
 
 @dataclass(frozen=True)
@@ -61,15 +70,15 @@ class Kubeconfig:
     """The entries of one or several files, merged."""
 
     files: tuple[Path, ...] = ()
-    current: str = ""
-    clusters: dict[str, Entry[Cluster]] = field(default_factory=dict)
-    users: dict[str, Entry[User]] = field(default_factory=dict)
-    contexts: dict[str, Entry[Context]] = field(default_factory=dict)
+    current_context: str = ""
+    clusters: dict[str, KubeconfigEntry[KubeconfigCluster]] = field(default_factory=dict)
+    users: dict[str, KubeconfigEntry[KubeconfigUser]] = field(default_factory=dict)
+    contexts: dict[str, KubeconfigEntry[KubeconfigContext]] = field(default_factory=dict)
 
-    def choose(self, context: str | None) -> tuple[str, Entry[Context]]:
+    def select_context(self, context: str | None) -> tuple[str, KubeconfigEntry[KubeconfigContext]]:
         """The context of this name, or the current one."""
         files = ", ".join(map(str, self.files)) or "no kubeconfig"
-        name = context or self.current
+        name = context or self.current_context
         if not name:
             raise ConfigError(f"{files}: no current-context; choose one of: {self._names()}")
         if name not in self.contexts:
@@ -82,7 +91,7 @@ class Kubeconfig:
     def _names(self) -> str:
         return ", ".join(sorted(self.contexts)) or "none"
 
-    def cluster_of(self, context: Entry[Context]) -> Entry[Cluster]:
+    def get_cluster(self, context: KubeconfigEntry[KubeconfigContext]) -> KubeconfigEntry[KubeconfigCluster]:
         name = context.value.cluster
         if name not in self.clusters:
             raise ConfigError(
@@ -91,11 +100,11 @@ class Kubeconfig:
             )
         return self.clusters[name]
 
-    def user_of(self, context: Entry[Context]) -> Entry[User]:
+    def get_user(self, context: KubeconfigEntry[KubeconfigContext]) -> KubeconfigEntry[KubeconfigUser]:
         """The context's user; one that names none is anonymous."""
         name = context.value.user
         if not name:
-            return Entry(User(), context.file, context.title)
+            return KubeconfigEntry(KubeconfigUser(), context.file, context.title)
         if name not in self.users:
             raise ConfigError(f"{context.where('user')}: there is no user named {name!r}")
         return self.users[name]
@@ -107,11 +116,11 @@ def read_kubeconfig(given: str | Path | None, *, environ: Mapping[str, str]) -> 
         if _is_missing(Path(given)):
             raise ConfigError(f"kubeconfig {given} does not exist")
         return _merge([_read(Path(given))])
-    paths = [path for path in usual_paths(environ) if not _is_missing(path)]
+    paths = [path for path in default_paths(environ) if not _is_missing(path)]
     return _merge(map(_read, paths))
 
 
-def usual_paths(environ: Mapping[str, str]) -> list[Path]:
+def default_paths(environ: Mapping[str, str]) -> list[Path]:
     """Where kubectl looks for a kubeconfig."""
     if listed := environ.get("KUBECONFIG"):
         return [Path(name) for name in dict.fromkeys(listed.split(":")) if name]
@@ -133,7 +142,7 @@ def _merge(files: Iterable[Kubeconfig]) -> Kubeconfig:
     for file in files:
         merged = Kubeconfig(
             files=merged.files + file.files,
-            current=merged.current or file.current,
+            current_context=merged.current_context or file.current_context,
             clusters=file.clusters | merged.clusters,
             users=file.users | merged.users,
             contexts=file.contexts | merged.contexts,
@@ -146,20 +155,20 @@ def _read(path: Path) -> Kubeconfig:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    file = decode(content, path)
+    file = decode_kubeconfig(content, path)
     return Kubeconfig(
         files=(path,),
-        current=file.current_context,
-        clusters=_by_name([(entry.name, entry.cluster) for entry in file.clusters], path, "cluster"),
-        users=_by_name([(entry.name, entry.user) for entry in file.users], path, "user"),
-        contexts=_by_name([(entry.name, entry.context) for entry in file.contexts], path, "context"),
+        current_context=file.current_context,
+        clusters=_index_by_name([(entry.name, entry.cluster) for entry in file.clusters], path, "cluster"),
+        users=_index_by_name([(entry.name, entry.user) for entry in file.users], path, "user"),
+        contexts=_index_by_name([(entry.name, entry.context) for entry in file.contexts], path, "context"),
     )
 
 
-def _by_name(entries: Sequence[tuple[str, T]], path: Path, kind: str) -> dict[str, Entry[T]]:
-    found: dict[str, Entry[T]] = {}
+def _index_by_name(entries: Sequence[tuple[str, T]], path: Path, kind: str) -> dict[str, KubeconfigEntry[T]]:
+    found: dict[str, KubeconfigEntry[T]] = {}
     for name, value in entries:
         if name in found:
             raise ConfigError(f"{path}: two entries named {name!r} under {kind}s; rename or remove one")
-        found[name] = Entry(value, path, f"{kind} {name!r}")
+        found[name] = KubeconfigEntry(value, path, f"{kind} {name!r}")
     return found

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from trimtab.kube.auth.redacted import Secret, decode_secret
-from trimtab.kube.cache.projection import without_nulls
+from trimtab.kube.auth.redacted import RedactedText, decode_redacted
+from trimtab.kube.cache.projection import drop_nulls
 from trimtab.kube.errors import ConfigError
 
 
@@ -20,7 +20,7 @@ class Extension(msgspec.Struct, frozen=True):
     extension: Any = None
 
 
-class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
     """How to reach an API server and how to know it."""
 
     server: str = ""
@@ -28,22 +28,22 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
     insecure_skip_tls_verify: bool = False
     certificate_authority: str = ""
     certificate_authority_data: str = ""
-    proxy_url: Secret = Secret("")  # may hold a password
+    proxy_url: RedactedText = RedactedText("")  # may hold a password
     disable_compression: bool = False
     extensions: tuple[Extension, ...] = ()
 
 
-class ExecVariable(msgspec.Struct, frozen=True):
+class ExecEnvVar(msgspec.Struct, frozen=True):
     name: str
-    value: Secret = Secret("")
+    value: RedactedText = RedactedText("")
 
 
-class Exec(msgspec.Struct, frozen=True, rename="camel"):
+class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
     """A program that hands out credentials."""
 
     command: str = ""
-    args: tuple[Secret, ...] = ()
-    env: tuple[ExecVariable, ...] = ()
+    args: tuple[RedactedText, ...] = ()
+    env: tuple[ExecEnvVar, ...] = ()
     api_version: str = ""
     install_hint: str = ""
     provide_cluster_info: bool = False
@@ -54,26 +54,26 @@ class AuthProvider(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class User(msgspec.Struct, frozen=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
     """Who we are, and how we prove it."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
-    client_key_data: Secret = Secret("")
-    token: Secret = Secret("")
+    client_key_data: RedactedText = RedactedText("")
+    token: RedactedText = RedactedText("")
     token_file: str = msgspec.field(default="", name="tokenFile")
     username: str = ""
-    password: Secret = Secret("")
+    password: RedactedText = RedactedText("")
     impersonate: str = msgspec.field(default="", name="as")
     as_uid: str = ""
     as_groups: tuple[str, ...] = ()
     as_user_extra: dict[str, tuple[str, ...]] = {}
-    exec: Exec | None = None
+    exec: ExecConfig | None = None
     auth_provider: AuthProvider | None = None
 
 
-class Context(msgspec.Struct, frozen=True):
+class KubeconfigContext(msgspec.Struct, frozen=True):
     """A cluster, a user and a namespace under one name."""
 
     cluster: str = ""
@@ -83,17 +83,17 @@ class Context(msgspec.Struct, frozen=True):
 
 class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct, frozen=True):
     name: str
-    user: User = User()
+    user: KubeconfigUser = KubeconfigUser()
 
 
 class _NamedContext(msgspec.Struct, frozen=True):
     name: str
-    context: Context = Context()
+    context: KubeconfigContext = KubeconfigContext()
 
 
 class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
@@ -113,11 +113,11 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def decode(content: bytes, path: Path) -> KubeconfigFile:
+def decode_kubeconfig(content: bytes, path: Path) -> KubeconfigFile:
     try:
         # The loader is a safe one.
         parsed = yaml.load(content, Loader=_Loader)  # noqa: S506
-        return msgspec.convert(without_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_secret)
+        return msgspec.convert(drop_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_redacted)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         # PyYAML quotes tags and aliases, and an unquoted password that begins with ! or * reads as one.

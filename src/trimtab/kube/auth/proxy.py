@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from yarl import URL
 
-from trimtab.kube.auth.credentials import basic
-from trimtab.kube.auth.redacted import Secret
+from trimtab.kube.auth.credentials import format_basic_authorization
+from trimtab.kube.auth.redacted import RedactedText
 from trimtab.kube.errors import ConfigError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -23,31 +23,31 @@ class Proxy:
     """A proxy and what it wants to be told."""
 
     url: str
-    authorization: Secret | None = None
+    authorization: RedactedText | None = None
 
     @property
     def headers(self) -> dict[str, str]:
         return {"Proxy-Authorization": self.authorization.reveal()} if self.authorization else {}
 
 
-def proxy_for(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> Proxy | None:
+def select_proxy(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> Proxy | None:
     """The proxy to use for this server; `where` names the cluster in messages."""
     if proxy_url:
-        return _proxy(proxy_url, where=f"{where}: proxy-url")
+        return _parse_proxy(proxy_url, where=f"{where}: proxy-url")
     name = f"{server.scheme}_proxy"
-    value = _variable(environ, name)
-    if not value or _reached_directly(server, _variable(environ, "no_proxy")):
+    value = _get_variable(environ, name)
+    if not value or _bypasses_proxy(server, _get_variable(environ, "no_proxy")):
         return None
-    return _proxy(
+    return _parse_proxy(
         value if "://" in value else f"http://{value}", where=f"environment variable {name.upper()}"
     )
 
 
-def _variable(environ: Mapping[str, str], name: str) -> str:
+def _get_variable(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name) or environ.get(name.upper()) or ""
 
 
-def _proxy(text: str, *, where: str) -> Proxy:
+def _parse_proxy(text: str, *, where: str) -> Proxy:
     """Take the password out of the URL, which aiohttp shows in its errors; no message of ours shows the URL."""
     try:
         url = URL(text)
@@ -57,13 +57,15 @@ def _proxy(text: str, *, where: str) -> Proxy:
         raise ConfigError(f"{where}: SOCKS proxies are not supported; name an http:// proxy")
     if url.scheme not in {"http", "https"} or not url.host:
         raise ConfigError(f"{where}: must look like http://HOST:PORT")
-    authorization = basic(url.user, Secret(url.password or "")) if url.user else None
+    authorization = (
+        format_basic_authorization(url.user, RedactedText(url.password or "")) if url.user else None
+    )
     return Proxy(str(url.with_user(None)), authorization)
 
 
-def _reached_directly(server: URL, no_proxy: str) -> bool:
+def _bypasses_proxy(server: URL, no_proxy: str) -> bool:
     host, port = (server.host or "").lower(), server.port
-    address = _address(host)
+    address = _parse_address(host)
     if host == "localhost" or (address and address.is_loopback):
         return True
     rules = [rule.strip().lower() for rule in no_proxy.split(",")]
@@ -80,18 +82,18 @@ def _matches(rule: str, *, host: str, port: int | None, address: Address | None)
         except ValueError:
             return False
     name, only_port = rule, ""
-    if ":" in rule and not _address(rule):
+    if ":" in rule and not _parse_address(rule):
         name, _, only_port = rule.rpartition(":")
         name = name.removeprefix("[").removesuffix("]")
     if not name or only_port not in {"", str(port)}:
         return False
-    if address or _address(name):
-        return address == _address(name)
+    if address or _parse_address(name):
+        return address == _parse_address(name)
     name = name.removeprefix("*")
     return host == name or host.endswith(name if name.startswith(".") else f".{name}")
 
 
-def _address(text: str) -> Address | None:
+def _parse_address(text: str) -> Address | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:

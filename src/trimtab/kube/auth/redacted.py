@@ -8,7 +8,7 @@ It guards against mistakes, not against code that wants to look.
 from typing import Any
 
 
-class Secret:
+class RedactedText:
     """Text that shows as dots."""
 
     __slots__ = ("_text",)
@@ -27,16 +27,16 @@ class Secret:
         return bool(self._text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
+        return isinstance(other, RedactedText) and self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)
 
 
-def decode_secret(kind: type, value: Any) -> Any:
+def decode_redacted(kind: type, value: Any) -> Any:
     """A msgspec `dec_hook` that reads text into a Secret."""
-    if kind is not Secret:
+    if kind is not RedactedText:
         raise NotImplementedError
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
-    return Secret(value)
+    return RedactedText(value)

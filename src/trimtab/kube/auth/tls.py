@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn, Self
 
-from trimtab.kube.auth.credential_sources import Latest, Material
+from trimtab.kube.auth.credential_sources import CredentialSource, LastGoodValue
 from trimtab.kube.errors import ConfigError
 
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -26,7 +26,7 @@ class KeyPair:
 
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
-    expires: datetime
+    expires_at: datetime
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes, *, where: tuple[str, str]) -> Self:
@@ -37,8 +37,8 @@ class KeyPair:
         if b"PRIVATE KEY-----" not in key:
             raise ConfigError(f"{where[1]}: no PEM private key in it")
         try:
-            pair = cls(certificate, key, expires=_expiry(leaf.group().decode("ascii")))
-            pair.show_in(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+            pair = cls(certificate, key, expires_at=_read_expiry(leaf.group().decode("ascii")))
+            pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         except _EncryptedKeyError:
             raise ConfigError(
                 f"{where[1]}: the key is locked with a passphrase; store it without one (openssl pkey)"
@@ -51,7 +51,7 @@ class KeyPair:
             raise ConfigError(f"{where[0]}: damaged PEM, no certificate can be read from it") from None
         return pair
 
-    def show_in(self, context: ssl.SSLContext) -> None:
+    def load_into(self, context: ssl.SSLContext) -> None:
         """Let connections made with this context show the certificate."""
         with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
             context.load_cert_chain(certificate, key, password=_refuse_passphrase)
@@ -63,15 +63,17 @@ class Trust:
     An authority that cannot be used is refused at once.
     """
 
-    def __init__(self, authority: Material | None, *, insecure: bool = False) -> None:
+    def __init__(self, authority: CredentialSource | None, *, insecure: bool = False) -> None:
         self._authority = authority
         self._insecure = insecure
-        self._latest: Latest[tuple[bytes | None, KeyPair | None], ssl.SSLContext] = Latest(self._build)
-        self.context(None)
+        self._latest: LastGoodValue[tuple[bytes | None, KeyPair | None], ssl.SSLContext] = LastGoodValue(
+            self._build
+        )
+        self.get_context(None)
 
-    def context(self, shown: KeyPair | None) -> ssl.SSLContext:
+    def get_context(self, certificate: KeyPair | None) -> ssl.SSLContext:
         """The settings of a connection that shows this certificate; the same object until something changed."""
-        return self._latest.of((self._authority.read() if self._authority else None, shown))
+        return self._latest.get((self._authority.read() if self._authority else None, certificate))
 
     def _build(self, inputs: tuple[bytes | None, KeyPair | None]) -> ssl.SSLContext:
         authority, shown = inputs
@@ -92,7 +94,7 @@ class Trust:
                     f"{self._authority.where}: no PEM certificate can be read from it"
                 ) from None
         if shown:
-            shown.show_in(context)
+            shown.load_into(context)
         return context
 
 
@@ -114,18 +116,18 @@ def _in_memory(content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-def _expiry(pem: str) -> datetime:
+def _read_expiry(pem: str) -> datetime:
     """When a certificate ends. The API server says only 401 about an expired one, and Python cannot tell."""
-    certificate = _elements(memoryview(ssl.PEM_cert_to_DER_cert(pem)))
-    to_be_signed = _elements(next(_elements(next(certificate)[1]))[1])
+    certificate = _iter_elements(memoryview(ssl.PEM_cert_to_DER_cert(pem)))
+    to_be_signed = _iter_elements(next(_iter_elements(next(certificate)[1]))[1])
     # RFC 5280: [0] version, serial number, signature, issuer, validity = notBefore, notAfter
     validity = [content for tag, content in to_be_signed if tag != 0xA0][3]
-    tag, text = list(_elements(validity))[1]
+    tag, text = list(_iter_elements(validity))[1]
     digits = bytes(text).decode("ascii")
     return datetime.strptime(digits, "%y%m%d%H%M%SZ" if tag == 0x17 else "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _elements(der: memoryview) -> Iterator[tuple[int, memoryview]]:
+def _iter_elements(der: memoryview) -> Iterator[tuple[int, memoryview]]:
     """The tags and contents of DER elements that follow each other."""
     while der:
         tag, length, start = der[0], der[1], 2

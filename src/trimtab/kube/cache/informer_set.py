@@ -14,9 +14,9 @@ from typing import Any, Never, Protocol
 
 import structlog
 
-from trimtab.kube.cache.failure_aggregator import Breaks
-from trimtab.kube.cache.informer import Informer, Patience, Scope
-from trimtab.kube.cache.projection import R, Shape
+from trimtab.kube.cache.failure_aggregator import FailureAggregator
+from trimtab.kube.cache.informer import Informer, Scope, WatchTimeouts
+from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.errors import Forbidden, KubeError, describe
 from trimtab.kube.rest.client import Client
@@ -25,24 +25,24 @@ from trimtab.kube.rest.resources import Resource
 
 log = structlog.get_logger(__name__)
 
-ABSENT = "the server does not have it"
+NOT_SERVED = "the server does not have it"
 """The trouble with a resource that is not installed, or no more."""
 
 
 @dataclass(slots=True)
-class _Followed:
+class _WatchedResource:
     resource: Resource
     informer: Informer[Any]
     optional: bool
     task: asyncio.Task[Never] | None = None
-    missed: bool = False
+    was_missing: bool = False
     """Whether the last look did not find it."""
 
     @property
-    def trouble(self) -> str:
+    def error_message(self) -> str:
         if self.task is None:
-            return ABSENT
-        found = self.informer.trouble
+            return NOT_SERVED
+        found = self.informer.last_error
         fix = "; grant list and watch of it" if isinstance(found, Forbidden) else ""
         return describe(found) + fix if found else ""
 
@@ -54,16 +54,16 @@ class _Followed:
             self.task.cancel()
             await asyncio.wait([self.task])
             self.task = None
-            self.informer.forget()
+            self.informer.reset()
 
 
-class Follower(Protocol):
+class InformerPort(Protocol):
     """Who keeps caches of resources true; each method as `Following` has it."""
 
-    def follow(
+    def watch_resource(
         self,
         resource: Resource,
-        shape: Shape[R],
+        projection: Projection[R],
         *,
         scope: Scope | None = None,
         indexes: Mapping[str, Index[R]] | None = None,
@@ -72,31 +72,33 @@ class Follower(Protocol):
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None: ...
 
-    def troubles(self) -> Mapping[str, str]: ...
+    def errors_by_resource(self) -> Mapping[str, str]: ...
 
-    def unread(self, resource: Resource) -> str: ...
+    def unsynced_reason(self, resource: Resource) -> str: ...
 
-    async def settled(self) -> None: ...
+    async def wait_synced(self) -> None: ...
 
     async def run(self) -> Never: ...
 
 
-class Following:
+class InformerSet:
     """A set of informers; add with `follow`, then `run` it as a task."""
 
-    def __init__(self, client: Client, *, look_every: float = 30.0, patience: Patience | None = None) -> None:
+    def __init__(
+        self, client: Client, *, discovery_interval: float = 30.0, timeouts: WatchTimeouts | None = None
+    ) -> None:
         self._client = client
-        self._look_every = look_every
-        self._patience = patience or Patience()
-        self._breaks = Breaks()
-        self._followed: list[_Followed] = []
+        self._discovery_interval = discovery_interval
+        self._timeouts = timeouts or WatchTimeouts()
+        self._failures = FailureAggregator()
+        self._watched: list[_WatchedResource] = []
         self._listeners: list[Callable[[Discovery], None]] = []
-        self._looked = asyncio.Event()
+        self._discovered = asyncio.Event()
 
-    def follow(
+    def watch_resource(
         self,
         resource: Resource,
-        shape: Shape[R],
+        projection: Projection[R],
         *,
         scope: Scope | None = None,
         indexes: Mapping[str, Index[R]] | None = None,
@@ -106,58 +108,64 @@ class Following:
         informer = Informer(
             self._client,
             resource,
-            shape,
+            projection,
             scope=scope,
             indexes=indexes,
-            patience=self._patience,
-            breaks=self._breaks,
+            timeouts=self._timeouts,
+            failures=self._failures,
         )
-        self._followed.append(_Followed(resource, informer, optional))
+        self._watched.append(_WatchedResource(resource, informer, optional))
         return informer.cache
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
         """Tell what the server has at each look, so that more can be followed."""
         self._listeners.append(listener)
 
-    def troubles(self) -> dict[str, str]:
+    def errors_by_resource(self) -> dict[str, str]:
         """Why caches are empty or behind, by resource; nothing when all is well."""
-        return {str(followed.resource): followed.trouble for followed in self._followed if followed.trouble}
+        return {
+            str(followed.resource): followed.error_message
+            for followed in self._watched
+            if followed.error_message
+        }
 
-    def unread(self, resource: Resource) -> str:
+    def unsynced_reason(self, resource: Resource) -> str:
         """Why it is not known what there is of a resource that the server has; empty where it is, or has none."""
         waiting = [
-            each for each in self._followed if each.resource == resource and not each.informer.is_synced
+            each for each in self._watched if each.resource == resource and not each.informer.is_synced
         ]
-        return next((each.trouble or "it is being listed" for each in waiting if each.task is not None), "")
+        return next(
+            (each.error_message or "it is being listed" for each in waiting if each.task is not None), ""
+        )
 
-    async def settled(self) -> None:
+    async def wait_synced(self) -> None:
         """Wait until what the server has is in the caches, or is optional and was refused."""
-        await self._looked.wait()
-        for followed in self._followed:
+        await self._discovered.wait()
+        for followed in self._watched:
             if not followed.optional:
-                await followed.informer.synced()
+                await followed.informer.wait_synced()
             elif followed.task is not None:
-                await followed.informer.answered()
+                await followed.informer.wait_synced_or_failed()
 
     async def run(self) -> Never:
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
-                    await self._look(group)
+                    await self._discover(group)
                 except KubeError as error:
                     log.warning("following.look_failed", error=describe(error))
-                await asyncio.sleep(self._look_every if self._looked.is_set() else 1.0)
+                await asyncio.sleep(self._discovery_interval if self._discovered.is_set() else 1.0)
 
-    async def _look(self, group: asyncio.TaskGroup) -> None:
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
         found = await discover(self._client)
         for listener in self._listeners:
             listener(found)
-        for followed in self._followed:
-            has = found.has(followed.resource)
+        for followed in self._watched:
+            has = found.has_resource(followed.resource)
             if has and followed.task is None:
                 followed.start(group)
-            elif has is False and followed.missed and followed.task is not None:
+            elif has is False and followed.was_missing and followed.task is not None:
                 log.info("following.gone", resource=str(followed.resource))
                 await followed.stop()
-            followed.missed = has is False
-        self._looked.set()
+            followed.was_missing = has is False
+        self._discovered.set()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-_SMALLEST = 4096
+_MIN_SWEEP_SIZE = 4096
 
 
 class InternTable(dict[Any, Any]):
@@ -30,7 +30,7 @@ class InternTable(dict[Any, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._sweep_at = _SMALLEST
+        self._sweep_at = _MIN_SWEEP_SIZE
 
     def __missing__(self, value: T) -> T:
         self[value] = value
@@ -45,7 +45,7 @@ class InternTable(dict[Any, Any]):
             while unused:
                 del self[unused.pop()]
             # A dropped tuple may have been the last to hold others: look again.
-        self._sweep_at = max(_SMALLEST, 2 * len(self))
+        self._sweep_at = max(_MIN_SWEEP_SIZE, 2 * len(self))
 
 
 class Memo(dict[K, T]):

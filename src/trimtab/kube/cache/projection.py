@@ -21,7 +21,7 @@ W = TypeVar("W")
 JSON = "application/json"
 """The media type that everything has unless it says otherwise."""
 
-_OUR_PREFIX = b"trimtab.io/"
+_ANNOTATION_PREFIX = b"trimtab.io/"
 
 Labels = tuple[tuple[str, str], ...]
 """Labels or annotations as sorted pairs: they hash, so that equal sets are kept once. `dict(labels)` gives a mapping."""
@@ -38,18 +38,18 @@ class Versioned(Protocol):
     def version(self) -> int: ...
 
 
-class Record(Versioned, Protocol):
+class CachedObject(Versioned, Protocol):
     """An object in a cache, told from its namesakes by uid and from its former selves by version."""
 
     @property
     def uid(self) -> str: ...
 
 
-R = TypeVar("R", bound=Record)
-R_co = TypeVar("R_co", bound=Record, covariant=True)
+R = TypeVar("R", bound=CachedObject)
+R_co = TypeVar("R_co", bound=CachedObject, covariant=True)
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The controller of an object."""
 
     kind: str
@@ -57,19 +57,19 @@ class Owner(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     uid: str
 
 
-class _OwnerWire(msgspec.Struct, frozen=True, gc=False):
+class _OwnerReferenceWire(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool = False
 
 
-def holds(kind: Any) -> msgspec.Meta:
+def decoded_as(kind: Any) -> msgspec.Meta:
     """Declare the type that a raw part of a wire struct is decoded as later; tests check it against the server's schema."""
     return msgspec.Meta(extra={"holds": kind})
 
 
-RawLabels = Annotated[msgspec.Raw, holds(dict[str, str])]
+RawLabels = Annotated[msgspec.Raw, decoded_as(dict[str, str])]
 
 
 class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -84,30 +84,30 @@ class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     generation: int = 0
     labels: RawLabels = msgspec.Raw(b"{}")
     annotations: RawLabels = msgspec.Raw(b"{}")
-    owner_references: Annotated[msgspec.Raw, holds(list[_OwnerWire])] = msgspec.Raw(b"[]")
+    owner_references: Annotated[msgspec.Raw, decoded_as(list[_OwnerReferenceWire])] = msgspec.Raw(b"[]")
 
     @property
     def version(self) -> int:
-        return version_number(self.resource_version)
+        return parse_resource_version(self.resource_version)
 
 
 _LABELS = msgspec.json.Decoder(dict[str, str])
-_OWNERS = msgspec.json.Decoder(list[_OwnerWire])
+_OWNERS = msgspec.json.Decoder(list[_OwnerReferenceWire])
 
 
 @dataclass(frozen=True, slots=True)
-class Shape(Generic[R_co]):
+class Projection(Generic[R_co]):
     """How one resource is read: what to ask for, what to decode, how to fold it."""
 
-    wire: type[Any]
-    fold: Callable[[Any], R_co]
+    wire_type: type[Any]
+    project: Callable[[Any], R_co]
     accept: str = JSON
     """The media type of a watched object."""
     accept_list: str = JSON
     """The media type of a page of them."""
 
 
-class Folding:
+class ProjectionCache:
     """The folding that all shapes share, with the values and the raw JSON seen before."""
 
     def __init__(self) -> None:
@@ -115,17 +115,19 @@ class Folding:
         self._labels = Memo(self._parse_labels)
         self._owners = Memo(self._parse_owner)
 
-    def labels(self, raw: msgspec.Raw) -> Labels:
+    def read_labels(self, raw: msgspec.Raw) -> Labels:
         return self._labels[bytes(raw)]
 
-    def our_annotations(self, raw: msgspec.Raw) -> Labels:
+    def read_own_annotations(self, raw: msgspec.Raw) -> Labels:
         """Only our own annotations are kept: others' can be of any size."""
         text = bytes(raw)
-        if _OUR_PREFIX not in text:
+        if _ANNOTATION_PREFIX not in text:
             return ()
-        return tuple(pair for pair in self._parse_labels(text) if pair[0].startswith(_OUR_PREFIX.decode()))
+        return tuple(
+            pair for pair in self._parse_labels(text) if pair[0].startswith(_ANNOTATION_PREFIX.decode())
+        )
 
-    def owner(self, raw: msgspec.Raw) -> Owner | None:
+    def read_owner(self, raw: msgspec.Raw) -> OwnerReference | None:
         return self._owners[bytes(raw)]
 
     def _parse_labels(self, text: bytes) -> Labels:
@@ -134,28 +136,30 @@ class Folding:
         labels: Labels = intern[tuple([intern[intern[key], value] for key, value in pairs])]
         return labels
 
-    def _parse_owner(self, text: bytes) -> Owner | None:
+    def _parse_owner(self, text: bytes) -> OwnerReference | None:
         for found in _OWNERS.decode(text):
             if found.controller:
-                owner: Owner = self.intern[Owner(self.intern[found.kind], found.name, found.uid)]
+                owner: OwnerReference = self.intern[
+                    OwnerReference(self.intern[found.kind], found.name, found.uid)
+                ]
                 return owner
         return None
 
 
-def version_number(resource_version: str) -> int:
+def parse_resource_version(resource_version: str) -> int:
     """A resource version as a number to compare by, as Kubernetes 1.35 and later promise; 0 when it is none."""
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
-def seconds(time: datetime | None) -> int:
+def to_unix_seconds(time: datetime | None) -> int:
     """A time as whole seconds since 1970; 0 when there is none."""
     return int(time.timestamp()) if time is not None else 0
 
 
-def without_nulls(value: Any) -> Any:
+def drop_nulls(value: Any) -> Any:
     """What JSON or YAML said, as Go understands it: a field that is null is a field that is not there."""
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: drop_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [drop_nulls(item) for item in value]
     return value

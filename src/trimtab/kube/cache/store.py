@@ -39,8 +39,8 @@ class Cache(Generic[R]):
     def __init__(self, indexes: Mapping[str, Index[R]] | None = None) -> None:
         self._records: dict[str, dict[str, R]] = {}
         self._size = 0
-        self._functions = dict(indexes or {})
-        self._indexes: dict[str, dict[Hashable, dict[R, None]]] = {name: {} for name in self._functions}
+        self._index_functions = dict(indexes or {})
+        self._indexes: dict[str, dict[Hashable, dict[R, None]]] = {name: {} for name in self._index_functions}
         self._handlers: list[Handler[R]] = []
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Cache(Generic[R]):
             return  # of one without a number nobody can tell
         self._records.setdefault(record.namespace, {})[record.name] = record
         self._reindex(old, record)
-        self._tell(old, record)
+        self._notify(old, record)
 
     def remove(self, gone: Versioned) -> None:
         """Forget an object that the server has deleted, unless a newer one has taken its name."""
@@ -100,9 +100,9 @@ class Cache(Generic[R]):
             del self._records[record.namespace]
         self._size -= 1
         self._reindex(record, None)
-        self._tell(record, None)
+        self._notify(record, None)
 
-    def _tell(self, old: R | None, new: R | None) -> None:
+    def _notify(self, old: R | None, new: R | None) -> None:
         for handler in self._handlers:
             try:
                 handler(old, new)
@@ -110,7 +110,7 @@ class Cache(Generic[R]):
                 log.exception("cache.handler_failed", handler=repr(handler))
 
     def _reindex(self, old: R | None, new: R | None) -> None:
-        for name, function in self._functions.items():
+        for name, function in self._index_functions.items():
             index = self._indexes[name]
             if old is not None and (value := function(old)) is not None:
                 bucket = index[value]

@@ -23,13 +23,19 @@ from trimtab.api.kind import Kind
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.cache.interning import Memo
-from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, seconds, version_number
-from trimtab.kube.kinds.workloads import WorkloadKey, kind_name
+from trimtab.kube.cache.projection import (
+    MetadataWire,
+    Projection,
+    ProjectionCache,
+    parse_resource_version,
+    to_unix_seconds,
+)
+from trimtab.kube.kinds.workloads import WorkloadKey, qualify_kind
 
 S = TypeVar("S")
 
 
-class Declared(msgspec.Struct, Generic[S], frozen=True, eq=False):
+class CustomResource(msgspec.Struct, Generic[S], frozen=True, eq=False):
     """One object; `S` is the model of its spec."""
 
     namespace: str = ""
@@ -50,39 +56,41 @@ class Declared(msgspec.Struct, Generic[S], frozen=True, eq=False):
         return self.namespace, self.name
 
 
-D = TypeVar("D", bound=Declared[Any])
+D = TypeVar("D", bound=CustomResource[Any])
 
 
-class _DeclaredWire(msgspec.Struct, frozen=True, gc=False):
+class _CustomResourceWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def declared(kind: type[Kind], record: type[D], folding: Folding | None = None) -> Shape[D]:
+def custom_resource_projection(
+    kind: type[Kind], record: type[D], cache: ProjectionCache | None = None
+) -> Projection[D]:
     """Read objects of a kind as such records."""
-    shared = folding or Folding()
-    specs = Memo(partial(_read, kind))
+    shared = cache or ProjectionCache()
+    specs = Memo(partial(_read_spec, kind))
 
-    def fold(wire: _DeclaredWire) -> D:
+    def project(wire: _CustomResourceWire) -> D:
         found = wire.metadata
         spec, problem = specs[bytes(wire.spec)]
         return record(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
+            version=parse_resource_version(found.resource_version),
             generation=found.generation,
-            created=seconds(found.creation_timestamp),
+            created=to_unix_seconds(found.creation_timestamp),
             spec=spec,
             problem=problem,
             status=bytes(wire.status),
         )
 
-    return Shape(wire=_DeclaredWire, fold=fold)
+    return Projection(wire_type=_CustomResourceWire, project=project)
 
 
-def _read(kind: type[Kind], raw: bytes) -> tuple[Any, str]:
+def _read_spec(kind: type[Kind], raw: bytes) -> tuple[Any, str]:
     try:
         found = kind.read({"kind": kind.__name__, "spec": msgspec.json.decode(raw)})
     except InvalidObjectError as error:
@@ -94,59 +102,59 @@ IntentKey = tuple[str, str]
 """The namespace and the name of an intent."""
 
 
-class Intent(Declared[IntentSpec], frozen=True, eq=False):
+class IntentRecord(CustomResource[IntentSpec], frozen=True, eq=False):
     """One Intent."""
 
     @property
     def target(self) -> WorkloadKey | None:
         """The workload that it is about, be it there or not."""
-        return target_key(self.spec.target_ref, self.namespace) if self.spec else None
+        return resolve_target_key(self.spec.target_ref, self.namespace) if self.spec else None
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
 
 
-def target_key(target: TargetRef, namespace: str) -> WorkloadKey:
+def resolve_target_key(target: TargetRef, namespace: str) -> WorkloadKey:
     group, slash, _ = target.api_version.rpartition("/")
     # A kind may be spelled with its group, as policies do.
-    kind = target.kind if "." in target.kind else kind_name(target.kind, group if slash else "")
+    kind = target.kind if "." in target.kind else qualify_kind(target.kind, group if slash else "")
     return WorkloadKey(kind, namespace, target.name)
 
 
-def intents(folding: Folding | None = None) -> Shape[Intent]:
+def intent_projection(cache: ProjectionCache | None = None) -> Projection[IntentRecord]:
     """Read Intents as records."""
-    return declared(IntentKind, Intent, folding)
+    return custom_resource_projection(IntentKind, IntentRecord, cache)
 
 
 ProfileKey = tuple[str, str]
 """The namespace and the name of a profile."""
 
 
-class KPIProfile(Declared[KPIProfileSpec], frozen=True, eq=False):
+class KPIProfileRecord(CustomResource[KPIProfileSpec], frozen=True, eq=False):
     """One KPIProfile."""
 
 
-def profile_key(measured_by: str, namespace: str) -> ProfileKey:
+def resolve_profile_key(measured_by: str, namespace: str) -> ProfileKey:
     """Which profile an objective of this namespace means."""
     elsewhere, slash, name = measured_by.rpartition("/")
     return (elsewhere if slash else namespace), name
 
 
-def kpi_profiles(folding: Folding | None = None) -> Shape[KPIProfile]:
+def kpi_profile_projection(cache: ProjectionCache | None = None) -> Projection[KPIProfileRecord]:
     """Read KPIProfiles as records."""
-    return declared(KPIProfileKind, KPIProfile, folding)
+    return custom_resource_projection(KPIProfileKind, KPIProfileRecord, cache)
 
 
-class QosPolicy(Declared[NodeQoSPolicySpec], frozen=True, eq=False):
+class QosPolicy(CustomResource[NodeQoSPolicySpec], frozen=True, eq=False):
     """One NodeQoSPolicy. One whose spec makes no sense holds nowhere."""
 
 
-def qos_policies() -> Shape[QosPolicy]:
+def qos_policy_projection() -> Projection[QosPolicy]:
     """Read NodeQoSPolicies as records."""
-    return declared(NodeQoSPolicy, QosPolicy)
+    return custom_resource_projection(NodeQoSPolicy, QosPolicy)
 
 
-def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
+def select_qos_policy(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
     """The one that holds on a node with these labels."""
     selecting = [
         (-policy.spec.weight, policy.name, policy)
@@ -157,7 +165,7 @@ def policy_for(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosP
     return min(selecting, key=lambda one: one[:2])[2] if selecting else None
 
 
-class TurnedKnob(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class NodeKnob(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A setting of the kernel's that the agent holds, and why."""
 
     where: str = ""
@@ -172,10 +180,10 @@ class NodeReport(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str = ""
     version: int = 0
-    at: float | None = None
+    reported_at: float | None = None
     pressure: tuple[tuple[str, float], ...] = ()
     """The share of time, 0 to 1, in which some task waited for each resource."""
-    knobs: tuple[TurnedKnob, ...] = ()
+    knobs: tuple[NodeKnob, ...] = ()
     policy: str = ""
 
     @property
@@ -186,7 +194,7 @@ class NodeReport(msgspec.Struct, frozen=True, gc=False):
 class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     update_time: datetime | None = None
     pressure: dict[str, float | None] | None = None
-    knobs: tuple[TurnedKnob, ...] = ()
+    knobs: tuple[NodeKnob, ...] = ()
     qos_policy: str | None = None
 
 
@@ -195,16 +203,16 @@ class _NodeMetricWire(msgspec.Struct, frozen=True, gc=False):
     status: _StatusWire = _StatusWire()
 
 
-def node_reports() -> Shape[NodeReport]:
+def node_report_projection() -> Projection[NodeReport]:
     """Read NodeMetrics as compact records."""
 
-    def fold(wire: _NodeMetricWire) -> NodeReport:
+    def project(wire: _NodeMetricWire) -> NodeReport:
         metadata, status = wire.metadata, wire.status
         return NodeReport(
             name=metadata.name,
             uid=metadata.uid,
-            version=version_number(metadata.resource_version),
-            at=status.update_time.timestamp() if status.update_time else None,
+            version=parse_resource_version(metadata.resource_version),
+            reported_at=status.update_time.timestamp() if status.update_time else None,
             pressure=tuple(
                 (name, each) for name, each in (status.pressure or {}).items() if each is not None
             ),
@@ -212,4 +220,4 @@ def node_reports() -> Shape[NodeReport]:
             policy=status.qos_policy or "",
         )
 
-    return Shape(wire=_NodeMetricWire, fold=fold)
+    return Projection(wire_type=_NodeMetricWire, project=project)

@@ -16,7 +16,7 @@ from trimtab.kube.cache.interning import InternTable
 from trimtab.kube.cache.projection import Labels
 
 # Flags may stand anywhere in a word: scripts take them as `-J-Xmx2g`, `--jvm-options=-Xmx2g` or in quotes.
-_WORDS = re.compile(
+_FLAGS = re.compile(
     r"-Xmx[^\s\"',;]+"
     r"|-XX:(?:MaxHeapSize|MaxRAM|MaxRAMPercentage|MinRAMPercentage|MaxRAMFraction|MaxDirectMemorySize)=[^\s\"',;]+"
     r"|--max[-_]old[-_]space[-_]size(?:[-_]percentage)?[= ][^\s\"',;]+"
@@ -41,13 +41,13 @@ SIZE_VARIABLE = re.compile(
 )
 """Names of variables that give a start script the size of a heap, such as Cassandra's `MAX_HEAP_SIZE`."""
 _AMOUNT = re.compile(r"\d{1,18}[kKmMgGtT]?(?:i?[bB])?")
-_ANY = re.compile(
+_HEAP_SETTING = re.compile(
     rb"(?i)-Xmx|MaxHeapSize|MaxRAM|MinRAM|MaxDirectMemory|[-_]old[-_]space[-_]size|GOMEMLIMIT|heap|xmx|\bjava\b"
     rb"|JAVA_MAX_MEM_RATIO|spark_\w+_memory"
 )
 
 
-class HeapHint(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class HeapFlags(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The words about one container's heap: of its command line, and by the variable that they stand in."""
 
     container: str
@@ -81,34 +81,34 @@ class TemplateWire(msgspec.Struct, frozen=True, gc=False):
 _TEMPLATES = msgspec.json.Decoder(TemplateWire)
 
 
-def heap_hints(template: bytes, intern: InternTable) -> tuple[HeapHint, ...]:
+def parse_heap_flags(template: bytes, intern: InternTable) -> tuple[HeapFlags, ...]:
     """Find the heap settings in a template, as JSON; containers without any are left out."""
-    if _ANY.search(template) is None:
+    if _HEAP_SETTING.search(template) is None:
         return ()
     try:
         spec = _TEMPLATES.decode(template).spec
     except msgspec.ValidationError:  # a kind of somebody's own may spell it in its own way
         return ()
-    found = [_hint(container) for container in (*spec.containers, *spec.init_containers)]
-    hints: tuple[HeapHint, ...] = intern[tuple(intern[hint] for hint in found if hint.args or hint.env)]
+    found = [_parse_container(container) for container in (*spec.containers, *spec.init_containers)]
+    hints: tuple[HeapFlags, ...] = intern[tuple(intern[hint] for hint in found if hint.args or hint.env)]
     return hints
 
 
-def _hint(container: _Container) -> HeapHint:
+def _parse_container(container: _Container) -> HeapFlags:
     values = {variable.name: variable.value for variable in container.env}
-    kept = ((name, _kept(name, _expand(value, values))) for name, value in values.items())
+    kept = ((name, _extract_setting(name, _expand(value, values))) for name, value in values.items())
     command_line = _expand(" ".join((*container.command, *container.args)), values)
-    return HeapHint(
+    return HeapFlags(
         container=container.name,
-        args=_words(command_line) or ("java" if JAVA_COMMAND.search(command_line) else ""),
+        args=_extract_flags(command_line) or ("java" if JAVA_COMMAND.search(command_line) else ""),
         env=tuple((name, words) for name, words in kept if words),
     )
 
 
-def _kept(name: str, value: str) -> str:
+def _extract_setting(name: str, value: str) -> str:
     """Return the part of a variable's value that bounds a heap."""
     is_size = SIZE_VARIABLE.fullmatch(name) and _AMOUNT.fullmatch(value)
-    return value if is_size or name in RUNTIME_VARIABLES else _words(value)
+    return value if is_size or name in RUNTIME_VARIABLES else _extract_flags(value)
 
 
 def _expand(text: str, values: Mapping[str, str]) -> str:
@@ -123,5 +123,5 @@ def _expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _words(text: str) -> str:
-    return " ".join(_WORDS.findall(text))
+def _extract_flags(text: str) -> str:
+    return " ".join(_FLAGS.findall(text))

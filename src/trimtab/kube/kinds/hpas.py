@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
-from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, version_number
+from trimtab.kube.cache.projection import MetadataWire, Projection, ProjectionCache, parse_resource_version
 
 
-class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class AutoscalerTarget(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The object that an autoscaler is about, in its own namespace."""
 
     kind: str
@@ -21,7 +21,7 @@ class Target(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     name: str
 
 
-class Utilisation(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class UtilizationTarget(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A share of the request, in percent, that an autoscaler holds usage to."""
 
     resource: Literal["cpu", "memory"]
@@ -32,29 +32,29 @@ class Utilisation(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What it last saw; None when it has not."""
 
 
-class Hpa(msgspec.Struct, frozen=True, gc=False, eq=False):
+class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One HorizontalPodAutoscaler."""
 
     namespace: str
     name: str
     uid: str
     version: int
-    target: Target
+    target: AutoscalerTarget
     min_replicas: int
     max_replicas: int
-    utilisations: tuple[Utilisation, ...]
+    utilization_targets: tuple[UtilizationTarget, ...]
 
 
-class TargetWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class AutoscalerTargetWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A reference to an object, as every autoscaler has it."""
 
     api_version: str = ""
     kind: str = ""
     name: str = ""
 
-    def target(self) -> Target:
+    def to_target(self) -> AutoscalerTarget:
         group, slash, _ = self.api_version.rpartition("/")
-        return Target(self.kind, group if slash else "", self.name)
+        return AutoscalerTarget(self.kind, group if slash else "", self.name)
 
 
 class _AmountWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -90,7 +90,7 @@ class _CurrentWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    scale_target_ref: TargetWire = TargetWire()
+    scale_target_ref: AutoscalerTargetWire = AutoscalerTargetWire()
     min_replicas: int | None = None
     max_replicas: int = 0
     metrics: tuple[_MetricWire, ...] = ()
@@ -106,27 +106,27 @@ class _HpaWire(msgspec.Struct, frozen=True, gc=False):
     status: _StatusWire = _StatusWire()
 
 
-def hpas(folding: Folding | None = None) -> Shape[Hpa]:
+def hpa_projection(cache: ProjectionCache | None = None) -> Projection[HorizontalPodAutoscaler]:
     """Read HorizontalPodAutoscalers as compact records."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
-    def fold(wire: _HpaWire) -> Hpa:
+    def project(wire: _HpaWire) -> HorizontalPodAutoscaler:
         found, spec = wire.metadata, wire.spec
-        return Hpa(
+        return HorizontalPodAutoscaler(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
-            target=spec.scale_target_ref.target(),
+            version=parse_resource_version(found.resource_version),
+            target=spec.scale_target_ref.to_target(),
             min_replicas=1 if spec.min_replicas is None else spec.min_replicas,
             max_replicas=spec.max_replicas,
-            utilisations=shared.intern[_utilisations(wire)],
+            utilization_targets=shared.intern[_read_utilization_targets(wire)],
         )
 
-    return Shape(wire=_HpaWire, fold=fold)
+    return Projection(wire_type=_HpaWire, project=project)
 
 
-def _utilisations(wire: _HpaWire) -> tuple[Utilisation, ...]:
+def _read_utilization_targets(wire: _HpaWire) -> tuple[UtilizationTarget, ...]:
     seen: dict[tuple[str, str], int | None] = {}
     for current in wire.status.current_metrics or ():
         if current.resource:
@@ -142,5 +142,7 @@ def _utilisations(wire: _HpaWire) -> tuple[Utilisation, ...]:
         match read.name:
             case "cpu" | "memory" as resource:
                 current_share = seen.get((resource, container))
-                found.append(Utilisation(resource, read.target.average_utilization, container, current_share))
+                found.append(
+                    UtilizationTarget(resource, read.target.average_utilization, container, current_share)
+                )
     return tuple(found)

@@ -8,17 +8,17 @@ from __future__ import annotations
 import msgspec
 
 from trimtab.kube.cache.projection import (
-    Folding,
     Labels,
     MetadataWire,
-    Owner,
-    Shape,
-    seconds,
-    version_number,
+    OwnerReference,
+    Projection,
+    ProjectionCache,
+    parse_resource_version,
+    to_unix_seconds,
 )
 
-_ONLY_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_ONLY_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PARTIAL_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_PARTIAL_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -31,7 +31,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
     generation: int
     created: int
     deleting: bool
-    owner: Owner | None
+    owner: OwnerReference | None
     labels: Labels
     annotations: Labels
 
@@ -40,23 +40,25 @@ class _ObjectWire(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
 
 
-def metadata(folding: Folding | None = None) -> Shape[Metadata]:
+def metadata_projection(cache: ProjectionCache | None = None) -> Projection[Metadata]:
     """Read any resource as its metadata alone."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
-    def fold(wire: _ObjectWire) -> Metadata:
+    def project(wire: _ObjectWire) -> Metadata:
         found = wire.metadata
         return Metadata(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
+            version=parse_resource_version(found.resource_version),
             generation=found.generation,
-            created=seconds(found.creation_timestamp),
+            created=to_unix_seconds(found.creation_timestamp),
             deleting=found.deletion_timestamp is not None,
-            owner=shared.owner(found.owner_references),
-            labels=shared.labels(found.labels),
-            annotations=shared.our_annotations(found.annotations),
+            owner=shared.read_owner(found.owner_references),
+            labels=shared.read_labels(found.labels),
+            annotations=shared.read_own_annotations(found.annotations),
         )
 
-    return Shape(wire=_ObjectWire, fold=fold, accept=_ONLY_METADATA, accept_list=_ONLY_METADATA_LIST)
+    return Projection(
+        wire_type=_ObjectWire, project=project, accept=_PARTIAL_METADATA, accept_list=_PARTIAL_METADATA_LIST
+    )

@@ -6,12 +6,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trimtab.api.quantity import Quantity, memory_bytes, millicores
-from trimtab.kube.cache.projection import Folding, Labels, MetadataWire, Shape, seconds, version_number
+from trimtab.api.quantity import Quantity, parse_memory_bytes, parse_millicores
+from trimtab.kube.cache.projection import (
+    Labels,
+    MetadataWire,
+    Projection,
+    ProjectionCache,
+    parse_resource_version,
+    to_unix_seconds,
+)
 from trimtab.kube.kinds.scheduling import Taint
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class NodeResources(msgspec.Struct, frozen=True, gc=False):
     """How much a node has, in millicores, bytes and pods."""
 
     cpu: int = 0
@@ -25,15 +32,15 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
     name: str
     uid: str
     version: int
-    capacity: Room
-    allocatable: Room
+    capacity: NodeResources
+    allocatable: NodeResources
     ready: bool
     unschedulable: bool
     created: int
     labels: Labels
     annotations: Labels
     taints: tuple[Taint, ...] = ()
-    kubelet: str = ""
+    kubelet_version: str = ""
     """The version of its kubelet, such as v1.34.1."""
 
     @property
@@ -68,36 +75,36 @@ class _NodeWire(msgspec.Struct, frozen=True, gc=False):
     status: _StatusWire = _StatusWire()
 
 
-def nodes(folding: Folding | None = None) -> Shape[Node]:
+def node_projection(cache: ProjectionCache | None = None) -> Projection[Node]:
     """Read nodes as compact records."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
-    def fold(wire: _NodeWire) -> Node:
+    def project(wire: _NodeWire) -> Node:
         metadata, status = wire.metadata, wire.status
         return Node(
             name=shared.intern[metadata.name],
             uid=metadata.uid,
-            version=version_number(metadata.resource_version),
-            capacity=shared.intern[_room(status.capacity)],
-            allocatable=shared.intern[_room(status.allocatable)],
+            version=parse_resource_version(metadata.resource_version),
+            capacity=shared.intern[_read_resources(status.capacity)],
+            allocatable=shared.intern[_read_resources(status.allocatable)],
             ready=any(
                 condition.type == "Ready" and condition.status == "True" for condition in status.conditions
             ),
             unschedulable=wire.spec.unschedulable,
-            created=seconds(metadata.creation_timestamp),
-            labels=shared.labels(metadata.labels),
-            annotations=shared.our_annotations(metadata.annotations),
+            created=to_unix_seconds(metadata.creation_timestamp),
+            labels=shared.read_labels(metadata.labels),
+            annotations=shared.read_own_annotations(metadata.annotations),
             taints=shared.intern[wire.spec.taints],
-            kubelet=shared.intern[status.node_info.kubelet_version],
+            kubelet_version=shared.intern[status.node_info.kubelet_version],
         )
 
-    return Shape(wire=_NodeWire, fold=fold)
+    return Projection(wire_type=_NodeWire, project=project)
 
 
-def _room(amounts: Mapping[str, str]) -> Room:
-    return Room(
-        cpu=millicores(amounts.get("cpu", "0")),
-        memory=memory_bytes(amounts.get("memory", "0")),
+def _read_resources(amounts: Mapping[str, str]) -> NodeResources:
+    return NodeResources(
+        cpu=parse_millicores(amounts.get("cpu", "0")),
+        memory=parse_memory_bytes(amounts.get("memory", "0")),
         # A quantity like the others: a thousand of them is 1k.
         pods=Quantity.parse(amounts.get("pods", "0")).bytes,
     )

@@ -4,40 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trimtab.kube.kinds.nodes import Room
+from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 
-_NOTHING = Resources()
+_NO_RESOURCES = Resources()
 
 
-def pod_requests(pod: Pod) -> Room:
+def pod_requests(pod: Pod) -> NodeResources:
     """Return what a pod takes of its node, with its overhead, in millicores and bytes."""
-    applied = {state.name: state.applied for state in pod.states if state.applied is not None}
+    applied = {
+        state.name: state.actual_resources
+        for state in pod.container_statuses
+        if state.actual_resources is not None
+    }
     infeasible = pod.resize is not None and pod.resize.reason == "Infeasible"
-    return Room(
-        cpu=_requested(pod.containers, pod.whole, applied, infeasible=infeasible, resource="cpu")
+    return NodeResources(
+        cpu=_sum_requests(pod.containers, pod.pod_resources, applied, infeasible=infeasible, resource="cpu")
         + (pod.overhead.cpu_request or 0),
-        memory=_requested(pod.containers, pod.whole, applied, infeasible=infeasible, resource="memory")
+        memory=_sum_requests(
+            pod.containers, pod.pod_resources, applied, infeasible=infeasible, resource="memory"
+        )
         + (pod.overhead.memory_request or 0),
     )
 
 
-def template_requests(workload: Workload) -> Room:
+def template_requests(workload: Workload) -> NodeResources:
     """Return what a new pod of a workload takes of its node, in millicores and bytes.
 
     Its overhead is not in the template: the RuntimeClass brings it when the pod is created.
     """
-    whole = workload.whole or _NOTHING
-    return Room(
-        cpu=_requested(workload.containers, whole, {}, infeasible=False, resource="cpu"),
-        memory=_requested(workload.containers, whole, {}, infeasible=False, resource="memory"),
+    whole = workload.pod_resources or _NO_RESOURCES
+    return NodeResources(
+        cpu=_sum_requests(workload.containers, whole, {}, infeasible=False, resource="cpu"),
+        memory=_sum_requests(workload.containers, whole, {}, infeasible=False, resource="memory"),
     )
 
 
-def _requested(
+def _sum_requests(
     containers: Iterable[Container],
-    whole: Resources,
+    pod_resources: Resources,
     applied: Mapping[str, Resources],
     *,
     infeasible: bool,
@@ -45,7 +51,7 @@ def _requested(
 ) -> int:
     """Return what is requested for the pod as a whole or, where that is not said, what its containers take at most."""
     field = f"{resource}_request"
-    if (of_pod := getattr(whole, field)) is not None:
+    if (of_pod := getattr(pod_resources, field)) is not None:
         return int(of_pod)
     running = sidecars = starting = 0
     for each in containers:

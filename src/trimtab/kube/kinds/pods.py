@@ -11,17 +11,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.cache.interning import Memo
 from trimtab.kube.cache.projection import (
-    Folding,
     Labels,
     MetadataWire,
-    Owner,
-    Shape,
-    holds,
-    seconds,
-    version_number,
+    OwnerReference,
+    Projection,
+    ProjectionCache,
+    decoded_as,
+    parse_resource_version,
+    to_unix_seconds,
 )
 
 _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
@@ -50,27 +50,27 @@ class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """The image as the spec names it: with another one, what was seen of the container's needs may no longer hold."""
 
 
-class Exit(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class ContainerTermination(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """How a container last ended."""
 
     reason: str
-    code: int
-    at: int
+    exit_code: int
+    finished_at: int
 
 
-class ContainerState(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A container as the kubelet reports it; `applied` is what its cgroup has now, `ended` that it does not run at present."""
 
     name: str
     ready: bool
     restarts: int
-    waiting: str
-    applied: Resources | None
-    last_exit: Exit | None
-    ended: bool = False
+    waiting_reason: str
+    actual_resources: Resources | None
+    last_termination: ContainerTermination | None
+    is_terminated: bool = False
 
 
-class Resize(msgspec.Struct, frozen=True, gc=False):
+class PodResize(msgspec.Struct, frozen=True, gc=False):
     """A resize that is under way (PodResizeInProgress) or cannot be done now or ever (PodResizePending, with its reason)."""
 
     condition: str
@@ -87,19 +87,19 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     version: int
     node: str
     phase: str
-    qos: str
+    qos_class: str
     ready: bool
     deleting: bool
     priority: int
     created: int
     started: int
-    owner: Owner | None
+    owner: OwnerReference | None
     labels: Labels
     annotations: Labels
     containers: tuple[Container, ...]
-    states: tuple[ContainerState, ...]
-    resize: Resize | None
-    whole: Resources = Resources()
+    container_statuses: tuple[ContainerStatus, ...]
+    resize: PodResize | None
+    pod_resources: Resources = Resources()
     """What its spec has for the pod as a whole, at `spec.resources`."""
     overhead: Resources = Resources()
     """What its sandbox takes besides its containers, as requests."""
@@ -107,7 +107,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     """Since when it is ready, by the clock of its node; 0 where it is not, or does not say."""
 
 
-_NOTHING = Resources()
+_NO_RESOURCES = Resources()
 _Amounts = dict[str, str | int | float]
 """Numbers, too, in the template of a kind that is not built in: of the others the server makes text."""
 
@@ -122,7 +122,7 @@ class _ResizePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     restart_policy: str = ""
 
 
-RawResources = Annotated[msgspec.Raw, holds(_ResourcesWire)]
+RawResources = Annotated[msgspec.Raw, decoded_as(_ResourcesWire)]
 _RESOURCES = msgspec.json.Decoder(_ResourcesWire)
 _RESIZE_POLICIES = msgspec.json.Decoder(list[_ResizePolicyWire])
 
@@ -130,7 +130,7 @@ _RESIZE_POLICIES = msgspec.json.Decoder(list[_ResizePolicyWire])
 class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: str = ""
     resources: RawResources = msgspec.Raw(b"{}")
-    resize_policy: Annotated[msgspec.Raw, holds(list[_ResizePolicyWire])] = msgspec.Raw(b"[]")
+    resize_policy: Annotated[msgspec.Raw, decoded_as(list[_ResizePolicyWire])] = msgspec.Raw(b"[]")
     restart_policy: str | None = None
     image: str | None = None
 
@@ -197,20 +197,20 @@ class _PodWire(msgspec.Struct, frozen=True, gc=False):
     status: _StatusWire = _StatusWire()
 
 
-def pods(folding: Folding | None = None) -> Shape[Pod]:
+def pod_projection(cache: ProjectionCache | None = None) -> Projection[Pod]:
     """Read pods as compact records; caches that share a `Folding` share equal values."""
-    return Shape(wire=_PodWire, fold=_PodFolding(folding or Folding()).fold)
+    return Projection(wire_type=_PodWire, project=_PodProjector(cache or ProjectionCache()).project)
 
 
-class ContainerFolding:
+class ContainerProjector:
     """Folds the containers of pods and templates: looked up by what makes them differ, and made only when new."""
 
-    def __init__(self, folding: Folding) -> None:
-        self._intern = folding.intern
+    def __init__(self, cache: ProjectionCache) -> None:
+        self._intern = cache.intern
         self.resources = Memo(self._make_resources)
         self._container = Memo(self._make_container)
 
-    def fold(self, spec: ContainersWire) -> tuple[Container, ...]:
+    def project(self, spec: ContainersWire) -> tuple[Container, ...]:
         known = self._container
         found = [
             known[w.name, "main", bytes(w.resources), bytes(w.resize_policy), w.image or ""]
@@ -247,65 +247,67 @@ class ContainerFolding:
         requests, limits = wire.requests, wire.limits
         resources: Resources = self._intern[
             Resources(
-                _amount(requests, "cpu"),
-                _amount(limits, "cpu"),
-                _amount(requests, "memory"),
-                _amount(limits, "memory"),
+                _parse_amount(requests, "cpu"),
+                _parse_amount(limits, "cpu"),
+                _parse_amount(requests, "memory"),
+                _parse_amount(limits, "memory"),
             )
         ]
         return resources
 
 
-class _PodFolding:
+class _PodProjector:
     """Folds pods. What their containers are and how they fare is made only when it is new."""
 
-    def __init__(self, folding: Folding) -> None:
-        self._folding = folding
-        self._intern = folding.intern
-        self._containers = ContainerFolding(folding)
-        self._state = Memo(self._make_state)
+    def __init__(self, cache: ProjectionCache) -> None:
+        self._cache = cache
+        self._intern = cache.intern
+        self._containers = ContainerProjector(cache)
+        self._status = Memo(self._make_status)
 
-    def fold(self, wire: _PodWire) -> Pod:
-        folding, intern = self._folding, self._intern
+    def project(self, wire: _PodWire) -> Pod:
+        folding, intern = self._cache, self._intern
         metadata, spec, status = wire.metadata, wire.spec, wire.status
-        ready, ready_since, resize = _conditions(status.conditions)
+        ready, ready_since, resize = _read_conditions(status.conditions)
         return Pod(
             intern[metadata.namespace],
             metadata.name,
             metadata.uid,
-            version_number(metadata.resource_version),
+            parse_resource_version(metadata.resource_version),
             intern[spec.node_name],
             intern[status.phase],
             intern[status.qos_class],
             ready,
             metadata.deletion_timestamp is not None,
             spec.priority,
-            seconds(metadata.creation_timestamp),
-            seconds(status.start_time),
-            folding.owner(metadata.owner_references),
-            folding.labels(metadata.labels),
-            folding.our_annotations(metadata.annotations),
-            self._containers.fold(spec),
-            self._states(status),
+            to_unix_seconds(metadata.creation_timestamp),
+            to_unix_seconds(status.start_time),
+            folding.read_owner(metadata.owner_references),
+            folding.read_labels(metadata.labels),
+            folding.read_own_annotations(metadata.annotations),
+            self._containers.project(spec),
+            self._project_statuses(status),
             resize,
             self._containers.resources[bytes(spec.resources)],
-            self._overhead(spec.overhead),
+            self._project_overhead(spec.overhead),
             ready_since,
         )
 
-    def _overhead(self, amounts: _Amounts) -> Resources:
+    def _project_overhead(self, amounts: _Amounts) -> Resources:
         if not amounts:  # as of nearly every pod
-            return _NOTHING
+            return _NO_RESOURCES
         found: Resources = self._intern[
-            Resources(cpu_request=_amount(amounts, "cpu"), memory_request=_amount(amounts, "memory"))
+            Resources(
+                cpu_request=_parse_amount(amounts, "cpu"), memory_request=_parse_amount(amounts, "memory")
+            )
         ]
         return found
 
-    def _states(self, status: _StatusWire) -> tuple[ContainerState, ...]:
+    def _project_statuses(self, status: _StatusWire) -> tuple[ContainerStatus, ...]:
         wires = status.container_statuses
         if status.init_container_statuses:
             wires += status.init_container_statuses
-        known = self._state
+        known = self._status
         found = []
         for wire in wires:
             state = wire.state
@@ -320,47 +322,49 @@ class _PodFolding:
                     wire.last_state.terminated,
                 ]
             )
-        states: tuple[ContainerState, ...] = self._intern[tuple(found)]
+        states: tuple[ContainerStatus, ...] = self._intern[tuple(found)]
         return states
 
-    def _make_state(
+    def _make_status(
         self,
         differs: tuple[
             str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None, _TerminatedWire | None
         ],
-    ) -> ContainerState:
+    ) -> ContainerStatus:
         name, ready, restarts, resources, waiting, present, former = differs
         ended = present or former
-        made: ContainerState = self._intern[
-            ContainerState(
+        made: ContainerStatus = self._intern[
+            ContainerStatus(
                 name=self._intern[name],
                 ready=ready,
                 restarts=restarts,
-                waiting=self._intern[waiting.reason] if waiting else "",
-                applied=None if resources == b"null" else self._containers.resources[resources],
-                last_exit=Exit(self._intern[ended.reason], ended.exit_code, seconds(ended.finished_at))
+                waiting_reason=self._intern[waiting.reason] if waiting else "",
+                actual_resources=None if resources == b"null" else self._containers.resources[resources],
+                last_termination=ContainerTermination(
+                    self._intern[ended.reason], ended.exit_code, to_unix_seconds(ended.finished_at)
+                )
                 if ended
                 else None,
-                ended=present is not None,
+                is_terminated=present is not None,
             )
         ]
         return made
 
 
-def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, Resize | None]:
+def _read_conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, PodResize | None]:
     """Whether the pod is ready, since when, and its resize if there is one."""
     ready, since = False, 0
-    resize: Resize | None = None
-    in_progress: Resize | None = None
+    resize: PodResize | None = None
+    in_progress: PodResize | None = None
     for condition in conditions:
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"
             since = _moment(condition.last_transition_time) if ready else 0
         elif kind == _PENDING and condition.status == "True":
-            resize = Resize(kind, condition.reason, condition.message)
+            resize = PodResize(kind, condition.reason, condition.message)
         elif kind == _IN_PROGRESS and condition.status == "True":
-            in_progress = Resize(kind, condition.reason, condition.message)
+            in_progress = PodResize(kind, condition.reason, condition.message)
     # A pod whose first resize is under way and whose second has to wait has both: only the pending one is about the size
     # that the spec has now, and only it says Infeasible or Deferred.
     return ready, since, resize or in_progress
@@ -369,13 +373,13 @@ def _conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, Resi
 def _moment(text: str | None) -> int:
     """Read a time; 0 where there is none that can be read."""
     try:
-        return seconds(datetime.fromisoformat(text)) if text else 0
+        return to_unix_seconds(datetime.fromisoformat(text)) if text else 0
     except ValueError:
         return 0
 
 
-def _amount(amounts: _Amounts, resource: str) -> int | None:
+def _parse_amount(amounts: _Amounts, resource: str) -> int | None:
     found = amounts.get(resource)
     if found is None:
         return None
-    return millicores(str(found)) if resource == "cpu" else memory_bytes(str(found))
+    return parse_millicores(str(found)) if resource == "cpu" else parse_memory_bytes(str(found))

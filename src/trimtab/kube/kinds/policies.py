@@ -13,9 +13,23 @@ from trimtab.api import OptimizationPolicy
 from trimtab.api.errors import InvalidObjectError
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.cache.interning import InternTable, Memo
-from trimtab.kube.cache.projection import Folding, Labels, MetadataWire, Shape, seconds, version_number
+from trimtab.kube.cache.projection import (
+    Labels,
+    MetadataWire,
+    Projection,
+    ProjectionCache,
+    parse_resource_version,
+    to_unix_seconds,
+)
 
-_ALIKE = ("metrics_config", "resource_bounds", "containers", "update_strategy", "changes", "limit_policy")
+_SHARED_FIELDS = (
+    "metrics_config",
+    "resource_bounds",
+    "containers",
+    "update_strategy",
+    "changes",
+    "limit_policy",
+)
 """The large parts of a spec, which policies of one cluster tend to have in common."""
 
 
@@ -34,7 +48,7 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
     annotations: Labels = ()
     """Our own."""
 
-    def says_the_same_as(self, other: Policy) -> bool:
+    def is_equivalent_to(self, other: Policy) -> bool:
         """Whether both are the same policy and want the same: a record is made anew whenever a status is written."""
         return (self.uid, self.generation, self.annotations) == (
             other.uid,
@@ -55,36 +69,36 @@ class _PolicyWire(msgspec.Struct, frozen=True, gc=False):
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def policies(folding: Folding | None = None) -> Shape[Policy]:
+def policy_projection(cache: ProjectionCache | None = None) -> Projection[Policy]:
     """Read OptimizationPolicies as records."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
     def read(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
-        spec, problem = _read(raw)
-        _share(spec, shared.intern)
+        spec, problem = _read_spec(raw)
+        _intern_fields(spec, shared.intern)
         return spec, problem
 
     specs = Memo(read)
 
-    def fold(wire: _PolicyWire) -> Policy:
+    def project(wire: _PolicyWire) -> Policy:
         found = wire.metadata
         spec, problem = specs[bytes(wire.spec)]
         return Policy(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
+            version=parse_resource_version(found.resource_version),
             generation=found.generation,
-            created=seconds(found.creation_timestamp),
+            created=to_unix_seconds(found.creation_timestamp),
             spec=spec,
             problem=problem,
-            annotations=shared.our_annotations(found.annotations),
+            annotations=shared.read_own_annotations(found.annotations),
         )
 
-    return Shape(wire=_PolicyWire, fold=fold)
+    return Projection(wire_type=_PolicyWire, project=project)
 
 
-def _read(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
+def _read_spec(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
     try:
         policy = OptimizationPolicy.read({"kind": "OptimizationPolicy", "spec": msgspec.json.decode(raw)})
     except InvalidObjectError as error:
@@ -92,7 +106,7 @@ def _read(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
     return policy.spec, ""
 
 
-def _share(spec: OptimizationPolicySpec, known: InternTable) -> None:
+def _intern_fields(spec: OptimizationPolicySpec, known: InternTable) -> None:
     """Let a spec that nobody else has yet hold what an equal one holds: it says the same as before."""
     held = vars(spec)
-    held.update({part: known[held[part]] for part in _ALIKE})
+    held.update({part: known[held[part]] for part in _SHARED_FIELDS})

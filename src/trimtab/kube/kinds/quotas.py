@@ -9,33 +9,33 @@ from collections.abc import Mapping
 
 import msgspec
 
-from trimtab.api.quantity import Quantity, memory_bytes, millicores
-from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, version_number
+from trimtab.api.quantity import Quantity, parse_memory_bytes, parse_millicores
+from trimtab.kube.cache.projection import MetadataWire, Projection, ProjectionCache, parse_resource_version
 
 
-class Amounts(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class ResourceList(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Millicores and bytes; None where nothing is said."""
 
     cpu: int | None = None
     memory: int | None = None
 
 
-class Ratios(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class ResourceRatios(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """How many times its request a limit may be; None where nothing is said."""
 
     cpu: float | None = None
     memory: float | None = None
 
 
-class Limits(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class LimitRangeItem(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What a LimitRange says of each `Container` or each `Pod`."""
 
     type: str
-    least: Amounts
-    most: Amounts
-    default_request: Amounts
-    default_limit: Amounts
-    ratio: Ratios
+    min: ResourceList
+    max: ResourceList
+    default_request: ResourceList
+    default_limit: ResourceList
+    max_limit_request_ratio: ResourceRatios
 
 
 class LimitRange(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -45,21 +45,21 @@ class LimitRange(msgspec.Struct, frozen=True, gc=False, eq=False):
     name: str
     uid: str
     version: int
-    limits: tuple[Limits, ...]
+    limits: tuple[LimitRangeItem, ...]
 
 
-class Quota(msgspec.Struct, frozen=True, gc=False, eq=False):
+class ResourceQuota(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One ResourceQuota: what the requests and limits of a namespace may add up to, and what they do."""
 
     namespace: str
     name: str
     uid: str
     version: int
-    hard_requests: Amounts
-    hard_limits: Amounts
-    used_requests: Amounts
-    used_limits: Amounts
-    scoped: bool
+    hard_requests: ResourceList
+    hard_limits: ResourceList
+    used_requests: ResourceList
+    used_limits: ResourceList
+    is_scoped: bool
     """Whether it counts only some pods, by priority or QoS class."""
 
 
@@ -97,69 +97,73 @@ class _QuotaWire(msgspec.Struct, frozen=True, gc=False):
     status: _QuotaStatusWire = _QuotaStatusWire()
 
 
-def limit_ranges(folding: Folding | None = None) -> Shape[LimitRange]:
+def limit_range_projection(cache: ProjectionCache | None = None) -> Projection[LimitRange]:
     """Read LimitRanges as compact records."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
-    def fold(wire: _LimitRangeWire) -> LimitRange:
+    def project(wire: _LimitRangeWire) -> LimitRange:
         found = wire.metadata
         return LimitRange(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
-            limits=shared.intern[tuple(_limits(limit) for limit in wire.spec.limits or ())],
+            version=parse_resource_version(found.resource_version),
+            limits=shared.intern[tuple(_read_limit_range_item(limit) for limit in wire.spec.limits or ())],
         )
 
-    return Shape(wire=_LimitRangeWire, fold=fold)
+    return Projection(wire_type=_LimitRangeWire, project=project)
 
 
-def quotas(folding: Folding | None = None) -> Shape[Quota]:
+def resource_quota_projection(cache: ProjectionCache | None = None) -> Projection[ResourceQuota]:
     """Read ResourceQuotas as compact records."""
-    shared = folding or Folding()
+    shared = cache or ProjectionCache()
 
-    def fold(wire: _QuotaWire) -> Quota:
+    def project(wire: _QuotaWire) -> ResourceQuota:
         found, hard, used = wire.metadata, wire.status.hard, wire.status.used
-        return Quota(
+        return ResourceQuota(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
-            hard_requests=_requests(hard),
-            hard_limits=_amounts(hard, "limits."),
-            used_requests=_requests(used),
-            used_limits=_amounts(used, "limits."),
-            scoped=bool(wire.spec.scopes or bytes(wire.spec.scope_selector)),
+            version=parse_resource_version(found.resource_version),
+            hard_requests=_read_requests(hard),
+            hard_limits=_read_amounts(hard, "limits."),
+            used_requests=_read_requests(used),
+            used_limits=_read_amounts(used, "limits."),
+            is_scoped=bool(wire.spec.scopes or bytes(wire.spec.scope_selector)),
         )
 
-    return Shape(wire=_QuotaWire, fold=fold)
+    return Projection(wire_type=_QuotaWire, project=project)
 
 
-def _limits(wire: _LimitWire) -> Limits:
+def _read_limit_range_item(wire: _LimitWire) -> LimitRangeItem:
     ratio = wire.max_limit_request_ratio
-    return Limits(
+    return LimitRangeItem(
         type=wire.type,
-        least=_amounts(wire.min),
-        most=_amounts(wire.max),
-        default_request=_amounts(wire.default_request),
-        default_limit=_amounts(wire.default),
-        ratio=Ratios(*(_ratio(ratio.get(resource)) for resource in ("cpu", "memory"))),
+        min=_read_amounts(wire.min),
+        max=_read_amounts(wire.max),
+        default_request=_read_amounts(wire.default_request),
+        default_limit=_read_amounts(wire.default),
+        max_limit_request_ratio=ResourceRatios(
+            *(_parse_ratio(ratio.get(resource)) for resource in ("cpu", "memory"))
+        ),
     )
 
 
-def _requests(amounts: Mapping[str, str]) -> Amounts:
+def _read_requests(amounts: Mapping[str, str]) -> ResourceList:
     """A quota may call `requests.cpu` plainly `cpu`; of the two the former is what counts."""
-    plain, named = _amounts(amounts), _amounts(amounts, "requests.")
-    return Amounts(
+    plain, named = _read_amounts(amounts), _read_amounts(amounts, "requests.")
+    return ResourceList(
         plain.cpu if named.cpu is None else named.cpu,
         plain.memory if named.memory is None else named.memory,
     )
 
 
-def _amounts(amounts: Mapping[str, str], prefix: str = "") -> Amounts:
+def _read_amounts(amounts: Mapping[str, str], prefix: str = "") -> ResourceList:
     cpu, memory = amounts.get(prefix + "cpu"), amounts.get(prefix + "memory")
-    return Amounts(None if cpu is None else millicores(cpu), None if memory is None else memory_bytes(memory))
+    return ResourceList(
+        None if cpu is None else parse_millicores(cpu), None if memory is None else parse_memory_bytes(memory)
+    )
 
 
-def _ratio(text: str | None) -> float | None:
+def _parse_ratio(text: str | None) -> float | None:
     return None if text is None else Quantity.parse(text).cores

@@ -11,7 +11,7 @@ import msgspec
 
 from trimtab.kube.cache.projection import Labels
 
-_KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+_BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False):
@@ -20,8 +20,8 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
     @property
-    def keeps_off(self) -> bool:
-        return self.effect in _KEEPS_OFF
+    def blocks_scheduling(self) -> bool:
+        return self.effect in _BLOCKING_EFFECTS
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
@@ -38,14 +38,16 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
         return self.operator == "Exists" or (self.key == taint.key and self.value == taint.value)
 
 
-class Placing(msgspec.Struct, frozen=True):
+class SchedulingConstraints(msgspec.Struct, frozen=True):
     """What a pod template says of nodes."""
 
     tolerations: tuple[Toleration, ...] = ()
-    selector: Labels = ()
+    node_selector: Labels = ()
 
-    def admits(self, taints: Iterable[Taint], labels: Labels) -> bool:
+    def allows_node(self, taints: Iterable[Taint], labels: Labels) -> bool:
         """Whether pods may go to a node of these taints and labels."""
-        return set(self.selector) <= set(labels) and all(
-            any(each.tolerates(taint) for each in self.tolerations) for taint in taints if taint.keeps_off
+        return set(self.node_selector) <= set(labels) and all(
+            any(each.tolerates(taint) for each in self.tolerations)
+            for taint in taints
+            if taint.blocks_scheduling
         )

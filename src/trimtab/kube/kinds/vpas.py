@@ -10,15 +10,22 @@ from typing import Annotated
 
 import msgspec
 
-from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.cache.interning import Memo
-from trimtab.kube.cache.projection import Folding, MetadataWire, Shape, holds, seconds, version_number
-from trimtab.kube.kinds.hpas import Target, TargetWire
-from trimtab.kube.kinds.quotas import Amounts
+from trimtab.kube.cache.projection import (
+    MetadataWire,
+    Projection,
+    ProjectionCache,
+    decoded_as,
+    parse_resource_version,
+    to_unix_seconds,
+)
+from trimtab.kube.kinds.hpas import AutoscalerTarget, AutoscalerTargetWire
+from trimtab.kube.kinds.quotas import ResourceList
 from trimtab.kube.kinds.workloads import BUILT_IN
 
 EVERY_CONTAINER = "*"
-_BY_KIND = {resource.kind: resource.group for resource in BUILT_IN}
+_GROUP_BY_KIND = {resource.kind: resource.group for resource in BUILT_IN}
 """VPA finds the built-in kinds by these alone: with an apiVersion that is long gone, or with none, it acts all the same."""
 
 
@@ -26,17 +33,17 @@ class ContainerPolicy(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What a VPA wants for one container, or with the name `*` for each that has no policy of its own."""
 
     container: str = EVERY_CONTAINER
-    off: bool = False
+    is_off: bool = False
     """Whether the container gets no recommendation at all."""
-    least: Amounts = Amounts()
-    most: Amounts = Amounts()
-    resources: tuple[str, ...] = ("cpu", "memory")
+    min_allowed: ResourceList = ResourceList()
+    max_allowed: ResourceList = ResourceList()
+    controlled_resources: tuple[str, ...] = ("cpu", "memory")
     """What is recommended."""
-    limits_follow: bool = True
+    controls_limits: bool = True
     """Whether limits change with requests; if not, a request has to stay below its limit."""
 
 
-class Vpa(msgspec.Struct, frozen=True, gc=False, eq=False):
+class VerticalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
     """One VerticalPodAutoscaler."""
 
     namespace: str
@@ -45,17 +52,17 @@ class Vpa(msgspec.Struct, frozen=True, gc=False, eq=False):
     version: int
     generation: int
     created: int
-    target: Target
+    target: AutoscalerTarget
     recommenders: tuple[str, ...]
-    policies: tuple[ContainerPolicy, ...]
+    container_policies: tuple[ContainerPolicy, ...]
     status: bytes
     """As the server sent it."""
-    applies: bool = True
+    updates_pods: bool = True
     """Whether VPA's own parts change pods by it, when they are made or while they run."""
 
-    def policy(self, container: str) -> ContainerPolicy:
+    def container_policy(self, container: str) -> ContainerPolicy:
         """What holds for a container: its own policy before that for every container."""
-        named = {policy.container: policy for policy in self.policies}
+        named = {policy.container: policy for policy in self.container_policies}
         return named.get(container) or named.get(EVERY_CONTAINER) or ContainerPolicy()
 
 
@@ -81,10 +88,10 @@ class _UpdatePolicyWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _SpecWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    target_ref: TargetWire = TargetWire()
+    target_ref: AutoscalerTargetWire = AutoscalerTargetWire()
     update_policy: _UpdatePolicyWire | None = None
     recommenders: tuple[_RecommenderWire, ...] = ()
-    resource_policy: Annotated[msgspec.Raw, holds(_ResourcePolicyWire)] = msgspec.Raw(b"{}")
+    resource_policy: Annotated[msgspec.Raw, decoded_as(_ResourcePolicyWire)] = msgspec.Raw(b"{}")
 
 
 class _VpaWire(msgspec.Struct, frozen=True, gc=False):
@@ -93,53 +100,53 @@ class _VpaWire(msgspec.Struct, frozen=True, gc=False):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def vpas(folding: Folding | None = None) -> Shape[Vpa]:
+def vpa_projection(cache: ProjectionCache | None = None) -> Projection[VerticalPodAutoscaler]:
     """Read VerticalPodAutoscalers as compact records."""
-    shared = folding or Folding()
-    policies = Memo(_policies)
+    shared = cache or ProjectionCache()
+    policies = Memo(_read_policies)
 
-    def fold(wire: _VpaWire) -> Vpa:
+    def project(wire: _VpaWire) -> VerticalPodAutoscaler:
         found, spec = wire.metadata, wire.spec
-        return Vpa(
+        return VerticalPodAutoscaler(
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
+            version=parse_resource_version(found.resource_version),
             generation=found.generation,
-            created=seconds(found.creation_timestamp),
-            target=_target(spec.target_ref),
+            created=to_unix_seconds(found.creation_timestamp),
+            target=_resolve_target(spec.target_ref),
             recommenders=shared.intern[tuple(recommender.name for recommender in spec.recommenders)],
-            policies=shared.intern[policies[bytes(spec.resource_policy)]],
+            container_policies=shared.intern[policies[bytes(spec.resource_policy)]],
             status=bytes(wire.status),
-            applies=spec.update_policy is None or spec.update_policy.update_mode != "Off",
+            updates_pods=spec.update_policy is None or spec.update_policy.update_mode != "Off",
         )
 
-    return Shape(wire=_VpaWire, fold=fold)
+    return Projection(wire_type=_VpaWire, project=project)
 
 
-def _target(wire: TargetWire) -> Target:
-    found = wire.target()
-    return Target(found.kind, _BY_KIND.get(found.kind, found.group), found.name)
+def _resolve_target(wire: AutoscalerTargetWire) -> AutoscalerTarget:
+    found = wire.to_target()
+    return AutoscalerTarget(found.kind, _GROUP_BY_KIND.get(found.kind, found.group), found.name)
 
 
-def _policies(raw: bytes) -> tuple[ContainerPolicy, ...]:
+def _read_policies(raw: bytes) -> tuple[ContainerPolicy, ...]:
     wire = msgspec.json.decode(raw, type=_ResourcePolicyWire)
-    return tuple(_policy(policy) for policy in wire.container_policies)
+    return tuple(_read_policy(policy) for policy in wire.container_policies)
 
 
-def _policy(wire: _ContainerPolicyWire) -> ContainerPolicy:
+def _read_policy(wire: _ContainerPolicyWire) -> ContainerPolicy:
     wanted = wire.controlled_resources
     return ContainerPolicy(
         container=wire.container_name,
-        off=wire.mode == "Off",
-        least=_amounts(wire.min_allowed),
-        most=_amounts(wire.max_allowed),
-        resources=ContainerPolicy().resources if wanted is None else wanted,
-        limits_follow=wire.controlled_values != "RequestsOnly",
+        is_off=wire.mode == "Off",
+        min_allowed=_read_amounts(wire.min_allowed),
+        max_allowed=_read_amounts(wire.max_allowed),
+        controlled_resources=ContainerPolicy().controlled_resources if wanted is None else wanted,
+        controls_limits=wire.controlled_values != "RequestsOnly",
     )
 
 
-def _amounts(allowed: dict[str, str | int]) -> Amounts:
+def _read_amounts(allowed: dict[str, str | int]) -> ResourceList:
     """A bound of 0 is none; the CRD lets quantities be whole numbers, too."""
     cpu, memory = (str(allowed.get(resource, "0")) for resource in ("cpu", "memory"))
-    return Amounts(millicores(cpu) or None, memory_bytes(memory) or None)
+    return ResourceList(parse_millicores(cpu) or None, parse_memory_bytes(memory) or None)

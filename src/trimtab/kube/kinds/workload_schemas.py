@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from trimtab.kube.cache.projection import MetadataWire, RawLabels, holds
+from trimtab.kube.cache.projection import MetadataWire, RawLabels, decoded_as
 from trimtab.kube.kinds.pods import ContainersWire, RawResources
 from trimtab.kube.kinds.scheduling import Toleration
 from trimtab.kube.rest.resources import (
@@ -28,24 +28,24 @@ from trimtab.kube.rest.resources import (
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_ENDED = frozenset({"Complete", "Failed"})
+_FINISHED_CONDITIONS = frozenset({"Complete", "Failed"})
 
 
-class WorkloadState(NamedTuple):
+class WorkloadWireState(NamedTuple):
     """What a workload of any kind says of its pods."""
 
     template: msgspec.Raw = msgspec.Raw(b"{}")
     selector: msgspec.Raw = msgspec.Raw(b"{}")
     replicas: int = 1
     """The number of pods that it wants."""
-    updated: int = 0
+    updated_replicas: int = 0
     """The number of pods that have the latest template."""
-    ready: int = 0
+    ready_replicas: int = 0
     """The number of pods that are ready."""
-    update: str = ""
+    update_strategy: str = ""
     """How it replaces its pods when the template changes; empty when it does not say."""
     partition: int = 0
-    rolling: bool = False
+    is_rolling_out: bool = False
     paused: bool = False
     finished: bool = False
     observed_generation: int | str | None = None
@@ -57,29 +57,29 @@ class _Expression(msgspec.Struct, frozen=True, gc=False):
     values: tuple[str, ...] = ()
 
 
-class Selector(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class LabelSelectorWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A label selector."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[_Expression, ...] = ()
 
 
-class PodSpec(ContainersWire, rename="camel", frozen=True, gc=False):
+class PodSpecWire(ContainersWire, rename="camel", frozen=True, gc=False):
     """The spec of a pod template."""
 
     resources: RawResources = msgspec.Raw(b"{}")
-    tolerations: Annotated[msgspec.Raw, holds(tuple[Toleration, ...])] = msgspec.Raw(b"[]")
+    tolerations: Annotated[msgspec.Raw, decoded_as(tuple[Toleration, ...])] = msgspec.Raw(b"[]")
     node_selector: RawLabels = msgspec.Raw(b"{}")
 
 
-class Template(msgspec.Struct, frozen=True, gc=False):
+class PodTemplateWire(msgspec.Struct, frozen=True, gc=False):
     """A pod template."""
 
-    spec: PodSpec = PodSpec()
+    spec: PodSpecWire = PodSpecWire()
 
 
-RawSelector = Annotated[msgspec.Raw, holds(Selector)]
-RawTemplate = Annotated[msgspec.Raw, holds(Template)]
+RawSelector = Annotated[msgspec.Raw, decoded_as(LabelSelectorWire)]
+RawTemplate = Annotated[msgspec.Raw, decoded_as(PodTemplateWire)]
 
 
 class _RollingUpdate(msgspec.Struct, frozen=True, gc=False):
@@ -123,17 +123,17 @@ class _Deployment(msgspec.Struct, frozen=True, gc=False):
     spec: _DeploymentSpec = _DeploymentSpec()
     status: _DeploymentStatus = _DeploymentStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status = self.spec, self.status
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=spec.replicas,
-            updated=status.updated_replicas,
-            ready=status.ready_replicas,
-            update=spec.strategy.type,
+            updated_replicas=status.updated_replicas,
+            ready_replicas=status.ready_replicas,
+            update_strategy=spec.strategy.type,
             # One that grows has fewer pods than it wants and yet is not rolled: only pods of an older template count.
-            rolling=status.replicas > status.updated_replicas,
+            is_rolling_out=status.replicas > status.updated_replicas,
             paused=spec.paused,
             observed_generation=status.observed_generation,
         )
@@ -154,19 +154,19 @@ class _StatefulSet(msgspec.Struct, frozen=True, gc=False):
     spec: _StatefulSetSpec = _StatefulSetSpec()
     status: _StatefulSetStatus = _StatefulSetStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status, update = self.spec, self.status, self.spec.update_strategy
         by_itself = update.type != "OnDelete"
         partition = update.rolling_update.partition if by_itself and update.rolling_update else 0
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=spec.replicas,
-            updated=status.updated_replicas,
-            ready=status.ready_replicas,
-            update=update.type,
+            updated_replicas=status.updated_replicas,
+            ready_replicas=status.ready_replicas,
+            update_strategy=update.type,
             partition=partition,
-            rolling=by_itself
+            is_rolling_out=by_itself
             and status.current_revision != status.update_revision
             and status.updated_replicas < status.replicas - partition,
             observed_generation=status.observed_generation,
@@ -190,16 +190,16 @@ class _DaemonSet(msgspec.Struct, frozen=True, gc=False):
     spec: _DaemonSetSpec = _DaemonSetSpec()
     status: _DaemonSetStatus = _DaemonSetStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status = self.spec, self.status
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=status.desired_number_scheduled,
-            updated=status.updated_number_scheduled,
-            ready=status.number_ready,
-            update=spec.update_strategy.type,
-            rolling=spec.update_strategy.type != "OnDelete"
+            updated_replicas=status.updated_number_scheduled,
+            ready_replicas=status.number_ready,
+            update_strategy=spec.update_strategy.type,
+            is_rolling_out=spec.update_strategy.type != "OnDelete"
             and status.updated_number_scheduled < status.current_number_scheduled,
             observed_generation=status.observed_generation,
         )
@@ -214,14 +214,14 @@ class _ReplicaSet(msgspec.Struct, frozen=True, gc=False):
     spec: _ReplicaSetSpec = _ReplicaSetSpec()
     status: _ReplicaStatus = _ReplicaStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status = self.spec, self.status
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=spec.replicas,
-            updated=status.replicas,
-            ready=status.ready_replicas,
+            updated_replicas=status.replicas,
+            ready_replicas=status.ready_replicas,
             observed_generation=status.observed_generation,
         )
 
@@ -247,16 +247,18 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     spec: _JobSpec = _JobSpec()
     status: _JobStatus = _JobStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status = self.spec, self.status
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=spec.parallelism,
-            updated=status.active,
-            ready=status.ready,
+            updated_replicas=status.active,
+            ready_replicas=status.ready,
             paused=spec.suspend,
-            finished=any(each.status == "True" and each.type in _ENDED for each in status.conditions),
+            finished=any(
+                each.status == "True" and each.type in _FINISHED_CONDITIONS for each in status.conditions
+            ),
         )
 
 
@@ -279,8 +281,8 @@ class _CronJob(msgspec.Struct, frozen=True, gc=False):
     metadata: MetadataWire = MetadataWire()
     spec: _CronJobSpec = _CronJobSpec()
 
-    def state(self) -> WorkloadState:
-        return WorkloadState(template=self.spec.job_template.spec.template, paused=self.spec.suspend)
+    def state(self) -> WorkloadWireState:
+        return WorkloadWireState(template=self.spec.job_template.spec.template, paused=self.spec.suspend)
 
 
 class _ScalableSpec(_Pods, rename="camel", frozen=True, gc=False):
@@ -303,21 +305,21 @@ class _Scalable(msgspec.Struct, frozen=True, gc=False):
     spec: _ScalableSpec = _ScalableSpec()
     status: _ScalableStatus = _ScalableStatus()
 
-    def state(self) -> WorkloadState:
+    def state(self) -> WorkloadWireState:
         spec, status = self.spec, self.status
-        return WorkloadState(
+        return WorkloadWireState(
             template=spec.template,
             selector=spec.selector,
             replicas=spec.replicas,
-            updated=status.updated_replicas,
-            ready=status.ready_replicas,
-            update=spec.update_strategy.type,
+            updated_replicas=status.updated_replicas,
+            ready_replicas=status.ready_replicas,
+            update_strategy=spec.update_strategy.type,
             paused=spec.paused or spec.suspend,
             observed_generation=status.observed_generation,
         )
 
 
-_WIRES: dict[Resource, type[Any]] = {
+_WIRE_TYPES: dict[Resource, type[Any]] = {
     DEPLOYMENTS: _Deployment,
     STATEFUL_SETS: _StatefulSet,
     DAEMON_SETS: _DaemonSet,
@@ -325,9 +327,9 @@ _WIRES: dict[Resource, type[Any]] = {
     JOBS: _Job,
     CRON_JOBS: _CronJob,
 }
-KINDS = tuple(_WIRES)
+BUILT_IN_KINDS = tuple(_WIRE_TYPES)
 """The built-in kinds."""
-_BY_KIND = {resource.kind: wire for resource, wire in _WIRES.items()}
+_WIRE_TYPE_BY_KIND = {resource.kind: wire for resource, wire in _WIRE_TYPES.items()}
 
 
 class _Custom(msgspec.Struct, frozen=True, gc=False):
@@ -340,31 +342,31 @@ class _Custom(msgspec.Struct, frozen=True, gc=False):
 
 def wire_type(resource: Resource) -> type[Any]:
     """Return the struct that objects of a resource are decoded into."""
-    return _WIRES.get(resource, _Custom)
+    return _WIRE_TYPES.get(resource, _Custom)
 
 
-def state_reader(resource: Resource) -> Callable[[Any], WorkloadState]:
+def state_reader(resource: Resource) -> Callable[[Any], WorkloadWireState]:
     """Return the function that reads the state of one decoded object of a resource."""
-    if resource in _WIRES:
-        return _state
-    kind = _BY_KIND.get(resource.kind, _Scalable)
+    if resource in _WIRE_TYPES:
+        return _read_state
+    kind = _WIRE_TYPE_BY_KIND.get(resource.kind, _Scalable)
     parts = {
         field.name: field.type for field in msgspec.structs.fields(kind) if field.name in {"spec", "status"}
     }
 
-    def read(wire: _Custom) -> WorkloadState:
-        found = kind(**{name: read_fitting(part, getattr(wire, name)) for name, part in parts.items()})
-        return _state(found)
+    def read(wire: _Custom) -> WorkloadWireState:
+        found = kind(**{name: decode_leniently(part, getattr(wire, name)) for name, part in parts.items()})
+        return _read_state(found)
 
     return read
 
 
-def _state(wire: Any) -> WorkloadState:
-    state: WorkloadState = wire.state()
+def _read_state(wire: Any) -> WorkloadWireState:
+    state: WorkloadWireState = wire.state()
     return state
 
 
-def read_fitting(kind: type[S], raw: msgspec.Raw) -> S:
+def decode_leniently(kind: type[S], raw: msgspec.Raw) -> S:
     """Decode what fits a struct, field by field: what has another shape counts as absent."""
     try:
         return msgspec.json.decode(raw, type=kind)
@@ -380,7 +382,7 @@ def read_fitting(kind: type[S], raw: msgspec.Raw) -> S:
         if part is None:
             continue
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            found[field.name] = read_fitting(field.type, part)
+            found[field.name] = decode_leniently(field.type, part)
             continue
         try:
             found[field.name] = msgspec.json.decode(part, type=field.type)

@@ -13,23 +13,23 @@ import msgspec
 
 from trimtab.kube.cache.interning import Memo
 from trimtab.kube.cache.projection import (
-    Folding,
     Labels,
     MetadataWire,
-    Owner,
-    Shape,
-    seconds,
-    version_number,
-    without_nulls,
+    OwnerReference,
+    Projection,
+    ProjectionCache,
+    drop_nulls,
+    parse_resource_version,
+    to_unix_seconds,
 )
-from trimtab.kube.kinds.heap_flags import HeapHint, heap_hints
-from trimtab.kube.kinds.pods import Container, ContainerFolding, ContainersWire, Resources
-from trimtab.kube.kinds.scheduling import Placing, Toleration
+from trimtab.kube.kinds.heap_flags import HeapFlags, parse_heap_flags
+from trimtab.kube.kinds.pods import Container, ContainerProjector, ContainersWire, Resources
+from trimtab.kube.kinds.scheduling import SchedulingConstraints, Toleration
 from trimtab.kube.kinds.workload_schemas import (
-    KINDS,
-    Selector,
-    Template,
-    WorkloadState,
+    BUILT_IN_KINDS,
+    LabelSelectorWire,
+    PodTemplateWire,
+    WorkloadWireState,
     state_reader,
     wire_type,
 )
@@ -37,8 +37,8 @@ from trimtab.kube.rest.resources import Resource
 
 T = TypeVar("T")
 
-BUILT_IN = KINDS
-_RUN_NOW_AND_THEN = frozenset({"Job", "CronJob"})
+BUILT_IN = BUILT_IN_KINDS
+_BATCH_KINDS = frozenset({"Job", "CronJob"})
 _BUILT_IN_GROUPS = frozenset(resource.group for resource in BUILT_IN)
 
 
@@ -50,15 +50,15 @@ class WorkloadKey(NamedTuple):
     name: str
 
     @property
-    def runs_on(self) -> bool:
+    def is_long_running(self) -> bool:
         """Whether its pods run all the time; others' Jobs do not either."""
-        return self.kind.partition(".")[0] not in _RUN_NOW_AND_THEN
+        return self.kind.partition(".")[0] not in _BATCH_KINDS
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-def kind_name(kind: str, group: str) -> str:
+def qualify_kind(kind: str, group: str) -> str:
     """A kind as policies spell it."""
     return kind if group in _BUILT_IN_GROUPS else f"{kind}.{group}".rstrip(".")
 
@@ -74,33 +74,33 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     generation: int
     created: int
     deleting: bool
-    owner: Owner | None
+    owner: OwnerReference | None
     labels: Labels
     annotations: Labels
     containers: tuple[Container, ...]
     selector: str
     replicas: int
-    updated: int
+    updated_replicas: int
     """How many of its pods are of the latest template,"""
-    ready: int
+    ready_replicas: int
     """and how many are ready."""
-    update: str
+    update_strategy: str
     """How it replaces its pods when the template changes: RollingUpdate, Recreate, OnDelete; "" when not said."""
-    observed: bool
+    is_spec_observed: bool
     """Whether its controller has looked at the latest spec."""
-    rolling: bool
+    is_rolling_out: bool
     """Whether a rollout is under way: there are pods of an older template that will be replaced."""
     paused: bool
     """Whether its controller was told to hold: a paused Deployment, a suspended Job or CronJob."""
     finished: bool
     """Whether it has run to its end, as only a Job does."""
-    heaps: tuple[HeapHint, ...] = ()
+    heap_flags: tuple[HeapFlags, ...] = ()
     """What its template says of heaps; of most there is nothing."""
-    whole: Resources | None = None
+    pod_resources: Resources | None = None
     """What its template has for the pod as a whole, at `spec.resources`; None where that has no CPU and no memory."""
     partition: int = 0
     """How many of a StatefulSet's pods, the first ones, its rollouts leave as they are."""
-    placing: Placing = Placing()
+    scheduling: SchedulingConstraints = SchedulingConstraints()
     """Where its pods may go."""
 
     @property
@@ -108,99 +108,99 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
         return self.resource.kind
 
     @property
-    def as_a_whole(self) -> bool:
+    def has_pod_level_resources(self) -> bool:
         """Whether its template has CPU or memory for the pod as a whole."""
-        return self.whole is not None
+        return self.pod_resources is not None
 
     @property
-    def runs_on(self) -> bool:
-        return self.key.runs_on
+    def is_long_running(self) -> bool:
+        return self.key.is_long_running
 
     @property
     def key(self) -> WorkloadKey:
-        return WorkloadKey(kind_name(self.resource.kind, self.resource.group), self.namespace, self.name)
+        return WorkloadKey(qualify_kind(self.resource.kind, self.resource.group), self.namespace, self.name)
 
 
-class _Whole(msgspec.Struct, frozen=True, gc=False):
+class _PodResourcesWire(msgspec.Struct, frozen=True, gc=False):
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
 
 
-_SELECTORS = msgspec.json.Decoder(Selector)
-_TEMPLATES = msgspec.json.Decoder(Template)
-_WHOLES = msgspec.json.Decoder(_Whole)
+_SELECTORS = msgspec.json.Decoder(LabelSelectorWire)
+_TEMPLATES = msgspec.json.Decoder(PodTemplateWire)
+_POD_RESOURCES = msgspec.json.Decoder(_PodResourcesWire)
 _TOLERATIONS = msgspec.json.Decoder(tuple[Toleration, ...])
 _NODE_SELECTORS = msgspec.json.Decoder(dict[str, str])
 
 
-def workloads(resource: Resource, folding: Folding | None = None) -> Shape[Workload]:
+def workload_projection(resource: Resource, cache: ProjectionCache | None = None) -> Projection[Workload]:
     """Read the workloads of one resource as compact records."""
-    shared = folding or Folding()
-    containers = ContainerFolding(shared)
-    selectors = Memo(_selector)
-    placings = Memo(_placing)
+    shared = cache or ProjectionCache()
+    containers = ContainerProjector(shared)
+    selectors = Memo(_format_selector)
+    placings = Memo(_read_scheduling)
 
     read_state = state_reader(resource)
     is_custom = resource not in BUILT_IN
 
-    def fold(wire: Any) -> Workload:
+    def project(wire: Any) -> Workload:
         found: MetadataWire = wire.metadata
         state = read_state(wire)
         template = bytes(state.template)
         if is_custom and b"null" in template:
             # Of the built-in kinds the server has left them out; others' templates it may take as they come.
-            template = msgspec.json.encode(without_nulls(msgspec.json.decode(template)))
-        pod = _read(_TEMPLATES, template, otherwise=Template()).spec
+            template = msgspec.json.encode(drop_nulls(msgspec.json.decode(template)))
+        pod = _decode_or_default(_TEMPLATES, template, default=PodTemplateWire()).spec
         return Workload(
             resource=resource,
             namespace=shared.intern[found.namespace],
             name=found.name,
             uid=found.uid,
-            version=version_number(found.resource_version),
+            version=parse_resource_version(found.resource_version),
             generation=found.generation,
-            created=seconds(found.creation_timestamp),
+            created=to_unix_seconds(found.creation_timestamp),
             deleting=found.deletion_timestamp is not None,
-            owner=shared.owner(found.owner_references),
-            labels=shared.labels(found.labels),
-            annotations=shared.our_annotations(found.annotations),
-            containers=_fitting(containers, pod) if is_custom else containers.fold(pod),
+            owner=shared.read_owner(found.owner_references),
+            labels=shared.read_labels(found.labels),
+            annotations=shared.read_own_annotations(found.annotations),
+            containers=_project_leniently(containers, pod) if is_custom else containers.project(pod),
             selector=selectors[bytes(state.selector)],
             replicas=state.replicas,
-            updated=state.updated,
-            ready=state.ready,
-            update=shared.intern[state.update],
-            observed=_observed(state, found),
-            rolling=state.rolling,
+            updated_replicas=state.updated_replicas,
+            ready_replicas=state.ready_replicas,
+            update_strategy=shared.intern[state.update_strategy],
+            is_spec_observed=_is_spec_observed(state, found),
+            is_rolling_out=state.is_rolling_out,
             paused=state.paused,
             finished=state.finished,
-            heaps=heap_hints(template, shared.intern),
-            whole=_whole(containers, pod.resources),
+            heap_flags=parse_heap_flags(template, shared.intern),
+            pod_resources=_project_pod_resources(containers, pod.resources),
             partition=state.partition,
-            placing=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
+            scheduling=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
         )
 
-    return Shape(wire=wire_type(resource), fold=fold)
+    return Projection(wire_type=wire_type(resource), project=project)
 
 
-def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, otherwise: T) -> T:
+def _decode_or_default(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, default: T) -> T:
     """A part that a kind of somebody's own may spell in its own way: then it says nothing to us."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError:
-        return otherwise
+        return default
 
 
-def _fitting(containers: ContainerFolding, pod: ContainersWire) -> tuple[Container, ...]:
+def _project_leniently(containers: ContainerProjector, pod: ContainersWire) -> tuple[Container, ...]:
     """Fold the containers of a custom kind's template; none where their resources are no quantities."""
     try:
-        return containers.fold(pod)
+        return containers.project(pod)
     except ValueError:
         return ()
 
 
-def _whole(containers: ContainerFolding, resources: msgspec.Raw) -> Resources | None:
+def _project_pod_resources(containers: ContainerProjector, resources: msgspec.Raw) -> Resources | None:
     """Fold what the pod has as a whole; None where CPU and memory are not among it: pages and devices are not ours to size."""
-    whole = _read(_WHOLES, resources, otherwise=_Whole())
+    whole = _decode_or_default(_POD_RESOURCES, resources, default=_PodResourcesWire())
     if {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits]):
         return None
     try:
@@ -209,23 +209,23 @@ def _whole(containers: ContainerFolding, resources: msgspec.Raw) -> Resources | 
         return Resources()
 
 
-def _placing(raw: tuple[bytes, bytes]) -> Placing:
+def _read_scheduling(raw: tuple[bytes, bytes]) -> SchedulingConstraints:
     tolerations, selector = raw
-    return Placing(
-        _read(_TOLERATIONS, tolerations, otherwise=()),
-        tuple(sorted(_read(_NODE_SELECTORS, selector, otherwise=dict[str, str]()).items())),
+    return SchedulingConstraints(
+        _decode_or_default(_TOLERATIONS, tolerations, default=()),
+        tuple(sorted(_decode_or_default(_NODE_SELECTORS, selector, default=dict[str, str]()).items())),
     )
 
 
-def _observed(state: WorkloadState, metadata: MetadataWire) -> bool:
+def _is_spec_observed(state: WorkloadWireState, metadata: MetadataWire) -> bool:
     observed = state.observed_generation
     # Some kinds write it as text, others not at all.
     return observed is None or str(observed) == str(metadata.generation)
 
 
-def _selector(raw: bytes) -> str:
+def _format_selector(raw: bytes) -> str:
     """A label selector as a request spells it."""
-    selector = _read(_SELECTORS, raw, otherwise=Selector())
+    selector = _decode_or_default(_SELECTORS, raw, default=LabelSelectorWire())
     terms = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
     for expression in selector.match_expressions:
         key, values = expression.key, f"({','.join(expression.values)})"

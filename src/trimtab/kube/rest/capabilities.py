@@ -17,14 +17,14 @@ from trimtab.kube.rest.resources import NAMESPACES
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Version:
+class KubeVersion:
     """A Kubernetes version as far as it matters for what a server can do."""
 
     major: int
     minor: int
 
     @classmethod
-    def parse(cls, text: str) -> Version:
+    def parse(cls, text: str) -> KubeVersion:
         """From `v1.36.3`, `1.36` or what a provider makes of it, such as `v1.30.4-gke.100`."""
         found = re.match(r"v?(\d+)\.(\d+)", text)
         return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
@@ -33,14 +33,14 @@ class Version:
         return f"{self.major}.{self.minor}"
 
 
-LOWERS_MEMORY_LIMITS = Version(1, 34)
+MEMORY_LIMIT_DECREASE_VERSION = KubeVersion(1, 34)
 """The first version in which the memory limit of a running container can be lowered without restarting it: before, its
 server refuses that (kubernetes/kubernetes#133012)."""
 
 
-def lowers_memory_limits(*versions: Version) -> bool:
+def can_lower_memory_limits(*versions: KubeVersion) -> bool:
     """Whether servers and kubelets of these versions lower memory limits in place; one that is unknown is not counted."""
-    return all(each >= LOWERS_MEMORY_LIMITS for each in versions if each.major)
+    return all(each >= MEMORY_LIMIT_DECREASE_VERSION for each in versions if each.major)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ServerVersion:
     """What a server says of itself."""
 
     text: str
-    version: Version
+    version: KubeVersion
 
 
 class _Resource(msgspec.Struct, frozen=True):
@@ -62,13 +62,13 @@ class _ResourceList(msgspec.Struct, frozen=True):
 _RESOURCES = msgspec.json.Decoder(_ResourceList)
 
 
-async def server_version(client: Client) -> ServerVersion:
-    said = await client.version()
+async def get_server_version(client: Client) -> ServerVersion:
+    said = await client.get_version()
     text = str(said.get("gitVersion", "unknown"))
-    return ServerVersion(text=text, version=Version.parse(text))
+    return ServerVersion(text=text, version=KubeVersion.parse(text))
 
 
-async def served(client: Client, group_version: str) -> frozenset[str]:
+async def list_served_resources(client: Client, group_version: str) -> frozenset[str]:
     """The resources (`pods`, `pods/resize`, …) of a group and version; none when the server has no such group."""
     path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     try:
@@ -78,23 +78,23 @@ async def served(client: Client, group_version: str) -> frozenset[str]:
     return frozenset(resource.name for resource in answer.resources)
 
 
-async def resizes_in_place(client: Client) -> bool:
+async def supports_in_place_resize(client: Client) -> bool:
     """Whether running pods can be resized: the feature is on exactly when the subresource is served."""
-    return "pods/resize" in await served(client, "v1")
+    return "pods/resize" in await list_served_resources(client, "v1")
 
 
-async def cluster_uid(client: Client) -> str:
+async def get_cluster_uid(client: Client) -> str:
     """Return what tells a cluster from all others: the uid of its namespace kube-system.
 
     It is listed and not got: the operator lists namespaces, and needs no further right.
     """
-    found = await client.items(NAMESPACES, fields="metadata.name=kube-system")
+    found = await client.list_objects(NAMESPACES, fields="metadata.name=kube-system")
     if not found:
         raise NotFound(Status(message='namespaces "kube-system" not found', reason="NotFound", code=404))
     return str(found[0]["metadata"]["uid"])
 
 
-async def answers(client: Client, path: str) -> bool:
+async def is_path_served(client: Client, path: str) -> bool:
     """Whether a path is served and its server is up (an aggregated API can be registered and yet be down)."""
     try:
         await client.request("GET", path, read=bytes)

@@ -18,10 +18,10 @@ import msgspec
 
 from trimtab.kube.auth import Connection
 from trimtab.kube.cache.projection import JSON
-from trimtab.kube.errors import Conflict, Gone, NotFound, understood
+from trimtab.kube.errors import Conflict, Gone, NotFound, decode_response
 from trimtab.kube.rest.resources import PODS, Resource
-from trimtab.kube.rest.retry import RateLimit, RetryRule
-from trimtab.kube.rest.transport import Wire, is_far
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
+from trimtab.kube.rest.transport import Transport, is_remote
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 """A Kubernetes object as JSON."""
 
 FIELD_MANAGER = "trimtab.io"
-CONFLICT_ATTEMPTS = 5
+MAX_CONFLICT_ATTEMPTS = 5
 
 
 class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=True, gc=False):
@@ -66,35 +66,35 @@ class Client:
         self,
         connection: Connection,
         *,
-        rate: RateLimit | None = None,
-        retry: RetryRule | None = None,
+        rate: RateLimiter | None = None,
+        retry: RetryPolicy | None = None,
         timeout: float = 30.0,
         compress: bool | None = None,
         rng: random.Random | None = None,
     ) -> None:
         """`timeout` is how many seconds a server may be silent; answers are compressed by how far away it is, or as told."""
-        retry = retry or RetryRule()
+        retry = retry or RetryPolicy()
         self._backoff = retry.backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._wire = Wire(
+        self._transport = Transport(
             connection,
-            rate=rate or RateLimit(),
+            rate=rate or RateLimiter(),
             retry=retry,
             timeout=timeout,
-            compress=is_far(connection) if compress is None else compress,
+            compress=is_remote(connection) if compress is None else compress,
             rng=self._rng,
         )
 
     @property
     def connection(self) -> Connection:
-        return self._wire.connection
+        return self._transport.connection
 
     async def __aenter__(self) -> Self:
-        await self._wire.__aenter__()
+        await self._transport.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._wire.__aexit__()
+        await self._transport.__aexit__()
 
     # Reading
 
@@ -123,9 +123,9 @@ class Client:
     ) -> Any:
         """One object."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
-        return await self._wire.request("GET", path, read=msgspec.json.Decoder(into).decode)
+        return await self._transport.request("GET", path, read=msgspec.json.Decoder(into).decode)
 
-    async def pages(
+    async def list_pages(
         self,
         resource: Resource,
         *,
@@ -142,29 +142,29 @@ class Client:
         by then: whatever was there all the time is on one of them. Where the list has to be `consistent`, as for a watch
         that goes on from it, that is `Gone` instead.
         """
-        params = {"limit": str(limit)} | selectors(labels, fields)
+        params = {"limit": str(limit)} | selector_params(labels, fields)
         while True:
             try:
-                page, following = await self._wire.request(
-                    "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_page
+                page, following = await self._transport.request(
+                    "GET", resource.path(namespace=namespace), params=params, accept=accept, read=_split_page
                 )
             except Gone as error:
-                if consistent or error.rest in {"", params.get("continue")}:
+                if consistent or error.continue_token in {"", params.get("continue")}:
                     raise
-                params["continue"] = error.rest
+                params["continue"] = error.continue_token
                 continue
             yield page
             if not following:
                 return
             params["continue"] = following
 
-    async def items(
+    async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> list[Object]:
         """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
         found: list[Object] = []
-        async for page in self.pages(resource, namespace=namespace, labels=labels, fields=fields):
-            found += understood(page, _LIST.decode, request=f"list of {resource}").items or ()
+        async for page in self.list_pages(resource, namespace=namespace, labels=labels, fields=fields):
+            found += decode_response(page, _LIST.decode, request=f"list of {resource}").items or ()
         return found
 
     @asynccontextmanager
@@ -175,22 +175,22 @@ class Client:
         namespace: str | None,
         params: Mapping[str, str],
         accept: str,
-        silence: float,
-        gather: float = 0.0,
+        idle_timeout: float,
+        batch_window: float = 0.0,
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """The bytes of a watch as they come; see `Wire.stream` for silence and gathering."""
-        async with self._wire.stream(
+        async with self._transport.stream(
             resource.path(namespace=namespace),
             params={"watch": "1", **params},
             accept=accept,
-            silence=silence,
-            gather=gather,
+            idle_timeout=idle_timeout,
+            batch_window=batch_window,
         ) as chunks:
             yield chunks
 
-    async def version(self) -> Object:
+    async def get_version(self) -> Object:
         """What the server says of itself at /version."""
-        return await self._wire.request("GET", "/version", read=_OBJECT.decode)
+        return await self._transport.request("GET", "/version", read=_OBJECT.decode)
 
     # Writing
 
@@ -234,7 +234,7 @@ class Client:
 
         `change` is given the object as it is and returns it as it should be, or None to leave it alone.
         """
-        for attempt in range(1, CONFLICT_ATTEMPTS + 1):
+        for attempt in range(1, MAX_CONFLICT_ATTEMPTS + 1):
             now = await self.get(resource, name, namespace=namespace, subresource=subresource)
             wanted = change(now)
             if wanted is None:
@@ -242,7 +242,7 @@ class Client:
             try:
                 return await self.replace(resource, wanted, subresource=subresource)
             except Conflict:
-                if attempt == CONFLICT_ATTEMPTS:
+                if attempt == MAX_CONFLICT_ATTEMPTS:
                     raise
                 await asyncio.sleep(self._backoff.delay(attempt, rng=self._rng))
         raise AssertionError("unreachable")
@@ -395,7 +395,7 @@ class Client:
         read: Callable[[bytes], T],
     ) -> T:
         """What is read in the answer at a path, for what is no resource: discovery, aggregated APIs."""
-        return await self._wire.request(method, path, params=params, accept=accept, read=read)
+        return await self._transport.request(method, path, params=params, accept=accept, read=read)
 
     async def _write(
         self,
@@ -416,7 +416,7 @@ class Client:
             params["dryRun"] = "All"
         encoded = msgspec.json.encode(body)
         repeat = method != "POST" if repeatable is None else repeatable
-        return await self._wire.request(
+        return await self._transport.request(
             method,
             path,
             params=params,
@@ -427,10 +427,10 @@ class Client:
         )
 
 
-def selectors(labels: str, fields: str) -> dict[str, str]:
+def selector_params(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value}
 
 
-def _page(body: bytes) -> tuple[bytes, str]:
+def _split_page(body: bytes) -> tuple[bytes, str]:
     """A page as it is, and where the next begins."""
     return body, _PAGE.decode(body).metadata.continue_

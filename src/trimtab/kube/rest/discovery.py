@@ -15,10 +15,10 @@ from trimtab.kube.errors import KubeError
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import Resource
 
-_LIST = "APIGroupDiscoveryList"
+_DISCOVERY_LIST = "APIGroupDiscoveryList"
 _ACCEPT = (
-    f"application/json;g=apidiscovery.k8s.io;v=v2;as={_LIST},"
-    f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_LIST},"
+    f"application/json;g=apidiscovery.k8s.io;v=v2;as={_DISCOVERY_LIST},"
+    f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_DISCOVERY_LIST},"
     "application/json"  # what a server answers that is too old: then the reason can be told
 )
 
@@ -69,14 +69,14 @@ class Discovery:
     """Every resource in each version that is served."""
     scalable: frozenset[Resource]
     """Those with a scale subresource, each in the version that the server prefers."""
-    silent: frozenset[str]
+    unavailable_groups: frozenset[str]
     """Groups whose own server does not answer now: nothing is known of them."""
 
-    def has(self, resource: Resource) -> bool | None:
+    def has_resource(self, resource: Resource) -> bool | None:
         """Whether a resource is there; None when its group is silent."""
         if resource in self.resources:
             return True
-        return None if resource.group in self.silent else False
+        return None if resource.group in self.unavailable_groups else False
 
 
 async def discover(client: Client) -> Discovery:
@@ -84,17 +84,17 @@ async def discover(client: Client) -> Discovery:
     answers = await asyncio.gather(
         *(client.request("GET", path, accept=_ACCEPT, read=_GROUPS.decode) for path in ("/api", "/apis"))
     )
-    if any(answer.kind != _LIST for answer in answers):
+    if any(answer.kind != _DISCOVERY_LIST for answer in answers):
         raise KubeError("the server's discovery is not understood; Kubernetes 1.27 or later is needed")
     groups = [group for answer in answers for group in answer.items]
     scalable: dict[tuple[str, str], Resource] = {}
     for group, version, resource in _entries(groups):
         if any(part.subresource == "scale" for part in resource.subresources):
-            scalable.setdefault((group, resource.resource), _made(group, version, resource))
+            scalable.setdefault((group, resource.resource), _make_resource(group, version, resource))
     return Discovery(
-        resources=frozenset(_made(*entry) for entry in _entries(groups)),
+        resources=frozenset(_make_resource(*entry) for entry in _entries(groups)),
         scalable=frozenset(scalable.values()),
-        silent=frozenset(
+        unavailable_groups=frozenset(
             group.metadata.name
             for group in groups
             if any(version.freshness == "Stale" for version in group.versions)
@@ -111,7 +111,7 @@ def _entries(groups: list[_Group]) -> list[tuple[str, str, _Resource]]:
     ]
 
 
-def _made(group: str, version: str, resource: _Resource) -> Resource:
+def _make_resource(group: str, version: str, resource: _Resource) -> Resource:
     return Resource(
         group,
         version,

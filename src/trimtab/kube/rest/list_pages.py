@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from trimtab.kube.cache.projection import MetadataWire, R, Shape
-from trimtab.kube.errors import Gone, describe, excerpt, understood
+from trimtab.kube.cache.projection import MetadataWire, Projection, R
+from trimtab.kube.errors import Gone, decode_response, describe, excerpt
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import Resource
 
@@ -21,7 +21,7 @@ W = TypeVar("W")
 
 log = structlog.get_logger(__name__)
 
-_ATTEMPTS = 3
+_MAX_LIST_ATTEMPTS = 3
 """How often a list that expires is begun."""
 
 
@@ -30,54 +30,56 @@ class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
     metadata: MetadataWire
 
 
-_UNREAD = msgspec.json.Decoder(_Page[msgspec.Raw])
+_RAW_PAGE = msgspec.json.Decoder(_Page[msgspec.Raw])
 
 
 class PageDecoder(Generic[R]):
     """Turns pages of a resource into records of one shape."""
 
-    def __init__(self, resource: Resource, shape: Shape[R]) -> None:
+    def __init__(self, resource: Resource, projection: Projection[R]) -> None:
         self._resource = str(resource)
-        self._fold = shape.fold
-        self._pages = msgspec.json.Decoder(_Page[shape.wire])  # type: ignore[name-defined]
-        self._wire = msgspec.json.Decoder(shape.wire)
+        self._project = projection.project
+        self._pages = msgspec.json.Decoder(_Page[projection.wire_type])  # type: ignore[name-defined]
+        self._objects = msgspec.json.Decoder(projection.wire_type)
 
     def decode(self, raw: bytes) -> tuple[list[R], str]:
         """The records of a page, and which version of the list it is of."""
         try:
             page = self._pages.decode(raw)
-            return list(self._folded(page.items or ())), page.metadata.resource_version
+            return list(self._project_all(page.items or ())), page.metadata.resource_version
         except ValueError:  # one is misshapen, or all is
-            unread = understood(raw, _UNREAD.decode, request=f"list of {self._resource}")
-            return list(self._folded(self._shapely(unread.items or ()))), unread.metadata.resource_version
+            unread = decode_response(raw, _RAW_PAGE.decode, request=f"list of {self._resource}")
+            return list(
+                self._project_all(self._decode_valid(unread.items or ()))
+            ), unread.metadata.resource_version
 
-    def _folded(self, wires: Iterable[Any]) -> Iterator[R]:
+    def _project_all(self, wires: Iterable[Any]) -> Iterator[R]:
         for wire in wires:
             try:
-                yield self._fold(wire)
+                yield self._project(wire)
             except ValueError as error:
-                ignore(self._resource, wire, error)
+                log_ignored(self._resource, wire, error)
 
-    def _shapely(self, items: Iterable[msgspec.Raw]) -> Iterator[Any]:
+    def _decode_valid(self, items: Iterable[msgspec.Raw]) -> Iterator[Any]:
         for item in items:
             try:
-                yield self._wire.decode(item)
+                yield self._objects.decode(item)
             except ValueError as error:
                 found = excerpt(bytes(item))
                 log.warning("object.ignored", resource=self._resource, object=found, reason=describe(error))
 
 
-def ignore(resource: str, wire: Any, error: ValueError) -> None:
+def log_ignored(resource: str, wire: Any, error: ValueError) -> None:
     """Tell that an object is passed over."""
     found: MetadataWire = wire.metadata
     name = f"{found.namespace}/{found.name}"
     log.warning("object.ignored", resource=resource, object=name, reason=describe(error))
 
 
-async def records(
+async def list_records(
     client: Client,
     resource: Resource,
-    shape: Shape[R],
+    projection: Projection[R],
     *,
     namespace: str | None = None,
     labels: str = "",
@@ -87,19 +89,19 @@ async def records(
 
     A list that expires, and of which the server cannot give the rest, begins anew.
     """
-    decoder = PageDecoder(resource, shape)
+    decoder = PageDecoder(resource, projection)
     known: set[str] = set()
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, _MAX_LIST_ATTEMPTS + 1):
         try:
-            async for raw in client.pages(
-                resource, namespace=namespace, labels=labels, fields=fields, accept=shape.accept_list
+            async for raw in client.list_pages(
+                resource, namespace=namespace, labels=labels, fields=fields, accept=projection.accept_list
             ):
                 for record in decoder.decode(raw)[0]:
                     if attempt == 1 or record.uid not in known:
                         known.add(record.uid)
                         yield record
         except Gone as error:
-            if not known or attempt == _ATTEMPTS:
+            if not known or attempt == _MAX_LIST_ATTEMPTS:
                 raise
             log.info("list.begins_anew", resource=str(resource), reason=describe(error))
         else:

@@ -9,14 +9,14 @@ from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
 from trimtab.kube.rest.resources import Resource
 
 
-class Objects(Protocol):
+class ObjectClient(Protocol):
     """Objects of any resource, as JSON; each method as the `Client` has it."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str | None = ..., subresource: str | None = ...
     ) -> Object: ...
 
-    async def items(
+    async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> list[Object]: ...
 

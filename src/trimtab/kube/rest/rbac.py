@@ -15,14 +15,14 @@ from trimtab.api import GROUP
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import ACCESS_REVIEWS
 
-Process = Literal["scan", "operator", "dashboard", "agent"]
+Component = Literal["scan", "operator", "dashboard", "agent"]
 
-HOME = "trimtab-system"
+SYSTEM_NAMESPACE = "trimtab-system"
 """The namespace that our manifests put us in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class RbacRule:
     """Verbs on a resource, which may name a subresource as `pods/resize`."""
 
     group: str
@@ -30,7 +30,7 @@ class Right:
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
     """Only on objects of these names; on all when empty."""
-    home: bool = False
+    own_namespace: bool = False
     """Only in our own namespace."""
 
     def __str__(self) -> str:
@@ -40,110 +40,117 @@ class Right:
 
 
 _READ = ("get", "list", "watch")
-_FOLLOW = ("list", "watch")
+_LIST_WATCH = ("list", "watch")
 _ADMISSION = "admissionregistration.k8s.io"
 
-_WORKLOADS = (
-    Right("apps", "deployments", _READ),
-    Right("apps", "statefulsets", _READ),
-    Right("apps", "daemonsets", _READ),
-    Right("apps", "replicasets", _READ),
-    Right("batch", "jobs", _READ),
-    Right("batch", "cronjobs", _READ),
+_WORKLOAD_RULES = (
+    RbacRule("apps", "deployments", _READ),
+    RbacRule("apps", "statefulsets", _READ),
+    RbacRule("apps", "daemonsets", _READ),
+    RbacRule("apps", "replicasets", _READ),
+    RbacRule("batch", "jobs", _READ),
+    RbacRule("batch", "cronjobs", _READ),
 )
 
-_SCAN = (
-    Right("", "pods", _READ),
-    Right("", "nodes", _READ),
-    Right("", "namespaces", _READ),
-    Right("", "services", ("list",)),
-    Right("", "limitranges", _READ),
-    Right("", "resourcequotas", _READ),
-    *_WORKLOADS,
-    Right("autoscaling", "horizontalpodautoscalers", _READ),
-    Right("metrics.k8s.io", "pods", ("list",)),
+_SCAN_RULES = (
+    RbacRule("", "pods", _READ),
+    RbacRule("", "nodes", _READ),
+    RbacRule("", "namespaces", _READ),
+    RbacRule("", "services", ("list",)),
+    RbacRule("", "limitranges", _READ),
+    RbacRule("", "resourcequotas", _READ),
+    *_WORKLOAD_RULES,
+    RbacRule("autoscaling", "horizontalpodautoscalers", _READ),
+    RbacRule("metrics.k8s.io", "pods", ("list",)),
 )
 
-RIGHTS: dict[Process, tuple[Right, ...]] = {
-    "scan": _SCAN,
+RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
+    "scan": _SCAN_RULES,
     "operator": (
-        Right("", "pods", _FOLLOW),
-        Right("", "nodes", _FOLLOW),
-        Right("", "namespaces", _FOLLOW),
-        Right("", "services", ("list",)),
-        Right("", "limitranges", _FOLLOW),
-        Right("", "resourcequotas", _FOLLOW),
-        Right("autoscaling", "horizontalpodautoscalers", _FOLLOW),
-        Right("metrics.k8s.io", "pods", ("list",)),
-        Right("", "pods/resize", ("patch",)),
-        Right("", "pods/eviction", ("create",)),
+        RbacRule("", "pods", _LIST_WATCH),
+        RbacRule("", "nodes", _LIST_WATCH),
+        RbacRule("", "namespaces", _LIST_WATCH),
+        RbacRule("", "services", ("list",)),
+        RbacRule("", "limitranges", _LIST_WATCH),
+        RbacRule("", "resourcequotas", _LIST_WATCH),
+        RbacRule("autoscaling", "horizontalpodautoscalers", _LIST_WATCH),
+        RbacRule("metrics.k8s.io", "pods", ("list",)),
+        RbacRule("", "pods/resize", ("patch",)),
+        RbacRule("", "pods/eviction", ("create",)),
         # Before a workload is changed it is looked at once more, not in a cache.
-        *(Right(right.group, right.resource, (*_READ, "patch")) for right in _WORKLOADS),
-        Right(GROUP, "optimizationpolicies", _READ),
-        Right(GROUP, "optimizationpolicies/status", ("patch",)),
-        Right(GROUP, "intents", _FOLLOW),
-        Right(GROUP, "intents/status", ("patch",)),
-        Right(GROUP, "kpiprofiles", _FOLLOW),
-        Right(GROUP, "kpiprofiles/status", ("patch",)),
-        Right(GROUP, "nodeqospolicies", _FOLLOW),
-        Right(GROUP, "nodeqospolicies/status", ("patch",)),
+        *(RbacRule(right.group, right.resource, (*_READ, "patch")) for right in _WORKLOAD_RULES),
+        RbacRule(GROUP, "optimizationpolicies", _READ),
+        RbacRule(GROUP, "optimizationpolicies/status", ("patch",)),
+        RbacRule(GROUP, "intents", _LIST_WATCH),
+        RbacRule(GROUP, "intents/status", ("patch",)),
+        RbacRule(GROUP, "kpiprofiles", _LIST_WATCH),
+        RbacRule(GROUP, "kpiprofiles/status", ("patch",)),
+        RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
+        RbacRule(GROUP, "nodeqospolicies/status", ("patch",)),
         # What an intent scales.
-        Right("apps", "deployments/scale", ("patch",)),
-        Right("apps", "statefulsets/scale", ("patch",)),
-        Right("apps", "replicasets/scale", ("patch",)),
+        RbacRule("apps", "deployments/scale", ("patch",)),
+        RbacRule("apps", "statefulsets/scale", ("patch",)),
+        RbacRule("apps", "replicasets/scale", ("patch",)),
         # An event is applied, which makes it where it is not there.
-        Right("events.k8s.io", "events", ("create", "patch")),
-        Right("autoscaling.k8s.io", "verticalpodautoscalers", _FOLLOW),
-        Right("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
-        Right("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
-        Right("coordination.k8s.io", "leases", ("get", "create", "update"), home=True),
+        RbacRule("events.k8s.io", "events", ("create", "patch")),
+        RbacRule("autoscaling.k8s.io", "verticalpodautoscalers", _LIST_WATCH),
+        RbacRule("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
+        RbacRule("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
+        RbacRule("coordination.k8s.io", "leases", ("get", "create", "update"), own_namespace=True),
         # Its webhook: the certificate, and that the API server trusts it.
-        Right("", "secrets", ("create",), home=True),  # which no name can be said of
-        Right("", "secrets", ("get", "update"), names=("trimtab-webhook",), home=True),
-        Right(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
-        Right(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+        RbacRule("", "secrets", ("create",), own_namespace=True),  # which no name can be said of
+        RbacRule("", "secrets", ("get", "update"), names=("trimtab-webhook",), own_namespace=True),
+        RbacRule(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
+        RbacRule(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
     ),
     # Beside the operator's own, in the same account, where its dashboard is on.
     "dashboard": (
-        Right("authentication.k8s.io", "tokenreviews", ("create",)),
-        Right("authorization.k8s.io", "subjectaccessreviews", ("create",)),
-        Right(GROUP, "nodemetrics", _FOLLOW),
+        RbacRule("authentication.k8s.io", "tokenreviews", ("create",)),
+        RbacRule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+        RbacRule(GROUP, "nodemetrics", _LIST_WATCH),
     ),
     "agent": (
-        Right("", "pods", _FOLLOW),
-        Right("", "nodes", _FOLLOW),
-        Right("", "nodes/pods", ("get",)),
-        Right("", "pods/eviction", ("create",)),
-        Right(GROUP, "nodeqospolicies", _FOLLOW),
-        Right(GROUP, "nodemetrics", ("get", "create")),
-        Right(GROUP, "nodemetrics/status", ("patch",)),
+        RbacRule("", "pods", _LIST_WATCH),
+        RbacRule("", "nodes", _LIST_WATCH),
+        RbacRule("", "nodes/pods", ("get",)),
+        RbacRule("", "pods/eviction", ("create",)),
+        RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
+        RbacRule(GROUP, "nodemetrics", ("get", "create")),
+        RbacRule(GROUP, "nodemetrics/status", ("patch",)),
     ),
 }
 
 
-async def missing_rights(
-    client: Client, rights: Iterable[Right], *, namespace: str | None = None, home: str = HOME
-) -> tuple[Right, ...]:
+async def find_missing_rules(
+    client: Client,
+    rules: Iterable[RbacRule],
+    *,
+    namespace: str | None = None,
+    system_namespace: str = SYSTEM_NAMESPACE,
+) -> tuple[RbacRule, ...]:
     """What of these the server would refuse us, in a namespace or everywhere; `home` is our own."""
-    asked = [replace(right, verbs=(verb,)) for right in rights for verb in right.verbs]
+    asked = [replace(right, verbs=(verb,)) for right in rules for verb in right.verbs]
     allowed = await asyncio.gather(
-        *(_is_allowed(client, right, home if right.home else namespace or "") for right in asked)
+        *(
+            _is_allowed(client, right, system_namespace if right.own_namespace else namespace or "")
+            for right in asked
+        )
     )
-    refused: dict[Right, list[str]] = {}
+    refused: dict[RbacRule, list[str]] = {}
     for right, is_allowed in zip(asked, allowed, strict=True):
         if not is_allowed:
             refused.setdefault(replace(right, verbs=()), []).append(right.verbs[0])
     return tuple(replace(right, verbs=tuple(verbs)) for right, verbs in refused.items())
 
 
-async def _is_allowed(client: Client, right: Right, namespace: str) -> bool:
-    resource, _, subresource = right.resource.partition("/")
+async def _is_allowed(client: Client, rule: RbacRule, namespace: str) -> bool:
+    resource, _, subresource = rule.resource.partition("/")
     attributes = {
-        "group": right.group,
+        "group": rule.group,
         "resource": resource,
         "subresource": subresource,
-        "verb": right.verbs[0],
-        "name": right.names[0] if right.names else "",
+        "verb": rule.verbs[0],
+        "name": rule.names[0] if rule.names else "",
         "namespace": namespace,
     }
     review = await client.review(ACCESS_REVIEWS, {"spec": {"resourceAttributes": attributes}})

@@ -12,14 +12,14 @@ from trimtab.kube.errors import ApiError, KubeError, TooManyRequests, Unreachabl
 
 
 @dataclass(slots=True)
-class RateLimit:
+class RateLimiter:
     """A token bucket by virtual scheduling: each request books the next free moment, in order of asking."""
 
     per_second: float = 50.0
     burst: int = 100
     _next_free: float = field(default=float("-inf"), init=False)
 
-    def book(self, now: float) -> float:
+    def reserve(self, now: float) -> float:
         """Book one request; the answer is how many seconds to wait before sending it."""
         interval = 1.0 / self.per_second
         start = max(self._next_free, now - (self.burst - 1) * interval)
@@ -43,7 +43,7 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryRule:
+class RetryPolicy:
     """Which failures are worth another try of the very same request.
 
     Refusals (403, 404, 409, 422, …) are the caller's to handle. What may pass by itself (429, 5xx, no
@@ -53,20 +53,20 @@ class RetryRule:
 
     attempts: int = 5
     backoff: Backoff = Backoff()
-    longest: float = 60.0
+    max_retry_after: float = 60.0
     """Seconds that a server may ask us to wait; where it asks for more, the caller hears of it instead."""
 
     def delay(self, error: KubeError, *, attempt: int, repeatable: bool, rng: random.Random) -> float | None:
         """Seconds until the next try, or None when there should be none."""
         if not error.transient or attempt >= self.attempts:
             return None
-        if not repeatable and not _surely_not_done(error):
+        if not repeatable and not _is_safe_to_repeat(error):
             return None
         wished = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
-        return None if wished > self.longest else max(wished, self.backoff.delay(attempt, rng=rng))
+        return None if wished > self.max_retry_after else max(wished, self.backoff.delay(attempt, rng=rng))
 
 
-def _surely_not_done(error: KubeError) -> bool:
+def _is_safe_to_repeat(error: KubeError) -> bool:
     if isinstance(error, Unreachable):
         return not error.sent
     return isinstance(error, TooManyRequests) or (

@@ -5,6 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def micro_time(moment: datetime) -> str:
+def format_micro_time(moment: datetime) -> str:
     """A time as a `MicroTime`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -20,44 +20,44 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from trimtab import __version__
-from trimtab.kube.auth import Connection, runs_in_pod
+from trimtab.kube.auth import Connection, is_running_in_pod
 from trimtab.kube.cache.projection import JSON
 from trimtab.kube.errors import (
     ConfigError,
-    Garbled,
     KubeError,
+    KubeResponseError,
     TimedOut,
     Unauthorized,
     Unreachable,
+    decode_response,
     describe,
     error_from_response,
-    understood,
 )
-from trimtab.kube.rest.retry import RateLimit, RetryRule
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 
 T = TypeVar("T")
 
-_AT_ONCE = 64
+_MAX_CONCURRENT_REQUESTS = 64
 """Requests under way. Streams do not count: they last, and there may be as many as a cluster has kinds."""
 
-_SLOWEST = 20.0
+_TOTAL_TIMEOUT_FACTOR = 20.0
 """Times the longest silence that an answer may take as a whole: one that only trickles has an end too."""
 
 _STREAM_BUFFER = 512 << 10
-_FEW_BYTES = 64 << 10
-_TLS_RECORD = 20 << 10
+_SMALL_CHUNK_BYTES = 64 << 10
+_TLS_RECORD_BYTES = 20 << 10
 """More than a TLS record can be long, so that the beginning of one never counts as too much."""
 
 
-class Wire:
+class Transport:
     """A pool of connections to one API server, used as an async context manager."""
 
     def __init__(
         self,
         connection: Connection,
         *,
-        rate: RateLimit,
-        retry: RetryRule,
+        rate: RateLimiter,
+        retry: RetryPolicy,
         timeout: float,
         compress: bool,
         rng: random.Random,
@@ -68,7 +68,7 @@ class Wire:
         self._retry = retry
         self._timeout = timeout
         self._rng = rng
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -102,14 +102,14 @@ class Wire:
         """Send a request, again where that may help, and return what is read in the body of the answer."""
         # By silence and not by duration: over a slow line a page of a list takes its time, and comes.
         timeout = aiohttp.ClientTimeout(
-            total=self._timeout * _SLOWEST, sock_connect=10, sock_read=self._timeout
+            total=self._timeout * _TOTAL_TIMEOUT_FACTOR, sock_connect=10, sock_read=self._timeout
         )
         attempt = 0
         while True:
             attempt += 1
             try:
                 async with (
-                    self._turns,
+                    self._slots,
                     self._exchange(
                         method,
                         path,
@@ -121,7 +121,7 @@ class Wire:
                     ) as response,
                 ):
                     content = await response.read()
-                return understood(content, read, request=f"{method} {path}")
+                return decode_response(content, read, request=f"{method} {path}")
             except KubeError as error:
                 delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
                 if delay is None:
@@ -130,7 +130,7 @@ class Wire:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], accept: str, silence: float, gather: float
+        self, path: str, *, params: Mapping[str, str], accept: str, idle_timeout: float, batch_window: float
     ) -> AsyncIterator[AsyncIterable[bytes]]:
         """The bytes of an answer without end as they come; `silence` seconds without any mean a dead connection.
 
@@ -139,22 +139,22 @@ class Wire:
         # A deadline of our own: aiohttp's stops where it believes that reading is paused or the peer is done, and it
         # does not hold while a connection is waited for.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        with _named_errors(f"GET {path}"):
+        with _map_errors(f"GET {path}"):
             async with (
-                asyncio.timeout(silence) as deadline,
+                asyncio.timeout(idle_timeout) as deadline,
                 self._exchange(
                     "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
                 ) as response,
             ):
                 if "json" not in response.content_type:
-                    raise Garbled.answer(
-                        await response.content.read(_FEW_BYTES),
+                    raise KubeResponseError.from_body(
+                        await response.content.read(_SMALL_CHUNK_BYTES),
                         f"it sends {response.content_type}",
                         request=f"GET {path}",
                     )
                 try:
-                    _read_ahead_little(response)
-                    yield _gathered(response, gather, silence, deadline)
+                    _limit_read_ahead(response)
+                    yield _read_in_batches(response, batch_window, idle_timeout, deadline)
                 finally:
                     # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
                     if (connection := response.connection) and (transport := connection.transport):
@@ -176,11 +176,11 @@ class Wire:
         """One request and its answer; a refused token is renewed and tried once more."""
         request = f"{method} {path}"
         assert self._session is not None, "use it as `async with`"
-        await asyncio.sleep(self._rate.book(asyncio.get_running_loop().time()))
+        await asyncio.sleep(self._rate.reserve(asyncio.get_running_loop().time()))
         url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
-        with _named_errors(request):
+        with _map_errors(request):
             for last_try in (False, True):
-                identity = await self.connection.identity()
+                identity = await self.connection.get_identity()
                 headers = CIMultiDict(identity.headers, Accept=accept)
                 if body is not None:
                     headers["Content-Type"] = content_type
@@ -214,7 +214,7 @@ class Wire:
                     raise error
 
 
-def is_far(connection: Connection) -> bool:
+def is_remote(connection: Connection) -> bool:
     """Whether the way to a server is worth compressing for: that costs both sides more CPU than a short way costs time.
 
     Short is the network of a cluster, in a pod, and this machine.
@@ -224,11 +224,11 @@ def is_far(connection: Connection) -> bool:
         is_here = ip_address(host).is_loopback
     except ValueError:
         is_here = host == "localhost"
-    return not runs_in_pod() and not is_here
+    return not is_running_in_pod() and not is_here
 
 
 @contextmanager
-def _named_errors(request: str) -> Iterator[None]:
+def _map_errors(request: str) -> Iterator[None]:
     """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
     try:
         yield
@@ -250,24 +250,24 @@ def _named_errors(request: str) -> Iterator[None]:
         raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
 
 
-def _read_ahead_little(response: aiohttp.ClientResponse) -> None:
+def _limit_read_ahead(response: aiohttp.ClientResponse) -> None:
     """Leave to the kernel what comes while reading rests: under TLS each packet would be taken at once, half a megabyte."""
     if (connection := response.connection) and (transport := connection.transport):
         limit = getattr(transport, "set_read_buffer_limits", None)  # a transport without TLS has none to set
         if limit is not None:
-            limit(high=2 * _TLS_RECORD, low=_TLS_RECORD)
+            limit(high=2 * _TLS_RECORD_BYTES, low=_TLS_RECORD_BYTES)
 
 
-async def _gathered(
-    response: aiohttp.ClientResponse, pause: float, silence: float, deadline: asyncio.Timeout
+async def _read_in_batches(
+    response: aiohttp.ClientResponse, pause: float, idle_timeout: float, deadline: asyncio.Timeout
 ) -> AsyncIterator[bytes]:
     """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
     clock = asyncio.get_running_loop().time
     async for chunk in response.content.iter_any():
-        deadline.reschedule(clock() + silence)
+        deadline.reschedule(clock() + idle_timeout)
         yield chunk
         if (
-            len(chunk) < _FEW_BYTES
+            len(chunk) < _SMALL_CHUNK_BYTES
             and (connection := response.connection)
             and (transport := connection.transport)
         ):

@@ -14,11 +14,11 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-_FEW = 64
+_MIN_LEFTOVERS = 64
 """So many leftovers are not worth a rebuild."""
 
 
-class Schedule(Generic[K]):
+class DelayHeap(Generic[K]):
     """Keys and the times at which they are due."""
 
     __slots__ = ("_entries", "_heap", "_order")
@@ -41,17 +41,17 @@ class Schedule(Generic[K]):
             return
         entry = self._entries[key] = (when, next(self._order), key)
         heapq.heappush(self._heap, entry)
-        self._tidy()
+        self._compact()
 
     def drop(self, key: K) -> None:
         """The key is no longer due at any time."""
         if self._entries.pop(key, None) is not None:
-            self._tidy()
+            self._compact()
 
     @property
     def next_time(self) -> float | None:
         """When the first key is due."""
-        while self._heap and not self._counts(self._heap[0]):
+        while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
@@ -69,10 +69,10 @@ class Schedule(Generic[K]):
             due.append(key)
         return due
 
-    def _counts(self, entry: tuple[float, int, K]) -> bool:
+    def _is_current(self, entry: tuple[float, int, K]) -> bool:
         return self._entries.get(entry[2]) is entry
 
-    def _tidy(self) -> None:
-        if len(self._heap) > 2 * len(self._entries) + _FEW:
+    def _compact(self) -> None:
+        if len(self._heap) > 2 * len(self._entries) + _MIN_LEFTOVERS:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)

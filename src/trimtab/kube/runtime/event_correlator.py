@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from trimtab.kube.runtime.delay_heap import Schedule
+from trimtab.kube.runtime.delay_heap import DelayHeap
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -33,10 +33,10 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     field_path: str = ""
 
 
-class Said(NamedTuple):
+class EventKey(NamedTuple):
     """What makes two events the same."""
 
-    about: ObjectReference
+    regarding: ObjectReference
     type: EventType
     reason: str
     message: str
@@ -45,44 +45,44 @@ class Said(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Restraint:
+class CorrelatorOptions:
     """How much is held back; times in seconds. The figures are those of Kubernetes' own components."""
 
-    same_within: float = 600.0
+    series_window: float = 600.0
     """Said again within this time, an event counts as the same."""
-    rewrite_every: float = 5.0
+    rewrite_interval: float = 5.0
     """So often at most the count of an event is brought up to date."""
     burst: int = 25
     """So many writes at once for one object, then ..."""
-    one_every: float = 300.0
+    token_interval: float = 300.0
     """... one in this time."""
-    remembered: int = 4096
+    max_tracked: int = 4096
     """So many events, and so many objects, are remembered."""
-    queued: int = 1000
+    max_queued: int = 1000
     """So many recorded events may wait to be looked at; more are dropped."""
 
 
 @dataclass(slots=True)
-class Series:
+class EventSeries:
     """The occurrences of one event, and how many of them the API server knows of."""
 
-    said: Said
+    key: EventKey
     name: str
     first: datetime
     last: datetime
     count: int = 0
     written: int = 0
-    entered: float = 0.0
+    last_recorded_at: float = 0.0
     rewrite_at: float = 0.0
 
 
-class Ledger:
+class EventCorrelator:
     """What was said lately, and what of it is still to be written."""
 
-    def __init__(self, restraint: Restraint) -> None:
-        self._restraint = restraint
-        self._series: OrderedDict[Said, Series] = OrderedDict()  # the latest last
-        self._to_write: Schedule[Said] = Schedule()
+    def __init__(self, options: CorrelatorOptions) -> None:
+        self._options = options
+        self._series: OrderedDict[EventKey, EventSeries] = OrderedDict()  # the latest last
+        self._to_write: DelayHeap[EventKey] = DelayHeap()
         self._tokens: OrderedDict[ObjectReference, float] = OrderedDict()  # when the next one comes
 
     def __len__(self) -> int:
@@ -93,74 +93,78 @@ class Ledger:
         """When the next write is due."""
         return self._to_write.next_time
 
-    def enter(self, said: Said, at: datetime, now: float) -> bool:
+    def record(self, said: EventKey, at: datetime, now: float) -> bool:
         """Note that this was said; False when its object has said too much already."""
-        while self._series and self._oldest().entered <= now - self._restraint.same_within:
+        while self._series and self._oldest().last_recorded_at <= now - self._options.series_window:
             self._forget_oldest()
         series = self._series.get(said)
         if series is None:
-            if self._wait(said.about, now):
+            if self._seconds_until_token(said.regarding, now):
                 return False
-            self._spend(said.about, now)
-            series = self._series[said] = Series(said, _event_name(said.about.name), first=at, last=at)
-            if len(self._series) > self._restraint.remembered:
+            self._spend_token(said.regarding, now)
+            series = self._series[said] = EventSeries(
+                said, _make_event_name(said.regarding.name), first=at, last=at
+            )
+            if len(self._series) > self._options.max_tracked:
                 self._forget_oldest()
         series.count += 1
         series.last = at
-        series.entered = now
+        series.last_recorded_at = now
         self._series.move_to_end(said)
         self._to_write.put(said, max(now, series.rewrite_at))
         return True
 
-    def due(self, now: float) -> Series | None:
+    def next_due(self, now: float) -> EventSeries | None:
         """The series to write next, until it is reported `done`; one whose object must wait is put off."""
         while (said := self._to_write.first_due(now)) is not None:
             series = self._series[said]
-            wait = self._wait(said.about, now) if series.written else 0.0  # its first is paid for
+            wait = (
+                self._seconds_until_token(said.regarding, now) if series.written else 0.0
+            )  # its first is paid for
             if not wait:
                 return series
             self._to_write.drop(said)
             self._to_write.put(said, now + wait)
         return None
 
-    def done(self, series: Series, now: float) -> None:
+    def mark_written(self, series: EventSeries, now: float) -> None:
         """The series is written as it is, or cannot be."""
         if series.written:
-            self._spend(series.said.about, now)
+            self._spend_token(series.key.regarding, now)
         series.written = series.count
-        series.rewrite_at = now + self._restraint.rewrite_every
-        self._to_write.drop(series.said)
+        series.rewrite_at = now + self._options.rewrite_interval
+        self._to_write.drop(series.key)
 
-    def hurry(self, now: float) -> None:
+    def make_all_due(self, now: float) -> None:
         """Let everything unwritten be due now."""
         for said, series in self._series.items():
             if series.count > series.written:
                 self._to_write.put(said, now)
 
-    def _oldest(self) -> Series:
+    def _oldest(self) -> EventSeries:
         return next(iter(self._series.values()))
 
     def _forget_oldest(self) -> None:
         said, _ = self._series.popitem(last=False)
         self._to_write.drop(said)
 
-    def _wait(self, about: ObjectReference, now: float) -> float:
+    def _seconds_until_token(self, about: ObjectReference, now: float) -> float:
         """Seconds until this object may have another write."""
         return max(0.0, self._next_token(about, now) - now)
 
-    def _spend(self, about: ObjectReference, now: float) -> None:
-        self._tokens[about] = self._next_token(about, now) + self._restraint.one_every
+    def _spend_token(self, about: ObjectReference, now: float) -> None:
+        self._tokens[about] = self._next_token(about, now) + self._options.token_interval
         self._tokens.move_to_end(about)
-        if len(self._tokens) > self._restraint.remembered:
+        if len(self._tokens) > self._options.max_tracked:
             self._tokens.popitem(last=False)
 
     def _next_token(self, about: ObjectReference, now: float) -> float:
         """When it comes or came; a full bucket's first came as long ago as it took to fill."""
-        full_since = now - (self._restraint.burst - 1) * self._restraint.one_every
+        full_since = now - (self._options.burst - 1) * self._options.token_interval
         return max(full_since, self._tokens.get(about, full_since))
 
 
-def _event_name(about: str) -> str:
+def _make_event_name(about: str) -> str:
     """A name that no other event has; it shows the object's where that can be part of a name."""
     unique = uuid.uuid4().hex[:16]
     return f"{about}.{unique}" if len(about) < 236 and _SUBDOMAIN.fullmatch(about) else unique

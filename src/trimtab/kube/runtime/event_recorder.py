@@ -22,8 +22,15 @@ from prometheus_client import Counter
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import EVENTS
-from trimtab.kube.rest.timestamps import micro_time
-from trimtab.kube.runtime.event_correlator import EventType, Ledger, ObjectReference, Restraint, Said, Series
+from trimtab.kube.rest.timestamps import format_micro_time
+from trimtab.kube.runtime.event_correlator import (
+    CorrelatorOptions,
+    EventCorrelator,
+    EventKey,
+    EventSeries,
+    EventType,
+    ObjectReference,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -46,21 +53,21 @@ class EventRecorder:
         component: str,
         instance: str,
         now: Callable[[], datetime],
-        restraint: Restraint | None = None,
+        options: CorrelatorOptions | None = None,
     ) -> None:
         self._client = client
         self._component = component
         self._instance = instance[:_NAME_LENGTH]
         self._now = now
-        self._restraint = restraint or Restraint()
-        self._ledger = Ledger(self._restraint)
-        self._queue: deque[tuple[Said, datetime]] = deque()
+        self._options = options or CorrelatorOptions()
+        self._correlator = EventCorrelator(self._options)
+        self._queue: deque[tuple[EventKey, datetime]] = deque()
         self._recorded = asyncio.Event()
         self._writing = asyncio.Lock()
 
     def record(
         self,
-        about: ObjectReference,
+        regarding: ObjectReference,
         *,
         type: EventType,  # noqa: A002 - Kubernetes' own word for it
         reason: str,
@@ -69,20 +76,22 @@ class EventRecorder:
         related: ObjectReference | None = None,
     ) -> None:
         """Say what happened to an object: why in a CamelCase word, what was done in another, and a sentence."""
-        if not _is_word(reason) or not _is_word(action):
+        if not _is_camel_case(reason) or not _is_camel_case(action):
             _DROPPED.labels("invalid").inc()
             log.error("events.invalid", reason=reason, action=action, fix="make both a CamelCase word")
-        elif len(self._queue) >= self._restraint.queued:
+        elif len(self._queue) >= self._options.max_queued:
             _DROPPED.labels("queue full").inc()
         else:
-            self._queue.append((Said(about, type, reason, _cut(message), action, related), self._now()))
+            self._queue.append(
+                (EventKey(regarding, type, reason, _truncate_note(message), action, related), self._now())
+            )
             self._recorded.set()
 
     async def run(self) -> Never:
         """Write what is recorded until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._ledger.next_time):
+                async with asyncio.timeout_at(self._correlator.next_time):
                     await self._recorded.wait()
             await self._write_due()
 
@@ -91,51 +100,53 @@ class EventRecorder:
 
         At shutdown, put a time-out around it: the API server may be away.
         """
-        await self._write_due(hurry=True)
+        await self._write_due(flush=True)
 
-    async def _write_due(self, *, hurry: bool = False) -> None:
+    async def _write_due(self, *, flush: bool = False) -> None:
         async with self._writing:
             now = asyncio.get_running_loop().time()
-            self._take_in(now)
-            if hurry:
-                self._ledger.hurry(now)
-            while (series := self._ledger.due(now)) is not None:
+            self._drain_queue(now)
+            if flush:
+                self._correlator.make_all_due(now)
+            while (series := self._correlator.next_due(now)) is not None:
                 await self._write(series)
-                self._ledger.done(series, now)
+                self._correlator.mark_written(series, now)
 
-    def _take_in(self, now: float) -> None:
+    def _drain_queue(self, now: float) -> None:
         self._recorded.clear()
         while self._queue:
-            if not self._ledger.enter(*self._queue.popleft(), now):
+            if not self._correlator.record(*self._queue.popleft(), now):
                 _DROPPED.labels("too many for one object").inc()
 
-    async def _write(self, series: Series) -> None:
+    async def _write(self, series: EventSeries) -> None:
         try:
             # Applying makes or changes the event, whichever is needed, and may be repeated.
-            await self._client.apply(EVENTS, self._event(series), force=True)
+            await self._client.apply(EVENTS, self._build_event(series), force=True)
         except KubeError as error:
             _DROPPED.labels(type(error).__name__).inc()
             log.warning(
                 "events.dropped",
-                about=_name(series.said.about),
-                reason=series.said.reason,
+                about=_format_reference(series.key.regarding),
+                reason=series.key.reason,
                 error=describe(error),
             )
         except Exception:
             _DROPPED.labels("unexpected").inc()
-            log.exception("events.dropped", about=_name(series.said.about), reason=series.said.reason)
+            log.exception(
+                "events.dropped", about=_format_reference(series.key.regarding), reason=series.key.reason
+            )
         else:
-            _WRITTEN.labels(series.said.type).inc()
+            _WRITTEN.labels(series.key.type).inc()
 
-    def _event(self, series: Series) -> Object:
-        said = series.said
+    def _build_event(self, series: EventSeries) -> Object:
+        said = series.key
         event: Object = {
             # Objects without a namespace have their events in this one.
-            "metadata": {"name": series.name, "namespace": said.about.namespace or "default"},
-            "eventTime": micro_time(series.first),
+            "metadata": {"name": series.name, "namespace": said.regarding.namespace or "default"},
+            "eventTime": format_micro_time(series.first),
             "reportingController": self._component,
             "reportingInstance": self._instance,
-            "regarding": msgspec.to_builtins(said.about),
+            "regarding": msgspec.to_builtins(said.regarding),
             "type": said.type,
             "reason": said.reason,
             "action": said.action,
@@ -144,20 +155,20 @@ class EventRecorder:
         if said.related is not None:
             event["related"] = msgspec.to_builtins(said.related)
         if series.count > 1:
-            event["series"] = {"count": series.count, "lastObservedTime": micro_time(series.last)}
+            event["series"] = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
         return event
 
 
-def _is_word(text: str) -> bool:
+def _is_camel_case(text: str) -> bool:
     return len(text) <= _NAME_LENGTH and _CAMEL_CASE.fullmatch(text) is not None
 
 
-def _cut(message: str) -> str:
+def _truncate_note(message: str) -> str:
     encoded = message.encode()
     if len(encoded) <= _NOTE_BYTES:
         return message
     return encoded[: _NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
-def _name(about: ObjectReference) -> str:
+def _format_reference(about: ObjectReference) -> str:
     return f"{about.kind} {about.namespace}/{about.name}" if about.namespace else f"{about.kind} {about.name}"

@@ -21,7 +21,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.retry import Backoff
-from trimtab.kube.runtime.delay_heap import K, Schedule
+from trimtab.kube.runtime.delay_heap import DelayHeap, K
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ Reconcile = Callable[[K], Awaitable[float | None]]
 class _Attempt:
     """What was asked about a key while it was being worked on."""
 
-    again: bool = False
+    requeue: bool = False
     forgotten: bool = False
 
 
@@ -67,11 +67,11 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff or Backoff(first=0.5, ceiling=300.0)
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._ready: OrderedDict[K, float] = OrderedDict()  # since when
-        self._delayed: Schedule[K] = Schedule()
+        self._delayed: DelayHeap[K] = DelayHeap()
         self._working: dict[K, _Attempt] = {}
         self._failures: dict[K, int] = {}  # in a row; a key that succeeds or is forgotten leaves
-        self._alarm: asyncio.Handle | None = None
-        self._alarm_at = math.inf  # uvloop's handle of a time that has come cannot tell
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = math.inf  # uvloop's handle of a time that has come cannot tell
         self._some_ready = asyncio.Event()
         self._all_done = asyncio.Event()
         # Counted when asked for: setting them at every step would cost as much as the rest of the queue.
@@ -90,15 +90,15 @@ class WorkQueue(Generic[K]):
         if not math.isfinite(delay):
             raise ValueError(f"queue {self.name}: a delay of {delay} for {key} is no number of seconds")
         attempt = self._working.get(key)
-        if key in self._ready or (attempt is not None and attempt.again):
+        if key in self._ready or (attempt is not None and attempt.requeue):
             return
         if delay > 0:
             self._delayed.put(key, _clock() + delay)
-            self._set_alarm()
+            self._set_timer()
         else:
             self._delayed.drop(key)
             if attempt is not None:
-                attempt.again = True
+                attempt.requeue = True
             else:
                 self._make_ready(key)
 
@@ -111,7 +111,7 @@ class WorkQueue(Generic[K]):
             self._working[key] = _Attempt(forgotten=True)
         self._notice_idle()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no key is ready or being worked on. Delayed keys do not count: some always come back."""
         while self._ready or self._working:
             self._all_done.clear()
@@ -140,7 +140,7 @@ class WorkQueue(Generic[K]):
         self._working[key] = _Attempt()
         delay: float | None = None
         try:
-            delay = await self._outcome(key)
+            delay = await self._reconcile_key(key)
         except asyncio.CancelledError:
             delay = 0.0
             raise
@@ -148,23 +148,23 @@ class WorkQueue(Generic[K]):
             self._duration.observe(_clock() - began)
             self._finish(key, delay)
 
-    async def _outcome(self, key: K) -> float | None:
+    async def _reconcile_key(self, key: K) -> float | None:
         """Reconcile the key; the answer is when to come back, by its own wish or because it failed."""
         try:
             delay = await self._reconcile(key)
             if delay is not None and not math.isfinite(delay):
                 raise ValueError(f"reconcile asked to come back in {delay} seconds")  # noqa: TRY301 - fails as any other
         except asyncio.CancelledError as error:
-            if _being_cancelled():
+            if _is_being_cancelled():
                 raise
             # Something that it awaited was cancelled: left alone this would silently end the worker.
-            return self._failed(key, error)
+            return self._record_failure(key, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, one key must not stop the others
-            return self._failed(key, error)
+            return self._record_failure(key, error)
         self._failures.pop(key, None)
         return delay
 
-    def _failed(self, key: K, error: BaseException) -> float:
+    def _record_failure(self, key: K, error: BaseException) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures, rng=self._rng)
         unexpected = None if isinstance(error, KubeError) else error  # says where it came from
@@ -185,7 +185,7 @@ class WorkQueue(Generic[K]):
         if attempt.forgotten:
             self._failures.pop(key, None)
             delay = None
-        if attempt.again:
+        if attempt.requeue:
             self._make_ready(key)
         elif delay is not None:
             self.add(key, delay)
@@ -195,21 +195,21 @@ class WorkQueue(Generic[K]):
         self._ready[key] = _clock()
         self._some_ready.set()
 
-    def _set_alarm(self) -> None:
+    def _set_timer(self) -> None:
         """One timer for all delayed keys; it rings at or before the first, and a ring for nothing does no harm."""
         due = self._delayed.next_time
-        if due is None or (self._alarm is not None and self._alarm_at <= due):
+        if due is None or (self._timer is not None and self._timer_at <= due):
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(due, self._ring, due)
-        self._alarm_at = due
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._on_timer, due)
+        self._timer_at = due
 
-    def _ring(self, due: float) -> None:
-        self._alarm = None
+    def _on_timer(self, due: float) -> None:
+        self._timer = None
         for key in self._delayed.pop_due(max(due, _clock())):  # the loop may ring a hair early
             self.add(key)
-        self._set_alarm()
+        self._set_timer()
 
     def _notice_idle(self) -> None:
         if not self._ready and not self._working:
@@ -220,6 +220,6 @@ def _clock() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _being_cancelled() -> bool:
+def _is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

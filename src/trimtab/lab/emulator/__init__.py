@@ -6,9 +6,18 @@
 `trimtab.lab.emulator.environment` has the same as a Gymnasium environment; it is imported by who learns.
 """
 
-from trimtab.lab.emulator.emulation import Emulation, Place
-from trimtab.lab.emulator.load_profile import Course, Demand
-from trimtab.lab.emulator.run_log import Entry, Journal
-from trimtab.lab.emulator.runner import Recommender, stress
+from trimtab.lab.emulator.emulation import Emulation, EmulationConfig
+from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
+from trimtab.lab.emulator.run_log import PeriodRecord, RunLog
+from trimtab.lab.emulator.runner import StressStrategy, run_stress
 
-__all__ = ["Course", "Demand", "Emulation", "Entry", "Journal", "Place", "Recommender", "stress"]
+__all__ = [
+    "Emulation",
+    "EmulationConfig",
+    "LoadProfile",
+    "PeriodRecord",
+    "PodDemand",
+    "RunLog",
+    "StressStrategy",
+    "run_stress",
+]

@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import aiohttp
 
-from trimtab.actuation.decide.context import Wish
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.kube_cluster import LiveCluster
+from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, UpdateStrategy, WorkloadState
 from trimtab.errors import TrimtabError
@@ -29,30 +29,38 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.lab.emulator.load_profile import Course
-from trimtab.lab.emulator.meter import CADVISOR, Cadvisor, Counters, Used, between, glance
-from trimtab.lab.emulator.pods import Seen, StressPods
-from trimtab.lab.emulator.run_log import Entry
-from trimtab.lab.emulator.server import Utilisation, serve, uploaded
+from trimtab.lab.emulator.load_profile import LoadProfile
+from trimtab.lab.emulator.meter import (
+    CADVISOR,
+    Cadvisor,
+    Counters,
+    MeasuredUsage,
+    diff_counters,
+    read_current_usage,
+)
+from trimtab.lab.emulator.pods import StressPods, StressPodStatus
+from trimtab.lab.emulator.run_log import PeriodRecord
+from trimtab.lab.emulator.server import UtilizationState, encode_upload, serve
 from trimtab.lab.emulator.stress_pod import CONTAINER, IMAGE
-from trimtab.lab.emulator.transport import ThroughApiServer
-from trimtab.sizing.safe_minimum import with_headroom
+from trimtab.lab.emulator.transport import ApiServerTransport
+from trimtab.sizing.safe_minimum import add_headroom
 from trimtab.usage.errors import UsageError
 from trimtab.usage.source import Source, source
 from trimtab.usage.sources.kubelet import KubeletSettings
 
-BRIEF = Duration.of_seconds(1)
-AT_ONCE = UpdateStrategy(
-    canary=Canary(percent=100, observation=BRIEF, patience=BRIEF), min_interval=Duration.of_seconds(0)
+ONE_SECOND = Duration.from_seconds(1)
+IMMEDIATE_UPDATE = UpdateStrategy(
+    canary=Canary(percent=100, observation=ONE_SECOND, patience=ONE_SECOND),
+    min_interval=Duration.from_seconds(0),
 )
-LEAST_CORES, LEAST_BYTES = 0.02, 24 * 2**20
+MIN_CORES, MIN_BYTES = 0.02, 24 * 2**20
 """What the stress pod itself needs to be there."""
 
-Measure = Callable[[Mapping[str, Seen]], Awaitable[dict[str, Used]]]
+MeterFunction = Callable[[Mapping[str, StressPodStatus]], Awaitable[dict[str, MeasuredUsage]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class EmulationConfig:
     """Where and how courses are lived through."""
 
     namespace: str
@@ -68,10 +76,10 @@ class Place:
     image: str = IMAGE
     start_timeout: float = 120.0
 
-    def size(self, cores: float, held: float) -> Resources:
+    def build_resources(self, cores: float, held: float) -> Resources:
         """Requests, and the limits that go with them."""
-        milli = math.ceil(max(cores, LEAST_CORES) * 1000)
-        size = math.ceil(max(held, LEAST_BYTES))
+        milli = math.ceil(max(cores, MIN_CORES) * 1000)
+        size = math.ceil(max(held, MIN_BYTES))
         return Resources(
             milli,
             None if self.cpu_limit is None else math.ceil(milli * self.cpu_limit),
@@ -79,9 +87,9 @@ class Place:
             None if self.memory_limit is None else math.ceil(size * self.memory_limit),
         )
 
-    def roomy(self, course: Course) -> Resources:
+    def build_peak_resources(self, course: LoadProfile) -> Resources:
         """What the highest demand of a course asks for."""
-        return self.size(float(course.cpu.max()), float(course.memory.max()) + LEAST_BYTES)
+        return self.build_resources(float(course.cpu.max()), float(course.memory.max()) + MIN_BYTES)
 
 
 class Emulation:
@@ -90,39 +98,40 @@ class Emulation:
     def __init__(
         self,
         client: Client,
-        courses: Mapping[str, Course],
-        place: Place,
+        profiles: Mapping[str, LoadProfile],
+        config: EmulationConfig,
         *,
         sizes: Mapping[str, Resources] | None = None,
     ) -> None:
         """`sizes` are what pods begin with; what their highest demand asks for, where it is not said."""
-        self._client, self._place = client, place
-        self.courses = dict(courses)
+        self._client, self._config = client, config
+        self.profiles = dict(profiles)
         self.sizes = {
-            name: (sizes or {}).get(name) or place.roomy(course) for name, course in courses.items()
+            name: (sizes or {}).get(name) or config.build_peak_resources(course)
+            for name, course in profiles.items()
         }
         """What each is to have."""
         self.period = 0
-        self.refusals: list[str] = []
+        self.resize_errors: list[str] = []
         """Why resizes were not made, in the cluster's words."""
-        self._pods = StressPods(client, namespace=place.namespace, run=place.run, image=place.image)
+        self._pods = StressPods(client, namespace=config.namespace, run=config.run, image=config.image)
         events = EventRecorder(
-            client, component="trimtab.io/stress", instance=place.run, now=lambda: datetime.now(UTC)
+            client, component="trimtab.io/stress", instance=config.run, now=lambda: datetime.now(UTC)
         )
-        self._actuator = Actuator(LiveCluster(client, events), may_write=lambda: True)
-        self._server = Utilisation(ThroughApiServer(client, place.namespace))
+        self._executor = ChangeExecutor(KubeCluster(client, events), may_write=lambda: True)
+        self._server = UtilizationState(ApiServerTransport(client, config.namespace))
         self._counters: dict[str, Counters] = {}
-        self._killed: dict[str, str] = {}
+        self._last_kills: dict[str, str] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            self._measure = await self._meter(stack)
-            await stack.enter_async_context(self._pods.made(self.sizes))
-            seen = await self._pods.ready(tuple(self.courses), timeout=self._place.start_timeout)
+            self._measure = await self._open_meter(stack)
+            await stack.enter_async_context(self._pods.provision(self.sizes))
+            seen = await self._pods.wait_ready(tuple(self.profiles), timeout=self._config.start_timeout)
             await self._connect(stack)
             await self._measure(seen)
-            self._due = time.monotonic()
+            self._period_end = time.monotonic()
             self._stack = stack.pop_all()
         return self
 
@@ -130,47 +139,51 @@ class Emulation:
         await self._stack.aclose()
 
     @property
-    def unheard(self) -> int:
+    def missed_updates(self) -> int:
         """How often a pod could not be told what to use."""
-        return sum(each.unheard for each in self._server.followers.values())
+        return sum(each.missed_updates for each in self._server.pods.values())
 
-    async def live(self) -> list[Entry]:
+    async def run_period(self) -> list[PeriodRecord]:
         """Let the period pass: what became of each pod in it."""
-        self._due = max(self._due + self._place.period, time.monotonic())
-        await asyncio.sleep(self._due - time.monotonic())
-        seen = await self._pods.seen()
+        self._period_end = max(self._period_end + self._config.period, time.monotonic())
+        await asyncio.sleep(self._period_end - time.monotonic())
+        seen = await self._pods.list_status()
         used = await self._measure(seen)
         killed = {
-            name for name, each in seen.items() if each.killed_at and self._killed.get(name) != each.killed_at
+            name
+            for name, each in seen.items()
+            if each.killed_at and self._last_kills.get(name) != each.killed_at
         }
-        self._killed |= {name: seen[name].killed_at for name in killed}
+        self._last_kills |= {name: seen[name].killed_at for name in killed}
         entries = [
-            self._entry(name, seen.get(name), used.get(name, Used()), killed=name in killed)
-            for name in self.courses
+            self._build_record(name, seen.get(name), used.get(name, MeasuredUsage()), killed=name in killed)
+            for name in self.profiles
         ]
         await self._server.advance()
         self.period += 1
         return entries
 
-    async def resize(self, entry: Entry) -> None:
+    async def resize(self, entry: PeriodRecord) -> None:
         """Bring a pod closer to the size that it is to have, knowing how it just fared."""
-        key = WorkloadKey("Deployment", self._place.namespace, entry.pod)
-        need = {} if math.isnan(entry.used_memory) else {CONTAINER: with_headroom(int(entry.used_memory))}
-        wish = Wish(
+        key = WorkloadKey("Deployment", self._config.namespace, entry.pod)
+        need = {} if math.isnan(entry.used_memory) else {CONTAINER: add_headroom(int(entry.used_memory))}
+        wish = DesiredChange(
             sizes={CONTAINER: self.sizes[entry.pod]},
-            strategy=AT_ONCE,
-            resizes_in_place=True,
-            need=need,
-            urgent=entry.killed,
+            strategy=IMMEDIATE_UPDATE,
+            can_resize_in_place=True,
+            needed_memory=need,
+            is_urgent=entry.killed,
         )
-        report = await self._actuator.reconcile(key, wish, now=int(time.time()))
+        report = await self._executor.reconcile(key, wish, now=int(time.time()))
         if report is not None and report.state in {WorkloadState.REVERTED, WorkloadState.SKIPPED}:
-            self.refusals.append(f"{entry.pod}: {report.reason}")
+            self.resize_errors.append(f"{entry.pod}: {report.reason}")
 
-    def _entry(self, name: str, seen: Seen | None, used: Used, *, killed: bool) -> Entry:
-        wanted = self.courses[name].at(self.period)
+    def _build_record(
+        self, name: str, seen: StressPodStatus | None, used: MeasuredUsage, *, killed: bool
+    ) -> PeriodRecord:
+        wanted = self.profiles[name].demand_at(self.period)
         size = self.sizes[name] if seen is None else seen.size
-        return Entry(
+        return PeriodRecord(
             period=self.period,
             pod=name,
             wanted_cpu=wanted.cores,
@@ -187,20 +200,20 @@ class Emulation:
         """Upload, register, connect: by HTTP, as any other client of the server would."""
         address = await stack.enter_async_context(serve(self._server))
         session = await stack.enter_async_context(aiohttp.ClientSession(address))
-        step = next(iter(self.courses.values())).step
-        await _asked(session, "PUT", "/workloads/run", uploaded(self.courses, step))
-        for name in self.courses:
+        step = next(iter(self.profiles.values())).step
+        await _send_request(session, "PUT", "/workloads/run", encode_upload(self.profiles, step))
+        for name in self.profiles:
             body = f'{{"service": "{name}", "workload": "run", "series": "{name}"}}'.encode()
-            await _asked(session, "PUT", f"/pods/{name}", body)
-            await _asked(session, "POST", f"/pods/{name}/connection")
+            await _send_request(session, "PUT", f"/pods/{name}", body)
+            await _send_request(session, "POST", f"/pods/{name}/connection")
 
-    async def _meter(self, stack: AsyncExitStack) -> Measure:
+    async def _open_meter(self, stack: AsyncExitStack) -> MeterFunction:
         """How usage is read: the kernel's counters, or a source of the house."""
-        place = self._place
+        place = self._config
         if place.source == CADVISOR:
             settings = KubeletSettings(**place.source_settings)
             return partial(
-                self._counted, Cadvisor(self._client, namespace=place.namespace, settings=settings)
+                self._read_counters, Cadvisor(self._client, namespace=place.namespace, settings=settings)
             )
         opened: Source[Any] = await stack.enter_async_context(
             source(place.source, client=self._client, **place.source_settings)
@@ -208,27 +221,36 @@ class Emulation:
         health = await opened.check()
         if not health.ok:
             raise TrimtabError(f"--source {place.source}: {health.detail}; {health.advice}")
-        return partial(self._glanced, opened)
+        return partial(self._read_source, opened)
 
-    async def _glanced(self, opened: Source[Any], seen: Mapping[str, Seen]) -> dict[str, Used]:
+    async def _read_source(
+        self, opened: Source[Any], seen: Mapping[str, StressPodStatus]
+    ) -> dict[str, MeasuredUsage]:
         try:
-            found = await glance(opened, namespace=self._place.namespace, span=max(self._place.period, 15.0))
+            found = await read_current_usage(
+                opened, namespace=self._config.namespace, span=max(self._config.period, 15.0)
+            )
         except UsageError:
             found = {}  # no sample is no reason to end: the next may come
-        return {name: found.get(each.pod, Used()) for name, each in seen.items()}
+        return {name: found.get(each.pod, MeasuredUsage()) for name, each in seen.items()}
 
-    async def _counted(self, cadvisor: Cadvisor, seen: Mapping[str, Seen]) -> dict[str, Used]:
+    async def _read_counters(
+        self, cadvisor: Cadvisor, seen: Mapping[str, StressPodStatus]
+    ) -> dict[str, MeasuredUsage]:
         found: dict[str, Counters] = {}
         for node in {each.node for each in seen.values() if each.node}:
-            found |= await cadvisor.look(node)
+            found |= await cadvisor.read_node(node)
         used = {
-            name: between(self._counters.get(each.pod), found.get(each.pod)) for name, each in seen.items()
+            name: diff_counters(self._counters.get(each.pod), found.get(each.pod))
+            for name, each in seen.items()
         }
         self._counters |= found
         return used
 
 
-async def _asked(session: aiohttp.ClientSession, method: str, path: str, body: bytes | None = None) -> None:
+async def _send_request(
+    session: aiohttp.ClientSession, method: str, path: str, body: bytes | None = None
+) -> None:
     headers = {"Content-Type": "application/json"}
     async with session.request(method, path, data=body, headers=headers) as answer:
         if answer.status != 200:

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from trimtab.kube.auth import Connection
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator.emulation import Emulation, Place
-from trimtab.lab.emulator.load_profile import Course
-from trimtab.lab.emulator.run_log import Entry
-from trimtab.lab.environments.container_sim import Rules
-from trimtab.lab.environments.reward import Weights, costs
-from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, wanted
-from trimtab.lab.workloads import Workload
+from trimtab.lab.emulator.emulation import Emulation, EmulationConfig
+from trimtab.lab.emulator.load_profile import LoadProfile
+from trimtab.lab.emulator.run_log import PeriodRecord
+from trimtab.lab.environments.container_sim import RequestRules
+from trimtab.lab.environments.reward import Weights, compute_costs
+from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, apply_updater_rule
+from trimtab.lab.workloads import GeneratedWorkload
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
 POD = "emulated"
@@ -41,17 +41,17 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         self,
         *,
         connection: Connection,
-        place: Place,
-        workload: Workload,
+        config: EmulationConfig,
+        workload: GeneratedWorkload,
         hours: int = 24,
         window: int = 24,
         weights: Weights | None = None,
     ) -> None:
-        self._connection, self._place, self._workload = connection, place, workload
+        self._connection, self._config, self._workload = connection, config, workload
         self._periods = max(1, round(HOUR / workload.step))
         self._hours = min(hours, workload.steps // self._periods)
         self._weights = np.array(weights or Weights())
-        self._past: deque[tuple[float, float]] = deque(maxlen=window)
+        self._usage_history: deque[tuple[float, float]] = deque(maxlen=window)
         alike = Sizing(window=window)
         self.observation_space, self.action_space = alike.observation_space, alike.action_space
         self._runner = asyncio.Runner()
@@ -62,26 +62,28 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Doubles, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._runner.run(self._end())
+        self._runner.run(self._stop_episode())
         series = int(self.np_random.integers(self._workload.series))
-        entries = self._runner.run(self._begin(Course.of(self._workload, series=series)))
+        entries = self._runner.run(
+            self._start_episode(LoadProfile.from_workload(self._workload, series=series))
+        )
         self._hour = 1
-        self._past.clear()
-        self._past.extend([_usage(entries)] * (self._past.maxlen or 0))
-        return self._look(entries[-1]), {"kind": self._workload.names[series]}
+        self._usage_history.clear()
+        self._usage_history.extend([_mean_usage(entries)] * (self._usage_history.maxlen or 0))
+        return self._observe(entries[-1]), {"kind": self._workload.names[series]}
 
     def step(self, action: Doubles) -> tuple[Doubles, float, bool, bool, dict[str, Any]]:
         assert self._emulation is not None, "reset first"
         bounds = np.asarray(action, np.float64).reshape(2, BOUNDS)
-        entries = self._runner.run(self._live(bounds))
+        entries = self._runner.run(self._run_hour(bounds))
         self._hour += 1
-        self._past.append(_usage(entries))
-        paid = costs(_sums(entries), np.array([self._changes]))[0]
+        self._usage_history.append(_mean_usage(entries))
+        paid = compute_costs(_sum_hour(entries), np.array([self._changes]))[0]
         told = dict(zip(Weights._fields, paid.tolist(), strict=True)) | {
             "uncapped": bounds[:, UNCAPPED].copy()
         }
         return (
-            self._look(entries[-1]),
+            self._observe(entries[-1]),
             -float(paid @ self._weights),
             False,
             self._hour >= self._hours,
@@ -91,17 +93,17 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
     def close(self) -> None:
         """Take the pod away, if there is one: who closes twice, as wrappers do, closes once."""
         if self._client is not None:
-            self._runner.run(self._end())
+            self._runner.run(self._stop_episode())
         self._runner.close()
 
-    async def _begin(self, course: Course) -> list[Entry]:
+    async def _start_episode(self, course: LoadProfile) -> list[PeriodRecord]:
         client = await Client(self._connection).__aenter__()
         self._client = client
-        emulation = Emulation(client, {POD: course}, self._place)
+        emulation = Emulation(client, {POD: course}, self._config)
         self._emulation = await emulation.__aenter__()
-        return [entry for _ in range(self._periods) for entry in await emulation.live()]
+        return [entry for _ in range(self._periods) for entry in await emulation.run_period()]
 
-    async def _end(self) -> None:
+    async def _stop_episode(self) -> None:
         emulation, client = self._emulation, self._client
         self._emulation = self._client = None
         if emulation is not None:
@@ -109,51 +111,51 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
         if client is not None:
             await client.__aexit__()
 
-    async def _live(self, bounds: Doubles) -> list[Entry]:
+    async def _run_hour(self, bounds: Doubles) -> list[PeriodRecord]:
         """An hour; the updater's rule decides at its beginning, and the actuator works in the course of it."""
         assert self._emulation is not None
         emulation = self._emulation
         size = emulation.sizes[POD]
         had = ((size.cpu_request or 0) / 1000, float(size.memory_request or 0))
-        moved = worthwhile(had, wanted(bounds, had))
+        moved = ignore_small_changes(had, apply_updater_rule(bounds, had))
         self._changes = sum(new != old for new, old in zip(moved, had, strict=True))
-        emulation.sizes[POD] = self._place.size(*moved)
+        emulation.sizes[POD] = self._config.build_resources(*moved)
         await emulation.resize(self._last)
         entries = []
         for _ in range(self._periods):
-            (entry,) = await emulation.live()
+            (entry,) = await emulation.run_period()
             await emulation.resize(entry)
             entries.append(entry)
         return entries
 
-    def _look(self, entry: Entry) -> Doubles:
+    def _observe(self, entry: PeriodRecord) -> Doubles:
         assert self._emulation is not None
         self._last = entry
-        time = self._emulation.courses[POD].time(entry.period)
+        time = self._emulation.profiles[POD].period_end(entry.period)
         day, week = 2 * np.pi * (time % DAY) / DAY, 2 * np.pi * (time % WEEK) / WEEK
         clock = [np.sin(day), np.cos(day), np.sin(week), np.cos(week)]
-        past = [value for usage in self._past for value in usage]
-        seen = np.array([*self._past[-1], entry.cpu_request, entry.memory_request, *past, *clock])
+        past = [value for usage in self._usage_history for value in usage]
+        seen = np.array([*self._usage_history[-1], entry.cpu_request, entry.memory_request, *past, *clock])
         space = self.observation_space
         assert isinstance(space, gymnasium.spaces.Box)
         bounded: Doubles = np.clip(seen, space.low, space.high)
         return bounded
 
 
-def worthwhile(had: Sequence[float], asked: Sequence[float]) -> list[float]:
+def ignore_small_changes(had: Sequence[float], asked: Sequence[float]) -> list[float]:
     """What is asked for where the change is worth it, by the rule of the simulated one; NaN leaves things as they are."""
-    least = Rules().minimum_change
+    least = RequestRules().minimum_change
     return [new if abs(new - old) > least * old else old for old, new in zip(had, asked, strict=True)]
 
 
-def _usage(entries: Sequence[Entry]) -> tuple[float, float]:
+def _mean_usage(entries: Sequence[PeriodRecord]) -> tuple[float, float]:
     """Means over an hour; 0 where nothing was measured."""
     known = [[getattr(entry, name) for entry in entries] for name in ("used_cpu", "used_memory")]
     cpu, memory = (float(np.nanmean([*each, *([0.0] if np.isnan(each).all() else [])])) for each in known)
     return cpu, memory
 
 
-def _sums(entries: Sequence[Entry]) -> Doubles:
+def _sum_hour(entries: Sequence[PeriodRecord]) -> Doubles:
     """What `reward` sums over an hour, in its order."""
     cpu, memory = (
         np.array([(getattr(e, f"wanted_{r}"), getattr(e, f"{r}_request")) for e in entries]).T

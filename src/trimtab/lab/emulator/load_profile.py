@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.lab.workloads import Workload
+from trimtab.lab.workloads import GeneratedWorkload
 from trimtab.usage.trace import Floats
 
 MIB = 2**20
 
 
-class Demand(NamedTuple):
+class PodDemand(NamedTuple):
     """What is to be used: whole thousandths of a core, whole MiB."""
 
     milli: int
     mib: int
 
     @classmethod
-    def of(cls, cores: float, held: float) -> Demand:
+    def from_amounts(cls, cores: float, held: float) -> PodDemand:
         return cls(round(cores * 1000), round(held / MIB))
 
     @property
@@ -33,7 +33,7 @@ class Demand(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class LoadProfile:
     """One series; a step of it lasts a period."""
 
     cpu: Floats
@@ -45,7 +45,9 @@ class Course:
     start: float = 0.0
 
     @classmethod
-    def of(cls, workload: Workload, *, series: int = 0, scale: float = 1.0) -> Course:
+    def from_workload(
+        cls, workload: GeneratedWorkload, *, series: int = 0, scale: float = 1.0
+    ) -> LoadProfile:
         """A series of a workload, `scale` times as large."""
         cpu, memory = workload.cpu[series] * scale, workload.memory[series] * scale
         return cls(np.array(cpu), np.array(memory), workload.step, workload.start)
@@ -54,11 +56,11 @@ class Course:
     def periods(self) -> int:
         return len(self.cpu)
 
-    def at(self, period: int) -> Demand:
+    def demand_at(self, period: int) -> PodDemand:
         """What is to be used in a period; after the last, what that one had."""
         place = min(max(period, 0), self.periods - 1)
-        return Demand.of(self.cpu[place], self.memory[place])
+        return PodDemand.from_amounts(self.cpu[place], self.memory[place])
 
-    def time(self, period: int) -> float:
+    def period_end(self, period: int) -> float:
         """The workload's own time at the end of a period: what a strategy is told."""
         return self.start + (period + 1) * self.step

@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab.kube.auth import runs_in_pod
+from trimtab.kube.auth import is_running_in_pod
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODES
 from trimtab.lab.emulator.stress_pod import CONTAINER
-from trimtab.usage.errors import SourceAway, UsageError
-from trimtab.usage.prometheus.http_transport import Wire
-from trimtab.usage.sampled import Sampled
-from trimtab.usage.source import Ask, Source
-from trimtab.usage.sources.kubelet import BYTES_A_NODE, KubeletSettings, Node
+from trimtab.usage.errors import SourceUnavailable, UsageError
+from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.sampled import PollingSource
+from trimtab.usage.source import Source, UsageQuery
+from trimtab.usage.sources.kubelet import MAX_NODE_RESPONSE_BYTES, KubeletNode, KubeletSettings
 
 CADVISOR = "cadvisor"
 PATH = "/metrics/cadvisor"
@@ -52,7 +52,7 @@ class Counters(NamedTuple):
     throttled: float = 0.0
 
 
-class Used(NamedTuple):
+class MeasuredUsage(NamedTuple):
     """Over a stretch of time; NaN where it is not known."""
 
     cpu: float = math.nan
@@ -63,21 +63,21 @@ class Used(NamedTuple):
     """The share of the kernel's periods in which the limit held it back."""
 
 
-def between(before: Counters | None, after: Counters | None) -> Used:
+def diff_counters(before: Counters | None, after: Counters | None) -> MeasuredUsage:
     """What two looks at the same container tell of the time between them."""
     if after is None:
-        return Used()
+        return MeasuredUsage()
     if before is None or not after.at > before.at or after.cpu < before.cpu:
-        return Used(memory=after.memory)
+        return MeasuredUsage(memory=after.memory)
     periods = after.periods - before.periods
-    return Used(
+    return MeasuredUsage(
         cpu=(after.cpu - before.cpu) / (after.at - before.at),
         memory=after.memory,
         throttled=(after.throttled - before.throttled) / periods if periods > 0 else 0.0,
     )
 
 
-def counters_in(text: str, namespace: str) -> dict[str, Counters]:
+def parse_counters(text: str, namespace: str) -> dict[str, Counters]:
     """The counters of the stress pods of a namespace, by pod."""
     found: dict[str, dict[str, float]] = {}
     for name, labels, value, stamp in _LINE.findall(text):
@@ -107,56 +107,60 @@ class Cadvisor:
         self._client, self._namespace, self._settings = client, namespace, settings
         self._urls: dict[str, str] = {}
 
-    async def look(self, node: str) -> dict[str, Counters]:
+    async def read_node(self, node: str) -> dict[str, Counters]:
         """The counters of the stress pods on a node; needs the right to get nodes/proxy, or nodes/metrics."""
         try:
-            text = await (self._directly(node) if self._is_direct else self._through(node))
+            text = await (self._read_directly(node) if self._is_direct else self._read_through_proxy(node))
         except (KubeError, UsageError) as error:
-            raise SourceAway(
+            raise SourceUnavailable(
                 f"{CADVISOR}: {node}: {describe(error) if isinstance(error, KubeError) else error}; "
                 "see that nodes/proxy may be got, try --source-setting reach=direct, or name another --source"
             ) from None
-        return counters_in(text.decode(), self._namespace)
+        return parse_counters(text.decode(), self._namespace)
 
     @property
     def _is_direct(self) -> bool:
-        auto = "direct" if runs_in_pod() else "proxy"
+        auto = "direct" if is_running_in_pod() else "proxy"
         return (auto if self._settings.reach == "auto" else self._settings.reach) == "direct"
 
-    async def _through(self, node: str) -> bytes:
+    async def _read_through_proxy(self, node: str) -> bytes:
         path = NODES.path(name=node, subresource="proxy") + PATH
         return await self._client.request("GET", path, accept="text/plain", read=bytes)
 
-    async def _directly(self, node: str) -> bytes:
+    async def _read_directly(self, node: str) -> bytes:
         if node not in self._urls:
-            found = await self._client.get(NODES, node, into=Node)
-            self._urls[node] = found.url(self._settings.address)
+            found = await self._client.get(NODES, node, into=KubeletNode)
+            self._urls[node] = found.kubelet_url(self._settings.address)
         known = self._client.connection
         trust = Trust(None, insecure=True) if self._settings.insecure else known.trust
         connection = replace(known, server=self._urls[node], server_hostname=None, trust=trust)
         timeout = self._settings.timeout
-        async with Wire(connection, headers={}, timeout=timeout, most_bytes=BYTES_A_NODE) as wire:
+        async with HttpTransport(
+            connection, headers={}, timeout=timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
+        ) as wire:
             return await wire.get(PATH, {}, bytes)
 
 
-async def glance(source: Source[Any], *, namespace: str, span: float) -> dict[str, Used]:
+async def read_current_usage(source: Source[Any], *, namespace: str, span: float) -> dict[str, MeasuredUsage]:
     """What a usage source knows of the stress pods now, by pod."""
-    if isinstance(source, Sampled):
+    if isinstance(source, PollingSource):
         samples = await source.snapshot()
         return {
-            sample.container.pod: Used(sample.cpu, sample.memory)
+            sample.container.pod: MeasuredUsage(sample.cpu, sample.memory)
             for sample in samples
             if sample.container.namespace == namespace and sample.container.container == CONTAINER
         }
-    ask = Ask.last(span, now=time.time(), step=span, namespaces=(namespace,))
+    ask = UsageQuery.last(span, now=time.time(), step=span, namespaces=(namespace,))
     usage = await source.read(ask)
     return {
-        each.pod: Used(float(_last(usage.cpu[:, place])), float(_last(usage.memory[:, place])))
+        each.pod: MeasuredUsage(
+            float(_last_known(usage.cpu[:, place])), float(_last_known(usage.memory[:, place]))
+        )
         for place, each in enumerate(usage.containers)
         if each.container == CONTAINER
     }
 
 
-def _last(column: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+def _last_known(column: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     known = column[np.isfinite(column)]
     return float(known[-1]) if len(known) else math.nan

@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS, PODS, SERVICES
-from trimtab.lab.emulator.stress_pod import CONTAINER, LABEL, deployment, service
+from trimtab.lab.emulator.stress_pod import CONTAINER, LABEL, build_deployment, build_service
 
-POLL = 0.5
+POLL_INTERVAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StressPodStatus:
     """A stress pod as it is now."""
 
     pod: str
@@ -41,27 +41,27 @@ class StressPods:
         self._run, self._image = run, image
 
     @asynccontextmanager
-    async def made(self, sizes: dict[str, Resources]) -> AsyncIterator[None]:
+    async def provision(self, sizes: dict[str, Resources]) -> AsyncIterator[None]:
         """Deployments and Services by these names; gone afterwards, also when this is interrupted."""
         client, namespace = self._client, self._namespace
         try:
             for name, size in sizes.items():
-                await client.create(SERVICES, service(name, run=self._run), namespace=namespace)
-                body = deployment(name, size=size, image=self._image, run=self._run)
+                await client.create(SERVICES, build_service(name, run=self._run), namespace=namespace)
+                body = build_deployment(name, size=size, image=self._image, run=self._run)
                 await client.create(DEPLOYMENTS, body, namespace=namespace)
             yield
         finally:
             # Whoever interrupts again may; a first time must not leave anything behind.
-            await asyncio.shield(self._clear(tuple(sizes)))
+            await asyncio.shield(self._delete_all(tuple(sizes)))
 
-    async def ready(self, names: Sequence[str], *, timeout: float) -> dict[str, Seen]:
+    async def wait_ready(self, names: Sequence[str], *, timeout: float) -> dict[str, StressPodStatus]:
         """Wait until each has its pod, and that answers; a refusal that says what it waits for."""
-        seen: dict[str, Seen] = {}
+        seen: dict[str, StressPodStatus] = {}
         try:
             async with asyncio.timeout(timeout):
                 while not (len(seen) == len(names) and all(each.ready for each in seen.values())):
-                    await asyncio.sleep(POLL)
-                    seen = await self.seen()
+                    await asyncio.sleep(POLL_INTERVAL)
+                    seen = await self.list_status()
         except TimeoutError:
             slow = next((name for name in names if name not in seen or not seen[name].ready), names[0])
             why = seen[slow].waiting if slow in seen else "it has no pod"
@@ -71,26 +71,28 @@ class StressPods:
             ) from None
         return seen
 
-    async def seen(self) -> dict[str, Seen]:
+    async def list_status(self) -> dict[str, StressPodStatus]:
         """Each Deployment's pod as it is now."""
-        found = await self._client.items(PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}")
+        found = await self._client.list_objects(
+            PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}"
+        )
         return {
-            pod["metadata"]["labels"]["app"]: _seen(pod)
+            pod["metadata"]["labels"]["app"]: _parse_status(pod)
             for pod in found
             if "deletionTimestamp" not in pod["metadata"]
         }
 
-    async def _clear(self, names: Sequence[str]) -> None:
+    async def _delete_all(self, names: Sequence[str]) -> None:
         for name in names:
             await self._client.delete(DEPLOYMENTS, name, namespace=self._namespace)
             await self._client.delete(SERVICES, name, namespace=self._namespace)
-        while await self._client.items(  # noqa: ASYNC110 - what is waited for happens on another machine
+        while await self._client.list_objects(  # noqa: ASYNC110 - what is waited for happens on another machine
             PODS, namespace=self._namespace, labels=f"{LABEL}={self._run}"
         ):
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
-def _seen(pod: Object) -> Seen:
+def _parse_status(pod: Object) -> StressPodStatus:
     status = pod.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions", [])}
     containers = [each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER]
@@ -99,20 +101,20 @@ def _seen(pod: Object) -> Seen:
     killed = next((end for end in ends if end.get("reason") == "OOMKilled"), {})
     unplaced = conditions.get("PodScheduled", {}).get("message", "")
     waiting = state.get("state", {}).get("waiting", {})
-    return Seen(
+    return StressPodStatus(
         pod=pod["metadata"]["name"],
         node=pod["spec"].get("nodeName", ""),
         ready=conditions.get("Ready", {}).get("status") == "True",
-        size=_size(state.get("resources") or pod["spec"]["containers"][0]["resources"]),
+        size=_parse_resources(state.get("resources") or pod["spec"]["containers"][0]["resources"]),
         restarts=state.get("restartCount", 0),
         killed_at=killed.get("finishedAt") or "",
         waiting=unplaced or waiting.get("message") or waiting.get("reason") or "",
     )
 
 
-def _size(resources: Object) -> Resources:
+def _parse_resources(resources: Object) -> Resources:
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
     return Resources(
-        *(millicores(each["cpu"]) if "cpu" in each else None for each in (requests, limits)),
-        *(memory_bytes(each["memory"]) if "memory" in each else None for each in (requests, limits)),
+        *(parse_millicores(each["cpu"]) if "cpu" in each else None for each in (requests, limits)),
+        *(parse_memory_bytes(each["memory"]) if "memory" in each else None for each in (requests, limits)),
     )

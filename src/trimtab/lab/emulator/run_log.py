@@ -10,7 +10,7 @@ import numpy as np
 from trimtab.usage.trace import Floats
 
 
-class Entry(NamedTuple):
+class PeriodRecord(NamedTuple):
     """One pod in one period. Cores, bytes; NaN where it is not known."""
 
     period: int
@@ -28,14 +28,14 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Journal:
+class RunLog:
     """All entries of a run."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[PeriodRecord] = field(default_factory=list)
     resizes: int = 0
-    refusals: list[str] = field(default_factory=list)
+    resize_errors: list[str] = field(default_factory=list)
     """Why resizes were not made, in the cluster's words."""
-    unheard: int = 0
+    missed_updates: int = 0
     """Periods in which a pod could not be told what to use."""
 
     def column(self, name: str) -> Floats:
@@ -43,7 +43,7 @@ class Journal:
 
     def summary(self) -> dict[str, float]:
         """Shares of all that was wanted, used or asked for, over all pods and periods."""
-        cpu, memory = (self._of(resource) for resource in ("cpu", "memory"))
+        cpu, memory = (self._compute_unserved_and_slack(resource) for resource in ("cpu", "memory"))
         return {
             "periods": float(len({entry.period for entry in self.entries})),
             "cpu_wanted": _mean(self.column("wanted_cpu")),
@@ -56,10 +56,10 @@ class Journal:
             "throttled": _mean(self.column("throttled")),
             "ooms": float(self.column("killed").sum()),
             "resizes": float(self.resizes),
-            "unheard": float(self.unheard),
+            "unheard": float(self.missed_updates),
         }
 
-    def _of(self, resource: str) -> tuple[float, float]:
+    def _compute_unserved_and_slack(self, resource: str) -> tuple[float, float]:
         """Wanted but not used, of what was wanted; asked for but not used, of what was asked for."""
         wanted, used = self.column(f"wanted_{resource}"), self.column(f"used_{resource}")
         request = self.column(f"{resource}_request")

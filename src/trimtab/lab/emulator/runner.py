@@ -15,17 +15,17 @@ import numpy as np
 
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client
-from trimtab.lab.emulator.emulation import Emulation, Place
-from trimtab.lab.emulator.load_profile import Course
-from trimtab.lab.emulator.run_log import Entry, Journal
-from trimtab.sizing import Bounds, Strategy, strategy
+from trimtab.lab.emulator.emulation import Emulation, EmulationConfig
+from trimtab.lab.emulator.load_profile import LoadProfile
+from trimtab.lab.emulator.run_log import PeriodRecord, RunLog
+from trimtab.sizing import Strategy, TargetRange, strategy
 
-Told = Callable[[str, float], None]
+ProgressCallback = Callable[[str, float], None]
 """What is being done, and the share of the run that is done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recommender:
+class StressStrategy:
     """The strategy under test."""
 
     name: str
@@ -34,48 +34,48 @@ class Recommender:
     """Seconds of the workload's own time from one recommendation to the next."""
 
 
-async def stress(
+async def run_stress(
     client: Client,
-    courses: Mapping[str, Course],
-    place: Place,
+    profiles: Mapping[str, LoadProfile],
+    config: EmulationConfig,
     *,
-    recommender: Recommender | None = None,
+    under_test: StressStrategy | None = None,
     periods: int | None = None,
     sizes: Mapping[str, Resources] | None = None,
-    told: Told = lambda _text, _share: None,
-) -> Journal:
+    on_progress: ProgressCallback = lambda _text, _share: None,
+) -> RunLog:
     """Follow the courses for so many periods, or to their end; everything that was made is gone afterwards."""
-    many = periods or max(course.periods for course in courses.values())
-    journal = Journal()
-    told("starting pods", 0.0)
-    async with Emulation(client, courses, place, sizes=sizes) as emulation:
-        sizing = None if recommender is None else _Sizing(emulation, place, recommender)
+    many = periods or max(course.periods for course in profiles.values())
+    journal = RunLog()
+    on_progress("starting pods", 0.0)
+    async with Emulation(client, profiles, config, sizes=sizes) as emulation:
+        sizing = None if under_test is None else _StrategyRunner(emulation, config, under_test)
         for period in range(many):
-            told(f"period {period + 1} of {many}", period / many)
-            entries = await emulation.live()
+            on_progress(f"period {period + 1} of {many}", period / many)
+            entries = await emulation.run_period()
             journal.entries += entries
             if sizing is not None:
                 journal.resizes += sizing.decide(entries)
                 for entry in entries:
                     await emulation.resize(entry)
-        journal.unheard, journal.refusals = emulation.unheard, emulation.refusals
-        told("taking the pods away", 1.0)
+        journal.missed_updates, journal.resize_errors = emulation.missed_updates, emulation.resize_errors
+        on_progress("taking the pods away", 1.0)
     return journal
 
 
-class _Sizing:
+class _StrategyRunner:
     """The strategy, and what it has said."""
 
-    def __init__(self, emulation: Emulation, place: Place, recommender: Recommender) -> None:
-        self._emulation, self._place, self._update = emulation, place, recommender.update
-        self._names = tuple(emulation.courses)
-        self._course = next(iter(emulation.courses.values()))
-        self._strategy: Strategy[Any] = strategy(recommender.name, len(self._names), **recommender.settings)
+    def __init__(self, emulation: Emulation, config: EmulationConfig, under_test: StressStrategy) -> None:
+        self._emulation, self._config, self._update = emulation, config, under_test.update
+        self._names = tuple(emulation.profiles)
+        self._profile = next(iter(emulation.profiles.values()))
+        self._strategy: Strategy[Any] = strategy(under_test.name, len(self._names), **under_test.settings)
 
-    def decide(self, entries: Sequence[Entry]) -> int:
+    def decide(self, entries: Sequence[PeriodRecord]) -> int:
         """Show the strategy a period; how many pods are to have another size now."""
         period = entries[0].period
-        now = self._course.time(period)
+        now = self._profile.period_end(period)
         self._strategy.observe(
             now,
             np.array([entry.used_cpu for entry in entries]),
@@ -86,7 +86,7 @@ class _Sizing:
             sizes = [self._emulation.sizes[self._names[place]] for place in killed]
             held = [float(size.memory_limit or size.memory_request or 0) for size in sizes]
             self._strategy.observe_oom(now, killed, np.array(held))
-        every = max(1, round(self._update / self._course.step))
+        every = max(1, round(self._update / self._profile.step))
         if not len(killed) and (period + 1) % every:
             return 0
         return self._recommend(now)
@@ -96,9 +96,9 @@ class _Sizing:
         changed = 0
         for place, name in enumerate(self._names):
             size = self._emulation.sizes[name]
-            wanted = self._place.size(
-                _moved((size.cpu_request or 0) / 1000, answer.cpu, place),
-                _moved(float(size.memory_request or 0), answer.memory, place),
+            wanted = self._config.build_resources(
+                _next_request((size.cpu_request or 0) / 1000, answer.cpu, place),
+                _next_request(float(size.memory_request or 0), answer.memory, place),
             )
             if wanted != size:
                 self._emulation.sizes[name] = wanted
@@ -106,7 +106,7 @@ class _Sizing:
         return changed
 
 
-def _moved(have: float, bounds: Bounds, place: int) -> float:
+def _next_request(have: float, bounds: TargetRange, place: int) -> float:
     """What is plausible stays; what the strategy cannot tell of, too."""
     lower, target, upper = (float(each[place]) for each in (bounds.lower, bounds.target, bounds.upper))
     return have if math.isnan(target) or lower <= have <= upper else target

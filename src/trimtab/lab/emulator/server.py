@@ -19,41 +19,41 @@ import numpy as np
 from aiohttp import web
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.emulator.load_profile import Course, Demand
+from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
 
-MOST_BYTES = 256 << 20
+MAX_UPLOAD_BYTES = 256 << 20
 """Of an upload."""
 
-Send = Callable[[str, Demand], Awaitable[bool]]
+SendDemand = Callable[[str, PodDemand], Awaitable[bool]]
 """Tells the pod behind a Service what to use; whether it heard."""
 
 
 @dataclass(slots=True)
-class Follower:
+class RegisteredPod:
     """A pod that follows a workload."""
 
     service: str
-    course: Course
+    profile: LoadProfile
     period: int = -1
     """The one it is in; -1 before it was connected."""
-    unheard: int = 0
+    missed_updates: int = 0
     """Periods of which it could not be told."""
 
     @property
-    def wanted(self) -> Demand:
-        return self.course.at(self.period) if self.period >= 0 else Demand(0, 0)
+    def current_demand(self) -> PodDemand:
+        return self.profile.demand_at(self.period) if self.period >= 0 else PodDemand(0, 0)
 
 
 @dataclass(slots=True)
-class Utilisation:
+class UtilizationState:
     """The server's state, apart from HTTP."""
 
-    send: Send
-    workloads: dict[str, dict[str, Course]] = field(default_factory=dict)
-    followers: dict[str, Follower] = field(default_factory=dict)
+    send: SendDemand
+    workloads: dict[str, dict[str, LoadProfile]] = field(default_factory=dict)
+    pods: dict[str, RegisteredPod] = field(default_factory=dict)
 
-    def upload(self, name: str, courses: dict[str, Course]) -> None:
-        self.workloads[name] = courses
+    def upload(self, name: str, profiles: dict[str, LoadProfile]) -> None:
+        self.workloads[name] = profiles
 
     def register(self, pod: str, *, service: str, workload: str, series: str) -> None:
         courses = self.workloads.get(workload)
@@ -65,36 +65,36 @@ class Utilisation:
             raise TrimtabError(
                 f"workload {workload}: has no series {series}; there are: {', '.join(courses)}"
             )
-        self.followers[pod] = Follower(service, courses[series])
+        self.pods[pod] = RegisteredPod(service, courses[series])
 
-    async def connect(self, pod: str) -> Demand:
+    async def connect(self, pod: str) -> PodDemand:
         """Tell the pod what to use first; it has to hear that."""
-        follower = self.follower(pod)
-        if not await self.send(follower.service, follower.course.at(0)):
+        follower = self.get_pod(pod)
+        if not await self.send(follower.service, follower.profile.demand_at(0)):
             raise TrimtabError(f"pod {pod}: its Service {follower.service} does not answer")
         follower.period = 0
-        return follower.wanted
+        return follower.current_demand
 
     async def advance(self) -> None:
         """The next period for all who are connected, at the same time."""
-        connected = [each for each in self.followers.values() if each.period >= 0]
+        connected = [each for each in self.pods.values() if each.period >= 0]
         for each in connected:
             each.period += 1
-        heard = await asyncio.gather(*(self.send(each.service, each.wanted) for each in connected))
+        heard = await asyncio.gather(*(self.send(each.service, each.current_demand) for each in connected))
         for each, one in zip(connected, heard, strict=True):
-            each.unheard += not one
+            each.missed_updates += not one
 
-    def follower(self, pod: str) -> Follower:
+    def get_pod(self, pod: str) -> RegisteredPod:
         try:
-            return self.followers[pod]
+            return self.pods[pod]
         except KeyError:
-            known = ", ".join(self.followers) or "none"
+            known = ", ".join(self.pods) or "none"
             raise TrimtabError(f"pod {pod}: is not registered; there are: {known}") from None
 
 
-def application(state: Utilisation) -> web.Application:
+def build_app(state: UtilizationState) -> web.Application:
     """The server's HTTP side."""
-    app = web.Application(client_max_size=MOST_BYTES, middlewares=[_told])
+    app = web.Application(client_max_size=MAX_UPLOAD_BYTES, middlewares=[_report_errors])
     routes = _Routes(state)
     app.add_routes(
         [
@@ -110,17 +110,17 @@ def application(state: Utilisation) -> web.Application:
 
 @asynccontextmanager
 async def serve(
-    state: Utilisation, *, host: str = "127.0.0.1", port: int = 0, period: float | None = None
+    state: UtilizationState, *, host: str = "127.0.0.1", port: int = 0, period: float | None = None
 ) -> AsyncIterator[str]:
     """The address of a running server; with a period, it goes on by itself."""
-    runner = web.AppRunner(application(state))
+    runner = web.AppRunner(build_app(state))
     await runner.setup()
     clock: asyncio.Task[None] | None = None
     try:
         site = web.TCPSite(runner, host, port)
         await site.start()
         if period is not None:
-            clock = asyncio.create_task(_tick(state, period))
+            clock = asyncio.create_task(_run_clock(state, period))
         bound = runner.addresses[0]
         yield f"http://{bound[0]}:{bound[1]}"
     finally:
@@ -129,7 +129,7 @@ async def serve(
         await runner.cleanup()
 
 
-async def _tick(state: Utilisation, period: float) -> None:
+async def _run_clock(state: UtilizationState, period: float) -> None:
     loop = asyncio.get_running_loop()
     due = loop.time() + period
     while True:
@@ -139,7 +139,7 @@ async def _tick(state: Utilisation, period: float) -> None:
 
 
 @web.middleware
-async def _told(
+async def _report_errors(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """A refusal is one line with a fix in it, as on the command line."""
@@ -152,13 +152,13 @@ async def _told(
 
 
 class _Routes:
-    def __init__(self, state: Utilisation) -> None:
+    def __init__(self, state: UtilizationState) -> None:
         self._state = state
 
     async def upload(self, request: web.Request) -> web.Response:
         """`{"step": 300, "series": {"web-0": {"cpu": [...], "memory": [...]}}}`, cores and bytes."""
         body = await request.json()
-        courses = {name: _course(each, float(body["step"])) for name, each in body["series"].items()}
+        courses = {name: _parse_profile(each, float(body["step"])) for name, each in body["series"].items()}
         self._state.upload(request.match_info["workload"], courses)
         return web.json_response({"series": list(courses)})
 
@@ -179,18 +179,22 @@ class _Routes:
 
     async def show(self, request: web.Request) -> web.Response:
         """What it is to use now: a pod that reaches the server may also ask for itself."""
-        follower = self._state.follower(request.match_info["pod"])
+        follower = self._state.get_pod(request.match_info["pod"])
         return web.json_response(
-            {"period": follower.period, "unheard": follower.unheard, **follower.wanted._asdict()}
+            {
+                "period": follower.period,
+                "unheard": follower.missed_updates,
+                **follower.current_demand._asdict(),
+            }
         )
 
     async def forget(self, request: web.Request) -> web.Response:
-        self._state.follower(request.match_info["pod"])
-        del self._state.followers[request.match_info["pod"]]
+        self._state.get_pod(request.match_info["pod"])
+        del self._state.pods[request.match_info["pod"]]
         return web.json_response({})
 
 
-def _course(series: dict[str, list[float]], step: float) -> Course:
+def _parse_profile(series: dict[str, list[float]], step: float) -> LoadProfile:
     cpu, memory = np.array(series["cpu"], float), np.array(series["memory"], float)
     if not len(cpu) or cpu.shape != memory.shape or cpu.ndim != 1:
         raise TrimtabError("series: cpu and memory must be lists of the same length, with a number a step")
@@ -198,12 +202,12 @@ def _course(series: dict[str, list[float]], step: float) -> Course:
         np.isfinite(cpu).all() and np.isfinite(memory).all() and (cpu >= 0).all() and (memory >= 0).all()
     ):
         raise TrimtabError("series: cpu and memory must be numbers that are not negative")
-    return Course(cpu, memory, step)
+    return LoadProfile(cpu, memory, step)
 
 
-def uploaded(courses: dict[str, Course], step: float) -> bytes:
+def encode_upload(profiles: dict[str, LoadProfile], step: float) -> bytes:
     """An upload's body."""
     series = {
-        name: {"cpu": each.cpu.tolist(), "memory": each.memory.tolist()} for name, each in courses.items()
+        name: {"cpu": each.cpu.tolist(), "memory": each.memory.tolist()} for name, each in profiles.items()
     }
     return json.dumps({"step": step, "series": series}).encode()

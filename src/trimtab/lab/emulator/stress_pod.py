@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimtab.actuation.resources import written
+from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.pods import Resources
 
 IMAGE = "busybox:1"
 PORT = 8080
 CONTAINER = "burner"
-PATH = "cgi-bin/usage"
+USAGE_PATH = "cgi-bin/usage"
 """Where it is told what to use: `?milli=250&mib=64`."""
 LABEL = "trimtab.io/stress"
 
@@ -68,21 +68,23 @@ kill -9 $others $loops 2>/dev/null; exit 137
 """.replace("PORT", str(PORT)).replace("CATCH_UP", str(_CATCH_UP))
 
 
-def escaped(script: str) -> str:
+def escape_dollars(script: str) -> str:
     """As it must stand in a container's command, where Kubernetes makes `$` of `$$` and a value of `$(NAME)`."""
     return script.replace("$", "$$")
 
 
-def deployment(name: str, *, size: Resources, image: str = IMAGE, run: str = "stress") -> dict[str, Any]:
+def build_deployment(
+    name: str, *, size: Resources, image: str = IMAGE, run: str = "stress"
+) -> dict[str, Any]:
     """A Deployment of one stress pod."""
     labels = {"app": name, LABEL: run}
     container = {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["/bin/sh", "-c", escaped(SCRIPT)],
+        "command": ["/bin/sh", "-c", escape_dollars(SCRIPT)],
         "ports": [{"containerPort": PORT}],
-        "resources": written(size),
+        "resources": to_manifest(size),
         "volumeMounts": [{"name": "stress", "mountPath": "/stress"}],
         "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5},
     }
@@ -107,7 +109,7 @@ def deployment(name: str, *, size: Resources, image: str = IMAGE, run: str = "st
     }
 
 
-def service(name: str, *, run: str = "stress") -> dict[str, Any]:
+def build_service(name: str, *, run: str = "stress") -> dict[str, Any]:
     """The Service by which the stress pod is told what to use."""
     labels = {"app": name, LABEL: run}
     return {

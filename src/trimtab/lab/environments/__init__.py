@@ -10,12 +10,21 @@ actions would have other rewards.
 
 import gymnasium
 
-from trimtab.lab.environments.config import Course
-from trimtab.lab.environments.container_sim import Rules
-from trimtab.lab.environments.demand import AnyOf, Demand, Generated, Recorded
+from trimtab.lab.environments.config import EnvironmentConfig
+from trimtab.lab.environments.container_sim import RequestRules
+from trimtab.lab.environments.demand import DemandSource, GeneratedDemand, MixedDemand, RecordedDemand
 from trimtab.lab.environments.reward import Weights
 
-__all__ = ["IDS", "AnyOf", "Course", "Demand", "Generated", "Recorded", "Rules", "Weights"]
+__all__ = [
+    "IDS",
+    "DemandSource",
+    "EnvironmentConfig",
+    "GeneratedDemand",
+    "MixedDemand",
+    "RecordedDemand",
+    "RequestRules",
+    "Weights",
+]
 
 SINGLE = {
     "trimtab/Sizing-v0": "trimtab.lab.environments.sizing:Sizing",

@@ -9,21 +9,21 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments.container_sim import Fleet, Rules
-from trimtab.lab.environments.demand import Demand, Generated
-from trimtab.lab.environments.reward import Weights, costs, measured
+from trimtab.lab.environments.container_sim import ContainerSim, RequestRules
+from trimtab.lab.environments.demand import DemandSource, GeneratedDemand
+from trimtab.lab.environments.reward import Weights, compute_costs, find_measured
 from trimtab.usage.trace import Floats
 
-OVER = "the episode is over: call reset() before the next step()"
+EPISODE_OVER = "the episode is over: call reset() before the next step()"
 NO_EPISODE = "no episode has begun: call reset() first"
 
 
 @dataclass(frozen=True)
-class Course:
+class EnvironmentConfig:
     """The settings of an environment; an action is good for an hour."""
 
-    demand: Demand = field(default_factory=Generated)
-    rules: Rules = field(default_factory=Rules)
+    demand: DemandSource = field(default_factory=GeneratedDemand)
+    rules: RequestRules = field(default_factory=RequestRules)
     weights: Weights = field(default_factory=Weights)
     hours: int = 168
     """Steps of an episode."""
@@ -34,10 +34,10 @@ class Course:
         if self.hours < 1 or self.warm_up < 1:
             raise TrimtabError("hours and warm_up: must each be at least 1")
 
-    def begin(self, chance: np.random.Generator, *, containers: int) -> Episode:
+    def start_episode(self, rng: np.random.Generator, *, containers: int) -> Episode:
         """A new episode, up to its first step."""
-        demand = self.demand.draw(chance, containers=containers, hours=self.warm_up + self.hours)
-        fleet = Fleet(demand, self.rules)
+        demand = self.demand.sample(rng, containers=containers, hours=self.warm_up + self.hours)
+        fleet = ContainerSim(demand, self.rules)
         fleet.warm_up(self.warm_up)
         return Episode(fleet, self.weights, demand.names)
 
@@ -45,8 +45,8 @@ class Course:
 class Episode:
     """The containers of one episode."""
 
-    def __init__(self, fleet: Fleet, weights: Weights, names: tuple[str, ...]) -> None:
-        self.fleet, self.names = fleet, names
+    def __init__(self, sim: ContainerSim, weights: Weights, names: tuple[str, ...]) -> None:
+        self.sim, self.names = sim, names
         self._weights = np.array(weights)
 
     def step(self, cpu: Floats, memory: Floats) -> tuple[Floats, dict[str, Any]]:
@@ -54,10 +54,10 @@ class Episode:
 
         An hour without samples has no reward, which is told as 0, and no costs, which are NaN. `measured` is False then.
         """
-        if self.fleet.over:
-            raise ResetNeeded(OVER)
-        changes = self.fleet.apply(cpu, memory)
-        self.fleet.pass_hour()
-        paid = costs(self.fleet.sums, changes)
+        if self.sim.is_over:
+            raise ResetNeeded(EPISODE_OVER)
+        changes = self.sim.apply_requests(cpu, memory)
+        self.sim.run_hour()
+        paid = compute_costs(self.sim.sums, changes)
         told = {name: paid[:, place] for place, name in enumerate(Weights._fields)}
-        return -(np.nan_to_num(paid) @ self._weights), told | {"measured": measured(self.fleet.sums)}
+        return -(np.nan_to_num(paid) @ self._weights), told | {"measured": find_measured(self.sim.sums)}

@@ -15,31 +15,31 @@ import numpy.typing as npt
 from numba import njit
 
 from trimtab.lab.environments.reward import (
-    CPU_ASKED,
     CPU_MISSING,
     CPU_OVER,
+    CPU_REQUESTED,
     CPU_STEPS,
     CPU_UNDER,
     CPU_WANTED,
-    MEMORY_ASKED,
     MEMORY_OVER,
+    MEMORY_REQUESTED,
     MEMORY_STEPS,
     OOMS,
     SUMS,
     THROTTLED,
 )
-from trimtab.lab.neural.actions import Span, cpu_span, memory_span, seen
-from trimtab.lab.neural.features import Filling, Record, add
+from trimtab.lab.neural.actions import ActionRange, build_observation, cpu_action_range, memory_action_range
+from trimtab.lab.neural.features import HourlyUsage, OpenHour, add_samples
 from trimtab.lab.simulator import physics
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.usage.trace import Floats, Trace
 
 HOUR = 3600.0
-NEVER = 1e6
+NO_OOM_HOURS = 1e6
 """Hours since an OOM that has not been."""
 
 
-class Rules(NamedTuple):
+class RequestRules(NamedTuple):
     """How requests become what a container really has."""
 
     cpu_limit: float = np.inf
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def live(
+def simulate_hour(
     containers: physics.Containers,
     nodes: physics.Nodes,
     cpu: Floats,
@@ -61,8 +61,8 @@ def live(
     start: float,
     step: float,
     oom_bump: float,
-    cpu_filling: Filling,
-    memory_filling: Filling,
+    cpu_filling: OpenHour,
+    memory_filling: OpenHour,
     sums: Floats,
 ) -> None:
     """Let the rows of demand pass, a step each."""
@@ -77,7 +77,7 @@ def live(
                 used[row] = containers.cpu[row]
                 asked = containers.cpu_request[row]
                 total[CPU_STEPS] += 1.0
-                total[CPU_ASKED] += asked
+                total[CPU_REQUESTED] += asked
                 total[CPU_OVER] += max(asked - wants, 0.0)
                 total[CPU_MISSING] += max(wants - asked, 0.0)
                 total[CPU_UNDER] += wants > asked
@@ -86,41 +86,44 @@ def live(
             if not np.isnan(needs):
                 held[row] = containers.memory[row]
                 total[MEMORY_STEPS] += 1.0
-                total[MEMORY_ASKED] += containers.memory_limit[row]
+                total[MEMORY_REQUESTED] += containers.memory_limit[row]
                 total[MEMORY_OVER] += max(containers.memory_limit[row] - needs, 0.0)
             if containers.killed[row] != 0:
                 total[OOMS] += 1.0
                 containers.memory_limit[row] *= oom_bump
                 containers.memory_request[row] = containers.memory_limit[row]
-        add(used, CPU_MOST, cpu_filling)
-        add(held, MEMORY_MOST, memory_filling)
+        add_samples(used, MAX_PLAUSIBLE_CPU, cpu_filling)
+        add_samples(held, MAX_PLAUSIBLE_MEMORY, memory_filling)
 
 
-class Fleet:
+class ContainerSim:
     """So many containers in the demand of one episode."""
 
-    def __init__(self, demand: Trace, rules: Rules) -> None:
+    def __init__(self, demand: Trace, rules: RequestRules) -> None:
         self._demand, self._rules = demand, rules
-        self._an_hour = max(1, round(HOUR / demand.step))
-        many = demand.containers
+        self._rows_per_hour = max(1, round(HOUR / demand.step))
+        many = demand.container_count
         self._containers = physics.Containers.empty(many)
         self._containers.node[:] = 0
         self._containers.burst[:] = rules.burst
-        self._nodes = physics.Nodes.of(np.array([np.inf]), np.array([np.inf]))
-        self._cpu, self._memory = Record(many, most=CPU_MOST), Record(many, most=MEMORY_MOST)
-        self._since_oom = np.full(many, NEVER)
+        self._nodes = physics.Nodes.from_capacity(np.array([np.inf]), np.array([np.inf]))
+        self._cpu, self._memory = (
+            HourlyUsage(many, most=MAX_PLAUSIBLE_CPU),
+            HourlyUsage(many, most=MAX_PLAUSIBLE_MEMORY),
+        )
+        self._hours_since_oom = np.full(many, NO_OOM_HOURS)
         self.sums = np.zeros((many, SUMS))
         self.hour = 0
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no whole hour of demand is left."""
-        return (self.hour + 1) * self._an_hour > self._demand.steps
+        return (self.hour + 1) * self._rows_per_hour > self._demand.steps
 
     @property
     def time(self) -> float:
         """Seconds, at the beginning of the present hour."""
-        return self._demand.start + self.hour * self._an_hour * self._demand.step
+        return self._demand.start + self.hour * self._rows_per_hour * self._demand.step
 
     @property
     def requests(self) -> tuple[Floats, Floats]:
@@ -130,7 +133,7 @@ class Fleet:
     def usage(self) -> tuple[Floats, Floats]:
         """The means of the last hour; 0 where there was no sample."""
         cpu, memory = (
-            record.filling.total / np.maximum(record.filling.samples, 1)
+            record.open_hour.total / np.maximum(record.open_hour.samples, 1)
             for record in (self._cpu, self._memory)
         )
         return cpu, memory
@@ -141,17 +144,21 @@ class Fleet:
         Whoever has not been seen yet keeps that room until an agent can say something of it: else it would be killed
         for what nobody could know, again and again.
         """
-        self._ask(np.full(len(self.sums), CPU_MOST), np.full(len(self.sums), MEMORY_MOST))
-        for _ in range(hours):
-            self.pass_hour()
-        cpu, memory = (record.show(self.hour - 1, self.time) for record in (self._cpu, self._memory))
-        self._ask(
-            np.where(np.isnan(cpu.levels), CPU_MOST, np.maximum(cpu.peaks, 1e-3)),
-            np.where(np.isnan(memory.levels), MEMORY_MOST, np.maximum(memory.peaks * 1.1, 2.0**20)),
+        self._set_requests(
+            np.full(len(self.sums), MAX_PLAUSIBLE_CPU), np.full(len(self.sums), MAX_PLAUSIBLE_MEMORY)
         )
-        self._since_oom[:] = NEVER
+        for _ in range(hours):
+            self.run_hour()
+        cpu, memory = (
+            record.compute_features(self.hour - 1, self.time) for record in (self._cpu, self._memory)
+        )
+        self._set_requests(
+            np.where(np.isnan(cpu.levels), MAX_PLAUSIBLE_CPU, np.maximum(cpu.peaks, 1e-3)),
+            np.where(np.isnan(memory.levels), MAX_PLAUSIBLE_MEMORY, np.maximum(memory.peaks * 1.1, 2.0**20)),
+        )
+        self._hours_since_oom[:] = NO_OOM_HOURS
 
-    def apply(self, cpu: Floats, memory: Floats) -> npt.NDArray[np.int64]:
+    def apply_requests(self, cpu: Floats, memory: Floats) -> npt.NDArray[np.int64]:
         """Carry out such requests where the change is worth it (NaN: leave as is): how many changes each container had."""
         changed = np.zeros(len(cpu), np.int64)
         asked = []
@@ -159,48 +166,48 @@ class Fleet:
             change = np.abs(wanted - had) > self._rules.minimum_change * had
             changed += change
             asked.append(np.where(change, wanted, had))
-        self._ask(*asked)
+        self._set_requests(*asked)
         return changed
 
-    def pass_hour(self) -> None:
+    def run_hour(self) -> None:
         """Live through the coming hour. The one before stays open until now, for an agent is shown it as a strategy is."""
         if self.hour > 0:
             for record in (self._cpu, self._memory):
-                record.close(self.hour - 1, self.hour)
-        first = self.hour * self._an_hour
-        live(
+                record.close_hour(self.hour - 1, self.hour)
+        first = self.hour * self._rows_per_hour
+        simulate_hour(
             self._containers,
             self._nodes,
-            self._demand.cpu[first : first + self._an_hour],
-            self._demand.memory[first : first + self._an_hour],
+            self._demand.cpu[first : first + self._rows_per_hour],
+            self._demand.memory[first : first + self._rows_per_hour],
             self.time,
             self._demand.step,
             self._rules.oom_bump,
-            self._cpu.filling,
-            self._memory.filling,
+            self._cpu.open_hour,
+            self._memory.open_hour,
             self.sums,
         )
-        self._since_oom += 1.0
-        self._since_oom[self.sums[:, OOMS] > 0] = 0.0
+        self._hours_since_oom += 1.0
+        self._hours_since_oom[self.sums[:, OOMS] > 0] = 0.0
         self.hour += 1
 
-    def look(self) -> tuple[Floats, tuple[Span, Span]]:
+    def observe(self) -> tuple[Floats, tuple[ActionRange, ActionRange]]:
         """What an agent sees of each container, and between which sizes it chooses."""
         shown, spans = [], []
-        for record, span in ((self._cpu, cpu_span), (self._memory, memory_span)):
-            levels, peaks, features = record.show(self.hour - 1, self.time)
+        for record, span in ((self._cpu, cpu_action_range), (self._memory, memory_action_range)):
+            levels, peaks, features = record.compute_features(self.hour - 1, self.time)
             shown.append(features)
             spans.append(span(levels, peaks))
-        view = seen(
+        view = build_observation(
             cpu=shown[0],
             memory=shown[1],
             spans=(spans[0], spans[1]),
             requests=self.requests,
-            hours_since_oom=self._since_oom,
+            hours_since_oom=self._hours_since_oom,
         )
         return view, (spans[0], spans[1])
 
-    def _ask(self, cpu: Floats, memory: Floats) -> None:
+    def _set_requests(self, cpu: Floats, memory: Floats) -> None:
         self._containers.cpu_request[:] = cpu
         self._containers.cpu_limit[:] = cpu * self._rules.cpu_limit
         self._containers.memory_request[:] = memory

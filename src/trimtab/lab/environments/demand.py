@@ -17,32 +17,32 @@ from trimtab.lab.workloads import GENERATORS, generate
 from trimtab.usage.trace import Trace
 
 HOUR = 3600.0
-TYPES = ("diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
+DEFAULT_GENERATORS = ("diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
 """Generators that an environment draws from when nothing else is asked."""
 
 
-NOISE = (0.02, 0.4)
+NOISE_RANGE = (0.02, 0.4)
 
 
-class Demand(Protocol):
+class DemandSource(Protocol):
     """Where an episode's demand comes from."""
 
-    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+    def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
         """The demand of so many containers over so many hours."""
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedDemand:
     """Drawn by generators, an equal part of the containers by each; alone, a container is of any of them.
 
     How noisy they are differs from episode to episode, for those that have such a setting.
     """
 
-    types: Sequence[str] = TYPES
+    types: Sequence[str] = DEFAULT_GENERATORS
     step: float = 300.0
 
-    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
-        kinds = chance.permutation(np.resize(np.arange(len(self.types)), max(containers, len(self.types))))
+    def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        kinds = rng.permutation(np.resize(np.arange(len(self.types)), max(containers, len(self.types))))
         kinds = kinds[:containers]
         cpu, memory = np.empty((2, round(hours * HOUR / self.step), containers))
         start = 0.0
@@ -52,10 +52,10 @@ class Generated:
                 made = generate(
                     name,
                     count=columns.size,
-                    seed=int(chance.integers(2**31)),
+                    seed=int(rng.integers(2**31)),
                     step=self.step,
                     duration=hours * HOUR,
-                    **_varied(name, chance),
+                    **_draw_settings(name, rng),
                 )
                 cpu[:, columns], memory[:, columns], start = made.cpu.T, made.memory.T, made.start
         return Trace(
@@ -67,14 +67,14 @@ class Generated:
         )
 
 
-def _varied(name: str, chance: np.random.Generator) -> dict[str, float]:
-    known = GENERATORS.type_of(name).settings_type.model_fields
-    drawn = {"noise": float(np.exp(chance.uniform(*np.log(NOISE)))), "spread": 1.0}
+def _draw_settings(name: str, rng: np.random.Generator) -> dict[str, float]:
+    known = GENERATORS.load_type(name).settings_type.model_fields
+    drawn = {"noise": float(np.exp(rng.uniform(*np.log(NOISE_RANGE)))), "spread": 1.0}
     return {key: value for key, value in drawn.items() if key in known}
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedDemand:
     """Cut out of a recording, where it has samples; one that is too short comes again from its start.
 
     All containers of an episode begin at the same hour, from which on each of them has samples in at least half as many hours
@@ -86,18 +86,18 @@ class Recorded:
     """Whether each hour of each container has a sample."""
 
     def __post_init__(self) -> None:
-        trace, an_hour = self.trace, self._an_hour
+        trace, an_hour = self.trace, self._rows_per_hour
         known = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
         begins = np.arange(0, trace.steps, an_hour)
         sampled = np.logical_or.reduceat(known, begins, axis=0) if known.size else known
         object.__setattr__(self, "_sampled", sampled)
 
-    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
-        enough = self._places(hours)
-        place = int(chance.choice(np.flatnonzero(enough)))
-        hour = place // self.trace.containers
-        columns = chance.choice(np.flatnonzero(enough[hour]), size=containers)
-        first, steps = hour * self._an_hour, hours * self._an_hour
+    def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
+        enough = self._find_starts(hours)
+        place = int(rng.choice(np.flatnonzero(enough)))
+        hour = place // self.trace.container_count
+        columns = rng.choice(np.flatnonzero(enough[hour]), size=containers)
+        first, steps = hour * self._rows_per_hour, hours * self._rows_per_hour
         rows = (first + np.arange(steps)) % self.trace.steps
         return Trace(
             names=tuple(self.trace.names[column] for column in columns),
@@ -108,15 +108,15 @@ class Recorded:
         )
 
     @property
-    def _an_hour(self) -> int:
+    def _rows_per_hour(self) -> int:
         return max(1, round(HOUR / self.trace.step))
 
-    def _places(self, hours: int) -> npt.NDArray[np.bool_]:
+    def _find_starts(self, hours: int) -> npt.NDArray[np.bool_]:
         """Return from which hour on (a row) which containers (a column) have enough samples for an episode."""
         if not self._sampled.any():
             raise TrimtabError("demand: the recording has no samples")
         count = len(self._sampled)
-        latest = max(0, self.trace.steps - hours * self._an_hour) // self._an_hour
+        latest = max(0, self.trace.steps - hours * self._rows_per_hour) // self._rows_per_hour
         # One that is too short is laid end to end, as its rows are.
         laid = self._sampled[np.arange(latest + hours) % count]
         sums = np.concatenate([np.zeros((1, laid.shape[1]), np.int64), np.cumsum(laid, axis=0)])
@@ -126,13 +126,13 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class MixedDemand:
     """Each episode from one of several, in turn by chance."""
 
-    sources: Sequence[Demand]
+    sources: Sequence[DemandSource]
     weights: Sequence[float] = field(default=())
 
-    def draw(self, chance: np.random.Generator, *, containers: int, hours: int) -> Trace:
+    def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
         weights = np.array(self.weights or [1.0] * len(self.sources))
-        which = int(chance.choice(len(self.sources), p=weights / weights.sum()))
-        return self.sources[which].draw(chance, containers=containers, hours=hours)
+        which = int(rng.choice(len(self.sources), p=weights / weights.sum()))
+        return self.sources[which].sample(rng, containers=containers, hours=hours)

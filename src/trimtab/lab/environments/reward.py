@@ -15,14 +15,14 @@ import numpy.typing as npt
 from trimtab.usage.trace import Floats
 
 (
-    CPU_ASKED,
+    CPU_REQUESTED,
     CPU_OVER,
     CPU_UNDER,
     CPU_MISSING,
     CPU_WANTED,
     THROTTLED,
     CPU_STEPS,
-    MEMORY_ASKED,
+    MEMORY_REQUESTED,
     MEMORY_OVER,
     OOMS,
     MEMORY_STEPS,
@@ -52,18 +52,18 @@ class Weights(NamedTuple):
     """Each change of a request, of CPU or of memory."""
 
 
-def measured(sums: Floats) -> npt.NDArray[np.bool_]:
+def find_measured(sums: Floats) -> npt.NDArray[np.bool_]:
     """Return of which containers the hour has a sample at all."""
     found: npt.NDArray[np.bool_] = (sums[:, CPU_STEPS] > 0) | (sums[:, MEMORY_STEPS] > 0)
     return found
 
 
-def costs(sums: Floats, changes: npt.NDArray[np.int64]) -> Floats:
+def compute_costs(sums: Floats, changes: npt.NDArray[np.int64]) -> Floats:
     """The costs of an hour in the order of `Weights`, a row a container; NaN where nothing was measured of them."""
-    of_cpu, of_memory, of_any = sums[:, CPU_STEPS] > 0, sums[:, MEMORY_STEPS] > 0, measured(sums)
+    of_cpu, of_memory, of_any = sums[:, CPU_STEPS] > 0, sums[:, MEMORY_STEPS] > 0, find_measured(sums)
     parts = [
-        (of_cpu, _share(sums[:, CPU_OVER], sums[:, CPU_ASKED])),
-        (of_memory, _share(sums[:, MEMORY_OVER], sums[:, MEMORY_ASKED])),
+        (of_cpu, _share(sums[:, CPU_OVER], sums[:, CPU_REQUESTED])),
+        (of_memory, _share(sums[:, MEMORY_OVER], sums[:, MEMORY_REQUESTED])),
         (of_cpu, _share(sums[:, CPU_UNDER], sums[:, CPU_STEPS])),
         (of_cpu, _share(sums[:, CPU_MISSING], sums[:, CPU_WANTED])),
         (of_cpu, _share(sums[:, THROTTLED], sums[:, CPU_STEPS])),

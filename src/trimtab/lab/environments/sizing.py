@@ -21,15 +21,15 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from trimtab.lab.environments.config import NO_EPISODE, OVER, Course, Episode
-from trimtab.lab.environments.container_sim import Fleet
-from trimtab.lab.environments.vector import Singles, SizingVector, action_space, observation_space
+from trimtab.lab.environments.config import EPISODE_OVER, NO_EPISODE, EnvironmentConfig, Episode
+from trimtab.lab.environments.container_sim import ContainerSim
+from trimtab.lab.environments.vector import Singles, SizingVector, build_action_space, build_observation_space
 
-MOST_CORES, MOST_BYTES = 1024.0, 2.0**42
+MAX_CORES, MAX_BYTES = 1024.0, 2.0**42
 LOWER, TARGET, UPPER, UNCAPPED = range(4)
 BOUNDS = 4
 DAY, WEEK = 86400.0, 7 * 86400.0
-NOW, CLOCK = 4, 4
+CURRENT_FEATURES, CLOCK_FEATURES = 4, 4
 
 Doubles = npt.NDArray[np.float64]
 
@@ -40,14 +40,14 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
 
     def __init__(
-        self, *, window: int = 24, compare: Literal["request", "usage"] = "request", **course: Any
+        self, *, window: int = 24, compare: Literal["request", "usage"] = "request", **config: Any
     ) -> None:
-        self._course, self._compare = Course(**course), compare
+        self._config, self._compare = EnvironmentConfig(**config), compare
         self._episode: Episode | None = None
-        self._past: deque[tuple[float, float]] = deque(maxlen=window)
-        most = [MOST_CORES, MOST_BYTES]
-        high = np.array([*most * 2, *most * window, *[1.0] * CLOCK])
-        low = np.array([*[0.0] * (NOW + 2 * window), *[-1.0] * CLOCK])
+        self._usage_history: deque[tuple[float, float]] = deque(maxlen=window)
+        most = [MAX_CORES, MAX_BYTES]
+        high = np.array([*most * 2, *most * window, *[1.0] * CLOCK_FEATURES])
+        low = np.array([*[0.0] * (CURRENT_FEATURES + 2 * window), *[-1.0] * CLOCK_FEATURES])
         self._low, self._high = low, high
         self.observation_space = spaces.Box(low, high, dtype=np.float64)
         self.action_space = spaces.Box(0.0, np.repeat(most, BOUNDS), dtype=np.float64)
@@ -56,46 +56,46 @@ class Sizing(gymnasium.Env[Doubles, Doubles]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Doubles, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._episode = self._course.begin(self.np_random, containers=1)
-        fleet = self._episode.fleet
-        self._past.clear()
-        self._past.extend([_usage(fleet)] * (self._past.maxlen or 0))
-        return self._look(fleet), {"kind": self._episode.names[0]}
+        self._episode = self._config.start_episode(self.np_random, containers=1)
+        fleet = self._episode.sim
+        self._usage_history.clear()
+        self._usage_history.extend([_read_usage(fleet)] * (self._usage_history.maxlen or 0))
+        return self._observe(fleet), {"kind": self._episode.names[0]}
 
     def step(self, action: Doubles) -> tuple[Doubles, float, bool, bool, dict[str, Any]]:
         if self._episode is None:
             raise ResetNeeded(NO_EPISODE)
         bounds = np.asarray(action, np.float64).reshape(2, BOUNDS)
-        fleet = self._episode.fleet
+        fleet = self._episode.sim
         compared = [float(request[0]) for request in fleet.requests]
         if self._compare == "usage":
-            compared = list(_usage(fleet))
+            compared = list(_read_usage(fleet))
         cpu, memory = (
             np.array([np.clip(value, least, None)])
-            for value, least in zip(wanted(bounds, compared), (1e-3, 2.0**20), strict=True)
+            for value, least in zip(apply_updater_rule(bounds, compared), (1e-3, 2.0**20), strict=True)
         )
         rewards, told = self._episode.step(cpu, memory)
-        self._past.append(_usage(fleet))
+        self._usage_history.append(_read_usage(fleet))
         costs = {name: values[0].item() for name, values in told.items()}
         told = {"uncapped": bounds[:, UNCAPPED].copy(), **costs}
-        return self._look(fleet), float(rewards[0]), False, fleet.over, told
+        return self._observe(fleet), float(rewards[0]), False, fleet.is_over, told
 
-    def _look(self, fleet: Fleet) -> Doubles:
+    def _observe(self, fleet: ContainerSim) -> Doubles:
         day, week = 2 * np.pi * (fleet.time % DAY) / DAY, 2 * np.pi * (fleet.time % WEEK) / WEEK
         requests = [float(request[0]) for request in fleet.requests]
         clock = [np.sin(day), np.cos(day), np.sin(week), np.cos(week)]
-        past = [value for usage in self._past for value in usage]
-        seen = np.array([*_usage(fleet), *requests, *past, *clock])
+        past = [value for usage in self._usage_history for value in usage]
+        seen = np.array([*_read_usage(fleet), *requests, *past, *clock])
         bounded: Doubles = np.clip(seen, self._low, self._high)
         return bounded
 
 
-def _usage(fleet: Fleet) -> tuple[float, float]:
+def _read_usage(fleet: ContainerSim) -> tuple[float, float]:
     cpu, memory = fleet.usage
     return float(cpu[0]), float(memory[0])
 
 
-def wanted(bounds: Doubles, compared: Sequence[float]) -> list[float]:
+def apply_updater_rule(bounds: Doubles, compared: Sequence[float]) -> list[float]:
     """The updater's rule for each resource: the target where what is compared is outside of its bounds; NaN: no change."""
     return [
         float(bound[TARGET]) if not bound[LOWER] <= value <= bound[UPPER] else np.nan
@@ -108,9 +108,9 @@ class SizingTarget(gymnasium.Env[Singles, Singles]):
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own way
 
-    def __init__(self, **course: Any) -> None:
-        self.observation_space, self.action_space = observation_space(), action_space()
-        self._vector = SizingVector(1, **course)
+    def __init__(self, **config: Any) -> None:
+        self.observation_space, self.action_space = build_observation_space(), build_action_space()
+        self._vector = SizingVector(1, **config)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -124,7 +124,7 @@ class SizingTarget(gymnasium.Env[Singles, Singles]):
         if (
             self._vector.is_over
         ):  # the next step of many would begin the next episode, which one alone must not
-            raise ResetNeeded(OVER)
+            raise ResetNeeded(EPISODE_OVER)
         seen, rewards, _, truncated, info = self._vector.step(np.asarray(action)[None])
         told = {name: values[0].item() for name, values in info.items()}
         return seen[0], float(rewards[0]), False, bool(truncated[0]), told

@@ -15,20 +15,20 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from trimtab.lab.environments.config import NO_EPISODE, Course
-from trimtab.lab.neural.actions import CHOICES, SEEN, Span
+from trimtab.lab.environments.config import NO_EPISODE, EnvironmentConfig
+from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE, ActionRange
 
 Singles = npt.NDArray[np.float32]
 
 
-def observation_space() -> Any:
+def build_observation_space() -> Any:
     """What an agent sees: see `trimtab.lab.neural.actions`."""
-    return spaces.Box(-100.0, 100.0, (SEEN,), np.float32)
+    return spaces.Box(-100.0, 100.0, (OBSERVATION_SIZE,), np.float32)
 
 
-def action_space() -> Any:
+def build_action_space() -> Any:
     """The places of CPU and memory."""
-    return spaces.Box(0.0, 1.0, (CHOICES,), np.float32)
+    return spaces.Box(0.0, 1.0, (ACTION_SIZE,), np.float32)
 
 
 class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
@@ -39,13 +39,16 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
         "render_modes": [],
     }
 
-    def __init__(self, num_envs: int = 64, **course: Any) -> None:
+    def __init__(self, num_envs: int = 64, **config: Any) -> None:
         self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = observation_space(), action_space()
+        self.single_observation_space, self.single_action_space = (
+            build_observation_space(),
+            build_action_space(),
+        )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._course = Course(**course)
-        self._spans: tuple[Span, Span] | None = None
+        self._config = EnvironmentConfig(**config)
+        self._spans: tuple[ActionRange, ActionRange] | None = None
         self.is_over = False
         """Whether the episode has ended, so that the next step begins another."""
 
@@ -53,9 +56,9 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Singles, dict[str, Any]]:
         super().reset(seed=seed, options=options)
-        self._episode = self._course.begin(self.np_random, containers=self.num_envs)
+        self._episode = self._config.start_episode(self.np_random, containers=self.num_envs)
         self.is_over = False
-        return self._look(), {"kind": np.array(self._episode.names)}
+        return self._observe(), {"kind": np.array(self._episode.names)}
 
     def step(
         self, actions: Singles
@@ -66,11 +69,11 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
             return seen, np.zeros(self.num_envs), no, no.copy(), info
         if self._spans is None:
             raise ResetNeeded(NO_EPISODE)
-        cpu, memory = (span.size(actions[:, at].astype(np.float64)) for at, span in enumerate(self._spans))
+        cpu, memory = (span.to_size(actions[:, at].astype(np.float64)) for at, span in enumerate(self._spans))
         rewards, told = self._episode.step(cpu, memory)
-        self.is_over = self._episode.fleet.over
-        return self._look(), rewards, no, yes if self.is_over else no.copy(), told
+        self.is_over = self._episode.sim.is_over
+        return self._observe(), rewards, no, yes if self.is_over else no.copy(), told
 
-    def _look(self) -> Singles:
-        seen, self._spans = self._episode.fleet.look()
+    def _observe(self) -> Singles:
+        seen, self._spans = self._episode.sim.observe()
         return np.clip(seen, -100.0, 100.0).astype(np.float32)

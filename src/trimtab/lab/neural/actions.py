@@ -15,25 +15,25 @@ import numpy as np
 from trimtab.lab.neural.features import FEATURES
 from trimtab.sizing.strategy import Floats
 
-CHOICES = 2
-BESIDE = 5
-SEEN = 2 * FEATURES + BESIDE
+ACTION_SIZE = 2
+EXTRA_FEATURES = 5
+OBSERVATION_SIZE = 2 * FEATURES + EXTRA_FEATURES
 """How many numbers an agent sees."""
-OOM_HOURS = 24.0
+OOM_DECAY_HOURS = 24.0
 """The time in which an OOM is forgotten to a third."""
 
 
-class Span(NamedTuple):
+class ActionRange(NamedTuple):
     """Between which sizes an agent chooses, for each container; NaN where nothing is known."""
 
     low: Floats
     high: Floats
 
-    def size(self, place: Floats) -> Floats:
-        sizes: Floats = self.low * (self.high / self.low) ** np.clip(place, 0.0, 1.0)
+    def to_size(self, position: Floats) -> Floats:
+        sizes: Floats = self.low * (self.high / self.low) ** np.clip(position, 0.0, 1.0)
         return sizes
 
-    def place(self, size: Floats) -> Floats:
+    def to_position(self, size: Floats) -> Floats:
         """Where a size stands; a little beyond the ends at most."""
         with np.errstate(divide="ignore", invalid="ignore"):
             places = np.log(size / self.low) / np.log(self.high / self.low)
@@ -44,29 +44,29 @@ class Span(NamedTuple):
         return np.log(self.high / self.low)
 
 
-def cpu_span(level: Floats, peak: Floats) -> Span:
-    return Span(low=0.7 * level, high=1.2 * np.maximum(peak, level))
+def cpu_action_range(level: Floats, peak: Floats) -> ActionRange:
+    return ActionRange(low=0.7 * level, high=1.2 * np.maximum(peak, level))
 
 
-def memory_span(level: Floats, peak: Floats) -> Span:
+def memory_action_range(level: Floats, peak: Floats) -> ActionRange:
     """Never under the week's peak: what a container once needed it may need again, and then it is killed."""
     highest = np.maximum(peak, level)
-    return Span(low=1.0 * highest, high=1.5 * highest)
+    return ActionRange(low=1.0 * highest, high=1.5 * highest)
 
 
-def seen(
+def build_observation(
     *,
     cpu: Floats,
     memory: Floats,
-    spans: tuple[Span, Span],
+    spans: tuple[ActionRange, ActionRange],
     requests: tuple[Floats, Floats],
     hours_since_oom: Floats,
 ) -> Floats:
     """What the agent sees, a row a container; zeros where nothing is known."""
     beside = [
-        *(span.place(request) for span, request in zip(spans, requests, strict=True)),
+        *(span.to_position(request) for span, request in zip(spans, requests, strict=True)),
         *(span.width for span in spans),
-        np.exp(-hours_since_oom / OOM_HOURS),
+        np.exp(-hours_since_oom / OOM_DECAY_HOURS),
     ]
     view: Floats = np.nan_to_num(np.concatenate([cpu, memory, np.stack(beside, axis=1)], axis=1))
     return view

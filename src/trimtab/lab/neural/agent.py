@@ -19,19 +19,25 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.neural.actions import CHOICES, SEEN, cpu_span, memory_span, seen
-from trimtab.lab.neural.features import HOUR, Hours, Record
-from trimtab.lab.neural.network import network, outputs, read
+from trimtab.lab.neural.actions import (
+    ACTION_SIZE,
+    OBSERVATION_SIZE,
+    build_observation,
+    cpu_action_range,
+    memory_action_range,
+)
+from trimtab.lab.neural.features import HOUR, HourClock, HourlyUsage
+from trimtab.lab.neural.network import build_network, load_weights, predict
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, kills
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
-NEED = 0.5
+OOM_NEED_SHARE = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 
 
-class LearnedSettings(Settings):
+class AgentStrategySettings(Settings):
     """Which agent."""
 
     weights: str = "ppo"
@@ -43,72 +49,79 @@ class LearnedSettings(Settings):
     """A killed container gets this many times what it had."""
 
 
-class Learned(Strategy[LearnedSettings]):
+class AgentStrategy(Strategy[AgentStrategySettings]):
     """Sizes as an agent chooses."""
 
     name: ClassVar[str] = "learned"
-    settings_type: ClassVar[type[Settings]] = LearnedSettings
+    settings_type: ClassVar[type[Settings]] = AgentStrategySettings
     counts_samples = False  # hours count, not samples
 
-    def __init__(self, containers: int, settings: LearnedSettings) -> None:
+    def __init__(self, containers: int, settings: AgentStrategySettings) -> None:
         super().__init__(containers, settings)
-        self._agent = network(read(settings.weights), "agent.", inputs=SEEN, source=settings.weights)
-        self._cpu, self._memory = Record(containers, most=CPU_MOST), Record(containers, most=MEMORY_MOST)
+        self._agent = build_network(
+            load_weights(settings.weights), "agent.", inputs=OBSERVATION_SIZE, source=settings.weights
+        )
+        self._cpu, self._memory = (
+            HourlyUsage(containers, most=MAX_PLAUSIBLE_CPU),
+            HourlyUsage(containers, most=MAX_PLAUSIBLE_MEMORY),
+        )
         self._held = np.full((2, containers), np.nan)
-        self._killed = np.full(containers, -np.inf)
+        self._last_killed = np.full(containers, -np.inf)
         """When each was last killed."""
-        self._hours = Hours()
+        self._clock = HourClock()
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        turned = self._hours.turn(t)
+        turned = self._clock.advance(t)
         if turned is not None:
             over, now = turned
-            self._held = self._named(over, self._hours.start(now))
-            self._cpu.close(over, now)
-            self._memory.close(over, now)
+            self._held = self._choose_sizes(over, self._clock.hour_start(now))
+            self._cpu.close_hour(over, now)
+            self._memory.close_hour(over, now)
         self._cpu.add(cpu)
         self._memory.add(memory)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        containers, memory = kills(self.containers, containers, memory)
+        containers, memory = deduplicate_kills(self.containers, containers, memory)
         bumped = memory * self.settings.oom_bump
         self._held[1, containers] = np.fmax(self._held[1, containers], bumped)
-        self._killed[containers] = t
+        self._last_killed[containers] = t
         needs = np.full(self.containers, np.nan)
-        needs[containers] = memory + NEED * (bumped - memory)
+        needs[containers] = memory + OOM_NEED_SHARE * (bumped - memory)
         self._memory.add(needs)
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         held = self._held
-        if self._hours.begun and self._hours.is_late(t):
-            held = self._named(self._hours.number, self._hours.start(self._hours.number + 1))
-        return Sizes(cpu=self._bounds(held[0]), memory=self._bounds(held[1]))
+        if self._clock.has_started and self._clock.is_nearly_over(t):
+            held = self._choose_sizes(
+                self._clock.current_hour, self._clock.hour_start(self._clock.current_hour + 1)
+            )
+        return Targets(cpu=self._compute_range(held[0]), memory=self._compute_range(held[1]))
 
-    def _named(self, now: int, ahead: float) -> Floats:
+    def _choose_sizes(self, now: int, ahead: float) -> Floats:
         """What is held from the next hour on. Changes nothing."""
-        cpu, memory = self._cpu.show(now, ahead), self._memory.show(now, ahead)
-        spans = cpu_span(cpu.levels, cpu.peaks), memory_span(memory.levels, memory.peaks)
-        view = seen(
+        cpu, memory = self._cpu.compute_features(now, ahead), self._memory.compute_features(now, ahead)
+        spans = cpu_action_range(cpu.levels, cpu.peaks), memory_action_range(memory.levels, memory.peaks)
+        view = build_observation(
             cpu=cpu.features,
             memory=memory.features,
             spans=spans,
             requests=(self._held[0], self._held[1]),
-            hours_since_oom=np.maximum(ahead - self._killed, 0.0) / HOUR,
+            hours_since_oom=np.maximum(ahead - self._last_killed, 0.0) / HOUR,
         )
-        places = 1.0 / (1.0 + np.exp(-outputs(self._agent, view)[:, :CHOICES]))
-        wanted = np.stack([span.size(places[:, at]) for at, span in enumerate(spans)])
+        places = 1.0 / (1.0 + np.exp(-predict(self._agent, view)[:, :ACTION_SIZE]))
+        wanted = np.stack([span.to_size(places[:, at]) for at, span in enumerate(spans)])
         stays = np.abs(wanted - self._held) <= self.settings.minimum_change * self._held
         return np.where(np.isnan(wanted) | stays, self._held, wanted)
 
-    def _bounds(self, target: Floats) -> Bounds:
+    def _compute_range(self, target: Floats) -> TargetRange:
         near = self.settings.minimum_change
-        return Bounds(target=target.copy(), lower=target * (1 - near), upper=target * (1 + near))
+        return TargetRange(target=target.copy(), lower=target * (1 - near), upper=target * (1 + near))
 
     def arrays(self) -> dict[str, Array]:
         records = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
-        return records | {"held": self._held, "killed": self._killed, "clock": self._hours.clock}
+        return records | {"held": self._held, "killed": self._last_killed, "clock": self._clock.times}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
-        self._held, self._killed, self._hours.clock = arrays["held"], arrays["killed"], arrays["clock"]
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+        self._held, self._last_killed, self._clock.times = arrays["held"], arrays["killed"], arrays["clock"]

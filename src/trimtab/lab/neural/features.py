@@ -26,27 +26,27 @@ HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
 HOURS = 168
 MEAN, HIGH, PEAK = range(3)
 STATISTICS = 3
-SPREAD = 1.28
+P90_DEVIATIONS = 1.28
 """Standard deviations from a mean to the 90th percentile, of what is nearly normal."""
-LEAST = 1e-9
-FARTHEST = 7.0
+MIN_LEVEL = 1e-9
+MAX_LOG_RATIO = 7.0
 """Where logarithms of ratios end: a thousandth and a thousandfold."""
-LATE = 0.9
+COMPLETE_SHARE = 0.9
 """The part of an hour after which its data say enough of it."""
 
 WINDOWS = (3, 6, 24, 72, 168)
 """Hours back from now of which mean, high value, peak and least mean are shown."""
 LAGS = (22, 23, 24, 46, 47, 48, 71, 167)
 """Hours before the last full one: the next hour on former days, and those beside it."""
-RECENT = 4
-CLOCK = 9
+RECENT_HOURS = 4
+TIME_FEATURES = 9
 """The features that tell of time and of how much is known."""
-FEATURES = 1 + STATISTICS * RECENT + 4 * len(WINDOWS) + 2 * len(LAGS) + 4 + CLOCK
+FEATURES = 1 + STATISTICS * RECENT_HOURS + 4 * len(WINDOWS) + 2 * len(LAGS) + 4 + TIME_FEATURES
 
 Singles = npt.NDArray[np.float32]
 
 
-class Filling(NamedTuple):
+class OpenHour(NamedTuple):
     """The hour that is being filled: what its numbers will be made from."""
 
     samples: npt.NDArray[np.int64]
@@ -56,11 +56,11 @@ class Filling(NamedTuple):
     last: Floats
 
     @classmethod
-    def empty(cls, rows: int) -> Filling:
+    def empty(cls, rows: int) -> OpenHour:
         return cls(np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows), np.zeros(rows), np.zeros(rows))
 
 
-class Shown(NamedTuple):
+class FeatureSet(NamedTuple):
     """What there is to see of each row."""
 
     levels: Floats
@@ -71,7 +71,7 @@ class Shown(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def add(values: Floats, most: float, filling: Filling) -> None:
+def add_samples(values: Floats, most: float, filling: OpenHour) -> None:
     """Take in one sample a row; values that are not believed are passed over."""
     for row in range(values.size):
         value = values[row]
@@ -84,7 +84,7 @@ def add(values: Floats, most: float, filling: Filling) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def close(number: int, filling: Filling, history: Singles, density: Floats) -> None:
+def close_hour(number: int, filling: OpenHour, history: Singles, density: Floats) -> None:
     """Let the hour that is being filled be that of this number, and begin an empty one."""
     place = number % HOURS
     for row in range(history.shape[0]):
@@ -92,7 +92,7 @@ def close(number: int, filling: Filling, history: Singles, density: Floats) -> N
         if count == 0:
             history[row, place, :] = np.nan
             continue
-        _hour(row, filling, history[row, place])
+        _summarize_hour(row, filling, history[row, place])
         density[row] = np.log(count)
         filling.samples[row] = 0
         filling.total[row] = 0.0
@@ -101,25 +101,25 @@ def close(number: int, filling: Filling, history: Singles, density: Floats) -> N
 
 
 @njit(cache=True, error_model="numpy")
-def _hour(row: int, filling: Filling, into: Singles) -> None:
+def _summarize_hour(row: int, filling: OpenHour, into: Singles) -> None:
     count = filling.samples[row]
     mean = filling.total[row] / count
     spread = np.sqrt(max(filling.squares[row] / count - mean * mean, 0.0))
     into[MEAN] = mean
-    into[HIGH] = min(mean + SPREAD * spread, filling.peak[row])
+    into[HIGH] = min(mean + P90_DEVIATIONS * spread, filling.peak[row])
     into[PEAK] = filling.peak[row]
 
 
 @njit(cache=True, error_model="numpy")
-def _ratio(value: float, level: float) -> float:
-    return float(min(max(np.log(max(value, LEAST) / level), -FARTHEST), FARTHEST))
+def _log_ratio(value: float, level: float) -> float:
+    return float(min(max(np.log(max(value, MIN_LEVEL) / level), -MAX_LOG_RATIO), MAX_LOG_RATIO))
 
 
 @njit(cache=True, error_model="numpy")
-def features(
+def compute_features(
     now: int,
     ahead: float,
-    filling: Filling,
+    filling: OpenHour,
     history: Singles,
     density: Floats,
     levels: Floats,
@@ -140,18 +140,18 @@ def features(
         for statistic in range(STATISTICS):
             hours[0, statistic] = np.nan
         if filling.samples[row] > 0:
-            _hour(row, filling, hours[0])
-        peaks[row] = _peak(hours)
-        levels[row] = _level(hours, peaks[row])
+            _summarize_hour(row, filling, hours[0])
+        peaks[row] = _week_peak(hours)
+        levels[row] = _day_level(hours, peaks[row])
         if not np.isnan(levels[row]):
             count = filling.samples[row]
             dense = np.log(count) if count > 0 else density[row]
             last = filling.last[row] if count > 0 else np.nan
-            _show(hours, levels[row], last, dense, ahead, out[row])
+            _write_features(hours, levels[row], last, dense, ahead, out[row])
 
 
 @njit(cache=True, error_model="numpy")
-def _peak(hours: Singles) -> float:
+def _week_peak(hours: Singles) -> float:
     peak = 0.0
     for back in range(HOURS):
         peak = max(peak, hours[back, PEAK])
@@ -159,7 +159,7 @@ def _peak(hours: Singles) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _level(hours: Singles, peak: float) -> float:
+def _day_level(hours: Singles, peak: float) -> float:
     """The mean of the last day that is known of, and not under a thousandth of the week's peak."""
     total, count = 0.0, 0
     for back in range(HOURS):
@@ -170,31 +170,33 @@ def _level(hours: Singles, peak: float) -> float:
                 break
     if count == 0:
         return np.nan
-    return float(max(total / count, peak * 1e-3, LEAST))
+    return float(max(total / count, peak * 1e-3, MIN_LEVEL))
 
 
 @njit(cache=True, error_model="numpy")
-def _show(hours: Singles, level: float, last: float, dense: float, ahead: float, out: Floats) -> None:
+def _write_features(
+    hours: Singles, level: float, last: float, dense: float, ahead: float, out: Floats
+) -> None:
     at = 0
     fresh = 0.0
-    for back in range(RECENT):
+    for back in range(RECENT_HOURS):
         known = not np.isnan(hours[back, MEAN])
         for statistic in range(STATISTICS):
             if known:
-                out[at] = _ratio(hours[back, statistic], level)
+                out[at] = _log_ratio(hours[back, statistic], level)
             else:
                 out[at] = 0.0 if back == 0 else out[at - STATISTICS]
             at += 1
         fresh += known
-    out[at] = out[MEAN] if np.isnan(last) else _ratio(last, level)
+    out[at] = out[MEAN] if np.isnan(last) else _log_ratio(last, level)
     at += 1
-    at = _windows(hours, level, at, out)
+    at = _write_window_features(hours, level, at, out)
     for lag in LAGS:
         known = not np.isnan(hours[lag, MEAN])
-        out[at] = _ratio(hours[lag, MEAN], level) if known else 0.0
-        out[at + 1] = _ratio(hours[lag, PEAK], level) if known else 0.0
+        out[at] = _log_ratio(hours[lag, MEAN], level) if known else 0.0
+        out[at + 1] = _log_ratio(hours[lag, PEAK], level) if known else 0.0
         at += 2
-    at = _same_hours(hours, level, at, out)
+    at = _write_same_hour_features(hours, level, at, out)
     age = HOURS
     while np.isnan(hours[age - 1, MEAN]):
         age -= 1
@@ -206,12 +208,12 @@ def _show(hours: Singles, level: float, last: float, dense: float, ahead: float,
     out[at + 4] = np.log(age + 1.0) / np.log(HOURS + 1.0)
     out[at + 5] = 1.0 if age >= 24 else 0.0
     out[at + 6] = 1.0 if age >= 48 else 0.0
-    out[at + 7] = fresh / RECENT
+    out[at + 7] = fresh / RECENT_HOURS
     out[at + 8] = dense
 
 
 @njit(cache=True, error_model="numpy")
-def _windows(hours: Singles, level: float, start: int, out: Floats) -> int:
+def _write_window_features(hours: Singles, level: float, start: int, out: Floats) -> int:
     """Mean, high value, peak and least mean of each window."""
     total, high, peak, least, count = 0.0, 0.0, 0.0, np.inf, 0
     at, window = start, 0
@@ -225,10 +227,10 @@ def _windows(hours: Singles, level: float, start: int, out: Floats) -> int:
             count += 1
         if back + 1 == WINDOWS[window]:
             if count:
-                out[at] = _ratio(total / count, level)
-                out[at + 1] = _ratio(high / count, level)
-                out[at + 2] = _ratio(peak, level)
-                out[at + 3] = _ratio(least, level)
+                out[at] = _log_ratio(total / count, level)
+                out[at + 1] = _log_ratio(high / count, level)
+                out[at + 2] = _log_ratio(peak, level)
+                out[at + 3] = _log_ratio(least, level)
             else:
                 out[at : at + 4] = 0.0
             at += 4
@@ -237,7 +239,7 @@ def _windows(hours: Singles, level: float, start: int, out: Floats) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def _same_hours(hours: Singles, level: float, start: int, out: Floats) -> int:
+def _write_same_hour_features(hours: Singles, level: float, start: int, out: Floats) -> int:
     """Mean and peak of the next hour on all former days; and how much hours differ, over a day and from hour to hour."""
     total, peak, count = 0.0, 0.0, 0
     for lag in range(23, HOURS, 24):
@@ -245,13 +247,13 @@ def _same_hours(hours: Singles, level: float, start: int, out: Floats) -> int:
             total += hours[lag, MEAN]
             peak = max(peak, hours[lag, PEAK])
             count += 1
-    out[start] = _ratio(total / count, level) if count else 0.0
-    out[start + 1] = _ratio(peak, level) if count else 0.0
+    out[start] = _log_ratio(total / count, level) if count else 0.0
+    out[start + 1] = _log_ratio(peak, level) if count else 0.0
     before, moved, moves, squares, known = np.nan, 0.0, 0, 0.0, 0
     for back in range(24):
         if np.isnan(hours[back, MEAN]):
             continue
-        ratio = _ratio(hours[back, MEAN], level)
+        ratio = _log_ratio(hours[back, MEAN], level)
         squares += ratio * ratio
         known += 1
         if not np.isnan(before):
@@ -263,7 +265,7 @@ def _same_hours(hours: Singles, level: float, start: int, out: Floats) -> int:
     return start + 4
 
 
-class Record:
+class HourlyUsage:
     """One resource of all containers: a week of hours, and the one that is being filled."""
 
     def __init__(self, rows: int, *, most: float) -> None:
@@ -271,66 +273,66 @@ class Record:
         self.history = np.full((rows, HOURS, STATISTICS), np.nan, np.float32)
         self.density = np.zeros(rows)
         """The logarithm of how many samples an hour had."""
-        self.filling = Filling.empty(rows)
+        self.open_hour = OpenHour.empty(rows)
 
     def add(self, values: Floats) -> None:
-        add(values, self._most, self.filling)
+        add_samples(values, self._most, self.open_hour)
 
-    def close(self, number: int, coming: int) -> None:
+    def close_hour(self, number: int, coming: int) -> None:
         """End the hour of this number; those until the coming one are unknown."""
-        close(number, self.filling, self.history, self.density)
+        close_hour(number, self.open_hour, self.history, self.density)
         for skipped in range(max(number + 1, coming - HOURS), coming):
             self.history[:, skipped % HOURS] = np.nan
 
-    def show(self, now: int, ahead: float) -> Shown:
+    def compute_features(self, now: int, ahead: float) -> FeatureSet:
         """What there is to see of each row, as if the hour of this number were over."""
         rows = len(self.history)
-        shown = Shown(np.full(rows, np.nan), np.zeros(rows), np.zeros((rows, FEATURES)))
-        features(now, ahead, self.filling, self.history, self.density, *shown)
+        shown = FeatureSet(np.full(rows, np.nan), np.zeros(rows), np.zeros((rows, FEATURES)))
+        compute_features(now, ahead, self.open_hour, self.history, self.density, *shown)
         return shown
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         own: dict[str, Array] = {prefix + "history": self.history, prefix + "density": self.density}
-        return own | {f"{prefix}filling.{name}": array for name, array in self.filling._asdict().items()}
+        return own | {f"{prefix}filling.{name}": array for name, array in self.open_hour._asdict().items()}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         self.history, self.density = arrays[prefix + "history"], arrays[prefix + "density"]
-        self.filling = Filling(*(arrays[f"{prefix}filling.{name}"] for name in Filling._fields))
+        self.open_hour = OpenHour(*(arrays[f"{prefix}filling.{name}"] for name in OpenHour._fields))
 
 
-class Hours:
+class HourClock:
     """Which hour it is, counted from the first sample."""
 
     def __init__(self) -> None:
-        self.clock = np.full(2, np.nan)
+        self.times = np.full(2, np.nan)
         """The times of the first sample of all and of this hour."""
 
     @property
-    def begun(self) -> bool:
-        return not np.isnan(self.clock[0])
+    def has_started(self) -> bool:
+        return not np.isnan(self.times[0])
 
     @property
-    def number(self) -> int:
+    def current_hour(self) -> int:
         """The present hour."""
-        return self.of(float(self.clock[1]))
+        return self.hour_at(float(self.times[1]))
 
-    def of(self, t: float) -> int:
-        return math.floor((t - float(self.clock[0])) / HOUR)
+    def hour_at(self, t: float) -> int:
+        return math.floor((t - float(self.times[0])) / HOUR)
 
-    def start(self, number: int) -> float:
-        return float(self.clock[0]) + number * HOUR
+    def hour_start(self, number: int) -> float:
+        return float(self.times[0]) + number * HOUR
 
-    def turn(self, t: float) -> tuple[int, int] | None:
+    def advance(self, t: float) -> tuple[int, int] | None:
         """Take in that it is `t`: the hour that is over with this and the one that begins, if one is."""
-        if not self.begun:
-            self.clock[:] = t
+        if not self.has_started:
+            self.times[:] = t
             return None
-        before, now = self.number, self.of(t)
+        before, now = self.current_hour, self.hour_at(t)
         if now <= before:
             return None
-        self.clock[1] = t
+        self.times[1] = t
         return before, now
 
-    def is_late(self, t: float) -> bool:
+    def is_nearly_over(self, t: float) -> bool:
         """Whether the present hour is as good as over."""
-        return t - self.start(self.number) >= LATE * HOUR
+        return t - self.hour_start(self.current_hour) >= COMPLETE_SHARE * HOUR

@@ -21,34 +21,34 @@ import numpy.typing as npt
 from numba import njit
 from pydantic import Field
 
-from trimtab.lab.neural.features import FEATURES, Hours, Record
-from trimtab.lab.neural.network import Network, network, outputs, read
+from trimtab.lab.neural.features import FEATURES, HourClock, HourlyUsage
+from trimtab.lab.neural.network import Network, build_network, load_weights, predict
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, kills
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 MONTH_HOURS = 720.0
-FINE = 4
+STEPS_PER_QUANTILE = 4
 """Places that are looked at from one quantile to the next."""
-TAIL, TAIL_STEP, TAIL_POWER = 8, 1.1, 3.0
+TAIL_COUNT, TAIL_STEP, TAIL_POWER = 8, 1.1, 3.0
 """Places beyond the last quantile, how far apart, and the power by which it gets unlikely to be over them."""
-CPU_PRICE, OOM_PRICE = 0.16, 0.05
+CPU_HARM_COST, OOM_HARM_COST = 0.16, 0.05
 """What harm costs in units of mean use, divided by the risk asked, as for `trimtab`."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.25
 """How many times the week's peak a container is given at most."""
-OWED, MOVES = 0.5 ** (1 / 12), 0.5 ** (1 / 24)
+SAVINGS_DECAY, CHANGES_DECAY = 0.5 ** (1 / 12), 0.5 ** (1 / 24)
 """What is left after an hour of what a change would have saved, and of the changes that were made."""
-OFTEN = 7.0
+FREQUENT_CHANGES = 7.0
 """Changes of late from which on the next must have more to save: about five a day."""
-LEARNS, WORST = 0.03, 10.0
+CARE_RATE, MAX_HARM = 0.03, 10.0
 """How fast a container is treated with more care whose harm is over what was asked, and what counts as most of it."""
-LEAST_CARE, MOST_CARE = 0.25, 20.0
+MIN_CARE, MAX_CARE = 0.25, 20.0
 MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
-NEAR = 0.2
+DEADBAND = 0.2
 """How far from the size a request may be without being worth a change."""
-NEED = 0.5
+OOM_NEED_SHARE = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 
 
@@ -71,7 +71,7 @@ class ForecasterSettings(Settings):
     """or this many bytes more, whichever is more."""
 
 
-class Held(NamedTuple):
+class HeldSizes(NamedTuple):
     """What each container has, and how it fared with it."""
 
     size: Floats
@@ -85,24 +85,30 @@ class Held(NamedTuple):
     """Samples of this hour over the size."""
 
     @classmethod
-    def new(cls, rows: int) -> Held:
-        return cls(np.full(rows, np.nan), np.zeros(rows), np.full(rows, OFTEN), np.ones(rows), np.zeros(rows))
+    def new(cls, rows: int) -> HeldSizes:
+        return cls(
+            np.full(rows, np.nan),
+            np.zeros(rows),
+            np.full(rows, FREQUENT_CHANGES),
+            np.ones(rows),
+            np.zeros(rows),
+        )
 
 
-class Stake(NamedTuple):
+class ForecasterCostModel(NamedTuple):
     """What harm costs, in units of the level, and between which multiples of the week's peak a size is."""
 
-    risk: float
+    tolerated_overuse: float
     """The share of samples that may be over the size."""
-    under: float
-    unserved: float
-    change: float
-    footing: float
+    overuse_penalty: float
+    unserved_penalty: float
+    change_threshold: float
+    peak_floor: float
     headroom: float
 
 
 @njit(cache=True, error_model="numpy")
-def count_over(values: Floats, most: float, held: Held) -> None:
+def count_over(values: Floats, most: float, held: HeldSizes) -> None:
     """Note which samples are over the size; those that are not believed are over nothing."""
     for row in range(values.size):
         if held.size[row] < values[row] <= most:
@@ -110,50 +116,59 @@ def count_over(values: Floats, most: float, held: Held) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def decide(
-    stake: Stake,
+def choose_sizes(
+    cost_model: ForecasterCostModel,
     taus: Floats,
     quantiles: Floats,
     levels: Floats,
     peaks: Floats,
     samples: npt.NDArray[np.int64],
-    held: Held,
+    held: HeldSizes,
 ) -> None:
     """End an hour: let each container be treated with the care that it needs, and name its size anew where that is worth it.
 
     `quantiles` has the network's answers: the lowest quantile's logarithm, then what is between each and the next.
     """
-    count = (taus.size - 1) * FINE + 1 + TAIL
+    count = (taus.size - 1) * STEPS_PER_QUANTILE + 1 + TAIL_COUNT
     sizes, over, costs = np.empty(count), np.empty(count), np.empty(count)
     for row in range(levels.size):
         if np.isnan(levels[row]):
             continue
         size, level, peak = held.size[row], levels[row], peaks[row]
         if samples[row] > 0 and not np.isnan(size):
-            harm = min(held.over[row] / samples[row] / stake.risk, WORST)
-            held.care[row] = min(max(held.care[row] * np.exp(LEARNS * (harm - 1.0)), LEAST_CARE), MOST_CARE)
+            harm = min(held.over[row] / samples[row] / cost_model.tolerated_overuse, MAX_HARM)
+            held.care[row] = min(max(held.care[row] * np.exp(CARE_RATE * (harm - 1.0)), MIN_CARE), MAX_CARE)
         held.over[row] = 0.0
         care = held.care[row]
-        _lay_out(taus, quantiles[row], sizes, over)
+        _lay_out_candidates(taus, quantiles[row], sizes, over)
         share = 0.5 if np.isnan(size) else min(max(level / size, 0.02), 1.0)
-        best = _cheapest(sizes, over, share, stake.under * care, share + stake.unserved * care, costs)
-        wanted = min(max(sizes[best] * level, peak * stake.footing), peak * stake.headroom)
-        held.moves[row] *= MOVES
+        best = _find_cheapest_size(
+            sizes,
+            over,
+            share,
+            cost_model.overuse_penalty * care,
+            share + cost_model.unserved_penalty * care,
+            costs,
+        )
+        wanted = min(max(sizes[best] * level, peak * cost_model.peak_floor), peak * cost_model.headroom)
+        held.moves[row] *= CHANGES_DECAY
         if np.isnan(size):
             held.size[row] = wanted
             continue
         at = np.interp(np.log(np.array([size, wanted]) / level), np.log(sizes), costs)
         beyond = max(size / level - sizes[-1], 0.0) * share
-        held.owed[row] = held.owed[row] * OWED + max(at[0] + beyond - at[1], 0.0) / share
-        brake = max(1.0, held.moves[row] / OFTEN) ** 4
-        if held.owed[row] > stake.change * brake or size < peak * stake.footing:
+        held.owed[row] = held.owed[row] * SAVINGS_DECAY + max(at[0] + beyond - at[1], 0.0) / share
+        brake = max(1.0, held.moves[row] / FREQUENT_CHANGES) ** 4
+        if held.owed[row] > cost_model.change_threshold * brake or size < peak * cost_model.peak_floor:
             held.owed[row] = 0.0
             held.moves[row] += 1.0
             held.size[row] = wanted
 
 
 @njit(cache=True, error_model="numpy")
-def _cheapest(sizes: Floats, over: Floats, price: float, under: float, unserved: float, costs: Floats) -> int:
+def _find_cheapest_size(
+    sizes: Floats, over: Floats, price: float, under: float, unserved: float, costs: Floats
+) -> int:
     """Which size has the least expected cost; and the cost of each."""
     lack, best = 0.0, sizes.size - 1
     for place in range(sizes.size - 1, -1, -1):
@@ -166,60 +181,62 @@ def _cheapest(sizes: Floats, over: Floats, price: float, under: float, unserved:
 
 
 @njit(cache=True, error_model="numpy")
-def _lay_out(taus: Floats, answers: Floats, sizes: Floats, over: Floats) -> None:
+def _lay_out_candidates(taus: Floats, answers: Floats, sizes: Floats, over: Floats) -> None:
     """The sizes that are looked at, as multiples of the level, and how likely it is to be over each."""
     low, place = min(max(answers[0], -8.0), 8.0), 0
     for which in range(taus.size - 1):
         step = answers[which + 1]
         rise = min(step if step > 30.0 else np.log1p(np.exp(step)), 8.0)  # softplus, as in training
-        for fine in range(FINE):
-            part = fine / FINE
+        for fine in range(STEPS_PER_QUANTILE):
+            part = fine / STEPS_PER_QUANTILE
             sizes[place] = np.exp(low + part * rise)
             over[place] = 1.0 - (taus[which] + part * (taus[which + 1] - taus[which]))
             place += 1
         low += rise
-    for beyond in range(TAIL + 1):
+    for beyond in range(TAIL_COUNT + 1):
         sizes[place] = np.exp(low) * TAIL_STEP**beyond
         over[place] = (1.0 - taus[-1]) * TAIL_STEP ** (-TAIL_POWER * beyond)
         place += 1
 
 
-class Forecast:
+class ResourceForecast:
     """One resource of all containers: its record, its network and what they have."""
 
-    def __init__(self, rows: int, *, model: Network, taus: Floats, stake: Stake, most: float) -> None:
-        self._model, self._taus, self._stake, self._most = model, taus, stake, most
-        self.record = Record(rows, most=most)
-        self.held = Held.new(rows)
+    def __init__(
+        self, rows: int, *, model: Network, taus: Floats, cost_model: ForecasterCostModel, most: float
+    ) -> None:
+        self._model, self._taus, self._cost_model, self._most = model, taus, cost_model, most
+        self.usage = HourlyUsage(rows, most=most)
+        self.held = HeldSizes.new(rows)
 
     def add(self, usage: Floats) -> None:
         count_over(usage, self._most, self.held)
-        self.record.add(usage)
+        self.usage.add(usage)
 
-    def named(self, now: int, ahead: float) -> Held:
+    def compute_next_sizes(self, now: int, ahead: float) -> HeldSizes:
         """What is held from the next hour on. Changes nothing."""
-        shown = self.record.show(now, ahead)
-        held = Held(*(array.copy() for array in self.held))
-        answers = outputs(self._model, shown.features)
-        samples = self.record.filling.samples
-        decide(self._stake, self._taus, answers, shown.levels, shown.peaks, samples, held)
+        shown = self.usage.compute_features(now, ahead)
+        held = HeldSizes(*(array.copy() for array in self.held))
+        answers = predict(self._model, shown.features)
+        samples = self.usage.open_hour.samples
+        choose_sizes(self._cost_model, self._taus, answers, shown.levels, shown.peaks, samples, held)
         return held
 
-    def close(self, now: int, coming: int, ahead: float) -> None:
+    def close_hour(self, now: int, coming: int, ahead: float) -> None:
         """End the hour, and name the sizes of the next."""
-        self.held = self.named(now, ahead)
-        self.record.close(now, coming)
+        self.held = self.compute_next_sizes(now, ahead)
+        self.usage.close_hour(now, coming)
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         held = {f"{prefix}held.{name}": array for name, array in self.held._asdict().items()}
-        return self.record.arrays(prefix) | held
+        return self.usage.arrays(prefix) | held
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        self.record.take_over(prefix, arrays)
-        self.held = Held(*(arrays[f"{prefix}held.{name}"] for name in Held._fields))
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.usage.load_arrays(prefix, arrays)
+        self.held = HeldSizes(*(arrays[f"{prefix}held.{name}"] for name in HeldSizes._fields))
 
 
-class Forecaster(Strategy[ForecasterSettings]):
+class ForecasterStrategy(Strategy[ForecasterSettings]):
     """Sizes by what a network expects of the coming hour."""
 
     name: ClassVar[str] = "forecaster"
@@ -228,70 +245,72 @@ class Forecaster(Strategy[ForecasterSettings]):
 
     def __init__(self, containers: int, settings: ForecasterSettings) -> None:
         super().__init__(containers, settings)
-        s, arrays = settings, read(settings.weights)
+        s, arrays = settings, load_weights(settings.weights)
 
-        def forecast(prefix: str, stake: Stake, most: float) -> Forecast:
-            model = network(arrays, prefix, inputs=FEATURES, source=s.weights)
+        def forecast(prefix: str, stake: ForecasterCostModel, most: float) -> ResourceForecast:
+            model = build_network(arrays, prefix, inputs=FEATURES, source=s.weights)
             taus = np.asarray(arrays[prefix + "taus"], np.float64)
-            return Forecast(containers, model=model, taus=taus, stake=stake, most=most)
+            return ResourceForecast(containers, model=model, taus=taus, cost_model=stake, most=most)
 
         self._cpu = forecast(
             "cpu.",
-            Stake(
-                risk=s.cpu_risk,
-                under=(1.0 - s.unserved) * CPU_PRICE / s.cpu_risk,
-                unserved=s.unserved * CPU_PRICE / s.cpu_risk,
-                change=s.tolerance,
-                footing=0.0,
+            ForecasterCostModel(
+                tolerated_overuse=s.cpu_risk,
+                overuse_penalty=(1.0 - s.unserved) * CPU_HARM_COST / s.cpu_risk,
+                unserved_penalty=s.unserved * CPU_HARM_COST / s.cpu_risk,
+                change_threshold=s.tolerance,
+                peak_floor=0.0,
                 headroom=CPU_HEADROOM,
             ),
-            CPU_MOST,
+            MAX_PLAUSIBLE_CPU,
         )
         self._memory = forecast(
             "memory.",
-            Stake(
-                risk=s.memory_risk / MONTH_HOURS,
-                under=OOM_PRICE / (s.memory_risk / MONTH_HOURS),
-                unserved=0.0,
-                change=s.tolerance * MEMORY_TOLERANCE,
-                footing=1.0,
+            ForecasterCostModel(
+                tolerated_overuse=s.memory_risk / MONTH_HOURS,
+                overuse_penalty=OOM_HARM_COST / (s.memory_risk / MONTH_HOURS),
+                unserved_penalty=0.0,
+                change_threshold=s.tolerance * MEMORY_TOLERANCE,
+                peak_floor=1.0,
                 headroom=MEMORY_HEADROOM,
             ),
-            MEMORY_MOST,
+            MAX_PLAUSIBLE_MEMORY,
         )
-        self._hours = Hours()
+        self._clock = HourClock()
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        turned = self._hours.turn(t)
+        turned = self._clock.advance(t)
         for forecast, usage in ((self._cpu, cpu), (self._memory, memory)):
             if turned is not None:
                 over, now = turned
-                forecast.close(over, now, self._hours.start(now))
+                forecast.close_hour(over, now, self._clock.hour_start(now))
             forecast.add(usage)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present hour
-        containers, memory = kills(self.containers, containers, memory)
+        containers, memory = deduplicate_kills(self.containers, containers, memory)
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
         size = self._memory.held.size
         size[containers] = np.fmax(size[containers], bumped)
         needs = np.full(self.containers, np.nan)
-        needs[containers] = memory + NEED * (bumped - memory)
-        self._memory.record.add(needs)
+        needs[containers] = memory + OOM_NEED_SHARE * (bumped - memory)
+        self._memory.usage.add(needs)
 
-    def recommend(self, t: float) -> Sizes:
-        return Sizes(cpu=self._bounds(self._cpu, t), memory=self._bounds(self._memory, t))
+    def recommend(self, t: float) -> Targets:
+        return Targets(cpu=self._compute_range(self._cpu, t), memory=self._compute_range(self._memory, t))
 
-    def _bounds(self, forecast: Forecast, t: float) -> Bounds:
+    def _compute_range(self, forecast: ResourceForecast, t: float) -> TargetRange:
         held = forecast.held
-        if self._hours.begun and self._hours.is_late(t):
-            held = forecast.named(self._hours.number, self._hours.start(self._hours.number + 1))
+        if self._clock.has_started and self._clock.is_nearly_over(t):
+            held = forecast.compute_next_sizes(
+                self._clock.current_hour, self._clock.hour_start(self._clock.current_hour + 1)
+            )
         target = held.size.copy()
-        return Bounds(target=target, lower=target * (1 - NEAR), upper=target * (1 + NEAR))
+        return TargetRange(target=target, lower=target * (1 - DEADBAND), upper=target * (1 + DEADBAND))
 
     def arrays(self) -> dict[str, Array]:
-        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | {"clock": self._hours.clock}
+        return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | {"clock": self._clock.times}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
-        self._hours.clock = arrays["clock"]
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+        self._clock.times = arrays["clock"]

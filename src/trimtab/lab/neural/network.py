@@ -20,7 +20,7 @@ from trimtab.errors import TrimtabError
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.strategy import Floats
 
-OUTERMOST = 6.0
+MAX_INPUT_DEVIATIONS = 6.0
 """Inputs are cut at so many standard deviations: nothing is known farther out."""
 
 
@@ -39,35 +39,35 @@ class Network(NamedTuple):
     """From the inputs straight to the outputs."""
 
     @property
-    def inputs(self) -> int:
+    def input_count(self) -> int:
         return len(self.middle)
 
     @property
-    def outputs(self) -> int:
+    def output_count(self) -> int:
         return len(self.last_bias)
 
 
 @njit(cache=True, error_model="numpy")
-def compute(network: Network, shown: Floats, out: Floats) -> None:
+def forward(network: Network, features: Floats, out: Floats) -> None:
     """The outputs of each row."""
     first, second = np.empty(len(network.first_bias)), np.empty(len(network.second_bias))
     inputs = np.empty(len(network.middle))
-    for row in range(shown.shape[0]):
+    for row in range(features.shape[0]):
         for i in range(inputs.size):
-            value = (shown[row, i] - network.middle[i]) / network.width[i]
-            inputs[i] = min(max(value, -OUTERMOST), OUTERMOST)
-        _layer(inputs, network.first, network.first_bias, first)
-        _bend(first)
-        _layer(first, network.second, network.second_bias, second)
-        _bend(second)
-        _layer(second, network.last, network.last_bias, out[row])
+            value = (features[row, i] - network.middle[i]) / network.width[i]
+            inputs[i] = min(max(value, -MAX_INPUT_DEVIATIONS), MAX_INPUT_DEVIATIONS)
+        _apply_layer(inputs, network.first, network.first_bias, first)
+        _apply_relu(first)
+        _apply_layer(first, network.second, network.second_bias, second)
+        _apply_relu(second)
+        _apply_layer(second, network.last, network.last_bias, out[row])
         for i in range(inputs.size):
             for j in range(out.shape[1]):
                 out[row, j] += inputs[i] * network.past[i, j]
 
 
 @njit(cache=True, error_model="numpy")
-def _layer(inputs: Floats, weights: Floats, bias: Floats, out: Floats) -> None:
+def _apply_layer(inputs: Floats, weights: Floats, bias: Floats, out: Floats) -> None:
     for j in range(out.size):
         out[j] = bias[j]
     for i in range(inputs.size):
@@ -76,20 +76,20 @@ def _layer(inputs: Floats, weights: Floats, bias: Floats, out: Floats) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _bend(values: Floats) -> None:
+def _apply_relu(values: Floats) -> None:
     for i in range(values.size):
         values[i] = max(values[i], 0.0)
 
 
-def outputs(network: Network, shown: Floats) -> Floats:
+def predict(network: Network, features: Floats) -> Floats:
     """The outputs of each row; the input is a row each."""
-    out = np.empty((len(shown), network.outputs))
-    compute(network, shown, out)
+    out = np.empty((len(features), network.output_count))
+    forward(network, features, out)
     return out
 
 
 @cache
-def read(weights: str) -> dict[str, Array]:
+def load_weights(weights: str) -> dict[str, Array]:
     """The arrays of a file of weights: one that ships with Trimtab by its name, or any by its path."""
     path = Path(weights)
     if path.suffix != ".npz":
@@ -103,20 +103,20 @@ def read(weights: str) -> dict[str, Array]:
         ) from None
 
 
-def network(arrays: dict[str, Array], prefix: str, *, inputs: int, source: str) -> Network:
+def build_network(arrays: dict[str, Array], prefix: str, *, inputs: int, source: str) -> Network:
     """The network of this prefix; refused where it was not made for so many inputs."""
     try:
-        made = Network(*(_floats(arrays[prefix + name]) for name in Network._fields))
+        made = Network(*(_as_floats(arrays[prefix + name]) for name in Network._fields))
     except KeyError as missing:
         raise TrimtabError(
             f"weights: {source}: has no {missing.args[0]!r}; it is of another learner"
         ) from None
-    if made.inputs != inputs:
+    if made.input_count != inputs:
         raise TrimtabError(
-            f"weights: {source}: made for {made.inputs} inputs, not {inputs}; train it anew with this version"
+            f"weights: {source}: made for {made.input_count} inputs, not {inputs}; train it anew with this version"
         )
     return made
 
 
-def _floats(array: Any) -> Floats:
+def _as_floats(array: Any) -> Floats:
     return np.ascontiguousarray(array, np.float64)

@@ -10,88 +10,88 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.lab.simulator.objects import SimulatedPod, asked
-from trimtab.lab.simulator.physics import NOWHERE
-from trimtab.lab.simulator.scheduler import best_node, nodes_needed
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.objects import SimulatedPod, sum_requests
+from trimtab.lab.simulator.physics import UNSCHEDULED
+from trimtab.lab.simulator.scheduler import count_packed_nodes, select_node
+from trimtab.lab.simulator.world import SimulatedWorld
 
-CALM = 600.0
+COOLDOWN = 600.0
 """Seconds after a node came or went until the next may go."""
-STARTS_IN = 120.0
+NODE_START_DELAY = 120.0
 """Seconds from the wish for a node to the node."""
-HALF_EMPTY = 0.5
+SCALE_DOWN_THRESHOLD = 0.5
 """The share of a node's CPU or memory that is asked for, from which on it stays."""
 
 
 class Autoscaler:
     """Looks at a world after every step."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._changed_at = world.now
-        self._wanted_since: float | None = None
+        self._pending_since: float | None = None
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         world = self._world
-        if any(self._could_fit(pod) for pod in world.pending.values()) and not world.ground.open.all():
-            since = self._wanted_since = self._wanted_since or world.now
-            if world.now - since >= STARTS_IN:
-                self._add()
+        if any(self._fits_empty_node(pod) for pod in world.pending.values()) and not world.nodes.active.all():
+            since = self._pending_since = self._pending_since or world.now
+            if world.now - since >= NODE_START_DELAY:
+                self._add_nodes()
             return
-        self._wanted_since = None
-        if world.now - self._changed_at >= CALM:
-            self._remove()
+        self._pending_since = None
+        if world.now - self._changed_at >= COOLDOWN:
+            self._remove_node()
 
-    def _add(self) -> None:
-        world, pool = self._world, self._world.scene.pools[0]
-        sizes = np.array([asked(pod.applied) for pod in world.pending.values()], np.float64)
-        needed = nodes_needed(
+    def _add_nodes(self) -> None:
+        world, pool = self._world, self._world.scenario.pools[0]
+        sizes = np.array([sum_requests(pod.applied) for pod in world.pending.values()], np.float64)
+        needed = count_packed_nodes(
             sizes[:, 0],
             sizes[:, 1],
             node_cpu=pool.allocatable_cpu * 1000,
             node_memory=pool.allocatable_memory,
             node_pods=pool.pods,
         )
-        for node in np.flatnonzero(~world.ground.open)[:needed].tolist():
-            world.ground.start(node)
+        for node in np.flatnonzero(~world.nodes.active)[:needed].tolist():
+            world.nodes.activate(node)
             self._changed_at = world.now
-        world.retry()
-        self._wanted_since = None
+        world.retry_pending()
+        self._pending_since = None
 
-    def _could_fit(self, pod: SimulatedPod) -> bool:
-        return self._world.ground.could_ever(0, *asked(pod.applied))
+    def _fits_empty_node(self, pod: SimulatedPod) -> bool:
+        return self._world.nodes.fits_empty_node(0, *sum_requests(pod.applied))
 
-    def _remove(self) -> None:
-        world, ground = self._world, self._world.ground
+    def _remove_node(self) -> None:
+        world, ground = self._world, self._world.nodes
         shares = np.maximum(
             1 - ground.cpu_left / ground.allocatable_cpu, 1 - ground.memory_left / ground.allocatable_memory
         )
-        candidates = np.flatnonzero(ground.open)
+        candidates = np.flatnonzero(ground.active)
         if len(candidates) < 2:
             return
         node = int(candidates[np.argmin(shares[candidates])])
-        if shares[node] >= HALF_EMPTY:
+        if shares[node] >= SCALE_DOWN_THRESHOLD:
             return
         pods = [pod for pod in world.pods.values() if pod.node == node]
-        if not self._fit(pods, without=node):
+        if not self._fits_elsewhere(pods, without=node):
             return
-        ground.stop(node)
+        ground.deactivate(node)
         self._changed_at = world.now
         for pod in pods:
-            world.tell(pod.workload, pod.name, "Normal", "Drained", "its node is not needed any more")
-            world.delete(pod)
-        world.settle(world.time)
+            world.record_event(pod.workload, pod.name, "Normal", "Drained", "its node is not needed any more")
+            world.delete_pod(pod)
+        world.process_due(world.control_time)
 
-    def _fit(self, pods: list[SimulatedPod], *, without: int) -> bool:
+    def _fits_elsewhere(self, pods: list[SimulatedPod], *, without: int) -> bool:
         """Whether all of them find a place on other nodes."""
-        ground = self._world.ground
+        ground = self._world.nodes
         cpu, memory, room = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
         room[without] = 0
-        for size in sorted((asked(pod.applied) for pod in pods), reverse=True):
-            node = best_node(
+        for size in sorted((sum_requests(pod.applied) for pod in pods), reverse=True):
+            node = select_node(
                 *size, cpu, memory, room, ground.allocatable_cpu, ground.allocatable_memory, True
             )
-            if node == NOWHERE:
+            if node == UNSCHEDULED:
                 return False
             cpu[node] -= size[0]
             memory[node] -= size[1]

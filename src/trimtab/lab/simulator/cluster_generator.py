@@ -15,13 +15,13 @@ import numpy as np
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
-from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scene, Service, WorkloadSpec
-from trimtab.lab.simulator.scheduler import nodes_needed
-from trimtab.lab.workloads import Workload, generate
+from trimtab.lab.simulator.scenario import GIB, ContainerSpec, NodePool, Scenario, ServiceSpec, WorkloadSpec
+from trimtab.lab.simulator.scheduler import count_packed_nodes
+from trimtab.lab.workloads import GeneratedWorkload, generate
 from trimtab.usage.trace import Floats, Trace
 
 MIB = 2.0**20
-TYPES = {
+GENERATOR_SHARES = {
     "diurnal_web": ("shop", 0.4),
     "jvm": ("shop", 0.15),
     "borg": ("platform", 0.15),
@@ -34,15 +34,15 @@ TYPES = {
 
 _MILLICORES = (10, 25, 50, 100, 200, 250, 500, 1000, 1500, 2000, 3000, 4000, 6000, 8000, 12000, 16000)
 _MEBIBYTES = (32, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 32768)
-_SPARE = 1.15
+_NODE_HEADROOM = 1.15
 """Times the nodes that are needed."""
 STEP = 300.0
 """Seconds of a step, where nobody says otherwise."""
-_UNRECORDED = 64 * MIB
+_DEFAULT_MEMORY = 64 * MIB
 """What a container holds of whose memory nothing was recorded."""
 
 
-def town(
+def generate_cluster(
     *,
     workloads: int = 40,
     days: float = 7.0,
@@ -50,12 +50,12 @@ def town(
     seed: int = 0,
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
-) -> Scene:
+) -> Scenario:
     """A cluster with so many workloads; the same for the same seed."""
-    drawn: list[tuple[str, Workload]] = []
-    shares = np.cumsum([share for _, share in TYPES.values()])
+    drawn: list[tuple[str, GeneratedWorkload]] = []
+    shares = np.cumsum([share for _, share in GENERATOR_SHARES.values()])
     before = 0
-    for (kind, (namespace, _)), share in zip(TYPES.items(), shares / shares[-1], strict=True):
+    for (kind, (namespace, _)), share in zip(GENERATOR_SHARES.items(), shares / shares[-1], strict=True):
         count, before = round(workloads * share) - before, round(workloads * share)
         if count:
             drawn.append(
@@ -70,45 +70,52 @@ def town(
     )
     namespaces = [namespace for namespace, each in drawn for _ in range(each.series)]
     serves = [each.requests is not None for _, each in drawn for _ in range(each.series)]
-    return settled(
-        demand, namespaces=namespaces, serves=serves, seed=seed, node_cpu=node_cpu, node_memory=node_memory
+    return generate_cluster_from_trace(
+        demand,
+        namespaces=namespaces,
+        is_service=serves,
+        seed=seed,
+        node_cpu=node_cpu,
+        node_memory=node_memory,
     )
 
 
-def settled(
+def generate_cluster_from_trace(
     demand: Trace,
     *,
     namespaces: Sequence[str] | None = None,
-    serves: Sequence[bool] | None = None,
+    is_service: Sequence[bool] | None = None,
     replicas: int | None = None,
     seed: int = 0,
     node_cpu: float = 8.0,
     node_memory: float = 32 * GIB,
-) -> Scene:
+) -> Scenario:
     """A cluster whose workloads want this, one a series; each has `replicas`, or some number that fits its kind.
 
     A series without any CPU is left out; one without any memory holds a little, for no process runs in none.
     """
     chance = np.random.default_rng([seed, 20])
-    demand = _with_memory(demand)
+    demand = _fill_missing_memory(demand)
     found: list[WorkloadSpec] = []
     taken: set[str] = set()
     for series, name in enumerate(demand.names):
         if np.isnan(demand.cpu[:, series]).all():
             continue
-        called = _name(name, series, taken=taken)
+        called = _make_unique_name(name, series, taken=taken)
         taken.add(called)
-        service = serves[series] if serves else False
+        service = is_service[series] if is_service else False
         many = replicas or int(chance.integers(2, 9) if service else chance.choice([1, 1, 2, 3]))
-        resources = _guess(demand.cpu[:, series], demand.memory[:, series], chance, node_cpu, node_memory)
+        resources = _guess_resources(
+            demand.cpu[:, series], demand.memory[:, series], chance, node_cpu, node_memory
+        )
         found.append(
             WorkloadSpec(
                 name=called,
                 namespace=namespaces[series] if namespaces else "default",
                 kind="StatefulSet" if not service and chance.random() < 0.3 else "Deployment",
                 replicas=many,
-                containers=(ContainerSpec(series=series, resources=resources),),
-                service=_service(demand.cpu[:, series]) if service else None,
+                containers=(ContainerSpec(demand_series=series, resources=resources),),
+                service=_build_service(demand.cpu[:, series]) if service else None,
             )
         )
     if not found:
@@ -124,50 +131,52 @@ def settled(
         np.float64,
     )
     pool = NodePool(count=1, cpu=node_cpu, memory=node_memory)
-    needed = nodes_needed(
+    needed = count_packed_nodes(
         sizes[:, 0],
         sizes[:, 1],
         node_cpu=pool.allocatable_cpu * 1000,
         node_memory=pool.allocatable_memory,
         node_pods=pool.pods,
     )
-    pool = NodePool(count=math.ceil(needed * _SPARE), cpu=node_cpu, memory=node_memory)
-    return Scene(pools=(pool,), workloads=tuple(found), demand=demand)
+    pool = NodePool(count=math.ceil(needed * _NODE_HEADROOM), cpu=node_cpu, memory=node_memory)
+    return Scenario(pools=(pool,), workloads=tuple(found), demand=demand)
 
 
-def _with_memory(demand: Trace) -> Trace:
+def _fill_missing_memory(demand: Trace) -> Trace:
     unknown = np.isnan(demand.memory).all(axis=0) & ~np.isnan(demand.cpu)
-    return replace(demand, memory=np.where(unknown, _UNRECORDED, demand.memory)) if unknown.any() else demand
+    return (
+        replace(demand, memory=np.where(unknown, _DEFAULT_MEMORY, demand.memory)) if unknown.any() else demand
+    )
 
 
-def _guess(
-    cpu: Floats, memory: Floats, chance: np.random.Generator, node_cpu: float, node_memory: float
+def _guess_resources(
+    cpu: Floats, memory: Floats, rng: np.random.Generator, node_cpu: float, node_memory: float
 ) -> Resources:
     """What somebody would ask for whose service uses this at its peak."""
     peak, held = float(np.nanquantile(cpu, 0.99)), float(np.nanmax(memory))
-    request = _round(peak * 1000 * chance.lognormal(0.5, 0.6), _MILLICORES, most=node_cpu * 800)
-    amount = _round(
-        held / MIB * max(chance.lognormal(0.4, 0.4), 0.95), _MEBIBYTES, most=node_memory / MIB * 0.8
+    request = _round_up(peak * 1000 * rng.lognormal(0.5, 0.6), _MILLICORES, most=node_cpu * 800)
+    amount = _round_up(
+        held / MIB * max(rng.lognormal(0.4, 0.4), 0.95), _MEBIBYTES, most=node_memory / MIB * 0.8
     )
     request_memory = int(amount * MIB)
-    limits = chance.random()
+    limits = rng.random()
     cpu_limit = None if limits < 0.5 else max(2 * request, int(peak * 1200)) if limits < 0.85 else request
-    memory_limit = request_memory if chance.random() < 0.4 else 2 * request_memory
+    memory_limit = request_memory if rng.random() < 0.4 else 2 * request_memory
     return Resources(request, cpu_limit, request_memory, memory_limit)
 
 
-def _round(amount: float, steps: Sequence[int], *, most: float) -> int:
+def _round_up(amount: float, steps: Sequence[int], *, most: float) -> int:
     """The next round number, if that is no more than the most."""
     possible = [step for step in steps if step <= most] or steps[:1]
     return next((step for step in possible if step >= amount), possible[-1])
 
 
-def _service(cpu: Floats) -> Service:
+def _build_service(cpu: Floats) -> ServiceSpec:
     """Requests of a few milliseconds each, the fewer the smaller the service; the objective is what users feel."""
-    return Service(cpu_seconds=float(np.clip(np.nanmean(cpu) / 20, 0.002, 0.05)), objective=0.5)
+    return ServiceSpec(cpu_seconds=float(np.clip(np.nanmean(cpu) / 20, 0.002, 0.05)), latency_objective=0.5)
 
 
-def _name(name: str, series: int, *, taken: Collection[str]) -> str:
+def _make_unique_name(name: str, series: int, *, taken: Collection[str]) -> str:
     """As Kubernetes allows it, and as nobody else is called."""
     kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower()).strip("-")[:40].rstrip("-")
     is_numbered = kept.rsplit("-", 1)[-1].isdigit()

@@ -16,39 +16,39 @@ import numpy as np
 import yaml
 
 from trimtab.api import Duration, OptimizationPolicy
-from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec, StrategyChoice, UpdateStrategy
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode, StrategyChoice, UpdateStrategy
 from trimtab.errors import TrimtabError
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
-from trimtab.lab.simulator.metrics import Moment
+from trimtab.lab.simulator.metrics import ClusterMetrics
 from trimtab.lab.simulator.physics import Floats
-from trimtab.lab.simulator.scenario import NodePool, Scene, WorkloadSpec
-from trimtab.lab.simulator.simulated_informers import namespace_labels
-from trimtab.lab.simulator.simulation import Stage
-from trimtab.recommender.workload import sizing_of
+from trimtab.lab.simulator.scenario import NodePool, Scenario, WorkloadSpec
+from trimtab.lab.simulator.simulated_informers import build_namespace_labels
+from trimtab.lab.simulator.simulation import Simulation
+from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.strategy import STRATEGIES
 
 NONE = "none"
-Policies = Mapping[str, OptimizationPolicySpec]
+PolicySpecs = Mapping[str, OptimizationPolicySpec]
 
 
-def policies_of(contender: str) -> Policies:
+def load_policies(policy_name: str) -> PolicySpecs:
     """What a contender wants: `none`, the name of a strategy, or the file of an OptimizationPolicy."""
-    if contender == NONE:
+    if policy_name == NONE:
         return {}
-    if contender.endswith((".yaml", ".yml", ".json")):
-        return _read(Path(contender))
-    STRATEGIES.type_of(contender)
+    if policy_name.endswith((".yaml", ".yml", ".json")):
+        return _read_policies(Path(policy_name))
+    STRATEGIES.load_type(policy_name)
     return {
-        contender: OptimizationPolicySpec(
-            mode=Mode.AUTO,
-            strategy=StrategyChoice(name=contender),
+        policy_name: OptimizationPolicySpec(
+            mode=PolicyMode.AUTO,
+            strategy=StrategyChoice(name=policy_name),
             update_strategy=UpdateStrategy(allow_recreate=True),
             reconciliation_interval=Duration.parse("30m"),
         )
     }
 
 
-def _read(path: Path) -> Policies:
+def _read_policies(path: Path) -> PolicySpecs:
     try:
         documents = [found for found in yaml.safe_load_all(path.read_text()) if found]
     except OSError as error:
@@ -58,78 +58,84 @@ def _read(path: Path) -> Policies:
     if not documents:
         raise TrimtabError(f"{path}: there is no OptimizationPolicy in it")
     read = [OptimizationPolicy.read(document, origin=str(path)) for document in documents]
-    return {f"{path.stem}-{place}": _here(policy.spec, path) for place, policy in enumerate(read)}
+    return {
+        f"{path.stem}-{place}": _use_simulated_source(policy.spec, path) for place, policy in enumerate(read)
+    }
 
 
-def _here(spec: OptimizationPolicySpec, path: Path) -> OptimizationPolicySpec:
+def _use_simulated_source(spec: OptimizationPolicySpec, path: Path) -> OptimizationPolicySpec:
     """As it is meant in a simulated cluster, which has one source of usage, whatever the policy calls its own."""
-    sizing = sizing_of(spec)
+    sizing = strategy_spec_from_policy(spec)
     try:
-        STRATEGIES.settings_of(sizing.strategy, sizing.given())
+        STRATEGIES.parse_settings(sizing.strategy, sizing.decode_settings())
     except TrimtabError as error:
         raise TrimtabError(f"{path}: spec.strategy: {error}") from None
     config = spec.metrics_config.model_copy(update={"provider": None})
     return spec.model_copy(update={"metrics_config": config})
 
 
-def refuse_idle(contender: str, scene: Scene) -> None:
+def require_matching_workloads(policy_name: str, scenario: Scenario) -> None:
     """Complain of policies that are about no workload of the cluster: they would be nobody by another name."""
-    policies = policies_of(contender).values()
-    if policies and not any(_selects(spec, workload) for spec in policies for workload in scene.workloads):
-        there = ", ".join(sorted({workload.namespace for workload in scene.workloads}))
+    policies = load_policies(policy_name).values()
+    if policies and not any(
+        _is_selected(spec, workload) for spec in policies for workload in scenario.workloads
+    ):
+        there = ", ".join(sorted({workload.namespace for workload in scenario.workloads}))
         raise TrimtabError(
-            f"{contender}: it selects none of the workloads; their namespaces are {there}, without labels of their own"
+            f"{policy_name}: it selects none of the workloads; their namespaces are {there}, without labels of their own"
         )
 
 
-def _selects(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
-    return spec.selector.selects(
+def _is_selected(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
+    return spec.selector.matches(
         kind=workload.kind,
         namespace=workload.namespace,
         labels=workload.labels,
-        namespace_labels=namespace_labels(workload.namespace),
+        namespace_labels=build_namespace_labels(workload.namespace),
     )
 
 
 @dataclass(slots=True)
-class Course:
+class PolicyRun:
     """How one contender fared, moment by moment; harm and cost are counted from `begins` on."""
 
-    contender: str
+    policy_name: str
     pool: NodePool
-    begins: float
-    moments: list[Moment] = field(default_factory=list)
-    happened: Counter[str] = field(default_factory=Counter)
+    counted_from: float
+    history: list[ClusterMetrics] = field(default_factory=list)
+    event_counts: Counter[str] = field(default_factory=Counter)
 
-    def note(self, moment: Moment) -> None:
-        self.moments.append(moment)
-        if moment.at > self.begins:
-            self.happened.update(
-                each.reason for each in moment.happenings if each.pod or each.reason != "Resized"
+    def record(self, moment: ClusterMetrics) -> None:
+        self.history.append(moment)
+        if moment.at > self.counted_from:
+            self.event_counts.update(
+                each.reason for each in moment.events if each.pod or each.reason != "Resized"
             )
 
-    def series(self, name: str, *, counted: bool = False) -> Floats:
+    def metric_series(self, name: str, *, counted: bool = False) -> Floats:
         """One field of all moments, or of those that count."""
-        chosen = (each for each in self.moments if not counted or each.at > self.begins)
+        chosen = (each for each in self.history if not counted or each.at > self.counted_from)
         return np.array([getattr(each, name) for each in chosen], np.float64)
 
     @property
-    def days(self) -> float:
+    def counted_days(self) -> float:
         """That count."""
-        return max(self.moments[-1].at - max(self.begins, self.moments[0].at), 1.0) / 86400
+        return max(self.history[-1].at - max(self.counted_from, self.history[0].at), 1.0) / 86400
 
     def summary(self) -> dict[str, float]:
         """In numbers; each is a mean over time, save counts and shares."""
 
         def total(name: str) -> float:
-            return float(self.series(name, counted=True).sum())
+            return float(self.metric_series(name, counted=True).sum())
 
         def mean(name: str) -> float:
-            return float(self.series(name, counted=True).mean())
+            return float(self.metric_series(name, counted=True).mean())
 
         node = MONTH_HOURS * (CPU_HOUR * self.pool.cpu + GIB_HOUR * self.pool.memory / GIB)
         used, slack, requested = total("cpu_used"), total("cpu_slack"), total("cpu_requested")
-        throttled = self.series("throttled", counted=True) * self.series("cpu_used", counted=True)
+        throttled = self.metric_series("throttled", counted=True) * self.metric_series(
+            "cpu_used", counted=True
+        )
         return {
             "nodes": mean("nodes"),
             "nodes_needed": mean("nodes_needed"),
@@ -138,13 +144,13 @@ class Course:
             "over_request": _share(max(used - (requested - slack), 0.0), used),
             "memory_slack": _share(total("memory_slack"), total("memory_requested")),
             "ooms": total("kills"),
-            "evictions": float(self.happened["Evicted"]),
+            "evictions": float(self.event_counts["Evicted"]),
             "throttled": _share(float(throttled.sum()), used),
             "starved": _share(total("cpu_starved"), used + total("cpu_starved")),
             "slo_missed": _share(total("slow"), total("services")),
             "pending": mean("pending"),
-            "changes_day": self.happened["Resizing"] / self.days,
-            "reverted": float(self.happened["Reverted"]),
+            "changes_day": self.event_counts["Resizing"] / self.counted_days,
+            "reverted": float(self.event_counts["Reverted"]),
             "dollars_month": mean("dollars_month"),
             "node_dollars_month": mean("nodes") * node,
         }
@@ -154,22 +160,22 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-async def play(
-    scene: Scene,
-    contender: str,
+async def run_policy(
+    scenario: Scenario,
+    policy_name: str,
     *,
     days: float,
     warm_up: float,
     seed: int = 0,
-    advance: Callable[[float], None] = lambda _: None,
-) -> Course:
+    on_progress: Callable[[float], None] = lambda _: None,
+) -> PolicyRun:
     """Let a contender have the cluster for so many days; `advance` is told the share that is done."""
-    async with Stage(scene, policies=policies_of(contender), seed=seed, autoscale=True) as stage:
-        course = Course(contender, scene.pools[0], begins=stage.world.start + warm_up)
-        stage.observe(course.note)
+    async with Simulation(scenario, policies=load_policies(policy_name), seed=seed, autoscale=True) as stage:
+        course = PolicyRun(policy_name, scenario.pools[0], counted_from=stage.world.start + warm_up)
+        stage.subscribe(course.record)
         steps = round(days * 86400 / stage.step)
         for done in range(1, steps + 1):
             await stage.run(stage.step)
             if done % 12 == 0 or done == steps:
-                advance(done / steps)
+                on_progress(done / steps)
     return course

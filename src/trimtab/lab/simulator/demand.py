@@ -14,12 +14,12 @@ from trimtab.lab.simulator.physics import Floats, Indices
 
 Serials = npt.NDArray[np.uint64]
 
-_OF_MEMORY = 0.5
+_MEMORY_NOISE_SHARE = 0.5
 """How much the memory of one replica differs from another's for as long as both live, beside their CPU of a step."""
 
 
 @njit(cache=True, error_model="numpy")
-def chance(seed: int, serial: int, step: int) -> float:
+def hash_to_noise(seed: int, serial: int, step: int) -> float:
     """A number from -1 to 1 with mean 0, always the same for the same three (splitmix64)."""
     word = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
     word ^= (np.uint64(serial) + np.uint64(1)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -31,13 +31,13 @@ def chance(seed: int, serial: int, step: int) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def want(
+def compute_demand(
     cpu_series: Floats,
     memory_series: Floats,
     column: Indices,
     workload: Indices,
     serial: Serials,
-    spread: Floats,
+    load_share: Floats,
     noise: float,
     seed: int,
     step: int,
@@ -50,8 +50,8 @@ def want(
             cpu[row] = 0.0
             memory[row] = 0.0
             continue
-        differs = 1.0 + noise * 1.7320508 * chance(seed, serial[row], step)
-        cpu[row] = cpu_series[column[row]] * spread[workload[row]] * max(differs, 0.0)
+        differs = 1.0 + noise * 1.7320508 * hash_to_noise(seed, serial[row], step)
+        cpu[row] = cpu_series[column[row]] * load_share[workload[row]] * max(differs, 0.0)
         memory[row] = memory_series[column[row]] * max(
-            0.0, 1.0 + _OF_MEMORY * noise * chance(seed, serial[row], -1)
+            0.0, 1.0 + _MEMORY_NOISE_SHARE * noise * hash_to_noise(seed, serial[row], -1)
         )

@@ -10,93 +10,103 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from trimtab.actuation.kube_cluster import MARKS_MANAGER
-from trimtab.actuation.pod_options import MANAGER as OPTIONS_MANAGER
-from trimtab.actuation.pod_options import OPTIONS, OptionsMark
-from trimtab.actuation.resources import Sizes, joined, sizes_of
+from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
+from trimtab.actuation.pod_options import OPTIONS_ANNOTATION, OPTIONS_MANAGER, OptionsAnnotation
+from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound, Status
-from trimtab.kube.kinds.pods import Container, Pod, Resize, Resources
+from trimtab.kube.kinds.pods import Container, Pod, PodResize, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType
-from trimtab.lab.simulator.kubelet import DECIDES_IN, IN_PROGRESS
+from trimtab.lab.simulator.kubelet import IN_PROGRESS, RESIZE_DELAY
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
-from trimtab.lab.simulator.physics import NOWHERE
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.physics import UNSCHEDULED
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.sizing.qos import qos_class
 
 
 class SimulatedCluster:
-    """Implements `trimtab.actuation.port.Cluster` on a world; a pod is also found by how it was read."""
+    """Implements `trimtab.actuation.port.ClusterPort` on a world; a pod is also found by how it was read."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
-    async def workload(self, key: WorkloadKey) -> Workload | None:
+    async def get_workload(self, key: WorkloadKey) -> Workload | None:
         found = self._world.workloads.get(key)
-        return found.record() if found else None
+        return found.to_record() if found else None
 
-    async def pods(self, workload: Workload) -> Sequence[Pod]:
-        return [pod.record(self._world.node_name(pod)) for pod in self._known(workload.key).pods.values()]
+    async def list_pods(self, workload: Workload) -> Sequence[Pod]:
+        return [
+            pod.to_record(self._world.node_name(pod))
+            for pod in self._get_workload(workload.key).pods.values()
+        ]
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        found = self._pod(pod)
+        found = self._get_pod(pod)
         if found.version != pod.version:
-            raise Conflict(_said("the object has been modified; read it again", "Conflict", Conflict.code))
-        wanted = _sized(found.containers, sizes)
-        _check(found.containers, wanted)
+            raise Conflict(
+                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
+            )
+        wanted = _with_sizes(found.containers, sizes)
+        _validate_resize(found.containers, wanted)
         if wanted == found.containers:
             return
         found.containers = wanted
-        if found.node == NOWHERE:
-            self._world.apply(found)  # there is no kubelet to ask yet
+        if found.node == UNSCHEDULED:
+            self._world.apply_resize(found)  # there is no kubelet to ask yet
             return
-        found.resize = Resize(IN_PROGRESS, "", "")
-        found.decides = self._world.time + DECIDES_IN
-        self._world.due.put(found.uid, found.decides)
-        self._world.note(found)
+        found.resize = PodResize(IN_PROGRESS, "", "")
+        found.resize_due = self._world.control_time + RESIZE_DELAY
+        self._world.due_times.put(found.uid, found.resize_due)
+        self._world.mark_changed(found)
 
     async def evict(self, pod: Pod) -> None:
-        found = self._pod(pod)
-        workload, budget = found.workload, found.workload.spec.budget
+        found = self._get_pod(pod)
+        workload, budget = found.workload, found.workload.spec.max_unavailable
         if budget is not None and found.ready and workload.replicas - workload.ready >= budget:
             text = "Cannot evict pod as it would violate the pod's disruption budget."
-            raise DisruptionBlocked(_said(text, "TooManyRequests", DisruptionBlocked.code), retry_after=10.0)
-        self._world.delete(found)
-        self._world.settle(self._world.time)
+            raise DisruptionBlocked(
+                _build_status(text, "TooManyRequests", DisruptionBlocked.code), retry_after=10.0
+            )
+        self._world.delete_pod(found)
+        self._world.process_due(self._world.control_time)
 
     async def scale(self, workload: Workload, replicas: int) -> None:
-        if self._known(workload.key).replicas != workload.replicas:
-            raise Conflict(_said("its replicas have changed; read it again", "Conflict", Conflict.code))
-        self._world.scale(workload.key, replicas)
-        self._world.settle(self._world.time)
+        if self._get_workload(workload.key).replicas != workload.replicas:
+            raise Conflict(
+                _build_status("its replicas have changed; read it again", "Conflict", Conflict.code)
+            )
+        self._world.scale_workload(workload.key, replicas)
+        self._world.process_due(self._world.control_time)
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         del take_ownership  # there is nobody to take it from
-        found = self._known(workload.key)
-        wanted = _sized(found.containers, sizes)
+        found = self._get_workload(workload.key)
+        wanted = _with_sizes(found.containers, sizes)
         if wanted == found.containers:
             return
         found.containers = wanted
         found.revision += 1
         found.generation += 1
-        self._world.look_at(found)
-        self._world.settle(self._world.time)
+        self._world.enqueue(found)
+        self._world.process_due(self._world.control_time)
 
-    async def patch_options(self, workload: Workload, mark: OptionsMark) -> None:
+    async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
         """Pods are replaced for them, and fare no better or worse: physics here knows neither cache nor power."""
-        found = self._known(workload.key)
-        found.annotations[OPTIONS_MANAGER] = {OPTIONS: mark.written()}
+        found = self._get_workload(workload.key)
+        found.annotations[OPTIONS_MANAGER] = {OPTIONS_ANNOTATION: annotation.encode()}
         found.revision += 1
         found.generation += 1
-        self._world.look_at(found)
-        self._world.settle(self._world.time)
+        self._world.enqueue(found)
+        self._world.process_due(self._world.control_time)
 
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
-        found = self._known(workload.key)
+        found = self._get_workload(workload.key)
         if found.version != workload.version:
-            raise Conflict(_said("the object has been modified; read it again", "Conflict", Conflict.code))
-        found.annotations[MARKS_MANAGER] = dict(annotations)
-        self._world.note(found)
+            raise Conflict(
+                _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
+            )
+        found.annotations[ANNOTATIONS_MANAGER] = dict(annotations)
+        self._world.mark_changed(found)
 
     def emit(
         self,
@@ -106,49 +116,49 @@ class SimulatedCluster:
         reason: str,
         message: str,
     ) -> None:
-        self._world.tell(self._known(workload.key), "", type, reason, message)
+        self._world.record_event(self._get_workload(workload.key), "", type, reason, message)
 
-    def _known(self, key: WorkloadKey) -> SimulatedWorkload:
+    def _get_workload(self, key: WorkloadKey) -> SimulatedWorkload:
         found = self._world.workloads.get(key)
         if found is None:
-            raise NotFound(_said(f"{key} not found", "NotFound", NotFound.code))
+            raise NotFound(_build_status(f"{key} not found", "NotFound", NotFound.code))
         return found
 
-    def _pod(self, pod: Pod) -> SimulatedPod:
+    def _get_pod(self, pod: Pod) -> SimulatedPod:
         found = self._world.pods.get(pod.uid)
         if found is None:
-            raise NotFound(_said(f'pods "{pod.name}" not found', "NotFound", NotFound.code))
+            raise NotFound(_build_status(f'pods "{pod.name}" not found', "NotFound", NotFound.code))
         return found
 
 
-def _sized(containers: Sequence[Container], sizes: Sizes) -> tuple[Container, ...]:
-    wanted = joined(sizes_of(containers), sizes)
+def _with_sizes(containers: Sequence[Container], sizes: Sizes) -> tuple[Container, ...]:
+    wanted = merge_sizes(container_sizes(containers), sizes)
     return tuple(msgspec.structs.replace(each, resources=wanted[each.name]) for each in containers)
 
 
-def _check(before: Sequence[Container], after: Sequence[Container]) -> None:
+def _validate_resize(before: Sequence[Container], after: Sequence[Container]) -> None:
     """What the API server refuses of a resize."""
     for old, new in zip(before, after, strict=True):
-        if _beyond(new.resources):
-            raise _refusal(f"{new.name}: must be less than or equal to its limit")
-        if _fields(old.resources) - _fields(new.resources):
-            raise _refusal(f"{new.name}: resource limits and requests cannot be removed")
+        if _exceeds_limit(new.resources):
+            raise _build_invalid_error(f"{new.name}: must be less than or equal to its limit")
+        if _list_set_fields(old.resources) - _list_set_fields(new.resources):
+            raise _build_invalid_error(f"{new.name}: resource limits and requests cannot be removed")
     if qos_class(each.resources for each in before) != qos_class(each.resources for each in after):
-        raise _refusal("Pod QOS Class may not change as a result of resizing")
+        raise _build_invalid_error("Pod QOS Class may not change as a result of resizing")
 
 
-def _beyond(has: Resources) -> bool:
+def _exceeds_limit(has: Resources) -> bool:
     pairs = ((has.cpu_request, has.cpu_limit), (has.memory_request, has.memory_limit))
     return any(request is not None and limit is not None and request > limit for request, limit in pairs)
 
 
-def _fields(has: Resources) -> set[str]:
+def _list_set_fields(has: Resources) -> set[str]:
     return {name for name, value in msgspec.structs.asdict(has).items() if value is not None}
 
 
-def _refusal(message: str) -> Invalid:
-    return Invalid(_said(message, "Invalid", Invalid.code))
+def _build_invalid_error(message: str) -> Invalid:
+    return Invalid(_build_status(message, "Invalid", Invalid.code))
 
 
-def _said(message: str, reason: str, code: int) -> Status:
+def _build_status(message: str, reason: str, code: int) -> Status:
     return Status(message=message, reason=reason, code=code)

@@ -11,85 +11,96 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Resize, Resources
-from trimtab.lab.simulator.objects import SimulatedPod, asked
-from trimtab.lab.simulator.physics import rows_by_node
+from trimtab.kube.kinds.pods import PodResize, Resources
+from trimtab.lab.simulator.objects import SimulatedPod, sum_requests
+from trimtab.lab.simulator.physics import group_rows_by_node
 
 if TYPE_CHECKING:
-    from trimtab.lab.simulator.world import World
+    from trimtab.lab.simulator.world import SimulatedWorld
 
-DECIDES_IN = 2.0
+RESIZE_DELAY = 2.0
 """Seconds from the request to the kubelet's answer,"""
-TRIES_AGAIN_IN = 30.0
+RESIZE_RETRY_DELAY = 30.0
 """and until it tries again."""
-SPARE = 100 * 2.0**20
+EVICTION_THRESHOLD = 100 * 2.0**20
 """Bytes that a node wants to have left, by default."""
 
 PENDING, IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 
 
-def decide(world: World, pod: SimulatedPod, now: float) -> None:
+def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
     """Take up a resize, or say why not."""
     wanted = [each.resources for each in pod.containers]
-    cpu, memory = asked(wanted)
-    had_cpu, had_memory = asked(pod.applied)
-    if not world.ground.could_ever(pod.node, cpu, memory):
-        _answer(
-            world, pod, Resize(PENDING, "Infeasible", "Node didn't have enough capacity"), "ResizeInfeasible"
+    cpu, memory = sum_requests(wanted)
+    had_cpu, had_memory = sum_requests(pod.applied)
+    if not world.nodes.fits_empty_node(pod.node, cpu, memory):
+        _set_resize_condition(
+            world,
+            pod,
+            PodResize(PENDING, "Infeasible", "Node didn't have enough capacity"),
+            "ResizeInfeasible",
         )
         return
-    if not world.ground.has_room(pod.node, cpu - had_cpu, memory - had_memory):
-        _answer(
-            world, pod, Resize(PENDING, "Deferred", "Node didn't have enough resource"), "ResizeDeferred", now
+    if not world.nodes.has_capacity(pod.node, cpu - had_cpu, memory - had_memory):
+        _set_resize_condition(
+            world,
+            pod,
+            PodResize(PENDING, "Deferred", "Node didn't have enough resource"),
+            "ResizeDeferred",
+            now,
         )
         return
-    if problem := _below_use(world, pod, wanted):
-        _answer(world, pod, Resize(IN_PROGRESS, "Error", problem), "ResizeError", now)
+    if problem := _check_memory_in_use(world, pod, wanted):
+        _set_resize_condition(world, pod, PodResize(IN_PROGRESS, "Error", problem), "ResizeError", now)
         return
     for place, (row, resources) in enumerate(zip(pod.rows, wanted, strict=True)):
         restarts = pod.containers[place].restart_on_memory_resize
-        if restarts and _memory(resources) != _memory(pod.applied[place]):
-            world.rows.containers.restarts[row] += 1
+        if restarts and _memory_resources(resources) != _memory_resources(pod.applied[place]):
+            world.container_arrays.containers.restarts[row] += 1
             pod.restarts[place] += 1
-            world.rows.containers.resumes[row] = now + pod.workload.spec.starts_in
-            world.due.put(pod.uid, now + pod.workload.spec.starts_in)
-    world.apply(pod)
-    world.tell(pod.workload, pod.name, "Normal", "Resized", "its containers have the size that was asked for")
+            world.container_arrays.containers.runs_from[row] = now + pod.workload.spec.startup_seconds
+            world.due_times.put(pod.uid, now + pod.workload.spec.startup_seconds)
+    world.apply_resize(pod)
+    world.record_event(
+        pod.workload, pod.name, "Normal", "Resized", "its containers have the size that was asked for"
+    )
 
 
-def _answer(world: World, pod: SimulatedPod, answer: Resize, reason: str, now: float | None = None) -> None:
+def _set_resize_condition(
+    world: SimulatedWorld, pod: SimulatedPod, answer: PodResize, reason: str, now: float | None = None
+) -> None:
     if pod.resize != answer:
         pod.resize = answer
-        world.note(pod)
-        world.tell(pod.workload, pod.name, "Warning", reason, answer.message)
+        world.mark_changed(pod)
+        world.record_event(pod.workload, pod.name, "Warning", reason, answer.message)
     if now is not None:
-        pod.decides = now + TRIES_AGAIN_IN
-        world.due.put(pod.uid, pod.decides)
+        pod.resize_due = now + RESIZE_RETRY_DELAY
+        world.due_times.put(pod.uid, pod.resize_due)
 
 
-def _below_use(world: World, pod: SimulatedPod, wanted: list[Resources]) -> str:
+def _check_memory_in_use(world: SimulatedWorld, pod: SimulatedPod, wanted: list[Resources]) -> str:
     for row, resources in zip(pod.rows, wanted, strict=True):
-        limit, held = resources.memory_limit, int(world.rows.containers.memory[row])
-        if limit and limit < held and limit < world.rows.containers.memory_limit[row]:
+        limit, held = resources.memory_limit, int(world.container_arrays.containers.memory[row])
+        if limit and limit < held and limit < world.container_arrays.containers.memory_limit[row]:
             return f"attempting to set pod memory limit ({limit}) below current usage ({held})"
     return ""
 
 
-def _memory(resources: Resources) -> tuple[int | None, int | None]:
+def _memory_resources(resources: Resources) -> tuple[int | None, int | None]:
     return resources.memory_request, resources.memory_limit
 
 
-def relieve(world: World) -> None:
+def evict_under_pressure(world: SimulatedWorld) -> None:
     """Send a pod away from each node that is short of memory."""
-    nodes = world.ground.physical
-    short = np.flatnonzero(nodes.memory > nodes.memory_capacity - SPARE)
+    nodes = world.nodes.physical
+    short = np.flatnonzero(nodes.memory > nodes.memory_capacity - EVICTION_THRESHOLD)
     if not len(short):
         return
-    containers = world.rows.containers
-    rows, firsts = rows_by_node(containers.node, len(nodes.memory))
+    containers = world.container_arrays.containers
+    rows, firsts = group_rows_by_node(containers.node, len(nodes.memory))
     for node in short.tolist():
         theirs = rows[firsts[node] : firsts[node + 1]].tolist()
-        pods = {pod.uid: pod for pod, _ in map(world.of_row, theirs)}
+        pods = {pod.uid: pod for pod, _ in map(world.find_container, theirs)}
         beyond = {
             uid: sum(float(containers.memory[row] - containers.memory_request[row]) for row in pod.rows)
             for uid, pod in pods.items()
@@ -97,5 +108,7 @@ def relieve(world: World) -> None:
         worst = max(beyond, key=lambda uid: (beyond[uid], uid), default=None)
         if worst is not None:
             pod = pods[worst]
-            world.tell(pod.workload, pod.name, "Warning", "Evicted", "The node was low on resource: memory.")
-            world.delete(pod)
+            world.record_event(
+                pod.workload, pod.name, "Warning", "Evicted", "The node was low on resource: memory."
+            )
+            world.delete_pod(pod)

@@ -15,24 +15,24 @@ from numba import njit
 
 from trimtab.lab.simulator.physics import Containers, Floats, Indices, Nodes
 
-LONGEST = 10.0
+MAX_LATENCY = 10.0
 """Seconds after which nobody waits any more."""
-PERIOD = 0.1
-BUSY = 0.6
+CFS_PERIOD = 0.1
+INTERFERENCE_THRESHOLD = 0.6
 """The share of a node's CPU from which on neighbours are felt."""
 QUANTILES = (0.5, 0.95, 0.99)
-LATE = (math.log(0.5), math.log(0.05), math.log(0.01))
+LOG_TAIL_SHARES = (math.log(0.5), math.log(0.05), math.log(0.01))
 """Of the shares that come later."""
 
 
 @njit(cache=True, error_model="numpy")
-def response_times(
+def compute_response_times(
     demand: float, cores: float, cpu_seconds: float, slowdown: float, throttled: float
 ) -> tuple[float, float, float]:
     """Seconds within which half, 95 % and 99 % of a pod's requests are answered."""
     busy = demand * slowdown / cores if cores > 0.0 else 1.0
     if busy >= 0.999:
-        return LONGEST, LONGEST, LONGEST
+        return MAX_LATENCY, MAX_LATENCY, MAX_LATENCY
     service = cpu_seconds * slowdown / min(cores, 1.0)
     servers = max(cores, 1.0)
     waits = (np.sqrt(2.0 * (servers + 1.0)) - 1.0) * np.log(
@@ -40,21 +40,21 @@ def response_times(
     )  # the chance to, as a logarithm
     drains = service / (servers * (1.0 - busy))
     return (
-        _within(LATE[0], service, waits, drains, throttled),
-        _within(LATE[1], service, waits, drains, throttled),
-        _within(LATE[2], service, waits, drains, throttled),
+        _compute_quantile(LOG_TAIL_SHARES[0], service, waits, drains, throttled),
+        _compute_quantile(LOG_TAIL_SHARES[1], service, waits, drains, throttled),
+        _compute_quantile(LOG_TAIL_SHARES[2], service, waits, drains, throttled),
     )
 
 
 @njit(cache=True, error_model="numpy")
-def _within(late: float, service: float, waits: float, drains: float, throttled: float) -> float:
+def _compute_quantile(late: float, service: float, waits: float, drains: float, throttled: float) -> float:
     """The time that is exceeded by a share whose logarithm is `late`."""
-    held = PERIOD * min(1.0, throttled * np.exp(-late)) * throttled if throttled > 0.0 else 0.0
-    return float(min(-late * service + max(waits - late, 0.0) * drains + held, LONGEST))
+    held = CFS_PERIOD * min(1.0, throttled * np.exp(-late)) * throttled if throttled > 0.0 else 0.0
+    return float(min(-late * service + max(waits - late, 0.0) * drains + held, MAX_LATENCY))
 
 
 @njit(cache=True, error_model="numpy")
-def respond(
+def compute_latencies(
     containers: Containers,
     nodes: Nodes,
     demand: Floats,
@@ -76,10 +76,12 @@ def respond(
             continue
         capacity = nodes.cpu_capacity[node]
         used = nodes.cpu[node] / capacity
-        slowdown = 1.0 + interference * max(0.0, used - BUSY) / (1.0 - BUSY)
+        slowdown = 1.0 + interference * max(0.0, used - INTERFERENCE_THRESHOLD) / (
+            1.0 - INTERFERENCE_THRESHOLD
+        )
         cores = min(containers.cpu[row] + max(capacity - nodes.cpu[node], 0.0), containers.cpu_limit[row])
         load[workload[row]] += wanted
-        half, most, nearly_all = response_times(
+        half, most, nearly_all = compute_response_times(
             wanted, cores, cpu_seconds[row], slowdown, containers.throttled[row]
         )
         times[workload[row], 0] += wanted * half

@@ -12,16 +12,16 @@ import numpy as np
 from numba import njit
 
 from trimtab.lab.scores import CPU_HOUR, GIB, GIB_HOUR, MONTH_HOURS
-from trimtab.lab.simulator.objects import asked
+from trimtab.lab.simulator.objects import sum_requests
 from trimtab.lab.simulator.physics import Containers, Floats
-from trimtab.lab.simulator.scheduler import nodes_needed
-from trimtab.lab.simulator.world import Happening, World
+from trimtab.lab.simulator.scheduler import count_packed_nodes
+from trimtab.lab.simulator.world import SimulatedEvent, SimulatedWorld
 
 REQUESTED, USED, SLACK, MEMORY_REQUESTED, MEMORY_USED, MEMORY_SLACK, STARVED, THROTTLED = range(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class ClusterMetrics:
     """The step that ended at `at`. Cores, bytes, dollars a month."""
 
     at: float
@@ -49,28 +49,28 @@ class Moment:
     slow: int
     """and of them those that did not meet their objective."""
     dollars_month: float
-    happenings: tuple[Happening, ...]
+    events: tuple[SimulatedEvent, ...]
     """What happened in this step, of the operator's doing or not."""
 
 
-def moment(world: World, *, needed: int) -> Moment:
+def collect_metrics(world: SimulatedWorld, *, needed: int) -> ClusterMetrics:
     """The last step of a world, with what happened in it, which is taken out."""
     sums = np.zeros(8)
-    total(world.rows.containers, world.rows.cpu, sums)
-    happened, world.happenings = world.happenings, []
+    sum_containers(world.container_arrays.containers, world.container_arrays.cpu_demand, sums)
+    happened, world.events = world.events, []
     objectives = np.array(
-        [spec.service.objective if spec.service else np.inf for spec in world.scene.workloads]
+        [spec.service.latency_objective if spec.service else np.inf for spec in world.scenario.workloads]
     )
-    answers = ~np.isnan(world.times[:, -1])
+    answers = ~np.isnan(world.latencies[:, -1])
     used = float(sums[USED])
-    return Moment(
+    return ClusterMetrics(
         at=world.now,
-        cpu_allocatable=float(world.ground.allocatable_cpu[world.ground.open].sum()) / 1000,
+        cpu_allocatable=float(world.nodes.allocatable_cpu[world.nodes.active].sum()) / 1000,
         cpu_requested=float(sums[REQUESTED]),
         cpu_used=used,
         cpu_slack=float(sums[SLACK]),
         cpu_starved=float(sums[STARVED]),
-        memory_allocatable=float(world.ground.allocatable_memory[world.ground.open].sum()),
+        memory_allocatable=float(world.nodes.allocatable_memory[world.nodes.active].sum()),
         memory_requested=float(sums[MEMORY_REQUESTED]),
         memory_used=float(sums[MEMORY_USED]),
         memory_slack=float(sums[MEMORY_SLACK]),
@@ -78,21 +78,21 @@ def moment(world: World, *, needed: int) -> Moment:
         pods=len(world.pods),
         pending=len(world.pending),
         kills=world.kills,
-        nodes=int(world.ground.open.sum()),
+        nodes=int(world.nodes.active.sum()),
         nodes_needed=needed,
         services=int(answers.sum()),
-        slow=int((world.times[answers, -1] > objectives[answers]).sum()),
+        slow=int((world.latencies[answers, -1] > objectives[answers]).sum()),
         dollars_month=MONTH_HOURS
         * (CPU_HOUR * float(sums[REQUESTED]) + GIB_HOUR * float(sums[MEMORY_REQUESTED]) / GIB),
-        happenings=tuple(happened),
+        events=tuple(happened),
     )
 
 
-def needed_by(world: World) -> int:
+def count_nodes_needed(world: SimulatedWorld) -> int:
     """How many nodes of the first pool all pods of now need, those that wait included."""
-    pool = world.scene.pools[0]
-    sizes = np.array([asked(pod.applied) for pod in world.pods.values()], np.float64).reshape(-1, 2)
-    return nodes_needed(
+    pool = world.scenario.pools[0]
+    sizes = np.array([sum_requests(pod.applied) for pod in world.pods.values()], np.float64).reshape(-1, 2)
+    return count_packed_nodes(
         sizes[:, 0],
         sizes[:, 1],
         node_cpu=pool.allocatable_cpu * 1000,
@@ -102,7 +102,7 @@ def needed_by(world: World) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def total(containers: Containers, wanted: Floats, sums: Floats) -> None:
+def sum_containers(containers: Containers, wanted: Floats, sums: Floats) -> None:
     """Add up all containers that stand somewhere."""
     for row in range(len(containers.node)):
         if containers.node[row] < 0:

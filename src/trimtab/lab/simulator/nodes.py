@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trimtab.kube.kinds.nodes import Node, Room
-from trimtab.lab.simulator.objects import uid_of
-from trimtab.lab.simulator.physics import NOWHERE, Nodes
+from trimtab.kube.kinds.nodes import Node, NodeResources
+from trimtab.lab.simulator.objects import derive_uid
+from trimtab.lab.simulator.physics import UNSCHEDULED, Nodes
 from trimtab.lab.simulator.scenario import NodePool
-from trimtab.lab.simulator.scheduler import Counts, best_node
+from trimtab.lab.simulator.scheduler import Counts, select_node
 
 
-class Ground:
+class SimulatedNodes:
     """Arrays of nodes; requests are booked when a pod is placed, and never more than a node has."""
 
     def __init__(self, pools: Sequence[NodePool], *, pack: bool = False) -> None:
         everyone = [pool for pool in pools for _ in range(pool.count)]
         self.pools = tuple(pools)
         self.names = [f"{pool.name}-{place}" for pool in pools for place in range(pool.count)]
-        self.physical = Nodes.of(
+        self.physical = Nodes.from_capacity(
             np.array([pool.cpu for pool in everyone]), np.array([pool.memory for pool in everyone])
         )
         self.allocatable_cpu: Counts = np.array([pool.allocatable_cpu * 1000 for pool in everyone], np.int64)
@@ -28,15 +28,15 @@ class Ground:
         self.cpu_left = self.allocatable_cpu.copy()
         self.memory_left = self.allocatable_memory.copy()
         self.pods_left: Counts = np.array([pool.pods for pool in everyone], np.int64)
-        self.open = np.ones(len(everyone), np.bool_)
+        self.active = np.ones(len(everyone), np.bool_)
         """Whether a node is there: one that is not has no room for pods."""
-        self._most_pods = self.pods_left.copy()
+        self._pod_capacity = self.pods_left.copy()
         self._pack = pack
 
-    def place(self, cpu: int, memory: int) -> int:
+    def schedule_pod(self, cpu: int, memory: int) -> int:
         """Find a node for a pod that asks for this, and book it there; -1 where there is none."""
         node = int(
-            best_node(
+            select_node(
                 cpu,
                 memory,
                 self.cpu_left,
@@ -47,50 +47,50 @@ class Ground:
                 self._pack,
             )
         )
-        if node != NOWHERE:
+        if node != UNSCHEDULED:
             self.pods_left[node] -= 1
-            self.book(node, cpu, memory)
+            self.reserve(node, cpu, memory)
         return node
 
-    def start(self, node: int) -> None:
+    def activate(self, node: int) -> None:
         """A node that was away is there again."""
-        self.open[node] = True
-        self.pods_left[node] = self._most_pods[node]
+        self.active[node] = True
+        self.pods_left[node] = self._pod_capacity[node]
 
-    def stop(self, node: int) -> None:
+    def deactivate(self, node: int) -> None:
         """It takes no more pods; those that it has are to be deleted."""
-        self.open[node] = False
-        self.pods_left[node] = -self._most_pods[node]
+        self.active[node] = False
+        self.pods_left[node] = -self._pod_capacity[node]
 
-    def leave(self, node: int, cpu: int, memory: int) -> None:
+    def remove_pod(self, node: int, cpu: int, memory: int) -> None:
         self.pods_left[node] += 1
-        self.book(node, -cpu, -memory)
+        self.reserve(node, -cpu, -memory)
 
-    def book(self, node: int, cpu: int, memory: int) -> None:
+    def reserve(self, node: int, cpu: int, memory: int) -> None:
         """A pod on this node asks for so much more, or less."""
         self.cpu_left[node] -= cpu
         self.memory_left[node] -= memory
 
-    def has_room(self, node: int, cpu: int, memory: int) -> bool:
+    def has_capacity(self, node: int, cpu: int, memory: int) -> bool:
         """Whether so much more can be booked; who asks for no more always may."""
         return bool(
             (cpu <= 0 or cpu <= self.cpu_left[node]) and (memory <= 0 or memory <= self.memory_left[node])
         )
 
-    def could_ever(self, node: int, cpu: int, memory: int) -> bool:
+    def fits_empty_node(self, node: int, cpu: int, memory: int) -> bool:
         """Whether a pod that asks for this would fit if it were alone."""
         return bool(cpu <= self.allocatable_cpu[node] and memory <= self.allocatable_memory[node])
 
-    def records(self) -> list[Node]:
+    def to_records(self) -> list[Node]:
         """As informers keep nodes."""
         pools = [pool for pool in self.pools for _ in range(pool.count)]
         return [
             Node(
                 name=name,
-                uid=uid_of("node", name),
+                uid=derive_uid("node", name),
                 version=1,
-                capacity=Room(cpu=int(pool.cpu * 1000), memory=int(pool.memory), pods=pool.pods),
-                allocatable=Room(
+                capacity=NodeResources(cpu=int(pool.cpu * 1000), memory=int(pool.memory), pods=pool.pods),
+                allocatable=NodeResources(
                     cpu=int(pool.allocatable_cpu * 1000), memory=int(pool.allocatable_memory), pods=pool.pods
                 ),
                 ready=True,

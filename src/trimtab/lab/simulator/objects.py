@@ -8,8 +8,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
-from trimtab.kube.cache.projection import Owner
-from trimtab.kube.kinds.pods import Container, ContainerState, Exit, Pod, Resize, Resources
+from trimtab.kube.cache.projection import OwnerReference
+from trimtab.kube.kinds.pods import (
+    Container,
+    ContainerStatus,
+    ContainerTermination,
+    Pod,
+    PodResize,
+    Resources,
+)
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS
 from trimtab.lab.simulator.scenario import WorkloadSpec
@@ -36,7 +43,7 @@ class SimulatedWorkload:
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
     """By who manages them."""
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
-    made: int = 0
+    created_count: int = 0
     """Pods that it ever had."""
 
     @property
@@ -44,12 +51,12 @@ class SimulatedWorkload:
         return sum(pod.ready for pod in self.pods.values())
 
     @property
-    def old(self) -> list[SimulatedPod]:
+    def outdated_pods(self) -> list[SimulatedPod]:
         """Pods of an older template."""
         return [pod for pod in self.pods.values() if pod.revision != self.revision]
 
-    def record(self) -> Workload:
-        updated = len(self.pods) - len(self.old)
+    def to_record(self) -> Workload:
+        updated = len(self.pods) - len(self.outdated_pods)
         annotations = {key: text for theirs in self.annotations.values() for key, text in theirs.items()}
         return Workload(
             resource=RESOURCES[self.spec.kind],
@@ -66,24 +73,24 @@ class SimulatedWorkload:
             containers=self.containers,
             selector=f"app={self.spec.name}",
             replicas=self.replicas,
-            updated=updated,
-            ready=self.ready,
-            update=self.spec.update,
-            observed=True,
-            rolling=self.spec.update == "RollingUpdate" and updated < len(self.pods),
+            updated_replicas=updated,
+            ready_replicas=self.ready,
+            update_strategy=self.spec.update,
+            is_spec_observed=True,
+            is_rolling_out=self.spec.update == "RollingUpdate" and updated < len(self.pods),
             paused=False,
             finished=False,
         )
 
-    def pod_name(self) -> str:
+    def next_pod_name(self) -> str:
         """The name of its next pod, by the rules of its kind."""
         if self.spec.kind == "StatefulSet":
             taken = set(self.pods)
             return next(
                 name for place in range(len(taken) + 1) if (name := f"{self.spec.name}-{place}") not in taken
             )
-        template = letters(f"{self.uid}/{self.revision}", 10)
-        return f"{self.spec.name}-{template}-{letters(f'{self.uid}/{self.made}', 5)}"
+        template = derive_letters(f"{self.uid}/{self.revision}", 10)
+        return f"{self.spec.name}-{template}-{derive_letters(f'{self.uid}/{self.created_count}', 5)}"
 
 
 @dataclass(slots=True, eq=False)
@@ -98,16 +105,16 @@ class SimulatedPod:
     containers: tuple[Container, ...]
     """As its spec wants them; what their cgroups have is `applied`."""
     applied: list[Resources]
-    exits: list[Exit | None]
+    last_exits: list[ContainerTermination | None]
     restarts: list[int]
     rows: tuple[int, ...]
     node: int = -1
     started: float = 0.0
     ready: bool = False
-    resize: Resize | None = None
-    stranded: bool = False
+    resize: PodResize | None = None
+    unschedulable: bool = False
     """Whether users were told that it fits nowhere."""
-    decides: float = 0.0
+    resize_due: float = 0.0
     """When the kubelet looks at its resize."""
     version: int = 0
 
@@ -115,7 +122,7 @@ class SimulatedPod:
     def namespace(self) -> str:
         return self.workload.spec.namespace
 
-    def record(self, node: str) -> Pod:
+    def to_record(self, node: str) -> Pod:
         """`node` is the name of the one that it is on."""
         spec = self.workload.spec
         return Pod(
@@ -125,33 +132,35 @@ class SimulatedPod:
             version=self.version,
             node=node,
             phase="Running" if self.node >= 0 else "Pending",
-            qos=qos_class(each.resources for each in self.containers),
+            qos_class=qos_class(each.resources for each in self.containers),
             ready=self.ready,
             deleting=False,
             priority=0,
             created=int(self.created),
             started=int(self.started),
-            owner=Owner(spec.kind, spec.name, self.workload.uid),
+            owner=OwnerReference(spec.kind, spec.name, self.workload.uid),
             labels=(("app", spec.name),),
             annotations=(),
             containers=self.containers,
-            states=tuple(map(self._state, range(len(self.containers)))) if self.node >= 0 else (),
+            container_statuses=tuple(map(self._build_container_state, range(len(self.containers))))
+            if self.node >= 0
+            else (),
             resize=self.resize,
         )
 
-    def _state(self, place: int) -> ContainerState:
-        waits = not self.ready and self.exits[place] is not None
-        return ContainerState(
+    def _build_container_state(self, place: int) -> ContainerStatus:
+        waits = not self.ready and self.last_exits[place] is not None
+        return ContainerStatus(
             name=self.containers[place].name,
             ready=self.ready,
             restarts=self.restarts[place],
-            waiting="CrashLoopBackOff" if waits else "",
-            applied=self.applied[place],
-            last_exit=self.exits[place],
+            waiting_reason="CrashLoopBackOff" if waits else "",
+            actual_resources=self.applied[place],
+            last_termination=self.last_exits[place],
         )
 
 
-def letters(text: str, count: int) -> str:
+def derive_letters(text: str, count: int) -> str:
     """Letters that always are the same for the same text."""
     number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
     found = []
@@ -161,11 +170,11 @@ def letters(text: str, count: int) -> str:
     return "".join(found)
 
 
-def uid_of(*parts: object) -> str:
+def derive_uid(*parts: object) -> str:
     return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=16).hexdigest()
 
 
-def asked(sizes: list[Resources]) -> tuple[int, int]:
+def sum_requests(sizes: list[Resources]) -> tuple[int, int]:
     """Millicores and bytes that a pod asks for; a limit alone is a request too."""
     cpu = sum(each.cpu_limit or 0 if each.cpu_request is None else each.cpu_request for each in sizes)
     memory = sum(

@@ -32,16 +32,16 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.int8]
 
-NOWHERE = -1
+UNSCHEDULED = -1
 """The node of a row that is free, or whose pod waits for one."""
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = 0, 1, 2
 
-UNHARMED, BY_LIMIT, BY_NODE = 0, 1, 2
+NOT_KILLED, KILLED_BY_LIMIT, KILLED_BY_NODE = 0, 1, 2
 """Whether a container was killed in a step, and for want of whose memory."""
 
-LEAST_WEIGHT = 0.002
-FIRST_WAIT, LONGEST_WAIT, FORGIVEN_AFTER = 10.0, 300.0, 600.0
+MIN_CPU_WEIGHT = 0.002
+BACKOFF_INITIAL, BACKOFF_MAX, BACKOFF_RESET = 10.0, 300.0, 600.0
 """Seconds, as the kubelet has them."""
 
 
@@ -57,9 +57,9 @@ class Containers(NamedTuple):
     burst: Floats
     """How much demand for CPU differs from period to period, as a share of its mean; 0 for not at all."""
 
-    resumes: Floats
+    runs_from: Floats
     """From when on it runs: until then it starts, or waits after a kill."""
-    crashes: Indices
+    backoff_count: Indices
     """Kills since it was last forgiven."""
     restarts: Indices
 
@@ -80,15 +80,15 @@ class Containers(NamedTuple):
             return np.full(rows, value)
 
         return cls(
-            node=np.full(rows, NOWHERE, np.int32),
+            node=np.full(rows, UNSCHEDULED, np.int32),
             qos=np.full(rows, BEST_EFFORT, np.int8),
             cpu_request=floats(),
             cpu_limit=floats(np.inf),
             memory_request=floats(),
             memory_limit=floats(np.inf),
             burst=floats(),
-            resumes=floats(-np.inf),
-            crashes=np.zeros(rows, np.int32),
+            runs_from=floats(-np.inf),
+            backoff_count=np.zeros(rows, np.int32),
             restarts=np.zeros(rows, np.int32),
             cpu=floats(),
             throttled=floats(),
@@ -109,7 +109,7 @@ class Nodes(NamedTuple):
     """In the last step."""
 
     @classmethod
-    def of(cls, cpu: Floats, memory: Floats) -> Nodes:
+    def from_capacity(cls, cpu: Floats, memory: Floats) -> Nodes:
         many = len(cpu)
         return cls(
             np.asarray(cpu, np.float64),
@@ -142,28 +142,30 @@ def _step(
 ) -> int:
     for place in range(len(nodes.cpu)):
         nodes.cpu[place], nodes.memory[place], nodes.kills[place] = 0.0, 0.0, 0
-    held_back = _want(containers, nodes, cpu, memory, now, seconds)
+    held_back = _apply_demand(containers, nodes, cpu, memory, now, seconds)
     contended = False
     for place in range(len(nodes.cpu)):
         if nodes.cpu[place] > nodes.cpu_capacity[place] or nodes.memory[place] > nodes.memory_capacity[place]:
             contended = True
             break
     if contended:
-        _contend(containers, nodes)
+        _resolve_contention(containers, nodes)
     _throttle(containers.cpu, containers.cpu_limit, containers.burst, containers.throttled, cpu)
     total = 0
     if held_back or contended:
         end = now + seconds
         for row in range(len(containers.node)):
-            if containers.killed[row] != UNHARMED:
+            if containers.killed[row] != NOT_KILLED:
                 total += 1
                 nodes.kills[containers.node[row]] += 1
-                _crash(containers.crashes, containers.restarts, containers.resumes, row, end)
+                _restart_after_kill(
+                    containers.backoff_count, containers.restarts, containers.runs_from, row, end
+                )
     return total
 
 
 @njit(cache=True, error_model="numpy")
-def _want(
+def _apply_demand(
     containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
 ) -> bool:
     """What each would use if it were alone on its node; whether any is killed for its own limit."""
@@ -171,8 +173,8 @@ def _want(
     end = now + seconds
     for row in range(len(containers.node)):
         place = containers.node[row]
-        containers.killed[row] = UNHARMED
-        resumes = containers.resumes[row]
+        containers.killed[row] = NOT_KILLED
+        resumes = containers.runs_from[row]
         if place < 0 or resumes >= end:
             containers.cpu[row] = 0.0
             containers.memory[row] = 0.0
@@ -189,7 +191,7 @@ def _want(
         nodes.cpu[place] += wanted
         if held > containers.memory_limit[row]:
             containers.memory[row] = containers.memory_limit[row]
-            containers.killed[row] = BY_LIMIT
+            containers.killed[row] = KILLED_BY_LIMIT
             killed = True
         else:
             containers.memory[row] = held
@@ -198,7 +200,7 @@ def _want(
 
 
 @njit(cache=True, error_model="numpy")
-def rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
+def group_rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
     """All rows that stand somewhere, those of a node together, and where those of each node begin and end."""
     firsts = np.zeros(many + 1, np.int32)
     for place in node:
@@ -216,18 +218,18 @@ def rows_by_node(node: Indices, many: int) -> tuple[Indices, Indices]:
 
 
 @njit(cache=True, error_model="numpy")
-def _contend(containers: Containers, nodes: Nodes) -> None:
+def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
     """Share CPU and kill for memory on the nodes that are asked for more than they have."""
-    rows, firsts = rows_by_node(containers.node, len(nodes.cpu))
+    rows, firsts = group_rows_by_node(containers.node, len(nodes.cpu))
     for place in range(len(nodes.cpu)):
         theirs = rows[firsts[place] : firsts[place + 1]]
         if nodes.cpu[place] > nodes.cpu_capacity[place]:
-            _share(containers.cpu_request, containers.cpu, theirs, nodes.cpu_capacity[place])
+            _share_cpu(containers.cpu_request, containers.cpu, theirs, nodes.cpu_capacity[place])
             nodes.cpu[place] = 0.0
             for row in theirs:
                 nodes.cpu[place] += containers.cpu[row]
         while nodes.memory[place] > nodes.memory_capacity[place]:
-            victim = _worst(
+            victim = _select_oom_victim(
                 containers.memory,
                 containers.memory_request,
                 containers.qos,
@@ -237,27 +239,27 @@ def _contend(containers: Containers, nodes: Nodes) -> None:
             )
             if victim < 0:
                 break
-            containers.killed[victim] = BY_NODE
+            containers.killed[victim] = KILLED_BY_NODE
             nodes.memory[place] = 0.0  # summed anew, so that what is left adds up to the last bit
             for row in theirs:
-                if containers.killed[row] == UNHARMED:
+                if containers.killed[row] == NOT_KILLED:
                     nodes.memory[place] += containers.memory[row]
 
 
 @njit(cache=True, error_model="numpy")
-def _share(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> None:
+def _share_cpu(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> None:
     """Give by weight until the capacity is given, to nobody more than it wants."""
     left, weight = capacity, 0.0
     served = np.zeros(len(rows), np.int32)
     for row in rows:
-        weight += max(request[row], LEAST_WEIGHT)
+        weight += max(request[row], MIN_CPU_WEIGHT)
     more = True
     while more:
         more = False
         level = max(left, 0.0) / weight
         for at in range(len(rows)):
             row = rows[at]
-            theirs = max(request[row], LEAST_WEIGHT)
+            theirs = max(request[row], MIN_CPU_WEIGHT)
             if not served[at] and cpu[row] <= level * theirs:
                 served[at] = 1
                 left -= cpu[row]
@@ -268,16 +270,18 @@ def _share(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> None
     for at in range(len(rows)):
         if not served[at]:
             row = rows[at]
-            cpu[row] = level * max(request[row], LEAST_WEIGHT)
+            cpu[row] = level * max(request[row], MIN_CPU_WEIGHT)
 
 
 @njit(cache=True, error_model="numpy")
-def _worst(memory: Floats, request: Floats, qos: Flags, killed: Flags, rows: Indices, capacity: float) -> int:
+def _select_oom_victim(
+    memory: Floats, request: Floats, qos: Flags, killed: Flags, rows: Indices, capacity: float
+) -> int:
     """Whom the kernel kills: the highest score, the first of equals; -1 when none holds anything."""
     victim, most = -1, -np.inf
     for row in rows:
         held = memory[row]
-        if held <= 0.0 or killed[row] != UNHARMED:
+        if held <= 0.0 or killed[row] != NOT_KILLED:
             continue
         if qos[row] == GUARANTEED:
             adjustment = -997.0
@@ -300,11 +304,11 @@ def _throttle(used: Floats, limits: Floats, burst: Floats, throttled: Floats, wa
         elif got >= limit and wanted[row] > limit:
             throttled[row] = 1.0
         else:
-            throttled[row] = throttled_share(got, limit, burst[row])
+            throttled[row] = compute_throttled_share(got, limit, burst[row])
 
 
 @njit(cache=True, error_model="numpy")
-def throttled_share(used: float, limit: float, burst: float) -> float:
+def compute_throttled_share(used: float, limit: float, burst: float) -> float:
     """The share of periods with something held back, of a container that uses this much of its limit.
 
     Demand of a period is normal; 1 - exp(-sum over k of P(k periods are over the limit) / k) is Spitzer's answer, and
@@ -319,11 +323,11 @@ def throttled_share(used: float, limit: float, burst: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _crash(crashes: Indices, restarts: Indices, resumes: Floats, row: int, at: float) -> None:
-    if at - resumes[row] >= FORGIVEN_AFTER:
+def _restart_after_kill(crashes: Indices, restarts: Indices, resumes: Floats, row: int, at: float) -> None:
+    if at - resumes[row] >= BACKOFF_RESET:
         crashes[row] = 0
     before = crashes[row]
-    wait = 0.0 if before == 0 else min(FIRST_WAIT * 2.0 ** (before - 1), LONGEST_WAIT)
+    wait = 0.0 if before == 0 else min(BACKOFF_INITIAL * 2.0 ** (before - 1), BACKOFF_MAX)
     crashes[row] = min(before + 1, 16)
     restarts[row] += 1
     resumes[row] = at + wait

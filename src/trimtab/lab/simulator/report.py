@@ -10,63 +10,73 @@ from html import escape
 
 import numpy as np
 
-from trimtab.lab.report import COLOURS, STYLE, table
+from trimtab.lab.report import COLOURS, STYLE, render_table
 from trimtab.lab.scores import GIB
-from trimtab.lab.simulator.comparison import Course
+from trimtab.lab.simulator.comparison import PolicyRun
 from trimtab.lab.simulator.physics import Floats
 
 WIDTH, HEIGHT, EDGE, LEGEND = 660, 240, 46, 150
-MOST_POINTS = 600
+MAX_POINTS = 600
 
-Line = tuple[str, Floats]
+ChartLine = tuple[str, Floats]
 
 
-def page(title: str, courses: Sequence[Course], rows: Sequence[Sequence[str]]) -> str:
+def render_page(title: str, runs: Sequence[PolicyRun], rows: Sequence[Sequence[str]]) -> str:
     """The page; `rows` is the table with its head."""
     charts = [
-        _together("Nodes", courses, lambda course: course.series("nodes")),
-        _together(
-            "Dollars a month that requests cost", courses, lambda course: course.series("dollars_month")
+        _render_comparison_chart("Nodes", runs, lambda course: course.metric_series("nodes")),
+        _render_comparison_chart(
+            "Dollars a month that requests cost", runs, lambda course: course.metric_series("dollars_month")
         ),
-        *map(_cpu, courses),
-        *map(_memory, courses),
-        _together(
-            "Containers killed for memory, so far", courses, lambda course: np.cumsum(course.series("kills"))
+        *map(_render_cpu_chart, runs),
+        *map(_render_memory_chart, runs),
+        _render_comparison_chart(
+            "Containers killed for memory, so far",
+            runs,
+            lambda course: np.cumsum(course.metric_series("kills")),
         ),
-        _together("Services that miss their objective", courses, lambda course: course.series("slow")),
+        _render_comparison_chart(
+            "Services that miss their objective", runs, lambda course: course.metric_series("slow")
+        ),
     ]
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>"
         f"<h1>{escape(title)}</h1><p>The same cluster and the same demand; only who sets the requests differs.</p>"
-        f"{table(rows)}{''.join(charts)}"
+        f"{render_table(rows)}{''.join(charts)}"
     )
 
 
-def _together(title: str, courses: Sequence[Course], what: Callable[[Course], Floats]) -> str:
-    return chart(title, _days(courses[0]), [(course.contender, what(course)) for course in courses])
+def _render_comparison_chart(
+    title: str, runs: Sequence[PolicyRun], select: Callable[[PolicyRun], Floats]
+) -> str:
+    return render_chart(
+        title, _elapsed_days(runs[0]), [(course.policy_name, select(course)) for course in runs]
+    )
 
 
-def _cpu(course: Course) -> str:
-    lines = [(what, course.series(f"cpu_{what}")) for what in ("allocatable", "requested", "used")]
-    return chart(f"CPU under {course.contender}, cores", _days(course), lines)
+def _render_cpu_chart(course: PolicyRun) -> str:
+    lines = [(what, course.metric_series(f"cpu_{what}")) for what in ("allocatable", "requested", "used")]
+    return render_chart(f"CPU under {course.policy_name}, cores", _elapsed_days(course), lines)
 
 
-def _memory(course: Course) -> str:
-    lines = [(what, course.series(f"memory_{what}") / GIB) for what in ("allocatable", "requested", "used")]
-    return chart(f"Memory under {course.contender}, GiB", _days(course), lines)
+def _render_memory_chart(course: PolicyRun) -> str:
+    lines = [
+        (what, course.metric_series(f"memory_{what}") / GIB) for what in ("allocatable", "requested", "used")
+    ]
+    return render_chart(f"Memory under {course.policy_name}, GiB", _elapsed_days(course), lines)
 
 
-def _days(course: Course) -> Floats:
-    at = course.series("at")
+def _elapsed_days(course: PolicyRun) -> Floats:
+    at = course.metric_series("at")
     days: Floats = (at - at[0]) / 86400
     return days
 
 
-def chart(title: str, days: Floats, lines: Sequence[Line]) -> str:
+def render_chart(title: str, days: Floats, lines: Sequence[ChartLine]) -> str:
     """Lines over days, from 0 up."""
     top = max(1e-9, *(float(values.max()) for _, values in lines))
     long = max(float(days[-1]), 1e-9)
-    every = max(1, len(days) // MOST_POINTS)
+    every = max(1, len(days) // MAX_POINTS)
 
     def x(day: float) -> float:
         return EDGE + day / long * (WIDTH - 2 * EDGE)

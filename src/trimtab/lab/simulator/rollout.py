@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING
 from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
 
 if TYPE_CHECKING:
-    from trimtab.lab.simulator.world import World
+    from trimtab.lab.simulator.world import SimulatedWorld
 
-_SHARE = 0.25
+_MAX_SURGE_SHARE = 0.25
 
 
-def roll(world: World, workload: SimulatedWorkload) -> None:
+def reconcile_workload(world: SimulatedWorld, workload: SimulatedWorkload) -> None:
     """One look at a workload: makes and deletes pods, as far as may be done at once."""
     wanted = workload.replicas
-    old = workload.old if workload.spec.update == "RollingUpdate" else []
+    old = workload.outdated_pods if workload.spec.update == "RollingUpdate" else []
     ordered = workload.spec.kind == "StatefulSet"
-    surge = math.ceil(wanted * _SHARE) if old and not ordered else 0
+    surge = math.ceil(wanted * _MAX_SURGE_SHARE) if old and not ordered else 0
     new = len(workload.pods) - len(old)
     for _ in range(min(wanted - new, wanted + surge - len(workload.pods))):
-        world.create(workload)
+        world.create_pod(workload)
     surplus = len(workload.pods) - wanted - surge
-    for pod in _last_first(workload, list(workload.pods.values()))[: max(surplus, 0)]:
-        world.delete(pod)
-    missing = 1 if ordered else math.floor(wanted * _SHARE)
+    for pod in _order_for_deletion(workload, list(workload.pods.values()))[: max(surplus, 0)]:
+        world.delete_pod(pod)
+    missing = 1 if ordered else math.floor(wanted * _MAX_SURGE_SHARE)
     # Who is not ready is no loss; of the others so many may go that enough remain.
     may_go = workload.ready - (wanted - missing)
-    for pod in _last_first(workload, [pod for pod in old if pod.uid in world.pods]):
+    for pod in _order_for_deletion(workload, [pod for pod in old if pod.uid in world.pods]):
         if pod.ready:
             if may_go <= 0:
                 continue
             may_go -= 1
-        world.delete(pod)
+        world.delete_pod(pod)
         if ordered:
             return
 
 
-def _last_first(workload: SimulatedWorkload, pods: list[SimulatedPod]) -> list[SimulatedPod]:
+def _order_for_deletion(workload: SimulatedWorkload, pods: list[SimulatedPod]) -> list[SimulatedPod]:
     """Those that are not ready, then the youngest; of a StatefulSet the highest number."""
     if workload.spec.kind == "StatefulSet":
         return sorted(pods, key=lambda pod: (len(pod.name), pod.name), reverse=True)

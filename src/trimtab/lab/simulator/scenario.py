@@ -17,7 +17,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.usage.trace import Trace
 
 GIB = 2.0**30
-_KEPT_CPU, _KEPT_MEMORY = 0.02, 0.07
+_RESERVED_CPU, _RESERVED_MEMORY = 0.02, 0.07
 """The share of a node that its system keeps for itself."""
 
 
@@ -36,11 +36,11 @@ class NodePool:
 
     @property
     def allocatable_cpu(self) -> float:
-        return self.cpu * (1 - _KEPT_CPU)
+        return self.cpu * (1 - _RESERVED_CPU)
 
     @property
     def allocatable_memory(self) -> float:
-        return self.memory * (1 - _KEPT_MEMORY)
+        return self.memory * (1 - _RESERVED_MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ContainerSpec:
     """A container in the template of a workload."""
 
     name: str = "main"
-    series: int
+    demand_series: int
     """The column of the demand that each replica of it wants."""
     resources: Resources
     burst: float = 0.3
@@ -57,12 +57,12 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class ServiceSpec:
     """What answers requests: of the first container, whose CPU they cost."""
 
     cpu_seconds: float = 0.02
     """CPU time of a request."""
-    objective: float = 0.5
+    latency_objective: float = 0.5
     """Seconds in which 99 of 100 are to be answered."""
 
 
@@ -77,11 +77,11 @@ class WorkloadSpec:
     containers: tuple[ContainerSpec, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     update: Literal["RollingUpdate", "OnDelete"] = "RollingUpdate"
-    starts_in: float = 10.0
+    startup_seconds: float = 10.0
     """Seconds from a pod's start to its being ready."""
-    budget: int | None = None
+    max_unavailable: int | None = None
     """How many of its pods an eviction may leave missing, as a PodDisruptionBudget says; any when left out."""
-    service: Service | None = None
+    service: ServiceSpec | None = None
 
     @property
     def key(self) -> WorkloadKey:
@@ -89,7 +89,7 @@ class WorkloadSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Scenario:
     """A cluster before anything has happened."""
 
     pools: tuple[NodePool, ...]
@@ -103,12 +103,12 @@ class Scene:
     def __post_init__(self) -> None:
         if not self.pools or not self.workloads:
             raise TrimtabError("a simulated cluster needs at least one node and one workload; name some")
-        most = self.demand.containers
+        most = self.demand.container_count
         for workload in self.workloads:
             for container in workload.containers:
-                if not 0 <= container.series < most:
+                if not 0 <= container.demand_series < most:
                     raise TrimtabError(
-                        f"{workload.key} {container.name}: series {container.series} is none of the {most} of demand"
+                        f"{workload.key} {container.name}: series {container.demand_series} is none of the {most} of demand"
                     )
         if len({workload.key for workload in self.workloads}) < len(self.workloads):
             raise TrimtabError("workloads: two have the same kind, namespace and name; rename one")

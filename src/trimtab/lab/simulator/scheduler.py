@@ -16,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @njit(cache=True, error_model="numpy")
-def best_node(
+def select_node(
     cpu: int,
     memory: int,
     cpu_left: Counts,
@@ -41,7 +41,9 @@ def best_node(
     return best
 
 
-def nodes_needed(cpu: Floats, memory: Floats, *, node_cpu: float, node_memory: float, node_pods: int) -> int:
+def count_packed_nodes(
+    cpu: Floats, memory: Floats, *, node_cpu: float, node_memory: float, node_pods: int
+) -> int:
     """How many alike nodes these pods need when they are packed well: the largest first, each where it first fits."""
     order = np.argsort(-np.maximum(cpu / node_cpu, memory / node_memory), kind="stable")
     # Found here: compiled code would take as long to compile for it as for all else that it does.

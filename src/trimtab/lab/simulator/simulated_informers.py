@@ -12,89 +12,89 @@ from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 from trimtab.kube.cache.informer import Scope
-from trimtab.kube.cache.projection import R, Shape
+from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
 from trimtab.kube.errors import NotFound, Status
 from trimtab.kube.kinds.metadata import Metadata
-from trimtab.kube.kinds.workloads import WorkloadKey, kind_name
+from trimtab.kube.kinds.workloads import WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import FIELD_MANAGER, Object, PatchType
 from trimtab.kube.rest.discovery import Discovery
 from trimtab.kube.rest.resources import NAMESPACES, NODES, PODS, Resource
-from trimtab.lab.simulator.objects import RESOURCES, SimulatedPod, uid_of
-from trimtab.lab.simulator.world import World
-from trimtab.operator.cluster_state import FAILED
+from trimtab.lab.simulator.objects import RESOURCES, SimulatedPod, derive_uid
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.cluster_state import FAILED_JOB_PODS
 
 
-class SimulatedFollowing:
+class SimulatedInformerSet:
     """Caches of all that is followed, kept true by the world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._caches: dict[Resource, list[Cache[Any]]] = {}
 
-    def follow(
+    def watch_resource(
         self,
         resource: Resource,
-        shape: Shape[R],
+        projection: Projection[R],
         *,
         scope: Scope | None = None,
         indexes: Mapping[str, Index[R]] | None = None,
         optional: bool = False,
     ) -> Cache[R]:
-        del shape, optional  # nothing is decoded, and everything is there
+        del projection, optional  # nothing is decoded, and everything is there
         cache: Cache[R] = Cache(indexes)
-        if scope != FAILED:  # of which there are none: every pod here is started again
+        if scope != FAILED_JOB_PODS:  # of which there are none: every pod here is started again
             self._caches.setdefault(resource, []).append(cache)
         return cache
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
         """Nothing is ever discovered."""
 
-    def troubles(self) -> Mapping[str, str]:
+    def errors_by_resource(self) -> Mapping[str, str]:
         return {}
 
-    def unread(self, resource: Resource) -> str:
+    def unsynced_reason(self, resource: Resource) -> str:
         del resource
         return ""
 
-    async def settled(self) -> None:
+    async def wait_synced(self) -> None:
         return None
 
     async def run(self) -> Never:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
 
-    def begin(self) -> None:
+    def add_static_objects(self) -> None:
         """Put in what never changes."""
-        for node in self._world.ground.records():
+        for node in self._world.nodes.to_records():
             self.put(NODES, node)
         for name in sorted({"kube-system"} | {key.namespace for key in self._world.workloads}):
-            self.put(NAMESPACES, _namespace(name))
-        self.refresh()
+            self.put(NAMESPACES, _build_namespace_record(name))
+        self.sync()
 
-    def refresh(self) -> None:
+    def sync(self) -> None:
         """Take in all that has changed since the last time."""
         world = self._world
-        for pod in world.gone:
+        for pod in world.deleted_pods:
             for cache in self._caches[PODS]:
-                cache.remove(pod.record(""))
-        world.gone.clear()
+                cache.remove(pod.to_record(""))
+        world.deleted_pods.clear()
         changed, world.changed = world.changed, {}
         for member in changed.values():
             if isinstance(member, SimulatedPod):
-                self.put(PODS, member.record(world.node_name(member)))
+                self.put(PODS, member.to_record(world.node_name(member)))
             else:
-                self.put(RESOURCES[member.spec.kind], member.record())
+                self.put(RESOURCES[member.spec.kind], member.to_record())
 
     def put(self, resource: Resource, record: Any) -> None:
         for cache in self._caches[resource]:
             cache.put(record)
 
 
-class SimulatedObjects:
-    """Implements `trimtab.kube.rest.object_client.Objects` as far as the operator writes whole objects."""
+class SimulatedObjectClient:
+    """Implements `trimtab.kube.rest.object_client.ObjectClient` as far as the operator writes whole objects."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self.statuses: dict[tuple[str, str, str], Object] = {}
         """By kind, namespace and name."""
@@ -111,7 +111,7 @@ class SimulatedObjects:
         status = self.statuses.get((resource.kind, namespace or "", name), {})
         return {"metadata": {"name": name, "namespace": namespace}, "status": status}
 
-    async def items(
+    async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> list[Object]:
         del resource, namespace, labels, fields
@@ -134,12 +134,12 @@ class SimulatedObjects:
         if subresource == "status":
             self.statuses[resource.kind, namespace or "", name] = body["status"]
             return dict(body)
-        key = WorkloadKey(kind_name(resource.kind, resource.group), namespace or "", name)
+        key = WorkloadKey(qualify_kind(resource.kind, resource.group), namespace or "", name)
         workload = self._world.workloads.get(key)
         if workload is None:
             raise NotFound(Status(message=f"{key} not found", reason="NotFound", code=NotFound.code))
         workload.annotations[manager] = dict(body["metadata"]["annotations"])
-        self._world.note(workload)
+        self._world.mark_changed(workload)
         return dict(body)
 
     async def apply(
@@ -166,21 +166,21 @@ class SimulatedObjects:
         )
 
 
-def _namespace(name: str) -> Metadata:
+def _build_namespace_record(name: str) -> Metadata:
     return Metadata(
         namespace="",
         name=name,
-        uid=uid_of("namespace", name),
+        uid=derive_uid("namespace", name),
         version=1,
         generation=1,
         created=0,
         deleting=False,
         owner=None,
-        labels=tuple(namespace_labels(name).items()),
+        labels=tuple(build_namespace_labels(name).items()),
         annotations=(),
     )
 
 
-def namespace_labels(name: str) -> dict[str, str]:
+def build_namespace_labels(name: str) -> dict[str, str]:
     """Those that every namespace has; there are no others here."""
     return {"kubernetes.io/metadata.name": name}

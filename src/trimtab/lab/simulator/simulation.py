@@ -20,62 +20,62 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.rate_limiter import Pacer
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.rate_limiter import DisruptionLimiter
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Object
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
-from trimtab.kube.runtime.delay_heap import Schedule
+from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator.autoscaler import Autoscaler
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
-from trimtab.lab.simulator.metrics import Moment, moment, needed_by
-from trimtab.lab.simulator.objects import uid_of
-from trimtab.lab.simulator.scenario import Scene
-from trimtab.lab.simulator.simulated_informers import SimulatedFollowing, SimulatedObjects
-from trimtab.lab.simulator.usage_source import SimulatedUsage
-from trimtab.lab.simulator.world import World
-from trimtab.operator.audit import LiveJournal
-from trimtab.operator.cluster_state import Catalog
+from trimtab.lab.simulator.metrics import ClusterMetrics, collect_metrics, count_nodes_needed
+from trimtab.lab.simulator.objects import derive_uid
+from trimtab.lab.simulator.scenario import Scenario
+from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet, SimulatedObjectClient
+from trimtab.lab.simulator.usage_source import SimulatedUsageSource
+from trimtab.lab.simulator.world import SimulatedWorld
+from trimtab.operator.audit import AuditRecorder
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
-from trimtab.operator.intents.safe_sizes import LearnedSafeSizes
+from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import Tally
-from trimtab.operator.policy.matching import Standing, standings
-from trimtab.operator.policy.resolver import Orders
-from trimtab.operator.policy.status import Outcome, Weather
-from trimtab.operator.policy.status_writer import PolicyKey, Silence, Statuses
-from trimtab.operator.sizing.ingest_cycle import Turns
-from trimtab.operator.sizing.reconciler import SizingLoop
-from trimtab.operator.state import Desk
-from trimtab.operator.vpa.recommender import DropIn
-from trimtab.recommender.recommender import DEFAULT, Learning
-from trimtab.recommender.source_ingester import Pace
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.matching import OverlapStats, count_overlaps
+from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.policy.status import StatusContext, WorkloadOutcome
+from trimtab.operator.policy.status_writer import NullEventSink, PolicyKey, PolicyStatusWriter
+from trimtab.operator.sizing.ingest_cycle import IngestCycle
+from trimtab.operator.sizing.reconciler import SizingReconciler
+from trimtab.operator.state import OperatorState
+from trimtab.operator.vpa.recommender import VpaRecommender
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 
-COUNT_EVERY = 3600.0
+NODE_COUNT_INTERVAL = 3600.0
 """Seconds after which the nodes that are needed are counted again."""
-PATIENCE = 60.0
-SAMPLES_KEPT = 2 * 3600.0
+MIN_REQUEUE_DELAY = 60.0
+MIN_SAMPLE_RETENTION = 2 * 3600.0
 """Seconds of usage that are kept at least: as long as a change is watched."""
 
-Observer = Callable[[Moment], None]
+MetricsObserver = Callable[[ClusterMetrics], None]
 
 
-class Stage:
+class Simulation:
     """A scene with an operator on it; without policies there is none, and requests stay as they are."""
 
     def __init__(
         self,
-        scene: Scene,
+        scenario: Scenario,
         *,
         policies: Mapping[str, OptimizationPolicySpec] | None = None,
         seed: int = 0,
         step: float | None = None,
-        past: float = 0.0,
-        keep: float = SAMPLES_KEPT,
-        patience: float = PATIENCE,
+        history_seconds: float = 0.0,
+        retention: float = MIN_SAMPLE_RETENTION,
+        min_requeue_delay: float = MIN_REQUEUE_DELAY,
         pack: bool = False,
         autoscale: bool = False,
         config: OperatorConfig | None = None,
@@ -86,29 +86,31 @@ class Stage:
 
         `pack` has the scheduler fill nodes instead of spreading pods, `autoscale` has nodes come and go as needed.
         """
-        self.step = step or scene.demand.step
-        self.world = World(scene, seed=seed, pack=pack)
+        self.step = step or scenario.demand.step
+        self.world = SimulatedWorld(scenario, seed=seed, pack=pack)
         self.config = config or OperatorConfig()
         self._autoscaler = Autoscaler(self.world) if autoscale else None
-        self._policies = _records(policies or {}, home=self.config.namespace)
-        self._past = past
+        self._policies = _build_policy_records(policies or {}, home=self.config.namespace)
+        self._history_seconds = history_seconds
         # Usage stays as it is within a step: who only waits for it need not look every few seconds.
-        self._patience = min(patience, self.step / 2)
-        self._observers: list[Observer] = []
-        self._looks: Schedule[WorkloadKey] = Schedule()
+        self._min_requeue_delay = min(min_requeue_delay, self.step / 2)
+        self._observers: list[MetricsObserver] = []
+        self._workqueue: DelayHeap[WorkloadKey] = DelayHeap()
         self._needed, self._counted_at = 0, float("-inf")
-        self._leaving = contextlib.AsyncExitStack()
+        self._exit_stack = contextlib.AsyncExitStack()
         self.metrics = Metrics()
         """What the operator counts of itself."""
-        self.usage = SimulatedUsage(self.world, keep=max(past, keep, SAMPLES_KEPT) + self.step)
+        self.usage_source = SimulatedUsageSource(
+            self.world, retention=max(history_seconds, retention, MIN_SAMPLE_RETENTION) + self.step
+        )
         self.cluster = SimulatedCluster(self.world)
-        self.following = SimulatedFollowing(self.world)
+        self.informers = SimulatedInformerSet(self.world)
         """What the catalog follows; who puts an object of another kind in there has it followed too."""
-        self._objects = SimulatedObjects(self.world)
+        self._objects = SimulatedObjectClient(self.world)
 
     # Watching
 
-    def observe(self, observer: Observer) -> None:
+    def subscribe(self, observer: MetricsObserver) -> None:
         """Have it called with every moment from now on."""
         self._observers.append(observer)
 
@@ -117,180 +119,195 @@ class Stage:
         """Simulated seconds since 1970."""
         return self.world.now
 
-    def outcomes(self) -> dict[WorkloadKey, Outcome]:
+    def outcomes(self) -> dict[WorkloadKey, WorkloadOutcome]:
         """What became of each workload at the operator's last look: state, reason, recommendations."""
-        found = ((key, self._statuses.outcome(key)) for key in self.world.workloads)
+        found = ((key, self._status_writer.get_outcome(key)) for key in self.world.workloads)
         return {key: outcome for key, outcome in found if outcome}
 
     async def status(self, policy: str) -> Object:
         """The status of a policy, as the operator writes it."""
         key = self.config.namespace, policy
-        await self._statuses.write(key)
+        await self._status_writer.write_status(key)
         return self._objects.statuses.get(("OptimizationPolicy", *key), {})
 
     # Running
 
     async def __aenter__(self) -> Self:
-        folder = self._leaving.enter_context(tempfile.TemporaryDirectory(prefix="trimtab-stage-"))
-        self.store = await self._leaving.enter_async_context(Store.open(Path(folder) / "stage.db"))
-        self._assemble()
-        picture = asyncio.create_task(self.catalog.run())
-        self._leaving.push_async_callback(_ended, picture)
-        self.following.begin()
+        folder = self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="trimtab-stage-"))
+        self.store = await self._exit_stack.enter_async_context(Store.open(Path(folder) / "stage.db"))
+        self._build_operator()
+        picture = asyncio.create_task(self.cluster_state.run())
+        self._exit_stack.push_async_callback(_cancel_task, picture)
+        self.informers.add_static_objects()
         for policy in self._policies:
-            self.following.put(OPTIMIZATION_POLICIES, policy)
-        await self.catalog.ready()
+            self.informers.put(OPTIMIZATION_POLICIES, policy)
+        await self.cluster_state.wait_synced()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._leaving.aclose()
+        await self._exit_stack.aclose()
 
     async def run(self, seconds: float) -> None:
         """Let so much time pass, in whole steps; the past, which the operator does not see happen, comes first."""
-        if self._past and not self.world.steps:
-            for _ in range(round(self._past / self.step)):
-                self._advance()
+        if self._history_seconds and not self.world.steps:
+            for _ in range(round(self._history_seconds / self.step)):
+                self._step_world()
         if not self.world.steps:
-            self._advance()
+            self._step_world()
             seconds -= self.step
         for _ in range(round(seconds / self.step)):
             if self._policies:
-                await self._turns.take(self.now)
-                await self._look_until(self.now + self.step)
-                await self._journal.catch_up()
-            self._advance()
+                await self._ingest_cycle.run_once(self.now)
+                await self._reconcile_until(self.now + self.step)
+                await self._recorder.flush()
+            self._step_world()
 
-    def _advance(self) -> None:
+    def _step_world(self) -> None:
         self.world.step(self.step)
-        self.usage.take()
+        self.usage_source.record_step()
         if self._autoscaler:
-            self._autoscaler.look()
-        self.following.refresh()
-        if self.now - self._counted_at >= COUNT_EVERY:
-            self._needed, self._counted_at = needed_by(self.world), self.now
-        found = moment(self.world, needed=self._needed)
+            self._autoscaler.reconcile()
+        self.informers.sync()
+        if self.now - self._counted_at >= NODE_COUNT_INTERVAL:
+            self._needed, self._counted_at = count_nodes_needed(self.world), self.now
+        found = collect_metrics(self.world, needed=self._needed)
         for observer in self._observers:
             observer(found)
 
-    async def _look_until(self, end: float) -> None:
+    async def _reconcile_until(self, end: float) -> None:
         """All looks whose time comes before the next step is over, each at its own time."""
-        while (at := self._next()) is not None and at < end:
-            self.world.settle(max(at, self.world.time))
-            self.following.refresh()
+        while (at := self._next_due()) is not None and at < end:
+            self.world.process_due(max(at, self.world.control_time))
+            self.informers.sync()
             # In order of their names, for who asked first may depend on how a process hashes.
-            for key in sorted(self._looks.pop_due(self.world.time)):
-                again = await self._loop.look(key, self.world.time)
-                self.following.refresh()
+            for key in sorted(self._workqueue.pop_due(self.world.control_time)):
+                again = await self._reconciler.reconcile(key, self.world.control_time)
+                self.informers.sync()
                 if again is not None:
-                    self._looks.put(key, self.world.time + max(again, self._patience))
+                    self._workqueue.put(key, self.world.control_time + max(again, self._min_requeue_delay))
 
-    def _next(self) -> float | None:
-        times = (self._looks.next_time, self.world.due.next_time)
+    def _next_due(self) -> float | None:
+        times = (self._workqueue.next_time, self.world.due_times.next_time)
         return min((at for at in times if at is not None), default=None)
 
-    def _look_again(self, key: WorkloadKey) -> None:
-        self._looks.put(key, self.world.time)
+    def _enqueue(self, key: WorkloadKey) -> None:
+        self._workqueue.put(key, self.world.control_time)
 
     # Putting it together, as `operator.term` does
 
-    def _assemble(self) -> None:
+    def _build_operator(self) -> None:
         name = "simulation"
-        self.catalog = Catalog(self.following, home=self.config.namespace, look_again=self._look_again)
-        orders = Orders(self.catalog, lambda: self.config)
-        sources = {DEFAULT: self.usage}
-        learning = Learning(sources, self.store, cluster=name, pace=self._pace(), metrics=self.metrics)
-        self._statuses = Statuses(
+        self.cluster_state = ClusterState(
+            self.informers, operator_namespace=self.config.namespace, enqueue=self._enqueue
+        )
+        orders = PolicyResolver(self.cluster_state, lambda: self.config)
+        sources = {DEFAULT_SOURCE: self.usage_source}
+        learning = Recommender(
+            sources, self.store, cluster=name, schedule=self._build_ingest_schedule(), metrics=self.metrics
+        )
+        self._status_writer = PolicyStatusWriter(
             self._objects,
-            policy=self._policy,
-            standing=self._standing,
-            problem=lambda policy: orders.of_policy(policy).problem,
-            weather=lambda _: Weather(
-                now=self.now, usage_trouble=learning.troubles.get(DEFAULT, ""), source=self.usage.name
+            policy=self._get_policy,
+            overlap=self._get_overlap,
+            problem=lambda policy: orders.resolve_policy(policy).problem,
+            context=lambda _: StatusContext(
+                now=self.now,
+                usage_error=learning.errors_by_source.get(DEFAULT_SOURCE, ""),
+                source=self.usage_source.name,
             ),
             may_write=lambda: True,
-            events=Silence(),
-            tally=Tally(self.metrics),
+            events=NullEventSink(),
+            gauges=WorkloadGauges(self.metrics),
         )
-        self.desk = Desk(
-            name=name,
+        self.operator_state = OperatorState(
+            cluster_name=name,
             objects=self._objects,
-            catalog=self.catalog,
-            orders=orders,
-            learning=learning,
-            statuses=self._statuses,
+            cluster_state=self.cluster_state,
+            policy_resolver=orders,
+            recommender=learning,
+            status_writer=self._status_writer,
             store=self.store,
         )
-        vpas = DropIn(self._objects, self.catalog, may_write=lambda: True, dry_run=lambda: False)
-        self._turns = Turns(
-            catalog=self.catalog,
-            orders=orders,
-            learning=learning,
-            statuses=self._statuses,
-            vpas=vpas,
-            look_again=self._look_again,
+        vpas = VpaRecommender(
+            self._objects, self.cluster_state, may_write=lambda: True, dry_run=lambda: False
+        )
+        self._ingest_cycle = IngestCycle(
+            cluster_state=self.cluster_state,
+            policy_resolver=orders,
+            recommender=learning,
+            status_writer=self._status_writer,
+            vpa_recommender=vpas,
+            enqueue=self._enqueue,
             metrics=self.metrics,
         )
-        self.safe_sizes = LearnedSafeSizes(self.catalog, orders, learning, lambda: self._turns.neighbourhood)
+        self.safe_sizes = RecommenderSafeSizes(
+            self.cluster_state, orders, learning, lambda: self._ingest_cycle.cluster_constraints
+        )
         """What Intents on this stage must respect."""
-        self._journal = LiveJournal(
+        self._recorder = AuditRecorder(
             self._objects,
             self.cluster,
             self.store,
-            name=name,
+            cluster_name=name,
             metrics=self.metrics,
             may_annotate=lambda: True,
         )
-        self._loop = SizingLoop(
-            catalog=self.catalog,
-            orders=orders,
-            learning=learning,
-            actuator=Actuator(self.cluster, may_write=lambda: True, pacer=Pacer(self.config.pace.limits)),
-            statuses=self._statuses,
-            journal=self._journal,
-            guardrails=_Objectives(self.world),
-            vpas=vpas,
-            neighbourhood=lambda: self._turns.neighbourhood,
-            resizes_in_place=lambda: True,
+        self._reconciler = SizingReconciler(
+            cluster_state=self.cluster_state,
+            policy_resolver=orders,
+            recommender=learning,
+            actuator=ChangeExecutor(
+                self.cluster, may_write=lambda: True, limiter=DisruptionLimiter(self.config.pace.limits)
+            ),
+            status_writer=self._status_writer,
+            recorder=self._recorder,
+            guardrails=_LatencyGuardrails(self.world),
+            vpa_recommender=vpas,
+            cluster_constraints=lambda: self._ingest_cycle.cluster_constraints,
+            can_resize_in_place=lambda: True,
             metrics=self.metrics,
         )
 
-    def _pace(self) -> Pace:
+    def _build_ingest_schedule(self) -> IngestSchedule:
         past_step = self.step * max(1, round(300.0 / self.step))
-        return Pace(
-            step=self.step, past_step=past_step, past=max(self._past, past_step), save_every=float("inf")
+        return IngestSchedule(
+            step=self.step,
+            backfill_step=past_step,
+            backfill_period=max(self._history_seconds, past_step),
+            save_interval=float("inf"),
         )
 
-    def _policy(self, key: PolicyKey) -> Policy | None:
+    def _get_policy(self, key: PolicyKey) -> Policy | None:
         namespace, name = key
-        return self.catalog.policies.get(name, namespace)
+        return self.cluster_state.policies.get(name, namespace)
 
-    def _standing(self, policy: Policy) -> Standing:
-        found = standings(self.catalog.selection, self.catalog.workloads())
-        return found.get(policy) or Standing()
+    def _get_overlap(self, policy: Policy) -> OverlapStats:
+        found = count_overlaps(self.cluster_state.policy_matcher, self.cluster_state.list_workloads())
+        return found.get(policy) or OverlapStats()
 
 
-class _Objectives:
+class _LatencyGuardrails:
     """Guardrails in the lab: whatever they ask, they hold while a service meets its objective."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
-    async def verdicts(
+    async def check_guardrails(
         self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
     ) -> Mapping[str, bool | None]:
         del now
         found = self._world.workloads[workload.key]
-        service, slowest = found.spec.service, float(self._world.times[found.number, -1])
-        holds = slowest <= service.objective if service and slowest == slowest else None  # noqa: PLR0124 - NaN
+        service, slowest = found.spec.service, float(self._world.latencies[found.number, -1])
+        holds = slowest <= service.latency_objective if service and slowest == slowest else None  # noqa: PLR0124 - NaN
         return {guardrail.name: holds for guardrail in guardrails}
 
 
-def _records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:
+def _build_policy_records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:
     return [
         Policy(
             namespace=home,
             name=name,
-            uid=uid_of("policy", name),
+            uid=derive_uid("policy", name),
             version=1,
             generation=1,
             created=0,
@@ -301,6 +318,6 @@ def _records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> li
     ]
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel_task(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.lab.simulator.physics import NOWHERE, UNHARMED, Floats
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.physics import NOT_KILLED, UNSCHEDULED, Floats
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.plugins import Settings
-from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
 
@@ -33,28 +33,29 @@ class _Sample(NamedTuple):
     killed: tuple[PodContainer, ...]
 
 
-class SimulatedUsage(Source[SimulatedUsageSettings]):
+class SimulatedUsageSource(Source[SimulatedUsageSettings]):
     """Remembers so many seconds of a world's past."""
 
     name = "simulation"
     settings_type = SimulatedUsageSettings
-    capabilities = Capabilities(history=True, throttling=True, ooms=True, whole_steps=True)
+    capabilities = Capabilities(history=True, throttling=True, ooms=True, atomic_steps=True)
 
-    def __init__(self, world: World, *, keep: float) -> None:
+    def __init__(self, world: SimulatedWorld, *, retention: float) -> None:
         super().__init__(SimulatedUsageSettings())
         self._world = world
-        self._keep = keep
+        self._retention = retention
         self._samples: deque[_Sample] = deque()
 
-    def take(self) -> None:
+    def record_step(self) -> None:
         """Note what the last step was like."""
-        containers, rows = self._world.rows.containers, self._world.rows
-        ran = (containers.node != NOWHERE) & (rows.column >= 0)
+        containers, rows = self._world.container_arrays.containers, self._world.container_arrays
+        ran = (containers.node != UNSCHEDULED) & (rows.demand_column >= 0)
         ran &= (containers.memory > 0) | (containers.cpu > 0)
         found = np.flatnonzero(ran)
-        names = tuple(self._name(row) for row in found.tolist())
+        names = tuple(self._find_container_name(row) for row in found.tolist())
         killed = tuple(
-            self._name(row) for row in np.flatnonzero(ran & (containers.killed != UNHARMED)).tolist()
+            self._find_container_name(row)
+            for row in np.flatnonzero(ran & (containers.killed != NOT_KILLED)).tolist()
         )
         self._samples.append(
             _Sample(
@@ -66,30 +67,30 @@ class SimulatedUsage(Source[SimulatedUsageSettings]):
                 killed,
             )
         )
-        while self._samples[0].at <= self._world.now - self._keep:
+        while self._samples[0].at <= self._world.now - self._retention:
             self._samples.popleft()
 
-    def _name(self, row: int) -> PodContainer:
-        pod, place = self._world.of_row(row)
+    def _find_container_name(self, row: int) -> PodContainer:
+        pod, place = self._world.find_container(row)
         return PodContainer(pod.namespace, pod.name, pod.containers[place].name)
 
-    async def check(self) -> Health:
-        return Health(ok=True, detail=f"{len(self._samples)} steps are kept")
+    async def check(self) -> SourceHealth:
+        return SourceHealth(ok=True, detail=f"{len(self._samples)} steps are kept")
 
-    async def cost(self, ask: Ask) -> Cost:
-        return Cost(queries=1, series=0, samples=ask.steps, bytes=0)
+    async def estimate_cost(self, query: UsageQuery) -> Cost:
+        return Cost(queries=1, series=0, samples=query.steps, bytes=0)
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+    async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         del progress  # it takes no time
-        within = [sample for sample in self._samples if ask.start - ask.step < sample.at < ask.end]
-        columns = {name: place for place, name in enumerate(dict.fromkeys(_asked(within, ask)))}
-        shape = (ask.steps, len(columns))
+        within = [sample for sample in self._samples if query.start - query.step < sample.at < query.end]
+        columns = {name: place for place, name in enumerate(dict.fromkeys(_select_containers(within, query)))}
+        shape = (query.steps, len(columns))
         cpu, memory, throttled = (np.full(shape, np.nan) for _ in range(3))
         counts = np.zeros(shape)
         for sample in within:
             # A row tells of the step that ends at its time.
-            row = int(np.ceil((sample.at - ask.start) / ask.step - 1e-6))
-            if not 0 <= row < ask.steps:
+            row = int(np.ceil((sample.at - query.start) / query.step - 1e-6))
+            if not 0 <= row < query.steps:
                 continue
             own = [place for place, name in enumerate(sample.names) if name in columns]
             places = [columns[sample.names[place]] for place in own]
@@ -101,8 +102,8 @@ class SimulatedUsage(Source[SimulatedUsageSettings]):
             counts[row, places] += 1
         return Usage(
             containers=tuple(columns),
-            start=ask.start,
-            step=ask.step,
+            start=query.start,
+            step=query.step,
             cpu=cpu,
             memory=memory,
             throttled=throttled,
@@ -112,10 +113,10 @@ class SimulatedUsage(Source[SimulatedUsageSettings]):
         )
 
 
-def _asked(samples: list[_Sample], ask: Ask) -> list[PodContainer]:
+def _select_containers(samples: list[_Sample], query: UsageQuery) -> list[PodContainer]:
     return [
         name
         for sample in samples
         for name in sample.names
-        if ask.namespaces is None or name.namespace in ask.namespaces
+        if query.namespaces is None or name.namespace in query.namespaces
     ]

@@ -12,27 +12,27 @@ from typing import Literal
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Container, Exit
+from trimtab.kube.kinds.pods import Container, ContainerTermination
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.runtime.delay_heap import Schedule
+from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator import kubelet
-from trimtab.lab.simulator.container_arrays import Rows
-from trimtab.lab.simulator.demand import want
-from trimtab.lab.simulator.latency import QUANTILES, respond
-from trimtab.lab.simulator.nodes import Ground
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, asked, uid_of
+from trimtab.lab.simulator.container_arrays import ContainerArrays
+from trimtab.lab.simulator.demand import compute_demand
+from trimtab.lab.simulator.latency import QUANTILES, compute_latencies
+from trimtab.lab.simulator.nodes import SimulatedNodes
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, derive_uid, sum_requests
 from trimtab.lab.simulator.physics import (
     BEST_EFFORT,
     BURSTABLE,
-    BY_LIMIT,
     GUARANTEED,
-    NOWHERE,
-    UNHARMED,
+    KILLED_BY_LIMIT,
+    NOT_KILLED,
+    UNSCHEDULED,
     Floats,
     step,
 )
-from trimtab.lab.simulator.rollout import roll
-from trimtab.lab.simulator.scenario import Scene, WorkloadSpec
+from trimtab.lab.simulator.rollout import reconcile_workload
+from trimtab.lab.simulator.scenario import Scenario, WorkloadSpec
 from trimtab.sizing import qos
 
 MONDAY = 1767571200.0
@@ -43,7 +43,7 @@ _QOS = {qos.GUARANTEED: GUARANTEED, qos.BURSTABLE: BURSTABLE, qos.BEST_EFFORT: B
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class SimulatedEvent:
     """Something that happened, as an Event tells it."""
 
     at: float
@@ -56,158 +56,165 @@ class Happening:
     message: str
 
 
-class World:
+class SimulatedWorld:
     """All there is; `now` moves by `step` alone."""
 
     def __init__(
-        self, scene: Scene, *, seed: int = 0, pack: bool = False, start: float | None = None
+        self, scenario: Scenario, *, seed: int = 0, pack: bool = False, start: float | None = None
     ) -> None:
-        self.scene = scene
+        self.scenario = scenario
         self.seed = seed
         # The week of the demand is kept, its year is not: an operator would wonder about 1970.
-        self.start = start or MONDAY + (scene.demand.start - _FIRST_MONDAY) % _WEEK
+        self.start = start or MONDAY + (scenario.demand.start - _FIRST_MONDAY) % _WEEK
         self.now = self.start
         """Up to when containers have run,"""
-        self.time = self.start
+        self.control_time = self.start
         """and up to when everything else is settled: in between two steps that is later."""
         self.steps = 0
-        self.ground = Ground(scene.pools, pack=pack)
-        self.rows = Rows()
+        self.nodes = SimulatedNodes(scenario.pools, pack=pack)
+        self.container_arrays = ContainerArrays()
         self.pods: dict[str, SimulatedPod] = {}
         self.pending: dict[str, SimulatedPod] = {}
-        self.happenings: list[Happening] = []
+        self.events: list[SimulatedEvent] = []
         """Since somebody last took them."""
         self.changed: dict[str, SimulatedPod | SimulatedWorkload] = {}
         """What looks different since somebody last looked, by uid."""
-        self.gone: list[SimulatedPod] = []
+        self.deleted_pods: list[SimulatedPod] = []
         """Pods that are no more, likewise."""
-        self.due: Schedule[str] = Schedule()
+        self.due_times: DelayHeap[str] = DelayHeap()
         """When something about a pod is to be looked at, by uid."""
         self.workloads: dict[WorkloadKey, SimulatedWorkload] = {}
-        many = len(scene.workloads)
-        self.spread: Floats = np.ones(many)
-        self.times: Floats = np.full((many, len(QUANTILES)), np.nan)
+        many = len(scenario.workloads)
+        self.load_share: Floats = np.ones(many)
+        self.latencies: Floats = np.full((many, len(QUANTILES)), np.nan)
         """Seconds in which requests are answered: a row a workload, a column for the median, 95 % and 99 %."""
         self.load: Floats = np.zeros(many)
         self.kills = 0
         """In the last step."""
         self._version = 0
-        self._unlooked: dict[WorkloadKey, SimulatedWorkload] = {}
-        self._room_changed = False
+        self._queue: dict[WorkloadKey, SimulatedWorkload] = {}
+        self._capacity_changed = False
         self._by_row: dict[int, tuple[SimulatedPod, int]] = {}
-        for number, spec in enumerate(scene.workloads):
-            self._add(number, spec)
-        self.settle(self.now)
+        for number, spec in enumerate(scenario.workloads):
+            self._add_workload(number, spec)
+        self.process_due(self.now)
 
     # Time
 
     def step(self, seconds: float) -> None:
         """Let so much time pass."""
-        self.settle(self.now)
-        self._want()
-        containers, nodes = self.rows.containers, self.ground.physical
+        self.process_due(self.now)
+        self._compute_demand()
+        containers, nodes = self.container_arrays.containers, self.nodes.physical
         self.kills = step(
-            containers, nodes, cpu=self.rows.cpu, memory=self.rows.memory, now=self.now, seconds=seconds
+            containers,
+            nodes,
+            cpu=self.container_arrays.cpu_demand,
+            memory=self.container_arrays.memory_demand,
+            now=self.now,
+            seconds=seconds,
         )
         self.steps += 1
         self.now += seconds
-        respond(
+        compute_latencies(
             containers,
             nodes,
-            self.rows.cpu,
-            self.rows.cpu_seconds,
-            self.rows.workload,
-            self.scene.interference,
-            self.times,
+            self.container_arrays.cpu_demand,
+            self.container_arrays.cpu_seconds,
+            self.container_arrays.workload,
+            self.scenario.interference,
+            self.latencies,
             self.load,
         )
         if self.kills:
-            self._note_kills()
-        kubelet.relieve(self)
-        self.settle(self.now)
+            self._record_kills()
+        kubelet.evict_under_pressure(self)
+        self.process_due(self.now)
 
-    def settle(self, now: float) -> None:
+    def process_due(self, now: float) -> None:
         """Do what is due by now: pods become ready, resizes are decided, pods that wait are placed."""
-        self.time = now
-        self._control()
-        for uid in self.due.pop_due(now):
+        self.control_time = now
+        self._run_workload_controllers()
+        for uid in self.due_times.pop_due(now):
             pod = self.pods.get(uid)
             if pod is not None:
-                self._look_at(pod, now)
-        self._control()
-        if self.pending and self._room_changed:
-            self._place(now)
+                self._update_pod(pod, now)
+        self._run_workload_controllers()
+        if self.pending and self._capacity_changed:
+            self._schedule_pending(now)
 
-    def _control(self) -> None:
+    def _run_workload_controllers(self) -> None:
         """Let the controllers of workloads look at those that have changed."""
-        while self._unlooked:
-            workload = self._unlooked.pop(next(iter(self._unlooked)))
-            roll(self, workload)
+        while self._queue:
+            workload = self._queue.pop(next(iter(self._queue)))
+            reconcile_workload(self, workload)
             # While nobody is ready, what comes is lost.
-            self.spread[workload.number] = workload.spec.replicas / (
+            self.load_share[workload.number] = workload.spec.replicas / (
                 workload.ready or workload.spec.replicas or 1
             )
-            self.note(workload)
+            self.mark_changed(workload)
 
-    def _want(self) -> None:
-        demand = self.scene.demand
+    def _compute_demand(self) -> None:
+        demand = self.scenario.demand
         at = int((self.now - self.start) // demand.step) % demand.steps
-        want(
+        compute_demand(
             demand.cpu[at],
             demand.memory[at],
-            self.rows.column,
-            self.rows.workload,
-            self.rows.serial,
-            self.spread,
-            self.scene.noise,
+            self.container_arrays.demand_column,
+            self.container_arrays.workload,
+            self.container_arrays.serial,
+            self.load_share,
+            self.scenario.noise,
             self.seed,
             self.steps,
-            self.rows.cpu,
-            self.rows.memory,
+            self.container_arrays.cpu_demand,
+            self.container_arrays.memory_demand,
         )
 
-    def _look_at(self, pod: SimulatedPod, now: float) -> None:
-        if pod.resize is not None and pod.decides <= now:
-            kubelet.decide(self, pod, now)
-        if pod.node == NOWHERE:
+    def _update_pod(self, pod: SimulatedPod, now: float) -> None:
+        if pod.resize is not None and pod.resize_due <= now:
+            kubelet.decide_resize(self, pod, now)
+        if pod.node == UNSCHEDULED:
             return
-        resumes = max(float(self.rows.containers.resumes[row]) for row in pod.rows)
-        ready_at = max(resumes, pod.started + pod.workload.spec.starts_in)
+        resumes = max(float(self.container_arrays.containers.runs_from[row]) for row in pod.rows)
+        ready_at = max(resumes, pod.started + pod.workload.spec.startup_seconds)
         if pod.ready != (ready_at <= now):
             pod.ready = not pod.ready
-            self.note(pod)
-            self.look_at(pod.workload)
+            self.mark_changed(pod)
+            self.enqueue(pod.workload)
         # A pod has one time at which it is due: what is later is put down again.
         if ready_at > now:
-            self.due.put(pod.uid, ready_at)
-        if pod.resize is not None and pod.decides > now:
-            self.due.put(pod.uid, pod.decides)
+            self.due_times.put(pod.uid, ready_at)
+        if pod.resize is not None and pod.resize_due > now:
+            self.due_times.put(pod.uid, pod.resize_due)
 
-    def _note_kills(self) -> None:
-        containers = self.rows.containers
-        for row in np.flatnonzero(containers.killed != UNHARMED).tolist():
+    def _record_kills(self) -> None:
+        containers = self.container_arrays.containers
+        for row in np.flatnonzero(containers.killed != NOT_KILLED).tolist():
             pod, place = self._by_row[row]
-            by_limit = containers.killed[row] == BY_LIMIT
-            pod.exits[place] = Exit("OOMKilled", 137, int(self.now))
+            by_limit = containers.killed[row] == KILLED_BY_LIMIT
+            pod.last_exits[place] = ContainerTermination("OOMKilled", 137, int(self.now))
             pod.restarts[place] = int(containers.restarts[row])
             why = "its memory limit" if by_limit else "its node had no memory left"
-            self.tell(pod.workload, pod.name, "Warning", "OOMKilled", f"{pod.containers[place].name}: {why}")
-            self.note(pod)
-            self.due.put(pod.uid, float(containers.resumes[row]))
-            if pod.ready and containers.resumes[row] > self.now:
+            self.record_event(
+                pod.workload, pod.name, "Warning", "OOMKilled", f"{pod.containers[place].name}: {why}"
+            )
+            self.mark_changed(pod)
+            self.due_times.put(pod.uid, float(containers.runs_from[row]))
+            if pod.ready and containers.runs_from[row] > self.now:
                 pod.ready = False
-                self.look_at(pod.workload)
+                self.enqueue(pod.workload)
 
     # Pods
 
-    def create(self, workload: SimulatedWorkload) -> SimulatedPod:
+    def create_pod(self, workload: SimulatedWorkload) -> SimulatedPod:
         """A new pod of the present template, which waits for a node."""
         spec = workload.spec
-        name = workload.pod_name()
+        name = workload.next_pod_name()
         service = spec.service.cpu_seconds if spec.service else 0.0
         rows = tuple(
-            self.rows.take(
-                column=each.series,
+            self.container_arrays.allocate(
+                demand_column=each.demand_series,
                 workload=workload.number,
                 burst=each.burst,
                 cpu_seconds=service if place == 0 else 0.0,
@@ -216,103 +223,103 @@ class World:
         )
         pod = SimulatedPod(
             name=name,
-            uid=uid_of(workload.uid, workload.made),
+            uid=derive_uid(workload.uid, workload.created_count),
             workload=workload,
             revision=workload.revision,
-            created=self.time,
+            created=self.control_time,
             containers=workload.containers,
             applied=[each.resources for each in workload.containers],
-            exits=[None] * len(rows),
+            last_exits=[None] * len(rows),
             restarts=[0] * len(rows),
             rows=rows,
         )
-        workload.made += 1
-        self._room_changed = True  # or rather, who needs it
+        workload.created_count += 1
+        self._capacity_changed = True  # or rather, who needs it
         workload.pods[name] = pod
         self.pods[pod.uid] = self.pending[pod.uid] = pod
         for place, row in enumerate(rows):
             self._by_row[row] = pod, place
-            self.rows.resize(row, pod.applied[place])
-            self.rows.containers.qos[row] = _QOS[qos.qos_class(pod.applied)]
-        self.note(pod)
-        self.note(workload)
+            self.container_arrays.set_resources(row, pod.applied[place])
+            self.container_arrays.containers.qos[row] = _QOS[qos.qos_class(pod.applied)]
+        self.mark_changed(pod)
+        self.mark_changed(workload)
         return pod
 
-    def delete(self, pod: SimulatedPod) -> None:
+    def delete_pod(self, pod: SimulatedPod) -> None:
         """It is gone at once: what it does when it is told to end is left out."""
-        if pod.node != NOWHERE:
-            self.ground.leave(pod.node, *asked(pod.applied))
+        if pod.node != UNSCHEDULED:
+            self.nodes.remove_pod(pod.node, *sum_requests(pod.applied))
         for row in pod.rows:
-            self.rows.give_back(row)
+            self.container_arrays.release(row)
             del self._by_row[row]
         del self.pods[pod.uid], pod.workload.pods[pod.name]
         self.pending.pop(pod.uid, None)
         self.changed.pop(pod.uid, None)
-        self.due.drop(pod.uid)
-        self.gone.append(pod)
+        self.due_times.drop(pod.uid)
+        self.deleted_pods.append(pod)
         self._version += 1
         pod.version = self._version
-        self._room_changed = True
-        self.look_at(pod.workload)
+        self._capacity_changed = True
+        self.enqueue(pod.workload)
 
-    def scale(self, key: WorkloadKey, replicas: int) -> None:
+    def scale_workload(self, key: WorkloadKey, replicas: int) -> None:
         """Have another number of pods."""
         workload = self.workloads[key]
         workload.replicas = replicas
         workload.generation += 1
-        self.look_at(workload)
+        self.enqueue(workload)
 
-    def retry(self) -> None:
+    def retry_pending(self) -> None:
         """There may be room for pods that wait."""
-        self._room_changed = True
-        self.settle(self.time)
+        self._capacity_changed = True
+        self.process_due(self.control_time)
 
-    def look_at(self, workload: SimulatedWorkload) -> None:
+    def enqueue(self, workload: SimulatedWorkload) -> None:
         """Something about it or its pods has changed: its controller is to look, and load goes where it can."""
-        self._unlooked[workload.spec.key] = workload
+        self._queue[workload.spec.key] = workload
 
-    def apply(self, pod: SimulatedPod) -> None:
+    def apply_resize(self, pod: SimulatedPod) -> None:
         """Give a pod's containers the size that its spec wants, and its node the difference."""
         wanted = [each.resources for each in pod.containers]
-        if pod.node != NOWHERE:
-            (cpu, memory), (had_cpu, had_memory) = asked(wanted), asked(pod.applied)
-            self.ground.book(pod.node, cpu - had_cpu, memory - had_memory)
+        if pod.node != UNSCHEDULED:
+            (cpu, memory), (had_cpu, had_memory) = sum_requests(wanted), sum_requests(pod.applied)
+            self.nodes.reserve(pod.node, cpu - had_cpu, memory - had_memory)
         for row, resources in zip(pod.rows, wanted, strict=True):
-            self.rows.resize(row, resources)
+            self.container_arrays.set_resources(row, resources)
         pod.applied = wanted
         pod.resize = None
-        self._room_changed = True
-        self.note(pod)
+        self._capacity_changed = True
+        self.mark_changed(pod)
 
-    def _place(self, now: float) -> None:
-        self._room_changed = False
+    def _schedule_pending(self, now: float) -> None:
+        self._capacity_changed = False
         for pod in list(self.pending.values()):
-            node = self.ground.place(*asked(pod.applied))
-            if node == NOWHERE:
-                if not pod.stranded:
-                    pod.stranded = True
-                    self.tell(
+            node = self.nodes.schedule_pod(*sum_requests(pod.applied))
+            if node == UNSCHEDULED:
+                if not pod.unschedulable:
+                    pod.unschedulable = True
+                    self.record_event(
                         pod.workload, pod.name, "Warning", "FailedScheduling", "it fits on none of the nodes"
                     )
                 continue
             del self.pending[pod.uid]
-            pod.node, pod.started, pod.stranded = node, now, False
-            ready_at = now + pod.workload.spec.starts_in
+            pod.node, pod.started, pod.unschedulable = node, now, False
+            ready_at = now + pod.workload.spec.startup_seconds
             for row in pod.rows:
-                self.rows.containers.node[row] = node
-                self.rows.containers.resumes[row] = now
-            self.note(pod)
-            self.due.put(pod.uid, ready_at)
+                self.container_arrays.containers.node[row] = node
+                self.container_arrays.containers.runs_from[row] = now
+            self.mark_changed(pod)
+            self.due_times.put(pod.uid, ready_at)
 
     # Telling
 
-    def note(self, member: SimulatedPod | SimulatedWorkload) -> None:
+    def mark_changed(self, member: SimulatedPod | SimulatedWorkload) -> None:
         """It looks different now."""
         self._version += 1
         member.version = self._version
         self.changed[member.uid] = member
 
-    def tell(
+    def record_event(
         self,
         workload: SimulatedWorkload,
         pod: str,
@@ -320,16 +327,16 @@ class World:
         reason: str,
         message: str,
     ) -> None:
-        self.happenings.append(Happening(self.time, workload.spec.key, pod, kind, reason, message))
+        self.events.append(SimulatedEvent(self.control_time, workload.spec.key, pod, kind, reason, message))
 
-    def of_row(self, row: int) -> tuple[SimulatedPod, int]:
+    def find_container(self, row: int) -> tuple[SimulatedPod, int]:
         """Whose row it is: a pod, and which of its containers."""
         return self._by_row[row]
 
     def node_name(self, pod: SimulatedPod) -> str:
-        return self.ground.names[pod.node] if pod.node != NOWHERE else ""
+        return self.nodes.names[pod.node] if pod.node != UNSCHEDULED else ""
 
-    def _add(self, number: int, spec: WorkloadSpec) -> None:
+    def _add_workload(self, number: int, spec: WorkloadSpec) -> None:
         containers = tuple(
             Container(
                 name=each.name,
@@ -342,10 +349,10 @@ class World:
         workload = SimulatedWorkload(
             number=number,
             spec=spec,
-            uid=uid_of("workload", *spec.key),
+            uid=derive_uid("workload", *spec.key),
             created=self.now,
             containers=containers,
             replicas=spec.replicas,
         )
         self.workloads[spec.key] = workload
-        self.look_at(workload)
+        self.enqueue(workload)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from trimtab.lab.training.provenance import describe
+from trimtab.lab.training.provenance import describe_settings
 from trimtab.sizing.state.serialization import Array
 
 
@@ -27,35 +27,35 @@ class Learner(ABC):
 
     tree: Any
     """All that is learned: parameters and the state of the optimiser."""
-    plan: Any
+    config: Any
     """How it is trained: all its settings, as a data class."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.done = 0
+        self.updates_done = 0
         """Updates so far."""
 
-    def chance(self, *more: int) -> np.random.Generator:
+    def make_rng(self, *more: int) -> np.random.Generator:
         """Chance for the present update."""
-        return np.random.default_rng([self.seed, self.done, *more])
+        return np.random.default_rng([self.seed, self.updates_done, *more])
 
     def update(self) -> dict[str, float]:
         """Learn once more: the figures of this update."""
         figures = self.learn()
-        self.done += 1
+        self.updates_done += 1
         return figures
 
     @property
     def settings(self) -> Any:
         """All that shapes what is learned beside the seed, as plain JSON."""
-        return {"plan": describe(self.plan)}
+        return {"plan": describe_settings(self.config)}
 
     @abstractmethod
     def learn(self) -> dict[str, float]:
         """One update."""
 
     @abstractmethod
-    def weights(self) -> dict[str, Array]:
+    def export_weights(self) -> dict[str, Array]:
         """What a strategy needs of it."""
 
     def arrays(self) -> dict[str, Array]:
@@ -63,11 +63,11 @@ class Learner(ABC):
         leaves = jax.tree_util.tree_leaves(self.tree)
         return {
             "learner": np.array(self.name),
-            "done": np.array(self.done),
+            "done": np.array(self.updates_done),
             **{f"tree.{at}": np.asarray(leaf) for at, leaf in enumerate(leaves)},
         }
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         """Go on from what `arrays` gave; a `ValueError` where it was another learner's."""
         leaves, structure = jax.tree_util.tree_flatten(self.tree)
         kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
@@ -75,4 +75,4 @@ class Learner(ABC):
         if str(arrays["learner"]) != self.name or len(kept) != len(leaves) or not all(same):
             raise ValueError("it is of another learner or of other settings")
         self.tree = jax.tree_util.tree_unflatten(structure, kept)
-        self.done = int(arrays["done"])
+        self.updates_done = int(arrays["done"])

@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.lab.environments import Course
-from trimtab.lab.neural.actions import CHOICES
+from trimtab.lab.environments import EnvironmentConfig
+from trimtab.lab.neural.actions import ACTION_SIZE
 from trimtab.lab.neural.network import Network
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base import Learner
-from trimtab.lab.training.rollouts import Rollout, Shard, live
-from trimtab.lab.training.workers import Workers, here
+from trimtab.lab.training.rollouts import Rollout, RolloutShard, run_shard
+from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state.serialization import Array
 from trimtab.usage.trace import Floats
 
-MEASURED = ("cpu slack", "memory slack", "time under", "unserved", "throttled", "ooms", "changes")
+COST_NAMES = ("cpu slack", "memory slack", "time under", "unserved", "throttled", "ooms", "changes")
 
 
 @dataclass(frozen=True)
-class Stage:
+class RolloutConfig:
     """Where an agent learns."""
 
-    course: Course = field(default_factory=lambda: Course(hours=72))
+    course: EnvironmentConfig = field(default_factory=lambda: EnvironmentConfig(hours=72))
     containers: int = 256
     """Of a shard."""
     warm_ups: tuple[int, ...] = (6, 24, 72, 96)
@@ -37,35 +37,37 @@ class AgentLearner(Learner):
     objective = "reward"
     lower_is_better = False
 
-    def __init__(self, stage: Stage, *, seed: int, workers: Workers[Any, Any] = here) -> None:
+    def __init__(
+        self, rollout_config: RolloutConfig, *, seed: int, workers: Workers[Any, Any] = run_locally
+    ) -> None:
         super().__init__(seed)
-        self._stage, self._workers = stage, workers
+        self._rollout_config, self._workers = rollout_config, workers
 
-    def live(self, agent: Network | None, spread: Floats) -> Rollout:
+    def run_episodes(self, agent: Network | None, spread: Floats) -> Rollout:
         """The episodes of this update."""
         shards = [
-            Shard(
+            RolloutShard(
                 agent=agent,
                 spread=spread,
-                containers=self._stage.containers,
-                seed=(self.seed, self.done, number),
-                course=replace(self._stage.course, warm_up=warm_up),
+                containers=self._rollout_config.containers,
+                seed=(self.seed, self.updates_done, number),
+                config=replace(self._rollout_config.course, warm_up=warm_up),
             )
-            for number, warm_up in enumerate(self._stage.warm_ups)
+            for number, warm_up in enumerate(self._rollout_config.warm_ups)
         ]
-        return Rollout.joined(self._workers(live, shards))
+        return Rollout.concatenate(self._workers(run_shard, shards))
 
-    def figures(self, rollout: Rollout) -> dict[str, float]:
-        costs = dict(zip(MEASURED, map(float, rollout.costs), strict=True))
+    def compute_figures(self, rollout: Rollout) -> dict[str, float]:
+        costs = dict(zip(COST_NAMES, map(float, rollout.costs), strict=True))
         return {self.objective: float(rollout.rewards[rollout.measured].mean()), **costs}
 
-    def weights(self) -> dict[str, Array]:
-        shipped = jax_network.arrays(self.tree["agent"], "agent.")
+    def export_weights(self) -> dict[str, Array]:
+        shipped = jax_network.export_arrays(self.tree["agent"], "agent.")
         for name in ("last", "last_bias", "past"):
-            shipped[f"agent.{name}"] = shipped[f"agent.{name}"][..., :CHOICES]
+            shipped[f"agent.{name}"] = shipped[f"agent.{name}"][..., :ACTION_SIZE]
         return shipped
 
 
-def network(parameters: jax_network.Parameters) -> Network:
+def to_numpy_network(parameters: jax_network.Parameters) -> Network:
     """For workers, who need no JAX."""
     return Network(*(np.asarray(parameters[name], np.float64) for name in Network._fields))

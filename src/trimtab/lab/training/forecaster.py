@@ -21,9 +21,9 @@ from trimtab.errors import TrimtabError
 from trimtab.lab.neural.features import FEATURES
 from trimtab.lab.training import jax_network
 from trimtab.lab.training.base import Learner
-from trimtab.lab.training.dataset import Examples, examples
-from trimtab.lab.training.provenance import describe
-from trimtab.lab.training.workers import Workers, here
+from trimtab.lab.training.dataset import Examples, build_examples
+from trimtab.lab.training.provenance import describe_settings
+from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state.serialization import Array
 from trimtab.usage.trace import Trace
 
@@ -32,7 +32,7 @@ RESOURCES = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class ForecasterPlan:
+class ForecasterConfig:
     """How it is trained."""
 
     hidden: int = 64
@@ -49,17 +49,17 @@ class ForecasterPlan:
     """Of weights, so that small ones stay small."""
 
 
-def quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:
+def predict_quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:
     """The quantiles of each row, in order."""
-    answers = jax_network.apply(parameters, shown)
+    answers = jax_network.apply_network(parameters, shown)
     steps = jax.nn.softplus(answers[:, 1:])
     return answers[:, :1] + jnp.concatenate([jnp.zeros_like(steps[:, :1]), jnp.cumsum(steps, axis=1)], axis=1)
 
 
-def pinball(parameters: jax_network.Parameters, shown: Any, came: Any) -> Any:
+def pinball_loss(parameters: jax_network.Parameters, shown: Any, came: Any) -> Any:
     """The loss: 0 for one who knows; each quantile counts by how wide the loss around it is."""
     known = ~jnp.isnan(came)
-    error = jnp.where(known, came, 0.0)[:, :, None] - quantiles(parameters, shown)[:, None, :]
+    error = jnp.where(known, came, 0.0)[:, :, None] - predict_quantiles(parameters, shown)[:, None, :]
     paid = jnp.maximum(TAUS * error, (TAUS - 1.0) * error) / jnp.sqrt(TAUS * (1.0 - TAUS))
     return (paid.mean(axis=2) * known).sum() / jnp.maximum(known.sum(), 1)
 
@@ -76,42 +76,47 @@ class ForecasterLearner(Learner):
         traces: Sequence[Trace],
         *,
         seed: int = 0,
-        plan: ForecasterPlan | None = None,
-        workers: Workers[Any, Any] = here,
+        config: ForecasterConfig | None = None,
+        workers: Workers[Any, Any] = run_locally,
     ) -> None:
         super().__init__(seed)
-        self.plan = plan or ForecasterPlan()
-        self._traces = [describe(trace) for trace in traces]
-        self._learned, self._apart = _gathered(traces, seed, self.plan.examples, workers)
+        self.config = config or ForecasterConfig()
+        self._traces = [describe_settings(trace) for trace in traces]
+        self._training_examples, self._validation_examples = _gather_examples(
+            traces, seed, self.config.examples, workers
+        )
         networks = {
-            resource: jax_network.scaled_to(
-                jax_network.new(self.chance(at), inputs=FEATURES, hidden=self.plan.hidden, outputs=len(TAUS)),
-                self._learned[resource].shown,
+            resource: jax_network.fit_scaling(
+                jax_network.init_network(
+                    self.make_rng(at), inputs=FEATURES, hidden=self.config.hidden, outputs=len(TAUS)
+                ),
+                self._training_examples[resource].features,
             )
             for at, resource in enumerate(RESOURCES)
-            if len(self._learned[resource].shown)
+            if len(self._training_examples[resource].features)
         }
-        steps = self.plan.updates * self.plan.steps
-        self._machine = _machine(self.plan.rate, steps, self.plan.decay)
-        self.tree = {"networks": networks, "optimiser": self._machine.begin(networks)}
+        steps = self.config.updates * self.config.steps
+        self._compiled = _compile_steps(self.config.rate, steps, self.config.decay)
+        self.tree = {"networks": networks, "optimiser": self._compiled.init(networks)}
 
     @property
     def settings(self) -> Any:
         return super().settings | {"traces": self._traces}
 
     def learn(self) -> dict[str, float]:
-        chance, losses = self.chance(), []
-        for _ in range(self.plan.steps):
+        chance, losses = self.make_rng(), []
+        for _ in range(self.config.steps):
             batch = {}
             for name in self.tree["networks"]:
-                shown, came = self._learned[name]
-                rows = chance.integers(len(shown), size=self.plan.batch)
+                shown, came = self._training_examples[name]
+                rows = chance.integers(len(shown), size=self.config.batch)
                 batch[name] = (shown[rows], came[rows])
-            self.tree, loss = self._machine.step(self.tree, batch)
+            self.tree, loss = self._compiled.step(self.tree, batch)
             losses.append(loss)
         figures = {"loss": float(np.mean(np.array(losses)))}
         apart = {
-            name: float(LOSS(network, *self._apart[name])) for name, network in self.tree["networks"].items()
+            name: float(LOSS_FUNCTION(network, *self._validation_examples[name]))
+            for name, network in self.tree["networks"].items()
         }
         return {
             **figures,
@@ -119,69 +124,71 @@ class ForecasterLearner(Learner):
             **{f"{name} apart": loss for name, loss in apart.items()},
         }
 
-    def weights(self) -> dict[str, Array]:
+    def export_weights(self) -> dict[str, Array]:
         networks = self.tree["networks"]
         whole = {name: networks.get(name) or next(iter(networks.values())) for name in RESOURCES}
         arrays: dict[str, Array] = {}
         for name, network in whole.items():
-            arrays |= jax_network.arrays(network, f"{name}.") | {f"{name}.taus": TAUS}
+            arrays |= jax_network.export_arrays(network, f"{name}.") | {f"{name}.taus": TAUS}
         return arrays
 
 
-class Machine(NamedTuple):
+class _CompiledSteps(NamedTuple):
     """The compiled steps, the same for all learners with the same settings."""
 
-    begin: Any
+    init: Any
     step: Any
 
 
 @cache
-def _machine(rate: float, steps: int, decay: float) -> Machine:
+def _compile_steps(rate: float, steps: int, decay: float) -> _CompiledSteps:
     slower = optax.cosine_decay_schedule(rate, steps, alpha=0.02)
     optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(slower, weight_decay=decay))
 
     def step(tree: Any, batch: Any) -> tuple[Any, Any]:
         def loss(networks: Any) -> Any:
-            return sum(pinball(networks[name], *batch[name]) for name in networks)
+            return sum(pinball_loss(networks[name], *batch[name]) for name in networks)
 
         worth, gradients = jax.value_and_grad(loss)(tree["networks"])
-        moves, state = optimiser.update(jax_network.frozen(gradients), tree["optimiser"], tree["networks"])
-        networks = optax.apply_updates(tree["networks"], jax_network.frozen(moves))
+        moves, state = optimiser.update(
+            jax_network.mask_fixed(gradients), tree["optimiser"], tree["networks"]
+        )
+        networks = optax.apply_updates(tree["networks"], jax_network.mask_fixed(moves))
         return {"networks": networks, "optimiser": state}, worth
 
-    return Machine(jax.jit(optimiser.init), jax.jit(step))
+    return _CompiledSteps(jax.jit(optimiser.init), jax.jit(step))
 
 
-LOSS = jax.jit(pinball)
+LOSS_FUNCTION = jax.jit(pinball_loss)
 
 
-def _gathered(
+def _gather_examples(
     traces: Sequence[Trace], seed: int, most: int, workers: Workers[Any, Any]
 ) -> tuple[dict[str, Examples], dict[str, Examples]]:
     """The examples to learn from and those kept apart, of each resource."""
-    parts = [part for number, trace in enumerate(traces) for part in _split(trace, seed + number, most)]
-    made = workers(_made, parts)
+    parts = [part for number, trace in enumerate(traces) for part in _split_trace(trace, seed + number, most)]
+    made = workers(_build_part, parts)
     found = []
     for which in range(2):
-        mine = [(Examples.none(), Examples.none()), *made[which::2]]
+        mine = [(Examples.empty(), Examples.empty()), *made[which::2]]
         found.append(
-            {name: Examples.joined([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
+            {name: Examples.concatenate([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
         )
-    if not any(len(part.shown) for part in found[0].values()):
+    if not any(len(part.features) for part in found[0].values()):
         raise TrimtabError("train: the recordings are too short to learn from: three hours are the least")
-    return found[0], {name: part if len(part.shown) else found[0][name] for name, part in found[1].items()}
+    return found[0], {name: part if len(part.features) else found[0][name] for name, part in found[1].items()}
 
 
-def _split(trace: Trace, seed: int, most: int) -> list[tuple[Trace, int, int]]:
+def _split_trace(trace: Trace, seed: int, most: int) -> list[tuple[Trace, int, int]]:
     """Nine tenths of the containers, and the tenth that is kept apart."""
-    order = np.random.default_rng(seed).permutation(trace.containers)
-    tenth = max(1, trace.containers // 10) if trace.containers > 1 else 0
+    order = np.random.default_rng(seed).permutation(trace.container_count)
+    tenth = max(1, trace.container_count // 10) if trace.container_count > 1 else 0
     return [
-        (trace.only(np.sort(order[tenth:])), seed, most),
-        (trace.only(np.sort(order[:tenth])), seed, most // 10),
+        (trace.select_columns(np.sort(order[tenth:])), seed, most),
+        (trace.select_columns(np.sort(order[:tenth])), seed, most // 10),
     ]
 
 
-def _made(part: tuple[Trace, int, int]) -> tuple[Examples, Examples]:
+def _build_part(part: tuple[Trace, int, int]) -> tuple[Examples, Examples]:
     trace, seed, most = part
-    return examples(trace, seed=seed, most=most)
+    return build_examples(trace, seed=seed, most=most)

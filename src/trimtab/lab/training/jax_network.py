@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from trimtab.lab.neural.network import OUTERMOST, Network
+from trimtab.lab.neural.network import MAX_INPUT_DEVIATIONS, Network
 from trimtab.sizing.state.serialization import Array
 
 Parameters = dict[str, Any]
@@ -16,13 +16,13 @@ FIXED = ("middle", "width")
 """Set once from what inputs look like, and not trained."""
 
 
-def new(
-    chance: np.random.Generator, *, inputs: int, hidden: int, outputs: int, last_scale: float = 0.01
+def init_network(
+    rng: np.random.Generator, *, inputs: int, hidden: int, outputs: int, last_scale: float = 0.01
 ) -> Parameters:
     """A network that knows nothing: its answers are near 0."""
 
     def drawn(rows: int, columns: int, scale: float) -> Array:
-        numbers: Array = chance.standard_normal((rows, columns)) * scale * np.sqrt(2.0 / rows)
+        numbers: Array = rng.standard_normal((rows, columns)) * scale * np.sqrt(2.0 / rows)
         return numbers.astype(np.float32)
 
     def zeros(*shape: int) -> Array:
@@ -41,16 +41,16 @@ def new(
     }
 
 
-def apply(parameters: Parameters, inputs: Any) -> Any:
+def apply_network(parameters: Parameters, inputs: Any) -> Any:
     """The outputs of each row."""
     scaled = (inputs - parameters["middle"]) / parameters["width"]
-    scaled = jnp.clip(scaled, -OUTERMOST, OUTERMOST)
+    scaled = jnp.clip(scaled, -MAX_INPUT_DEVIATIONS, MAX_INPUT_DEVIATIONS)
     hidden = jax.nn.relu(scaled @ parameters["first"] + parameters["first_bias"])
     hidden = jax.nn.relu(hidden @ parameters["second"] + parameters["second_bias"])
     return hidden @ parameters["last"] + parameters["last_bias"] + scaled @ parameters["past"]
 
 
-def frozen(gradients: Any) -> Any:
+def mask_fixed(gradients: Any) -> Any:
     """Gradients without those of what is fixed, anywhere in a tree of networks."""
     return jax.tree_util.tree_map_with_path(
         lambda path, value: jnp.zeros_like(value) if getattr(path[-1], "key", None) in FIXED else value,
@@ -58,12 +58,12 @@ def frozen(gradients: Any) -> Any:
     )
 
 
-def scaled_to(parameters: Parameters, inputs: Array) -> Parameters:
+def fit_scaling(parameters: Parameters, inputs: Array) -> Parameters:
     """The network with middle and width such that these inputs are spread around 0, about 1 wide."""
     middle, width = inputs.mean(axis=0), np.maximum(inputs.std(axis=0), 0.05)
     return {**parameters, "middle": middle.astype(np.float32), "width": width.astype(np.float32)}
 
 
-def arrays(parameters: Parameters, prefix: str) -> dict[str, Array]:
+def export_arrays(parameters: Parameters, prefix: str) -> dict[str, Array]:
     """The network as it is shipped."""
     return {prefix + name: np.asarray(parameters[name], np.float32) for name in Network._fields}

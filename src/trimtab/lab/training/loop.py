@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.atomic_write import beside
+from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
 from trimtab.lab.training import provenance
 from trimtab.lab.training.base import Learner
@@ -22,7 +22,7 @@ from trimtab.lab.training.provenance import Provenance
 from trimtab.sizing.state.serialization import Array
 
 CHECKPOINT, FIGURES = "checkpoint.npz", "figures.csv"
-Told = Callable[[int, dict[str, float]], None]
+UpdateCallback = Callable[[int, dict[str, float]], None]
 """Called after each update with its number and its figures."""
 
 
@@ -31,8 +31,8 @@ def train(
     folder: Path,
     *,
     updates: int,
-    every: int = 5,
-    told: Told | None = None,
+    checkpoint_every: int = 5,
+    on_update: UpdateCallback | None = None,
     command: str = "",
     data: Sequence[str] = (),
 ) -> list[dict[str, float]]:
@@ -46,29 +46,29 @@ def train(
     asked = Provenance(
         learner=learner.name, seed=learner.seed, command=command, data=tuple(data), settings=learner.settings
     )
-    provenance.begin(folder, asked, goes_on=(folder / CHECKPOINT).exists())
-    figures = _take_up(learner, folder)
-    with SummaryWriter(str(folder), purge_step=learner.done) as board:
-        while learner.done < updates:
+    provenance.record_start(folder, asked, resumes=(folder / CHECKPOINT).exists())
+    figures = _restore(learner, folder)
+    with SummaryWriter(str(folder), purge_step=learner.updates_done) as board:
+        while learner.updates_done < updates:
             now = learner.update()
-            figures.append({"update": float(learner.done), **now})
+            figures.append({"update": float(learner.updates_done), **now})
             for name, value in now.items():
-                board.add_scalar(name.replace(" ", "_"), value, learner.done)
-            if learner.done % every == 0 or learner.done == updates:
+                board.add_scalar(name.replace(" ", "_"), value, learner.updates_done)
+            if learner.updates_done % checkpoint_every == 0 or learner.updates_done == updates:
                 _write_figures(folder / FIGURES, figures)
                 _write_arrays(folder / CHECKPOINT, learner.arrays())
-            if told is not None:
-                told(learner.done, now)
+            if on_update is not None:
+                on_update(learner.updates_done, now)
     return figures
 
 
-def ship(learner: Learner, path: Path) -> None:
+def write_weights(learner: Learner, path: Path) -> None:
     """Write what a strategy needs of a learner."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write_arrays(path, learner.weights())
+    _write_arrays(path, learner.export_weights())
 
 
-def _take_up(learner: Learner, folder: Path) -> list[dict[str, float]]:
+def _restore(learner: Learner, folder: Path) -> list[dict[str, float]]:
     checkpoint = folder / CHECKPOINT
     if not checkpoint.exists():
         return []
@@ -77,18 +77,18 @@ def _take_up(learner: Learner, folder: Path) -> list[dict[str, float]]:
             arrays = {name: found[name] for name in found.files}
         with (folder / FIGURES).open(newline="") as rows:
             kept = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(rows)]
-        learner.take_over(arrays)
-        return [row for row in kept if row["update"] <= learner.done]
+        learner.load_arrays(arrays)
+        return [row for row in kept if row["update"] <= learner.updates_done]
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise TrimtabError(f"{checkpoint}: cannot be gone on from: {error}; name another folder") from None
 
 
 def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    with beside(path) as place, place.open("wb") as file:
+    with replace_atomically(path) as place, place.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def _write_figures(path: Path, figures: list[dict[str, float]]) -> None:
     lines = [",".join(figures[0]), *(",".join(repr(value) for value in row.values()) for row in figures)]
-    with beside(path) as place:
+    with replace_atomically(path) as place:
         place.write_text("\n".join([*lines, ""]))

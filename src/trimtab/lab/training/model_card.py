@@ -16,11 +16,11 @@ from trimtab import atomic_write
 from trimtab.lab.training import provenance
 from trimtab.lab.training.base import Learner
 
-POINTS = 50
+MAX_CURVE_POINTS = 50
 """Of the curve, at most."""
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True, rename={"made_with": "made with"}):
+class ModelCard(msgspec.Struct, frozen=True, kw_only=True, rename={"made_with": "made with"}):
     """What is told of weights."""
 
     learner: str
@@ -36,15 +36,19 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, rename={"made_with": "made
     made_with: tuple[dict[str, str], ...]
 
 
-def write(folder: Path, path: Path, learner: Learner, *, figures: Sequence[dict[str, float]]) -> None:
+def write_model_card(
+    folder: Path, path: Path, learner: Learner, *, figures: Sequence[dict[str, float]]
+) -> None:
     """Write the card of a folder's run."""
-    run = provenance.read(folder)
-    places = np.unique(np.linspace(0, len(figures) - 1, min(POINTS, len(figures))).round().astype(int))
-    card = Card(
+    run = provenance.read_provenance(folder)
+    places = np.unique(
+        np.linspace(0, len(figures) - 1, min(MAX_CURVE_POINTS, len(figures))).round().astype(int)
+    )
+    card = ModelCard(
         learner=run.learner,
         command=run.command,
         seed=run.seed,
-        updates=learner.done,
+        updates=learner.updates_done,
         data=run.data,
         settings=run.settings,
         objective=learner.objective,
@@ -52,4 +56,4 @@ def write(folder: Path, path: Path, learner: Learner, *, figures: Sequence[dict[
         curve=tuple((int(figures[at]["update"]), round(figures[at][learner.objective], 5)) for at in places),
         made_with=run.made_with,
     )
-    atomic_write.write({path: json.dumps(msgspec.to_builtins(card), indent=1) + "\n"})
+    atomic_write.write_atomically({path: json.dumps(msgspec.to_builtins(card), indent=1) + "\n"})

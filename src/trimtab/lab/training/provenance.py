@@ -23,8 +23,8 @@ from trimtab import __version__, atomic_write
 from trimtab.errors import TrimtabError
 from trimtab.usage.trace import Trace
 
-RUN = "run.json"
-SHOWN = 3
+RUN_FILE = "run.json"
+MAX_SHOWN_DIFFERENCES = 3
 """Differences that are told, at most."""
 
 
@@ -43,23 +43,23 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Versions and device, of the beginning and then of each time that they were others."""
 
 
-def begin(folder: Path, now: Provenance, *, goes_on: bool) -> Provenance:
+def record_start(folder: Path, now: Provenance, *, resumes: bool) -> Provenance:
     """Write down how a run is begun, or check that it goes on as it was: what is on disk then."""
-    path, made_with = folder / RUN, (versions(),)
+    path, made_with = folder / RUN_FILE, (collect_versions(),)
     now = msgspec.structs.replace(now, made_with=made_with)
-    if goes_on:
-        before = read(folder)
-        _refuse_others(path, before, now)
+    if resumes:
+        before = read_provenance(folder)
+        _require_same_settings(path, before, now)
         if before.made_with[-1:] == made_with:
             return before
         now = msgspec.structs.replace(before, made_with=(*before.made_with, *made_with))
-    atomic_write.write({path: json.dumps(msgspec.to_builtins(now), indent=1) + "\n"})
+    atomic_write.write_atomically({path: json.dumps(msgspec.to_builtins(now), indent=1) + "\n"})
     return now
 
 
-def read(folder: Path) -> Provenance:
+def read_provenance(folder: Path) -> Provenance:
     """Return how the run of a folder was begun."""
-    path = folder / RUN
+    path = folder / RUN_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=Provenance)
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def read(folder: Path) -> Provenance:
         raise TrimtabError(f"{path}: cannot be read: {error}; name another folder") from None
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """Return what is computed with."""
     return {
         "trimtab": __version__,
@@ -80,25 +80,25 @@ def versions() -> dict[str, str]:
     }
 
 
-def describe(value: Any) -> Any:
+def describe_settings(value: Any) -> Any:
     """Return settings as plain JSON: data classes by their fields, recordings and arrays by a digest."""
     if isinstance(value, Trace):
-        shape = {"containers": value.containers, "steps": value.steps, "step": value.step}
+        shape = {"containers": value.container_count, "steps": value.steps, "step": value.step}
         return shape | {"digest": _digest(repr((value.names, value.start)).encode(), value.cpu, value.memory)}
     if isinstance(value, np.ndarray):
         return {"shape": list(value.shape), "digest": _digest(b"", value)}
     if is_dataclass(value) and not isinstance(value, type):
         own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
-        return {"kind": type(value).__name__, **_describe_all(own)}
+        return {"kind": type(value).__name__, **_describe_mapping(own)}
     if isinstance(value, Mapping) or hasattr(value, "_asdict"):
-        return _describe_all(value if isinstance(value, Mapping) else value._asdict())
+        return _describe_mapping(value if isinstance(value, Mapping) else value._asdict())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [describe(each) for each in value]
+        return [describe_settings(each) for each in value]
     return _describe_one(value)
 
 
-def _describe_all(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(key): describe(each) for key, each in values.items()}
+def _describe_mapping(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): describe_settings(each) for key, each in values.items()}
 
 
 def _describe_one(value: Any) -> Any:
@@ -107,7 +107,7 @@ def _describe_one(value: Any) -> Any:
         return value if np.isfinite(value) else str(value)  # JSON knows no infinity
     if value is None or isinstance(value, str | int):
         return value
-    return {"kind": type(value).__qualname__, **_describe_all(getattr(value, "__dict__", {}))}
+    return {"kind": type(value).__qualname__, **_describe_mapping(getattr(value, "__dict__", {}))}
 
 
 def _digest(start: bytes, *arrays: Any) -> str:
@@ -117,31 +117,33 @@ def _digest(start: bytes, *arrays: Any) -> str:
     return found.hexdigest()[:16]
 
 
-def _refuse_others(path: Path, before: Provenance, now: Provenance) -> None:
+def _require_same_settings(path: Path, before: Provenance, now: Provenance) -> None:
     """Refuse to go on with a run by other settings than it was begun with, and name them."""
-    then, wanted = dict(_leaves(before)), dict(_leaves(now))
+    then, wanted = dict(_flatten_run(before)), dict(_flatten_run(now))
     names = [name for name in {**then, **wanted} if then.get(name) != wanted.get(name)]
     names = [name for name in names if name != "command"] or names  # which says it all once more
     if names:
-        told = "; ".join(f"{name}: {then.get(name)} then, {wanted.get(name)} now" for name in names[:SHOWN])
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        told = "; ".join(
+            f"{name}: {then.get(name)} then, {wanted.get(name)} now" for name in names[:MAX_SHOWN_DIFFERENCES]
+        )
+        more = f" and {len(names) - MAX_SHOWN_DIFFERENCES} more" if len(names) > MAX_SHOWN_DIFFERENCES else ""
         raise TrimtabError(
             f"{path.parent}: this run was begun with something else ({told}{more}); go on as it was begun, or name"
             " another folder"
         )
 
 
-def _leaves(run: Provenance) -> Iterator[tuple[str, Any]]:
+def _flatten_run(run: Provenance) -> Iterator[tuple[str, Any]]:
     for name in ("learner", "seed", "settings", "data", "command"):
-        yield from _below(name, msgspec.to_builtins(getattr(run, name)))
+        yield from _flatten(name, msgspec.to_builtins(getattr(run, name)))
 
 
-def _below(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _below(f"{name}.{key}", each)
+            yield from _flatten(f"{name}.{key}", each)
     elif isinstance(value, list | tuple):
         for at, each in enumerate(value):
-            yield from _below(f"{name}.{at}", each)
+            yield from _flatten(f"{name}.{at}", each)
     else:
         yield name, value

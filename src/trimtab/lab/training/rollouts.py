@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.lab.environments import Course
+from trimtab.lab.environments import EnvironmentConfig
 from trimtab.lab.environments.vector import SizingVector
-from trimtab.lab.neural.actions import CHOICES, SEEN
-from trimtab.lab.neural.network import Network, outputs
+from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
+from trimtab.lab.neural.network import Network, predict
 from trimtab.usage.trace import Floats
 
 Singles = npt.NDArray[np.float32]
 
-NARROWEST, WIDEST = -4.0, 1.0
+MIN_LOG_SPREAD, MAX_LOG_SPREAD = -4.0, 1.0
 """The logarithm of how far the choices of an agent stray that says so itself, in episodes as in training."""
 
 
@@ -37,14 +37,14 @@ class Rollout(NamedTuple):
     """The mean of each cost over the hours in which it was measured, in the order of `Weights`; NaN without any."""
 
     @classmethod
-    def joined(cls, parts: list[Rollout]) -> Rollout:
+    def concatenate(cls, parts: list[Rollout]) -> Rollout:
         seen, chosen, rewards, measured = (
             np.concatenate([part[at] for part in parts], axis=1) for at in range(4)
         )
-        return cls(seen, chosen, rewards, measured, means(np.stack([part.costs for part in parts])))
+        return cls(seen, chosen, rewards, measured, mean_known(np.stack([part.costs for part in parts])))
 
 
-def means(rows: Floats) -> Floats:
+def mean_known(rows: Floats) -> Floats:
     """Return the mean of each column over the rows that have a number."""
     known = ~np.isnan(rows)
     count = known.sum(axis=0)
@@ -53,7 +53,7 @@ def means(rows: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Shard:
+class RolloutShard:
     """A part of an update's episodes, with all that a worker needs to live through it."""
 
     agent: Network | None
@@ -62,37 +62,37 @@ class Shard:
     """How far choices stray from what the agent thinks best."""
     containers: int
     seed: tuple[int, ...]
-    course: Course = field(default_factory=Course)
+    config: EnvironmentConfig = field(default_factory=EnvironmentConfig)
 
 
-def live(shard: Shard) -> Rollout:
+def run_shard(shard: RolloutShard) -> Rollout:
     """The shard's episodes."""
     chance = np.random.default_rng(shard.seed)
-    course = vars(shard.course)
+    course = vars(shard.config)
     env = SizingVector(shard.containers, **course)
     view, _ = env.reset(seed=int(chance.integers(2**31)))
-    hours = shard.course.hours
-    seen = np.empty((hours + 1, shard.containers, SEEN), np.float32)
-    chosen = np.empty((hours, shard.containers, CHOICES), np.float32)
+    hours = shard.config.hours
+    seen = np.empty((hours + 1, shard.containers, OBSERVATION_SIZE), np.float32)
+    chosen = np.empty((hours, shard.containers, ACTION_SIZE), np.float32)
     rewards = np.empty((hours, shard.containers), np.float32)
     measured = np.empty((hours, shard.containers), bool)
     costs: list[Floats] = []
     for hour in range(hours):
         seen[hour] = view
-        chosen[hour] = choose(shard, view, chance)
+        chosen[hour] = choose_actions(shard, view, chance)
         view, reward, _, _, told = env.step((1.0 / (1.0 + np.exp(-chosen[hour]))).astype(np.float32))
         rewards[hour], measured[hour] = reward, told["measured"]
-        costs.append(np.stack([told[name] for name in shard.course.weights._fields], axis=1))
+        costs.append(np.stack([told[name] for name in shard.config.weights._fields], axis=1))
     seen[hours] = view
-    return Rollout(seen, chosen, rewards, measured, means(np.concatenate(costs)))
+    return Rollout(seen, chosen, rewards, measured, mean_known(np.concatenate(costs)))
 
 
-def choose(shard: Shard, view: Singles, chance: np.random.Generator) -> Floats:
+def choose_actions(shard: RolloutShard, view: Singles, rng: np.random.Generator) -> Floats:
     """What the agent does where it sees this."""
-    stray = chance.standard_normal((len(view), CHOICES))
+    stray = rng.standard_normal((len(view), ACTION_SIZE))
     if shard.agent is None:
         return 1.5 * stray
-    answers = outputs(shard.agent, view.astype(np.float64))
-    own = np.exp(np.clip(answers[:, CHOICES:], NARROWEST, WIDEST))
-    spread = own if answers.shape[1] > CHOICES else shard.spread
-    return answers[:, :CHOICES] + spread * stray
+    answers = predict(shard.agent, view.astype(np.float64))
+    own = np.exp(np.clip(answers[:, ACTION_SIZE:], MIN_LOG_SPREAD, MAX_LOG_SPREAD))
+    spread = own if answers.shape[1] > ACTION_SIZE else shard.spread
+    return answers[:, :ACTION_SIZE] + spread * stray

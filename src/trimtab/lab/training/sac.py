@@ -16,21 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from trimtab.lab.neural.actions import CHOICES, SEEN
+from trimtab.lab.neural.actions import ACTION_SIZE, OBSERVATION_SIZE
 from trimtab.lab.training import jax_network
-from trimtab.lab.training.base_agent import AgentLearner, Stage, network
-from trimtab.lab.training.rollouts import NARROWEST, WIDEST, Rollout
-from trimtab.lab.training.workers import Workers, here
+from trimtab.lab.training.base_agent import AgentLearner, RolloutConfig, to_numpy_network
+from trimtab.lab.training.rollouts import MAX_LOG_SPREAD, MIN_LOG_SPREAD, Rollout
+from trimtab.lab.training.workers import Workers, run_locally
 from trimtab.sizing.state.serialization import Array
 
 CRITICS = ("one", "two")
 
 
 @dataclass(frozen=True)
-class SacPlan:
+class SacConfig:
     """How it is trained."""
 
-    stage: Stage = field(default_factory=Stage)
+    stage: RolloutConfig = field(default_factory=RolloutConfig)
     hidden: int = 64
     rate: float = 1e-3
     remembered: int = 3
@@ -55,119 +55,128 @@ class SacLearner(AgentLearner):
     name: ClassVar[str] = "sac"
 
     def __init__(
-        self, *, seed: int = 0, plan: SacPlan | None = None, workers: Workers[Any, Any] = here
+        self, *, seed: int = 0, config: SacConfig | None = None, workers: Workers[Any, Any] = run_locally
     ) -> None:
-        self.plan = plan or SacPlan()
-        super().__init__(self.plan.stage, seed=seed, workers=workers)
-        hidden = self.plan.hidden
+        self.config = config or SacConfig()
+        super().__init__(self.config.stage, seed=seed, workers=workers)
+        hidden = self.config.hidden
         critics = {
-            name: jax_network.new(self.chance(1 + at), inputs=SEEN + CHOICES, hidden=hidden, outputs=1)
+            name: jax_network.init_network(
+                self.make_rng(1 + at), inputs=OBSERVATION_SIZE + ACTION_SIZE, hidden=hidden, outputs=1
+            )
             for at, name in enumerate(CRITICS)
         }
-        agent = jax_network.new(self.chance(0), inputs=SEEN, hidden=hidden, outputs=2 * CHOICES)
+        agent = jax_network.init_network(
+            self.make_rng(0), inputs=OBSERVATION_SIZE, hidden=hidden, outputs=2 * ACTION_SIZE
+        )
         learned = {"agent": agent, "critics": critics, "price": np.array(-2.0, np.float32)}
-        p = self.plan
-        self._machine = _machine(p.rate, p.discount, p.follow, p.undecided)
-        self.tree = {**learned, "believed": critics, "optimiser": self._machine.begin(learned)}
-        self._memory: list[Rollout] = []
+        p = self.config
+        self._compiled = _compile_steps(p.rate, p.discount, p.follow, p.undecided)
+        self.tree = {**learned, "believed": critics, "optimiser": self._compiled.init(learned)}
+        self._replay_buffer: list[Rollout] = []
 
     def learn(self) -> dict[str, float]:
-        agent = network(self.tree["agent"]) if self.done >= self.plan.first else None
-        rollout = self.live(agent, np.ones(CHOICES))
-        self._remember(rollout)
-        if self.done == 0:
-            self._scale(rollout)
-        seen, chosen, rewards, then = self._flat()
-        chance = self.chance(1)
-        for _ in range(self.plan.steps):
-            rows = chance.integers(len(seen), size=self.plan.batch)
+        agent = to_numpy_network(self.tree["agent"]) if self.updates_done >= self.config.first else None
+        rollout = self.run_episodes(agent, np.ones(ACTION_SIZE))
+        self._store_rollout(rollout)
+        if self.updates_done == 0:
+            self._fit_scaling(rollout)
+        seen, chosen, rewards, then = self._collect_transitions()
+        chance = self.make_rng(1)
+        for _ in range(self.config.steps):
+            rows = chance.integers(len(seen), size=self.config.batch)
             batch = (part[rows].astype(np.float32) for part in (seen, chosen, rewards, then))
-            strays = chance.standard_normal((2, self.plan.batch, CHOICES)).astype(np.float32)
-            self.tree = self._machine.step(self.tree, strays, *batch)
-        return {**self.figures(rollout), "price": float(np.exp(self.tree["price"]))}
+            strays = chance.standard_normal((2, self.config.batch, ACTION_SIZE)).astype(np.float32)
+            self.tree = self._compiled.step(self.tree, strays, *batch)
+        return {**self.compute_figures(rollout), "price": float(np.exp(self.tree["price"]))}
 
     def arrays(self) -> dict[str, Array]:
         kept = {
             f"memory.{at}.{name}": array
-            for at, one in enumerate(self._memory)
+            for at, one in enumerate(self._replay_buffer)
             for name, array in one._asdict().items()
         }
         return super().arrays() | kept
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        super().take_over(arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        super().load_arrays(arrays)
         count = sum(name.endswith(".seen") for name in arrays)
-        self._memory = [
+        self._replay_buffer = [
             Rollout(*(arrays[f"memory.{at}.{name}"] for name in Rollout._fields)) for at in range(count)
         ]
 
-    def _remember(self, rollout: Rollout) -> None:
+    def _store_rollout(self, rollout: Rollout) -> None:
         halved = rollout._replace(seen=rollout.seen.astype(np.float16))
-        self._memory = [*self._memory, halved][-self.plan.remembered :]
+        self._replay_buffer = [*self._replay_buffer, halved][-self.config.remembered :]
 
-    def _flat(self) -> tuple[Array, Array, Array, Array]:
+    def _collect_transitions(self) -> tuple[Array, Array, Array, Array]:
         """All transitions that are remembered and whose reward is known."""
         return (
-            np.concatenate([one.seen[:-1][one.measured] for one in self._memory]),
-            np.concatenate([one.chosen[one.measured] for one in self._memory]),
-            np.maximum(np.concatenate([one.rewards[one.measured] for one in self._memory]), self.plan.worst),
-            np.concatenate([one.seen[1:][one.measured] for one in self._memory]),
+            np.concatenate([one.seen[:-1][one.measured] for one in self._replay_buffer]),
+            np.concatenate([one.chosen[one.measured] for one in self._replay_buffer]),
+            np.maximum(
+                np.concatenate([one.rewards[one.measured] for one in self._replay_buffer]), self.config.worst
+            ),
+            np.concatenate([one.seen[1:][one.measured] for one in self._replay_buffer]),
         )
 
-    def _scale(self, rollout: Rollout) -> None:
-        seen, chosen = rollout.seen[:-1].reshape(-1, SEEN), rollout.chosen.reshape(-1, CHOICES)
-        both = np.concatenate([seen, _places(chosen)], axis=1)
-        self.tree["agent"] = jax_network.scaled_to(self.tree["agent"], seen)
+    def _fit_scaling(self, rollout: Rollout) -> None:
+        seen, chosen = (
+            rollout.seen[:-1].reshape(-1, OBSERVATION_SIZE),
+            rollout.chosen.reshape(-1, ACTION_SIZE),
+        )
+        both = np.concatenate([seen, _squash(chosen)], axis=1)
+        self.tree["agent"] = jax_network.fit_scaling(self.tree["agent"], seen)
         for kind in ("critics", "believed"):
-            self.tree[kind] = {name: jax_network.scaled_to(self.tree[kind][name], both) for name in CRITICS}
+            self.tree[kind] = {name: jax_network.fit_scaling(self.tree[kind][name], both) for name in CRITICS}
 
 
-def _places(chosen: Any) -> Any:
+def _squash(chosen: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-chosen))
 
 
-def _worth(critic: Any, seen: Any, chosen: Any) -> Any:
-    return jax_network.apply(critic, jnp.concatenate([seen, jax.nn.sigmoid(chosen)], axis=-1))[..., 0]
+def _q_value(critic: Any, seen: Any, chosen: Any) -> Any:
+    return jax_network.apply_network(critic, jnp.concatenate([seen, jax.nn.sigmoid(chosen)], axis=-1))[..., 0]
 
 
-def drawn(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
+def sample_action(agent: Any, seen: Any, stray: Any) -> tuple[Any, Any]:
     """The choice that strays so far, and the logarithm of how likely its places are."""
-    answers = jax_network.apply(agent, seen)
-    spread = jnp.clip(answers[..., CHOICES:], NARROWEST, WIDEST)
-    chosen = answers[..., :CHOICES] + jnp.exp(spread) * stray
+    answers = jax_network.apply_network(agent, seen)
+    spread = jnp.clip(answers[..., ACTION_SIZE:], MIN_LOG_SPREAD, MAX_LOG_SPREAD)
+    chosen = answers[..., :ACTION_SIZE] + jnp.exp(spread) * stray
     squashed = jax.nn.softplus(chosen) + jax.nn.softplus(-chosen)
     likely = (-0.5 * stray**2 - spread - 0.5 * jnp.log(2 * jnp.pi) + squashed).sum(axis=-1)
     return chosen, likely
 
 
-class Machine(NamedTuple):
+class _CompiledSteps(NamedTuple):
     """The compiled steps, the same for all learners with the same settings."""
 
-    begin: Any
+    init: Any
     step: Any
 
 
 @cache
-def _machine(rate: float, discount: float, follow: float, undecided: float) -> Machine:
+def _compile_steps(rate: float, discount: float, follow: float, undecided: float) -> _CompiledSteps:
     optimiser = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(rate))
 
     def step(tree: Any, strays: Any, seen: Any, chosen: Any, rewards: Any, then: Any) -> Any:
         price = jnp.exp(tree["price"])
-        next_chosen, next_likely = drawn(tree["agent"], then, strays[0])
-        later = jnp.minimum(*(_worth(tree["believed"][name], then, next_chosen) for name in CRITICS))
+        next_chosen, next_likely = sample_action(tree["agent"], then, strays[0])
+        later = jnp.minimum(*(_q_value(tree["believed"][name], then, next_chosen) for name in CRITICS))
         aim = rewards + discount * (later - price * next_likely)
 
         def loss(learned: Any) -> Any:
-            judged = (_worth(learned["critics"][name], seen, chosen) for name in CRITICS)
+            judged = (_q_value(learned["critics"][name], seen, chosen) for name in CRITICS)
             miss = sum(optax.huber_loss(worth, aim, delta=5.0).mean() for worth in judged)
-            mine, likely = drawn(learned["agent"], seen, strays[1])
+            mine, likely = sample_action(learned["agent"], seen, strays[1])
             fixed = jax.lax.stop_gradient(learned["critics"])
-            worth = jnp.minimum(*(_worth(fixed[name], seen, mine) for name in CRITICS))
+            worth = jnp.minimum(*(_q_value(fixed[name], seen, mine) for name in CRITICS))
             lack = jax.lax.stop_gradient(likely + undecided).mean()
             return miss + (price * likely - worth).mean() - learned["price"] * lack
 
         learned = {name: tree[name] for name in ("agent", "critics", "price")}
-        gradients = jax_network.frozen(jax.grad(loss)(learned))
+        gradients = jax_network.mask_fixed(jax.grad(loss)(learned))
         moves, state = optimiser.update(gradients, tree["optimiser"], learned)
         learned = optax.apply_updates(learned, moves)
         believed = jax.tree_util.tree_map(
@@ -175,4 +184,4 @@ def _machine(rate: float, discount: float, follow: float, undecided: float) -> M
         )
         return {**learned, "believed": believed, "optimiser": state}
 
-    return Machine(jax.jit(optimiser.init), jax.jit(step))
+    return _CompiledSteps(jax.jit(optimiser.init), jax.jit(step))

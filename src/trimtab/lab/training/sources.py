@@ -12,55 +12,66 @@ from collections.abc import Sequence
 import numpy as np
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.environments import AnyOf, Demand, Generated, Recorded
-from trimtab.lab.workloads.fleet_model import fitted_to
+from trimtab.lab.environments import DemandSource, GeneratedDemand, MixedDemand, RecordedDemand
+from trimtab.lab.workloads.fleet_model import list_fitted_recordings
 from trimtab.usage.trace import Trace
 
-TRAINED = ("azure", "alibaba", "diurnal_web", "batch", "memory_leak", "step", "sinusoidal", "low_high")
-HELD_OUT = ("jvm", "flash_crowd", "arabesque")
+TRAINED_FAMILIES = (
+    "azure",
+    "alibaba",
+    "diurnal_web",
+    "batch",
+    "memory_leak",
+    "step",
+    "sinusoidal",
+    "low_high",
+)
+HELD_OUT_FAMILIES = ("jvm", "flash_crowd", "arabesque")
 """Families of which nothing is in what is trained on."""
-RELATED = ("borg",)
+RELATED_FAMILIES = ("borg",)
 """Families that are not trained on, but are fitted to recordings that trained families are fitted to as well."""
-KNOWN_SETS = frozenset[str]().union(*map(fitted_to, TRAINED))
+KNOWN_RECORDINGS = frozenset[str]().union(*map(list_fitted_recordings, TRAINED_FAMILIES))
 """Recordings whose statistics are in families that are trained on: nothing that was trained is new to them."""
 HOUR = 3600.0
-SHORTEST = 3
+MIN_HOURS = 3
 """Hours of a recording that a forecaster can learn from: it looks at two and at what the next one brings."""
 
 
-def recordings(
+def build_training_traces(
     traces: Sequence[Trace], *, seed: int, containers: int, generated: bool = True, days: int = 14
 ) -> list[Trace]:
     """For the forecaster: so many containers of each family, half of them drawn anew, and then the recordings."""
     if not generated:
         return list(traces)
     made = [
-        Generated(types=(name,)).draw(
+        GeneratedDemand(types=(name,)).sample(
             np.random.default_rng([seed, number, half]), containers=max(1, containers // 2), hours=24 * days
         )
-        for number, name in enumerate(TRAINED)
+        for number, name in enumerate(TRAINED_FAMILIES)
         for half in range(2)
     ]
     return [*made, *traces]
 
 
-def lasts(trace: Trace, hours: int) -> bool:
+def covers_hours(trace: Trace, hours: int) -> bool:
     """Whether a recording is so many hours long."""
     return trace.steps * trace.step >= hours * HOUR
 
 
-def demand(traces: Sequence[Trace], *, hours: int, generated: bool = True) -> Demand:
+def build_training_demand(traces: Sequence[Trace], *, hours: int, generated: bool = True) -> DemandSource:
     """For the agents: an episode of the generators as often as one of a recording that is long enough for it.
 
     A shorter one would come again from its start, and teach that every day is like the last.
     """
-    long: list[Demand] = [Recorded(trace) for trace in traces if lasts(trace, hours)]
+    long: list[DemandSource] = [RecordedDemand(trace) for trace in traces if covers_hours(trace, hours)]
     if generated:
         drawn = max(1, len(long)) / 2
-        steps: list[Demand] = [Generated(types=TRAINED, step=step) for step in (300.0, 60.0)]
-        return AnyOf([*steps, *long], weights=[drawn, drawn, *[1.0] * len(long)])
+        steps: list[DemandSource] = [
+            GeneratedDemand(types=TRAINED_FAMILIES, step=step) for step in (300.0, 60.0)
+        ]
+        return MixedDemand([*steps, *long], weights=[drawn, drawn, *[1.0] * len(long)])
     if not long:
         raise TrimtabError(
             f"train: no recording is as long as an episode, {hours} hours; ask for fewer --hours"
         )
-    return AnyOf(long)
+    return MixedDemand(long)

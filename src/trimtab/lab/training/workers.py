@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from trimtab.lab.ray_engine import OnRay
+from trimtab.lab.ray_engine import RayEngine
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -17,15 +17,15 @@ Workers = Callable[[Callable[[A], B], Iterable[A]], list[B]]
 """Calls a function on each of some things, here or elsewhere, and has the results in their order."""
 
 
-def here(function: Callable[[A], B], things: Iterable[A]) -> list[B]:
+def run_locally(function: Callable[[A], B], things: Iterable[A]) -> list[B]:
     """The `Workers` of this process."""
     return [function(thing) for thing in things]
 
 
 @contextmanager
-def on_ray(address: str, *, cpus: int | None = None) -> Iterator[Workers[Any, Any]]:
+def connect_ray_workers(address: str, *, cpus: int | None = None) -> Iterator[Workers[Any, Any]]:
     """The `Workers` of the Ray at this address; `local` starts one here."""
-    with OnRay(address, cpus=cpus).connected() as ray:
+    with RayEngine(address, cpus=cpus).connect() as ray:
 
         def workers(function: Callable[[Any], Any], things: Iterable[Any]) -> list[Any]:
             task = ray.remote(function)

@@ -4,8 +4,16 @@
 an id and `Folder().load(id)` has it back. One file a type.
 """
 
-from trimtab.lab.workloads.generator import GENERATORS, Generator, generate, generator
-from trimtab.lab.workloads.library import Folder, Saved
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.generator import GENERATORS, Generator, build_generator, generate
+from trimtab.lab.workloads.library import SavedWorkload, WorkloadLibrary
+from trimtab.lab.workloads.workload import GeneratedWorkload
 
-__all__ = ["GENERATORS", "Folder", "Generator", "Saved", "Workload", "generate", "generator"]
+__all__ = [
+    "GENERATORS",
+    "GeneratedWorkload",
+    "Generator",
+    "SavedWorkload",
+    "WorkloadLibrary",
+    "build_generator",
+    "generate",
+]

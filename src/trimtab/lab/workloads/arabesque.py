@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import DAY, Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import DAY, Sampler
 
 
-class ArabesqueSettings(Typical):
+class ArabesqueSettings(NoisyGeneratorSettings):
     """Jobs of a few hours."""
 
     step: float = Field(default=60.0, gt=0)
@@ -39,29 +39,29 @@ class ArabesqueSettings(Typical):
     """How likely a job is at night or on a weekend, beside one in working hours."""
 
 
-class Arabesque(Drawn[ArabesqueSettings]):
+class Arabesque(SampledGenerator[ArabesqueSettings]):
     """Jobs of epochs."""
 
     name = "arabesque"
     settings_type = ArabesqueSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        place = draw.seconds / s.job + draw.uniform(0, 1)
+        place = sampler.seconds / s.job + sampler.draw_uniform(0, 1)
         number = place.astype(np.int64)
         within = place - number
-        lots = np.take_along_axis(draw.chance.random(draw.table(number)), number, axis=1)
-        begun = draw.seconds - within * s.job
+        lots = np.take_along_axis(sampler.rng.random(sampler.table_shape(number)), number, axis=1)
+        begun = sampler.seconds - within * s.job
         hour, weekday = begun % DAY / 3600, np.floor(begun / DAY) % 7
         at_work = (hour >= 8) & (hour < 18) & (weekday < 5)
         runs = lots < np.where(at_work, 0.9, 0.9 * s.night_share)
         loads = within < s.load_share
         epochs = (within - s.load_share) * s.job / s.epoch
         pauses = epochs % 1.0 > 1 - s.pause_share
-        size = draw.sizes(s.spread)
+        size = sampler.draw_sizes(s.spread)
         busy = np.where(loads | pauses, np.minimum(1.0, s.cores), s.cores)
         held = s.idle_mib + (s.mib - s.idle_mib) * np.minimum(1.0, within / s.load_share)
         return Curves(
-            cpu=size * np.where(runs, busy, s.idle_cores) * draw.noise(s.noise),
+            cpu=size * np.where(runs, busy, s.idle_cores) * sampler.draw_noise(s.noise),
             memory=size * np.where(runs, held, s.idle_mib) * MIB,
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class BatchSettings(Typical):
+class BatchSettings(NoisyGeneratorSettings):
     """A run each night."""
 
     period: float = Field(default=86400.0, ge=1)
@@ -34,25 +34,25 @@ class BatchSettings(Typical):
     """Memory otherwise."""
 
 
-class Batch(Drawn[BatchSettings]):
+class Batch(SampledGenerator[BatchSettings]):
     """Runs at their time."""
 
     name = "batch"
     settings_type = BatchSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        place = draw.seconds - s.at - draw.uniform(0, s.apart)
+        place = sampler.seconds - s.at - sampler.draw_uniform(0, s.apart)
         number = np.floor(place / s.period).astype(np.int64)
         since, number = place - number * s.period, number - number.min()
-        table = draw.table(number)
-        lengths = s.length * np.exp(s.length_spread * draw.chance.standard_normal(table))
-        lengths[draw.chance.random(table) < s.missed_share] = 0.0
+        table = sampler.table_shape(number)
+        lengths = s.length * np.exp(s.length_spread * sampler.rng.standard_normal(table))
+        lengths[sampler.rng.random(table) < s.missed_share] = 0.0
         length = np.minimum(np.take_along_axis(lengths, number, axis=1), s.period)
         runs = since < length
-        done = np.divide(since, length, out=np.zeros(draw.shape), where=runs)
-        size = draw.sizes(s.spread)
+        done = np.divide(since, length, out=np.zeros(sampler.shape), where=runs)
+        size = sampler.draw_sizes(s.spread)
         return Curves(
-            cpu=size * np.where(runs, s.cores, s.idle_cores) * draw.noise(s.noise),
+            cpu=size * np.where(runs, s.cores, s.idle_cores) * sampler.draw_noise(s.noise),
             memory=size * (s.idle_mib + (s.mib - s.idle_mib) * np.sqrt(done)) * MIB,
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class DiurnalWebSettings(Typical):
+class DiurnalWebSettings(NoisyGeneratorSettings):
     """A hundred requests a second at noon of a working day."""
 
     noise: float = Field(default=0.1, ge=0, le=3)
@@ -36,20 +36,20 @@ class DiurnalWebSettings(Typical):
     """What is added to that at the peak."""
 
 
-class DiurnalWeb(Drawn[DiurnalWebSettings]):
+class DiurnalWeb(SampledGenerator[DiurnalWebSettings]):
     """A service by day."""
 
     name = "diurnal_web"
     settings_type = DiurnalWebSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        hour = s.peak_hour + draw.uniform(-s.hours_apart, s.hours_apart)
-        turn = 2 * np.pi * (draw.seconds / 86400 - hour / 24)
+        hour = s.peak_hour + sampler.draw_uniform(-s.hours_apart, s.hours_apart)
+        turn = 2 * np.pi * (sampler.seconds / 86400 - hour / 24)
         day = s.night_share + (1 - s.night_share) * (0.5 + 0.5 * np.cos(turn)) ** s.sharpness
-        day = day * np.where(draw.is_weekend, s.weekend_share, 1.0)
-        size = draw.sizes(s.spread)
-        requests = size * s.rate * day * draw.noise(s.noise)
+        day = day * np.where(sampler.is_weekend, s.weekend_share, 1.0)
+        size = sampler.draw_sizes(s.spread)
+        requests = size * s.rate * day * sampler.draw_noise(s.noise)
         return Curves(
             cpu=s.idle_cores + requests * s.cpu_milliseconds / 1000,
             memory=size * (s.mib + s.mib_at_peak * day) * MIB,

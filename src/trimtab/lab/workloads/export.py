@@ -7,37 +7,37 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.atomic_write import beside
+from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.usage.trace import Floats
 
-HEAD = ("series", "t_seconds", "cpu_cores", "mem_bytes")
+HEADER = ("series", "t_seconds", "cpu_cores", "mem_bytes")
 
 
-def export(workload: Workload, path: Path) -> None:
+def export(workload: GeneratedWorkload, path: Path) -> None:
     """Write it; the ending of the name says how."""
-    write = {".csv": _csv, ".parquet": _parquet}.get(path.suffix)
+    write = {".csv": _write_csv, ".parquet": _write_parquet}.get(path.suffix)
     if write is None:
         raise TrimtabError(f"--output-file {path}: must end in .csv or .parquet")
     try:
-        with beside(path) as place:
+        with replace_atomically(path) as place:
             write(workload, place)
     except OSError as error:
         raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
 
 
-def _csv(workload: Workload, path: Path) -> None:
-    seconds = _seconds(workload)
+def _write_csv(workload: GeneratedWorkload, path: Path) -> None:
+    seconds = _sample_times(workload)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEAD)
+        writer.writerow(HEADER)
         for name, cpu, memory in zip(workload.names, workload.cpu, workload.memory, strict=True):
             columns = zip(seconds.tolist(), cpu.tolist(), memory.tolist(), strict=True)
             writer.writerows((name, *row) for row in columns)
 
 
-def _parquet(workload: Workload, path: Path) -> None:
+def _write_parquet(workload: GeneratedWorkload, path: Path) -> None:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -49,7 +49,7 @@ def _parquet(workload: Workload, path: Path) -> None:
     table = pa.table(
         {
             "series": pa.DictionaryArray.from_arrays(codes, list(workload.names)),
-            "t_seconds": np.tile(_seconds(workload), workload.series),
+            "t_seconds": np.tile(_sample_times(workload), workload.series),
             "cpu_cores": workload.cpu.ravel(),
             "mem_bytes": workload.memory.ravel(),
         }
@@ -57,6 +57,6 @@ def _parquet(workload: Workload, path: Path) -> None:
     parquet.write_table(table, path, compression="zstd")
 
 
-def _seconds(workload: Workload) -> Floats:
+def _sample_times(workload: GeneratedWorkload) -> Floats:
     seconds: Floats = workload.start + np.arange(workload.steps, dtype=np.float64) * workload.step
     return seconds

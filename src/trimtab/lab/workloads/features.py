@@ -38,7 +38,7 @@ class Features:
     mib_a_core: Floats
 
     @classmethod
-    def of(cls, cpu: Floats, memory: Floats, *, step: float) -> Features:
+    def from_series(cls, cpu: Floats, memory: Floats, *, step: float) -> Features:
         """Of arrays [series, steps]."""
         with np.errstate(invalid="ignore", divide="ignore"):
             mean, level = _mean(cpu), _mean(memory) / MIB

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class FlashCrowdSettings(Typical):
+class FlashCrowdSettings(NoisyGeneratorSettings):
     """Two crowds in the time, ten times the usual load each."""
 
     step: float = Field(default=60.0, gt=0)
@@ -34,21 +34,21 @@ class FlashCrowdSettings(Typical):
     """What each request a second adds to that."""
 
 
-class FlashCrowd(Drawn[FlashCrowdSettings]):
+class FlashCrowd(SampledGenerator[FlashCrowdSettings]):
     """Crowds that nobody announced."""
 
     name = "flash_crowd"
     settings_type = FlashCrowdSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        load = np.ones(draw.shape)
+        load = np.ones(sampler.shape)
         for _ in range(s.crowds):
-            since = draw.seconds - draw.uniform(0, s.duration)
-            height = (s.magnitude - 1) * draw.sizes(s.magnitude_spread)
+            since = sampler.seconds - sampler.draw_uniform(0, s.duration)
+            height = (s.magnitude - 1) * sampler.draw_sizes(s.magnitude_spread)
             risen = np.clip(1 + since / s.rise, 0.0, 1.0)
             load += height * risen * np.exp(-np.maximum(since, 0.0) / s.decay)
-        requests = draw.sizes(s.spread) * s.rate * load * draw.noise(s.noise)
+        requests = sampler.draw_sizes(s.spread) * s.rate * load * sampler.draw_noise(s.noise)
         return Curves(
             cpu=requests * s.cpu_milliseconds / 1000,
             memory=(s.mib + s.mib_a_request * requests) * MIB,

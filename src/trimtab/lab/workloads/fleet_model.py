@@ -19,51 +19,51 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, Field, create_model
 from scipy.special import ndtr
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Span
-from trimtab.lab.workloads.sampling import DAY, Draw
+from trimtab.lab.workloads.generator import MIB, Curves, GeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import DAY, Sampler
 from trimtab.usage.trace import Floats
 
-KNOTS = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0])
+QUANTILE_LEVELS = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0])
 """The quantiles that are given of each statistic."""
 MEASURED_STEP = 300.0
 """Seconds: correlations from one step to the next are those of samples so far apart."""
-MEMORY_KEEPS = 0.995
+MEMORY_PERSISTENCE = 0.995
 """How much of its wandering memory keeps over such a step."""
-LEAST = 1e-6
-FITTED = Path(__file__).parent / "fitted"
+MIN_VALUE = 1e-6
+FITTED_DIR = Path(__file__).parent / "fitted"
 """A file a fleet: its numbers, the recordings that they come from, and how."""
 
 
-def _numbers(given: Any) -> Any:
+def _split_numbers(given: Any) -> Any:
     return tuple(given.split(",")) if isinstance(given, str) else given
 
 
-Quantiles = Annotated[
-    tuple[float, float, float, float, float, float, float, float], BeforeValidator(_numbers)
+QuantileValues = Annotated[
+    tuple[float, float, float, float, float, float, float, float], BeforeValidator(_split_numbers)
 ]
 """The least, P5, P25, P50, P75, P95, P99 and the most over all series, with commas between them."""
 
 
-class FleetSettings(Span):
+class FleetSettings(GeneratorSettings):
     """The numbers of a fleet."""
 
-    mean_cores: Quantiles
+    mean_cores: QuantileValues
     """A series' mean CPU, in cores: its quantiles over all series."""
-    variability: Quantiles
+    variability: QuantileValues
     """The standard deviation of a series' CPU beside its mean."""
-    persistence: Quantiles
+    persistence: QuantileValues
     """The correlation of CPU with that of five minutes later, but for the day's course."""
-    daily: Quantiles
+    daily: QuantileValues
     """The share of the variance of CPU's logarithm that comes back each day."""
-    burst_share: Quantiles
+    burst_share: QuantileValues
     """The share of time that a series is in a burst."""
     burst_size: float = Field(ge=1)
     """CPU in a burst beside CPU out of it."""
     burst_length: float = Field(gt=0)
     """Seconds that a burst takes, on average."""
-    mean_mib: Quantiles
+    mean_mib: QuantileValues
     """A series' mean memory, in MiB."""
-    memory_variability: Quantiles
+    memory_variability: QuantileValues
     """The standard deviation of a series' memory beside its mean."""
     memory_follows: float = Field(ge=-1, le=1)
     """The correlation of memory with CPU's course over time."""
@@ -79,15 +79,15 @@ class FleetSettings(Span):
     """The most that a series can have at any time, in cores."""
 
 
-def fitted_to(name: str) -> frozenset[str]:
+def list_fitted_recordings(name: str) -> frozenset[str]:
     """Return the recordings whose statistics are in a generator's numbers; none for one that was made up."""
-    path = FITTED / f"{name}.json"
+    path = FITTED_DIR / f"{name}.json"
     return frozenset(json.loads(path.read_text())["sets"]) if path.exists() else frozenset()
 
 
-def fitted(name: str) -> type[FleetSettings]:
+def load_fitted_settings(name: str) -> type[FleetSettings]:
     """The settings with the numbers of a fleet as their defaults."""
-    numbers = json.loads((FITTED / f"{name}.json").read_text())["numbers"]
+    numbers = json.loads((FITTED_DIR / f"{name}.json").read_text())["numbers"]
     fields: dict[str, Any] = {}
     for field, number in numbers.items():
         told = copy(FleetSettings.model_fields[field])
@@ -98,71 +98,78 @@ def fitted(name: str) -> type[FleetSettings]:
     )
 
 
-class Fleet(Drawn[FleetSettings]):
+class FleetGenerator(SampledGenerator[FleetSettings]):
     """Containers as a fleet has them."""
 
     name = "fleet"
     settings_type = FleetSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        large = draw.chance.standard_normal(draw.series)
-        cpu = self._course(draw, variability=_at(s.variability, _beside(draw, -large, s.small_vary)))
+        large = sampler.rng.standard_normal(sampler.series)
+        cpu = self._draw_log_cpu(
+            sampler,
+            variability=_interpolate_quantiles(
+                s.variability, _draw_correlated_places(sampler, -large, s.small_vary)
+            ),
+        )
         course, width = cpu
-        bursts = np.where(self._bursts(draw), s.burst_size, 1.0)
-        cores = _scaled(np.exp(width * course) * bursts, _at(s.mean_cores, ndtr(large)))
-        held = _at(s.mean_mib, _beside(draw, large, s.sizes_together))
+        bursts = np.where(self._draw_bursts(sampler), s.burst_size, 1.0)
+        cores = _scale_to_mean(
+            np.exp(width * course) * bursts, _interpolate_quantiles(s.mean_cores, ndtr(large))
+        )
+        held = _interpolate_quantiles(s.mean_mib, _draw_correlated_places(sampler, large, s.sizes_together))
         return Curves(
             cpu=np.minimum(cores, s.most_cores),
-            memory=_scaled(self._memory(draw, course), held) * MIB,
+            memory=_scale_to_mean(self._draw_memory(sampler, course), held) * MIB,
         )
 
-    def _course(self, draw: Draw, *, variability: Floats) -> tuple[Floats, Floats]:
+    def _draw_log_cpu(self, sampler: Sampler, *, variability: Floats) -> tuple[Floats, Floats]:
         """CPU's logarithm over time, of unit variance, and how far it swings."""
         s = self.settings
-        daily = np.clip(_drawn(draw, s.daily), 0.0, 1.0)
-        late = (s.peak_hour + s.hours_apart * draw.chance.standard_normal((draw.series, 1))) / 24
-        turn = 2 * np.pi * (draw.seconds / DAY - late)
+        daily = np.clip(_draw_quantile(sampler, s.daily), 0.0, 1.0)
+        late = (s.peak_hour + s.hours_apart * sampler.rng.standard_normal((sampler.series, 1))) / 24
+        turn = 2 * np.pi * (sampler.seconds / DAY - late)
         day = (np.cos(turn) + 0.3 * np.cos(2 * turn)) * np.sqrt(2 / 1.09)
-        keeps = np.clip(_drawn(draw, s.persistence), 0.0, 0.9999) ** (draw.step / MEASURED_STEP)
-        course = np.sqrt(daily) * day + np.sqrt(1 - daily) * draw.wander(keeps)
+        keeps = np.clip(_draw_quantile(sampler, s.persistence), 0.0, 0.9999) ** (sampler.step / MEASURED_STEP)
+        course = np.sqrt(daily) * day + np.sqrt(1 - daily) * sampler.draw_autocorrelated(keeps)
         return course, np.sqrt(np.log1p(variability**2))
 
-    def _bursts(self, draw: Draw) -> npt.NDArray[np.bool_]:
+    def _draw_bursts(self, sampler: Sampler) -> npt.NDArray[np.bool_]:
         """Whether each sample is in a burst: a chain of two states, begun at random."""
         s = self.settings
-        share = np.clip(_drawn(draw, s.burst_share), 0.0, 0.95)
-        ends = min(1.0, draw.step / s.burst_length)
-        stretch = np.cumsum(draw.chance.random(draw.shape) < ends, axis=1, dtype=np.int64)
-        lots = draw.chance.random((draw.series, int(stretch.max()) + 1))
+        share = np.clip(_draw_quantile(sampler, s.burst_share), 0.0, 0.95)
+        ends = min(1.0, sampler.step / s.burst_length)
+        stretch = np.cumsum(sampler.rng.random(sampler.shape) < ends, axis=1, dtype=np.int64)
+        lots = sampler.rng.random((sampler.series, int(stretch.max()) + 1))
         return np.take_along_axis(lots, stretch, axis=1) < share
 
-    def _memory(self, draw: Draw, course: Floats) -> Floats:
+    def _draw_memory(self, sampler: Sampler, log_cpu: Floats) -> Floats:
         s = self.settings
-        width = np.sqrt(np.log1p(_drawn(draw, s.memory_variability) ** 2))
-        own = draw.wander(MEMORY_KEEPS ** (draw.step / MEASURED_STEP))
-        together = s.memory_follows * course + np.sqrt(1 - s.memory_follows**2) * own
+        width = np.sqrt(np.log1p(_draw_quantile(sampler, s.memory_variability) ** 2))
+        own = sampler.draw_autocorrelated(MEMORY_PERSISTENCE ** (sampler.step / MEASURED_STEP))
+        together = s.memory_follows * log_cpu + np.sqrt(1 - s.memory_follows**2) * own
         grown: Floats = np.exp(width * together)
         return grown
 
 
-def _drawn(draw: Draw, quantiles: Quantiles) -> Floats:
-    return _at(quantiles, draw.chance.random(draw.series))
+def _draw_quantile(sampler: Sampler, quantiles: QuantileValues) -> Floats:
+    return _interpolate_quantiles(quantiles, sampler.rng.random(sampler.series))
 
 
-def _beside(draw: Draw, other: Floats, together: float) -> Floats:
+def _draw_correlated_places(sampler: Sampler, other: Floats, together: float) -> Floats:
     """Places between 0 and 1 that go with another normal number so much."""
-    own = draw.chance.standard_normal(draw.series)
+    own = sampler.rng.standard_normal(sampler.series)
     places: Floats = ndtr(together * other + np.sqrt(1 - together**2) * own)
     return places
 
 
-def _at(quantiles: Quantiles, places: Floats) -> Floats:
+def _interpolate_quantiles(quantiles: QuantileValues, places: Floats) -> Floats:
     """A column of the values at these places, between the quantiles by their logarithm: they span decades."""
-    logs = np.log(np.maximum(quantiles, LEAST))
-    return np.exp(np.interp(places, KNOTS, logs))[:, None]
+    logs = np.log(np.maximum(quantiles, MIN_VALUE))
+    return np.exp(np.interp(places, QUANTILE_LEVELS, logs))[:, None]
 
 
-def _scaled(rows: Floats, mean: Floats) -> Floats:
+def _scale_to_mean(rows: Floats, mean: Floats) -> Floats:
     scaled: Floats = rows * (mean / rows.mean(axis=1, keepdims=True))
     return scaled

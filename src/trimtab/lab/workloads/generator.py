@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.sampling import DAY, MOST_CELLS, WEEK, Draw
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.sampling import DAY, MAX_CELLS, WEEK, Sampler
+from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.plugins import Family, Settings
 from trimtab.usage.trace import Floats
 
@@ -23,7 +23,7 @@ MIB = 2.0**20
 CENTURY = 36525 * DAY
 
 
-class Span(Settings):
+class GeneratorSettings(Settings):
     """What every generator that draws has in common."""
 
     step: float = Field(default=300.0, gt=0)
@@ -32,7 +32,7 @@ class Span(Settings):
     """Seconds from the first sample to the end."""
 
 
-class Typical(Span):
+class NoisyGeneratorSettings(GeneratorSettings):
     """What most have: how noisy samples are, and how much series differ."""
 
     noise: float = Field(default=0.05, ge=0, le=3)
@@ -42,7 +42,7 @@ class Typical(Span):
 
 
 S = TypeVar("S", bound=Settings)
-D = TypeVar("D", bound=Span)
+D = TypeVar("D", bound=GeneratorSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,20 @@ class Generator(ABC, Generic[S]):
         self.settings = settings
 
     @abstractmethod
-    def generate(self, count: int = 1, *, seed: int = 0) -> Workload:
+    def generate(self, count: int = 1, *, seed: int = 0) -> GeneratedWorkload:
         """So many series; the same for the same settings, count and seed, bit for bit."""
 
 
-class Drawn(Generator[D]):
+class SampledGenerator(Generator[D]):
     """One whose curves are drawn by chance."""
 
-    def generate(self, count: int = 1, *, seed: int = 0) -> Workload:
+    def generate(self, count: int = 1, *, seed: int = 0) -> GeneratedWorkload:
         steps = round(self.settings.duration / self.settings.step)
-        check(self.name, count=count, steps=steps)
-        draw = Draw(series=count, steps=steps, step=self.settings.step, seed=seed)
+        check_size(self.name, count=count, steps=steps)
+        draw = Sampler(series=count, steps=steps, step=self.settings.step, seed=seed)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                curves = self.drawn(draw)
+                curves = self.draw_curves(draw)
         except MemoryError as error:
             raise TrimtabError(
                 f"workload type {self.name}: {error}; ask for less often, or for less"
@@ -89,32 +89,32 @@ class Drawn(Generator[D]):
             raise TrimtabError(
                 f"workload type {self.name}: it would use more than a number can tell; ask for less"
             )
-        return Workload(
+        return GeneratedWorkload(
             type=self.name,
             step=self.settings.step,
-            cpu=_whole(curves.cpu, draw),
-            memory=_whole(curves.memory, draw),
-            requests=None if curves.requests is None else _whole(curves.requests, draw),
+            cpu=_expand(curves.cpu, draw),
+            memory=_expand(curves.memory, draw),
+            requests=None if curves.requests is None else _expand(curves.requests, draw),
             settings=self.settings.model_dump(mode="json"),
             seed=seed,
         )
 
     @abstractmethod
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         """The curves of all series."""
 
 
-def _whole(curve: Floats, draw: Draw) -> Floats:
-    return np.ascontiguousarray(np.broadcast_to(np.maximum(curve, 0.0), draw.shape))
+def _expand(curve: Floats, sampler: Sampler) -> Floats:
+    return np.ascontiguousarray(np.broadcast_to(np.maximum(curve, 0.0), sampler.shape))
 
 
-def check(name: str, *, count: int, steps: int) -> None:
+def check_size(name: str, *, count: int, steps: int) -> None:
     """Refuse what would make nothing, or more than fits."""
     if count < 1:
         raise TrimtabError(f"workload type {name}: count {count}: must be at least 1")
     if steps < 1:
         raise TrimtabError(f"workload type {name}: duration is shorter than a step; make it longer")
-    if count * steps > MOST_CELLS:
+    if count * steps > MAX_CELLS:
         raise TrimtabError(
             f"workload type {name}: {count:,} series of {steps:,} steps do not fit into memory; ask for fewer"
         )
@@ -123,11 +123,11 @@ def check(name: str, *, count: int, steps: int) -> None:
 GENERATORS: Family[Generator[Any]] = Family(noun="workload type", group="trimtab.workloads")
 
 
-def generator(name: str, **settings: Any) -> Generator[Any]:
+def build_generator(name: str, **settings: Any) -> Generator[Any]:
     """A generator of this type; settings not given have their defaults."""
-    return GENERATORS.type_of(name)(GENERATORS.settings_of(name, settings))
+    return GENERATORS.load_type(name)(GENERATORS.parse_settings(name, settings))
 
 
-def generate(name: str, *, count: int = 1, seed: int = 0, **settings: Any) -> Workload:
+def generate(name: str, *, count: int = 1, seed: int = 0, **settings: Any) -> GeneratedWorkload:
     """A workload of this type."""
-    return generator(name, **settings).generate(count, seed=seed)
+    return build_generator(name, **settings).generate(count, seed=seed)

@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.generator import Generator, check
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.generator import Generator, check_size
+from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.plugins import Settings
-from trimtab.usage.files import read
+from trimtab.usage.files import read_trace
 from trimtab.usage.trace import Floats
 
 
@@ -39,11 +39,11 @@ class Imported(Generator[ImportedSettings]):
     name = "imported"
     settings_type = ImportedSettings
 
-    def generate(self, count: int = 1, *, seed: int = 0) -> Workload:
+    def generate(self, count: int = 1, *, seed: int = 0) -> GeneratedWorkload:
         s = self.settings
-        trace = read(s.path, form=s.form, step=s.step)
+        trace = read_trace(s.path, format_name=s.form, step=s.step)
         steps = trace.steps if s.duration is None else min(trace.steps, round(s.duration / trace.step))
-        check(self.name, count=count, steps=steps)
+        check_size(self.name, count=count, steps=steps)
         cpu, memory = trace.cpu[:steps].T, trace.memory[:steps].T
         usable = np.flatnonzero(np.isfinite(cpu).any(axis=1))
         if count > len(usable):
@@ -51,23 +51,23 @@ class Imported(Generator[ImportedSettings]):
                 f"workload type imported: count {count}: {s.path} has {len(usable)} series with CPU usage"
             )
         chosen = usable[np.sort(np.random.default_rng(seed).permutation(len(usable))[:count])]
-        return Workload(
+        return GeneratedWorkload(
             type=self.name,
             step=trace.step,
-            cpu=_bridged(cpu[chosen], otherwise=0.0),
-            memory=_bridged(memory[chosen], otherwise=s.mib * 2.0**20),
+            cpu=_fill_gaps(cpu[chosen], default=0.0),
+            memory=_fill_gaps(memory[chosen], default=s.mib * 2.0**20),
             start=trace.start,
             settings=s.model_dump(mode="json"),
             seed=seed,
         )
 
 
-def _bridged(rows: Floats, *, otherwise: float) -> Floats:
+def _fill_gaps(rows: Floats, *, default: float) -> Floats:
     """Without gaps: the last sample before, at the beginning the first one after, or `otherwise` where there is none."""
     known = np.isfinite(rows)
     steps = np.arange(rows.shape[1])
     last = np.maximum.accumulate(np.where(known, steps, -1), axis=1)
     first = np.argmax(known, axis=1)[:, None]
     bridged = np.take_along_axis(rows, np.where(last < 0, first, last), axis=1)
-    bridged[~known.any(axis=1)] = otherwise
+    bridged[~known.any(axis=1)] = default
     return np.ascontiguousarray(bridged)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class JvmSettings(Typical):
+class JvmSettings(NoisyGeneratorSettings):
     """A collection about every half hour at the middle of the day."""
 
     step: float = Field(default=60.0, gt=0)
@@ -35,24 +35,24 @@ class JvmSettings(Typical):
     """Memory is given back after a collection; false: it is held once it was used, as most JVMs do."""
 
 
-class Jvm(Drawn[JvmSettings]):
+class Jvm(SampledGenerator[JvmSettings]):
     """A sawtooth of garbage."""
 
     name = "jvm"
     settings_type = JvmSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        busy = s.night_share + (1 - s.night_share) * draw.day(peak_hour=14.0)
-        work = busy * draw.noise(s.noise)
+        busy = s.night_share + (1 - s.night_share) * sampler.daily_curve(peak_hour=14.0)
+        work = busy * sampler.draw_noise(s.noise)
         room = max(s.heap_mib - s.live_mib, 1e-9)
-        made = np.cumsum(work * s.mib_a_second * draw.step, axis=1) + draw.uniform(0, room)
+        made = np.cumsum(work * s.mib_a_second * sampler.step, axis=1) + sampler.draw_uniform(0, room)
         collections = np.diff(np.floor(made / room), axis=1, prepend=0.0)
         collections[:, 0] = 0.0
         heap = s.live_mib + made % room
         if not s.returns:
             heap = np.maximum.accumulate(np.where(collections > 0, s.heap_mib, heap), axis=1)
-        size = draw.sizes(s.spread)
+        size = sampler.draw_sizes(s.spread)
         return Curves(
             cpu=size * (s.cores * work + s.collector_cores * np.minimum(collections, 1.0)),
             memory=size * (s.beside_mib + heap) * MIB,

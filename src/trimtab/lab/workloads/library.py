@@ -21,20 +21,20 @@ from typing import Any
 import numpy as np
 
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.workload import GeneratedWorkload
 
-ARRAYS, ABOUT = "usage.npz", "workload.json"
+ARRAYS_FILE, DESCRIPTION_FILE = "usage.npz", "workload.json"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def usual() -> Path:
+def default_path() -> Path:
     """Where a user's workloads are kept when no folder is named."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "trimtab" / "workloads"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedWorkload:
     """What is known of a saved workload without reading its arrays."""
 
     id: str
@@ -45,20 +45,20 @@ class Saved:
     seed: int
 
 
-class Folder:
+class WorkloadLibrary:
     """Saved workloads."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or usual()
+        self.path = path or default_path()
 
-    def save(self, workload: Workload, *, id: str | None = None) -> str:  # noqa: A002 - what the seed calls it
+    def save(self, workload: GeneratedWorkload, *, id: str | None = None) -> str:  # noqa: A002 - what the seed calls it
         """Keep a workload; its id, made of what it is made of when none is given."""
-        about = _about(workload)
-        name = checked(id) if id is not None else _id_of(about)
+        about = _describe(workload)
+        name = validate_id(id) if id is not None else _derive_id(about)
         place = self.path / name
         if place.exists():
             with suppress(OSError, ValueError):  # a folder that holds no workload is taken all the same
-                if self._told(name) == about:
+                if self._read_description(name) == about:
                     return name
             raise TrimtabError(f"workload {name}: {place} holds another one already; choose another --id")
         try:
@@ -67,7 +67,7 @@ class Folder:
         except OSError as error:
             raise TrimtabError(f"--folder {self.path}: cannot be written: {error.strerror}") from None
         try:
-            _write(partial, workload, about)
+            _write_files(partial, workload, about)
             partial.rename(place)
         except OSError as error:
             raise TrimtabError(f"workload {name}: {place}: cannot be written: {error.strerror}") from None
@@ -75,16 +75,16 @@ class Folder:
             shutil.rmtree(partial, ignore_errors=True)
         return name
 
-    def load(self, id: str) -> Workload:  # noqa: A002
+    def load(self, id: str) -> GeneratedWorkload:  # noqa: A002
         """The workload of this id; a clear refusal where there is none, or it is damaged."""
-        place = self.path / checked(id)
-        if not self._is_there(place):
-            known = ", ".join(saved.id for saved in self.list()) or "none"
+        place = self.path / validate_id(id)
+        if not self._is_directory(place):
+            known = ", ".join(saved.id for saved in self.list_saved()) or "none"
             raise TrimtabError(f"workload {id}: there is no such one in {self.path}; there are: {known}")
         try:
-            about = self._told(id)
-            with np.load(place / ARRAYS, allow_pickle=False) as arrays:
-                return Workload(
+            about = self._read_description(id)
+            with np.load(place / ARRAYS_FILE, allow_pickle=False) as arrays:
+                return GeneratedWorkload(
                     type=about["type"],
                     step=about["step"],
                     cpu=arrays["cpu"],
@@ -97,39 +97,39 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise TrimtabError(f"workload {id}: {place} is damaged: {str(error).splitlines()[0]}") from None
 
-    def list(self) -> list[Saved]:
+    def list_saved(self) -> list[SavedWorkload]:
         """Those that are there and whole, by id."""
         found = []
-        for place in sorted(self.path.glob(f"*/{ABOUT}")) if self._is_there(self.path) else ():
+        for place in sorted(self.path.glob(f"*/{DESCRIPTION_FILE}")) if self._is_directory(self.path) else ():
             if place.parent.name.startswith("."):
                 continue
             try:
                 about = json.loads(place.read_text())
                 keys = ("type", "series", "steps", "step", "seed")
-                found.append(Saved(place.parent.name, *(about[key] for key in keys)))
+                found.append(SavedWorkload(place.parent.name, *(about[key] for key in keys)))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         return found
 
-    def _is_there(self, place: Path) -> bool:
+    def _is_directory(self, place: Path) -> bool:
         try:
             return place.is_dir()
         except OSError as error:
             raise TrimtabError(f"--folder {self.path}: cannot be read: {error.strerror}") from None
 
-    def _told(self, name: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads((self.path / name / ABOUT).read_text())
+    def _read_description(self, name: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads((self.path / name / DESCRIPTION_FILE).read_text())
         return told
 
 
-def checked(id: str) -> str:  # noqa: A002
+def validate_id(id: str) -> str:  # noqa: A002
     """An id that can be a folder's name."""
     if not ID.fullmatch(id):
         raise TrimtabError(f"workload id {id!r}: use letters, digits, dots, dashes and underscores")
     return id
 
 
-def _about(workload: Workload) -> dict[str, Any]:
+def _describe(workload: GeneratedWorkload) -> dict[str, Any]:
     return {
         "type": workload.type,
         "series": workload.series,
@@ -141,15 +141,15 @@ def _about(workload: Workload) -> dict[str, Any]:
     }
 
 
-def _id_of(about: dict[str, Any]) -> str:
+def _derive_id(about: dict[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
     return f"{about['type']}-{digest[:8]}"
 
 
-def _write(place: Path, workload: Workload, about: dict[str, Any]) -> None:
+def _write_files(place: Path, workload: GeneratedWorkload, about: dict[str, Any]) -> None:
     arrays = {"cpu": workload.cpu, "memory": workload.memory}
     if workload.requests is not None:
         arrays["requests"] = workload.requests
-    np.savez_compressed(place / ARRAYS, allow_pickle=False, **arrays)
-    (place / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+    np.savez_compressed(place / ARRAYS_FILE, allow_pickle=False, **arrays)
+    (place / DESCRIPTION_FILE).write_text(json.dumps(about, indent=2) + "\n")
     place.chmod(0o755)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class LowHighSettings(Typical):
+class LowHighSettings(NoisyGeneratorSettings):
     """High for a quarter of the time, in hours that come at random."""
 
     cores_low: float = Field(default=0.1, ge=0)
@@ -28,21 +28,21 @@ class LowHighSettings(Typical):
     """A rise in every stretch, in the midst of it; or else whole stretches are high, at random."""
 
 
-class LowHigh(Drawn[LowHighSettings]):
+class LowHigh(SampledGenerator[LowHighSettings]):
     """Low or high."""
 
     name = "low_high"
     settings_type = LowHighSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
         if s.regular:
-            place = (draw.seconds / s.hold) % 1.0
-            high = np.broadcast_to(np.abs(place - 0.5) < s.high_share / 2, draw.shape)
+            place = (sampler.seconds / s.hold) % 1.0
+            high = np.broadcast_to(np.abs(place - 0.5) < s.high_share / 2, sampler.shape)
         else:
-            high = draw.levels(draw.stretches(s.hold, regular=False), 0.0, 1.0) < s.high_share
-        size = draw.sizes(s.spread)
+            high = sampler.draw_levels(sampler.draw_stretches(s.hold, regular=False), 0.0, 1.0) < s.high_share
+        size = sampler.draw_sizes(s.spread)
         return Curves(
-            cpu=size * np.where(high, s.cores_high, s.cores_low) * draw.noise(s.noise),
+            cpu=size * np.where(high, s.cores_high, s.cores_low) * sampler.draw_noise(s.noise),
             memory=size * np.where(high, s.mib_high, s.mib_low) * MIB,
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class MemoryLeakSettings(Typical):
+class MemoryLeakSettings(NoisyGeneratorSettings):
     """A few MiB an hour, and a restart every other day."""
 
     cores: float = Field(default=0.2, ge=0)
@@ -24,18 +24,18 @@ class MemoryLeakSettings(Typical):
     """Memory at which it is started anew."""
 
 
-class MemoryLeak(Drawn[MemoryLeakSettings]):
+class MemoryLeak(SampledGenerator[MemoryLeakSettings]):
     """Growth without end, but for restarts."""
 
     name = "memory_leak"
     settings_type = MemoryLeakSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
         room = max(s.most_mib - s.mib, 1e-9)
-        grown = np.cumsum(s.mib_an_hour * draw.step / 3600 * draw.noise(s.unsteadiness), axis=1)
-        size = draw.sizes(s.spread)
+        grown = np.cumsum(s.mib_an_hour * sampler.step / 3600 * sampler.draw_noise(s.unsteadiness), axis=1)
+        size = sampler.draw_sizes(s.spread)
         return Curves(
-            cpu=size * s.cores * draw.noise(s.noise),
-            memory=size * (s.mib + (grown + draw.uniform(0, room)) % room) * MIB,
+            cpu=size * s.cores * sampler.draw_noise(s.noise),
+            memory=size * (s.mib + (grown + sampler.draw_uniform(0, room)) % room) * MIB,
         )

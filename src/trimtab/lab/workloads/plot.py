@@ -10,34 +10,35 @@ from pathlib import Path
 
 import numpy as np
 
-from trimtab.atomic_write import beside
+from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
-from trimtab.lab.workloads.workload import Workload
+from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.usage.trace import Floats
 
-SHOWN = 6
+MAX_SERIES = 6
 COLOURS = ("#0b6e4f", "#c0392b", "#2c6fbb", "#b7791f", "#7b4fa3", "#4a5568")
 WIDTH, HEIGHT, EDGE = 900, 240, 56
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 MIB = 2.0**20
 
 STYLE = """body{font:15px system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1a202c}
 svg{max-width:100%;height:auto}td{padding:.1rem .8rem .1rem 0}"""
 
 
-def panels(workload: Workload) -> list[tuple[str, Floats]]:
+def build_panels(workload: GeneratedWorkload) -> list[tuple[str, Floats]]:
     """What is drawn, one above the other."""
     drawn = [("CPU, cores", workload.cpu), ("memory, MiB", workload.memory / MIB)]
     return drawn if workload.requests is None else [*drawn, ("requests a second", workload.requests)]
 
 
-def page(workload: Workload, title: str) -> str:
+def render_page(workload: GeneratedWorkload, title: str) -> str:
     """The page."""
     rows = "".join(
         f"<tr><td>{escape(name)}<td>{escape(str(value))}" for name, value in workload.settings.items()
     )
     charts = "".join(
-        f"<h2>{escape(name)}</h2>{_svg(rows_, workload.step)}" for name, rows_ in panels(workload)
+        f"<h2>{escape(name)}</h2>{_render_svg(rows_, workload.step)}"
+        for name, rows_ in build_panels(workload)
     )
     told = f"{workload.series} series of {workload.steps} samples, {workload.step:g} s apart; seed {workload.seed}"
     return (
@@ -46,7 +47,7 @@ def page(workload: Workload, title: str) -> str:
     )
 
 
-def png(workload: Workload, title: str, path: Path) -> None:
+def write_png(workload: GeneratedWorkload, title: str, path: Path) -> None:
     """Write the picture."""
     try:
         from matplotlib.figure import Figure
@@ -54,12 +55,12 @@ def png(workload: Workload, title: str, path: Path) -> None:
         raise TrimtabError(
             f"--output-file {path}: PNG needs matplotlib: pip install 'trimtab[pictures]'; or write .html"
         ) from None
-    drawn = panels(workload)
+    drawn = build_panels(workload)
     figure = Figure(figsize=(10, 2.4 * len(drawn)), layout="constrained")
     figure.subplots(len(drawn))
     hours = np.arange(workload.steps) * workload.step / 3600
     for axis, (name, rows) in zip(figure.axes, drawn, strict=True):
-        for colour, row in zip(COLOURS, rows[:SHOWN], strict=False):
+        for colour, row in zip(COLOURS, rows[:MAX_SERIES], strict=False):
             axis.plot(hours, row, color=colour, linewidth=0.8)
         axis.set_ylabel(name)
         axis.set_ylim(bottom=0)
@@ -67,14 +68,14 @@ def png(workload: Workload, title: str, path: Path) -> None:
     figure.axes[0].set_title(title)
     figure.axes[-1].set_xlabel("hours")
     try:
-        with beside(path) as place:
+        with replace_atomically(path) as place:
             figure.savefig(place, dpi=110, format="png")
     except OSError as error:
         raise TrimtabError(f"--output-file {path}: cannot be written: {error.strerror}") from None
 
 
-def _svg(rows: Floats, step: float) -> str:
-    shown = [highest(row, MOST_POINTS) for row in rows[:SHOWN]]
+def _render_svg(rows: Floats, step: float) -> str:
+    shown = [downsample_max(row, MAX_POINTS) for row in rows[:MAX_SERIES]]
     top = max(max(float(row.max()) for row in shown) * 1.05, 1e-12)
     hours = rows.shape[1] * step / 3600
     lines = []
@@ -97,7 +98,7 @@ def _svg(rows: Floats, step: float) -> str:
     )
 
 
-def highest(row: Floats, most: int) -> Floats:
+def downsample_max(row: Floats, most: int) -> Floats:
     """At most so many points, each the highest of its stretch."""
     if len(row) <= most:
         return row

@@ -6,25 +6,25 @@ docs/research/workloads.md shows the fit.
 
 from __future__ import annotations
 
-from trimtab.lab.workloads.fleet_model import Fleet, fitted
+from trimtab.lab.workloads.fleet_model import FleetGenerator, load_fitted_settings
 
 
-class Alibaba(Fleet):
+class Alibaba(FleetGenerator):
     """Alibaba's containers."""
 
     name = "alibaba"
-    settings_type = fitted("alibaba")
+    settings_type = load_fitted_settings("alibaba")
 
 
-class Azure(Fleet):
+class Azure(FleetGenerator):
     """Azure's machines."""
 
     name = "azure"
-    settings_type = fitted("azure")
+    settings_type = load_fitted_settings("azure")
 
 
-class Borg(Fleet):
+class Borg(FleetGenerator):
     """Borg's tasks."""
 
     name = "borg"
-    settings_type = fitted("borg")
+    settings_type = load_fitted_settings("borg")

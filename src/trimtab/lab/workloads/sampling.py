@@ -12,16 +12,16 @@ from trimtab.lab.workloads.workload import MONDAY
 from trimtab.usage.trace import Floats
 
 DAY, WEEK = 86400.0, 7 * 86400.0
-MOST_CELLS = 2**28
+MAX_CELLS = 2**28
 """Of all series together: 2 GiB an array."""
 
 
-class Draw:
+class Sampler:
     """Chance for so many series of so many steps."""
 
     def __init__(self, *, series: int, steps: int, step: float, seed: int) -> None:
         self.series, self.steps, self.step = series, steps, step
-        self.chance = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(seed)
         self.seconds: Floats = np.arange(steps, dtype=np.float64) * step
         """Since the start, which is a Monday's midnight."""
 
@@ -33,54 +33,52 @@ class Draw:
     def is_weekend(self) -> npt.NDArray[np.bool_]:
         return ((self.seconds + MONDAY) // DAY + 3) % 7 >= 5  # the first day of all time was a Thursday
 
-    def table(self, number: npt.NDArray[np.int64]) -> tuple[int, int]:
+    def table_shape(self, number: npt.NDArray[np.int64]) -> tuple[int, int]:
         """The shape of something drawn for each series and each of these numbers, from 0; as much as fits."""
         turns = int(number.max()) + 1
-        if self.series * turns > MOST_CELLS:
+        if self.series * turns > MAX_CELLS:
             raise MemoryError(f"{self.series:,} series of {turns:,} turns do not fit into memory")
         return self.series, turns
 
-    def uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:
+    def draw_uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:
         """A number a series."""
-        return self.chance.uniform(low, high, (self.series, 1))
+        return self.rng.uniform(low, high, (self.series, 1))
 
-    def sizes(self, spread: float) -> Floats:
+    def draw_sizes(self, spread: float) -> Floats:
         """How large each series is beside the typical one: a log-normal factor whose median is 1."""
-        return np.exp(spread * self.chance.standard_normal((self.series, 1)))
+        return np.exp(spread * self.rng.standard_normal((self.series, 1)))
 
-    def noise(self, share: float) -> Floats:
+    def draw_noise(self, share: float) -> Floats:
         """A factor for each sample, log-normal with mean 1; `share` is its standard deviation."""
         width = np.sqrt(np.log1p(share**2))
-        factors: Floats = np.exp(width * self.chance.standard_normal(self.shape) - width**2 / 2)
+        factors: Floats = np.exp(width * self.rng.standard_normal(self.shape) - width**2 / 2)
         return factors
 
-    def wander(self, memory: Floats | float) -> Floats:
+    def draw_autocorrelated(self, correlation: Floats | float) -> Floats:
         """Unit normal noise that remembers: `memory` is the correlation of a step with the next, for each series."""
-        kept = np.broadcast_to(np.asarray(memory, float).reshape(-1), (self.series,))
+        kept = np.broadcast_to(np.asarray(correlation, float).reshape(-1), (self.series,))
         fresh = np.sqrt(1 - kept**2)
-        steps = self.chance.standard_normal(
-            (self.steps, self.series)
-        )  # a row a step: it is walked along time
+        steps = self.rng.standard_normal((self.steps, self.series))  # a row a step: it is walked along time
         for now in range(1, self.steps):
             steps[now] *= fresh
             steps[now] += kept * steps[now - 1]
         return np.ascontiguousarray(steps.T)
 
-    def stretches(self, hold: float, *, regular: bool) -> npt.NDArray[np.int64]:
+    def draw_stretches(self, hold: float, *, regular: bool) -> npt.NDArray[np.int64]:
         """Which stretch each sample is in, from 0: of `hold` seconds each, or of that on average, at random."""
         if regular:
             number = (self.seconds / hold + 1e-9).astype(np.int64)
             return np.broadcast_to(number, self.shape)
-        ends = self.chance.random(self.shape) < min(1.0, self.step / hold)
+        ends = self.rng.random(self.shape) < min(1.0, self.step / hold)
         ends[:, 0] = False
         return np.cumsum(ends, axis=1)
 
-    def levels(self, stretch: npt.NDArray[np.int64], low: float, high: float) -> Floats:
+    def draw_levels(self, stretch: npt.NDArray[np.int64], low: float, high: float) -> Floats:
         """A level for each stretch, evenly between the two."""
-        table = self.chance.uniform(low, high, self.table(stretch))
+        table = self.rng.uniform(low, high, self.table_shape(stretch))
         return np.take_along_axis(table, stretch, axis=1)
 
-    def day(self, *, peak_hour: float, sharpness: float = 1.0) -> Floats:
+    def daily_curve(self, *, peak_hour: float, sharpness: float = 1.0) -> Floats:
         """How far up the day is, 0 to 1, highest at `peak_hour`; sharper, the less time it is near that."""
         turn = 2 * np.pi * (self.seconds / DAY - peak_hour / 24)
         risen: Floats = (0.5 + 0.5 * np.cos(turn)) ** sharpness

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class SinusoidalSettings(Typical):
+class SinusoidalSettings(NoisyGeneratorSettings):
     """One wave a day."""
 
     period: float = Field(default=86400.0, gt=0)
@@ -26,18 +26,20 @@ class SinusoidalSettings(Typical):
     """All series have their crests at the same time, a quarter of a period after the start."""
 
 
-class Sinusoidal(Drawn[SinusoidalSettings]):
+class Sinusoidal(SampledGenerator[SinusoidalSettings]):
     """Waves, each series at its own time."""
 
     name = "sinusoidal"
     settings_type = SinusoidalSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        size = draw.sizes(s.spread)
-        late = draw.uniform(0.0, 0.0 if s.in_phase else s.period)
+        size = sampler.draw_sizes(s.spread)
+        late = sampler.draw_uniform(0.0, 0.0 if s.in_phase else s.period)
         cpu, memory = (
-            1 + s.amplitude * np.sin(2 * np.pi * (draw.seconds - late - lag) / s.period)
+            1 + s.amplitude * np.sin(2 * np.pi * (sampler.seconds - late - lag) / s.period)
             for lag in (0.0, s.lag)
         )
-        return Curves(cpu=size * s.cores * cpu * draw.noise(s.noise), memory=size * s.mib * MIB * memory)
+        return Curves(
+            cpu=size * s.cores * cpu * sampler.draw_noise(s.noise), memory=size * s.mib * MIB * memory
+        )

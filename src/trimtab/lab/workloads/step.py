@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trimtab.lab.workloads.generator import MIB, Curves, Drawn, Typical
-from trimtab.lab.workloads.sampling import Draw
+from trimtab.lab.workloads.generator import MIB, Curves, NoisyGeneratorSettings, SampledGenerator
+from trimtab.lab.workloads.sampling import Sampler
 
 
-class StepSettings(Typical):
+class StepSettings(NoisyGeneratorSettings):
     """Six hours a level."""
 
     cores_low: float = Field(default=0.1, ge=0)
@@ -25,16 +25,16 @@ class StepSettings(Typical):
     """Hold each level for exactly that long, and not on average."""
 
 
-class Step(Drawn[StepSettings]):
+class Step(SampledGenerator[StepSettings]):
     """Levels at random, held for a while."""
 
     name = "step"
     settings_type = StepSettings
 
-    def drawn(self, draw: Draw) -> Curves:
+    def draw_curves(self, sampler: Sampler) -> Curves:
         s = self.settings
-        stretch, size = draw.stretches(s.hold, regular=s.regular), draw.sizes(s.spread)
+        stretch, size = sampler.draw_stretches(s.hold, regular=s.regular), sampler.draw_sizes(s.spread)
         return Curves(
-            cpu=size * draw.levels(stretch, s.cores_low, s.cores_high) * draw.noise(s.noise),
-            memory=size * draw.levels(stretch, s.mib_low, s.mib_high) * MIB,
+            cpu=size * sampler.draw_levels(stretch, s.cores_low, s.cores_high) * sampler.draw_noise(s.noise),
+            memory=size * sampler.draw_levels(stretch, s.mib_low, s.mib_high) * MIB,
         )

@@ -19,7 +19,7 @@ MONDAY = 4 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class GeneratedWorkload:
     """Series on one grid of time: arrays of [series, steps]."""
 
     type: str
@@ -54,7 +54,7 @@ class Workload:
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.type}-{number}" for number in range(self.series))
 
-    def trace(self) -> Trace:
+    def to_trace(self) -> Trace:
         """The same as a recording, for a back-test."""
         return Trace(
             names=self.names,

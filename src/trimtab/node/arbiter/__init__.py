@@ -4,19 +4,19 @@
 other, to their parents and to the kernel's rules. All of it is pure; nothing is read or written here.
 """
 
-from trimtab.node.arbiter.requests import Bound, Precedence, Spot, Value, Wish
-from trimtab.node.arbiter.resolve import Conflict, consolidate
-from trimtab.node.arbiter.validate import Refusal, World, admit
+from trimtab.node.arbiter.requests import BoundType, KnobRef, KnobRequest, Precedence, Value
+from trimtab.node.arbiter.resolve import KnobConflict, resolve_requests
+from trimtab.node.arbiter.validate import BaselineReader, RejectedValue, validate_values
 
 __all__ = [
-    "Bound",
-    "Conflict",
+    "BaselineReader",
+    "BoundType",
+    "KnobConflict",
+    "KnobRef",
+    "KnobRequest",
     "Precedence",
-    "Refusal",
-    "Spot",
+    "RejectedValue",
     "Value",
-    "Wish",
-    "World",
-    "admit",
-    "consolidate",
+    "resolve_requests",
+    "validate_values",
 ]

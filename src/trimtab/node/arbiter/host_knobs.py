@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from trimtab.node.cgroups import KNOBS, Knob
-from trimtab.node.cgroups.knobs import File, Lines
+from trimtab.node.cgroups.knobs import KnobFormat, Lines
 
 V = TypeVar("V")
 
@@ -18,20 +18,20 @@ SYSCTL: Final = "sysctl"
 RESCTRL: Final = "resctrl"
 
 
-def _machine(
+def _host_knob(
     name: str, *, where: str, file: str, decode: Callable[[str], V], encode: Callable[[V], Lines]
 ) -> Knob[V]:
-    there = File(file, where, decode, encode)
+    there = KnobFormat(file, where, decode, encode)
     return Knob(name=name, v1=there, v2=there)
 
 
-def _sysctl(name: str) -> Knob[int]:
-    return _machine(
+def _sysctl_knob(name: str) -> Knob[int]:
+    return _host_knob(
         name, where=SYSCTL, file=name.replace(".", "/"), decode=int, encode=lambda value: (str(value),)
     )
 
 
-def _shares(text: str) -> Mapping[str, int]:
+def _parse_schemata(text: str) -> Mapping[str, int]:
     """`L3:0=fff;1=fff` and `MB:0=100` as amounts by `L3:0` and so on: masks are hexadecimal, bandwidth is not.
 
     What else a processor shares out, such as its second-level cache, is left as it is.
@@ -45,21 +45,21 @@ def _shares(text: str) -> Mapping[str, int]:
     return found
 
 
-def _schemata(shares: Mapping[str, int]) -> Lines:
+def _format_schemata(shares: Mapping[str, int]) -> Lines:
     return tuple(
         f"{key}={amount}" if key.startswith("MB:") else f"{key}={amount:x}"
         for key, amount in sorted(shares.items())
     )
 
 
-MIN_FREE_KBYTES: Final = _sysctl("vm.min_free_kbytes")
-WATERMARK_SCALE_FACTOR: Final = _sysctl("vm.watermark_scale_factor")
-CACHE_SHARES: Final = _machine(
-    "resctrl.schemata", where=RESCTRL, file="schemata", decode=_shares, encode=_schemata
+MIN_FREE_KBYTES: Final = _sysctl_knob("vm.min_free_kbytes")
+WATERMARK_SCALE_FACTOR: Final = _sysctl_knob("vm.watermark_scale_factor")
+CACHE_SHARES: Final = _host_knob(
+    "resctrl.schemata", where=RESCTRL, file="schemata", decode=_parse_schemata, encode=_format_schemata
 )
 """What a class may use: masks of ways by `L3:<cache>`, bandwidth by `MB:<cache>`, in percent or a processor's own unit."""
 
-ALL: Final[Mapping[str, Knob[Any]]] = {
+ALL_KNOBS: Final[Mapping[str, Knob[Any]]] = {
     **KNOBS,
     **{knob.name: knob for knob in (MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR, CACHE_SHARES)},
 }

@@ -9,11 +9,11 @@ from typing import Any
 from trimtab.node.arbiter.value_order import Value
 from trimtab.node.cgroups import Knob
 
-__all__ = ["Bound", "Precedence", "Spot", "Value", "Wish"]
+__all__ = ["BoundType", "KnobRef", "KnobRequest", "Precedence", "Value"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class KnobRef:
     """One value of the node that can be set: a knob of a cgroup, or of the machine."""
 
     path: str
@@ -25,10 +25,10 @@ class Spot:
         return self.path.count("/") + bool(self.path)
 
     @property
-    def parent(self) -> Spot | None:
+    def parent(self) -> KnobRef | None:
         """The same knob one cgroup up; None at the top, which has no knobs that are anybody's to set."""
         above = self.path.rpartition("/")[0]
-        return Spot(above, self.knob) if above else None
+        return KnobRef(above, self.knob) if above else None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -38,7 +38,7 @@ class Spot:
         return f"{self.path or 'machine'} {self.knob.name}"
 
 
-class Bound(Enum):
+class BoundType(Enum):
     """How firmly a value is meant."""
 
     EXACTLY = "exactly"
@@ -58,15 +58,15 @@ class Precedence(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class KnobRequest:
     """One strategy's wish for one knob."""
 
-    spot: Spot
+    ref: KnobRef
     value: Value
     strategy: str
-    why: str = field(compare=False)
+    reason: str = field(compare=False)
     """The numbers that made it, in one line."""
-    bound: Bound = Bound.EXACTLY
+    bound: BoundType = BoundType.EXACTLY
     precedence: Precedence = Precedence.POLICY
     priority: int = 0
     """Among wishes of the same precedence, the greater first."""

@@ -15,78 +15,84 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trimtab.node.arbiter.requests import Bound, Precedence, Spot, Wish
-from trimtab.node.arbiter.value_order import Value, join, meet, rank, within
+from trimtab.node.arbiter.requests import BoundType, KnobRef, KnobRequest, Precedence
+from trimtab.node.arbiter.value_order import Value, is_within, join, meet, rank
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class KnobConflict:
     """A knob that not all who wished for it could have their way with."""
 
-    spot: Spot
-    given: Value
-    overruled: tuple[Wish, ...]
+    ref: KnobRef
+    value: Value
+    overruled: tuple[KnobRequest, ...]
 
     def __str__(self) -> str:
         losers = "; ".join(
             f"{wish.strategy} wished {wish.bound.value} {wish.value}" for wish in self.overruled
         )
-        return f"{self.spot} is {self.given}: {losers}"
+        return f"{self.ref} is {self.value}: {losers}"
 
 
-Before = Callable[[Spot], Value | None]
+ReadBaseline = Callable[[KnobRef], Value | None]
 """What a knob held before us; None where it is not there."""
 
 
-def consolidate(wishes: Iterable[Wish], before: Before) -> tuple[dict[Spot, Value], list[Conflict]]:
+def resolve_requests(
+    requests: Iterable[KnobRequest], before: ReadBaseline
+) -> tuple[dict[KnobRef, Value], list[KnobConflict]]:
     """What each knob that somebody wishes for is to hold, and who had to yield."""
-    by_spot: dict[Spot, list[Wish]] = defaultdict(list)
-    for wish in wishes:
-        by_spot[wish.spot].append(wish)
-    decided: dict[Spot, Value] = {}
+    by_spot: dict[KnobRef, list[KnobRequest]] = defaultdict(list)
+    for wish in requests:
+        by_spot[wish.ref].append(wish)
+    decided: dict[KnobRef, Value] = {}
     conflicts = []
     for spot in sorted(by_spot, key=lambda spot: spot.key):
-        ordered = sorted(by_spot[spot], key=_strength)
-        value = _decide(ordered, before(spot))
+        ordered = sorted(by_spot[spot], key=_strength_key)
+        value = _resolve_value(ordered, before(spot))
         if value is None:
             continue
         decided[spot] = value
-        overruled = tuple(wish for wish in ordered if not _is_granted(wish, value))
+        overruled = tuple(wish for wish in ordered if not _is_satisfied(wish, value))
         if overruled:
-            conflicts.append(Conflict(spot, value, overruled))
+            conflicts.append(KnobConflict(spot, value, overruled))
     return decided, conflicts
 
 
-_TURN = {Bound.EXACTLY: 0, Bound.AT_LEAST: 1, Bound.AT_MOST: 2}
+_BOUND_ORDER = {BoundType.EXACTLY: 0, BoundType.AT_LEAST: 1, BoundType.AT_MOST: 2}
 
 
-def _strength(wish: Wish) -> tuple[int, int, int, float, str, str]:
+def _strength_key(request: KnobRequest) -> tuple[int, int, int, float, str, str]:
     """By which wishes have their say, the strongest last. It is total, or the order of the wishes would matter."""
-    priority = 0 if wish.precedence is Precedence.SAFETY else wish.priority
-    allows, spelt = rank(wish.value)
-    return wish.precedence, priority, _TURN[wish.bound], -allows, spelt, wish.strategy
+    priority = 0 if request.precedence is Precedence.SAFETY else request.priority
+    allows, spelt = rank(request.value)
+    return request.precedence, priority, _BOUND_ORDER[request.bound], -allows, spelt, request.strategy
 
 
-def _decide(ordered: Iterable[Wish], before: Value | None) -> Value | None:
+def _resolve_value(ordered: Iterable[KnobRequest], before: Value | None) -> Value | None:
     value = before
     for wish in ordered:
-        if wish.bound is Bound.EXACTLY:
+        if wish.bound is BoundType.EXACTLY:
             value = wish.value
         elif value is not None:
-            value = _at_most(value, wish.value) if wish.bound is Bound.AT_MOST else join(value, wish.value)
+            value = (
+                _clip_at_most(value, wish.value)
+                if wish.bound is BoundType.AT_MOST
+                else join(value, wish.value)
+            )
     return value
 
 
-def _at_most(value: Value, most: Value) -> Value:
+def _clip_at_most(value: Value, most: Value) -> Value:
     """No CPU at all is never meant: where two sets have none in common, the stronger one is taken whole."""
     clipped = meet(value, most)
     return most if clipped == frozenset() else clipped
 
 
-def _is_granted(wish: Wish, value: Value) -> bool:
-    match wish.bound:
-        case Bound.AT_MOST:
-            return within(value, wish.value)
-        case Bound.AT_LEAST:
-            return within(wish.value, value)
-    return bool(wish.value == value)
+def _is_satisfied(request: KnobRequest, value: Value) -> bool:
+    match request.bound:
+        case BoundType.AT_MOST:
+            return is_within(value, request.value)
+        case BoundType.AT_LEAST:
+            return is_within(request.value, value)
+    return bool(request.value == value)

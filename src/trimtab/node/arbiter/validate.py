@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from trimtab.node.arbiter.requests import Spot
-from trimtab.node.arbiter.value_order import Value, meet, within
-from trimtab.node.cgroups import UNLIMITED, Version
+from trimtab.node.arbiter.requests import KnobRef
+from trimtab.node.arbiter.value_order import Value, is_within, meet
+from trimtab.node.cgroups import UNLIMITED, CgroupVersion
 from trimtab.node.cgroups.knobs import (
     CPU_BURST,
     CPU_PERIOD,
@@ -33,13 +33,13 @@ from trimtab.node.cgroups.knobs import (
 )
 
 
-class World(Protocol):
+class BaselineReader(Protocol):
     """The cgroups as they would be without us."""
 
     @property
-    def version(self) -> Version: ...
+    def version(self) -> CgroupVersion: ...
 
-    def value(self, spot: Spot) -> Value | None:
+    def value(self, ref: KnobRef) -> Value | None:
         """What a knob held before us, or holds if we never touched it; None where there is no such thing."""
         ...
 
@@ -49,102 +49,111 @@ class World(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RejectedValue:
     """A value that no kernel would take."""
 
-    spot: Spot
-    why: str
+    ref: KnobRef
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.spot}: {self.why}"
+        return f"{self.ref}: {self.reason}"
 
 
-def admit(wanted: Mapping[Spot, Value], world: World) -> tuple[dict[Spot, Value], list[Refusal]]:
+def validate_values(
+    wanted: Mapping[KnobRef, Value], baseline: BaselineReader
+) -> tuple[dict[KnobRef, Value], list[RejectedValue]]:
     """What can be written of what is wanted, with what follows from it for others."""
-    return _Admission(wanted, world).run()
+    return _Validator(wanted, baseline).run()
 
 
-class _Admission:
-    def __init__(self, wanted: Mapping[Spot, Value], world: World) -> None:
-        self._world = world
-        self._admitted: dict[Spot, Value] = {}
-        self._refused: list[Refusal] = []
+class _Validator:
+    def __init__(self, wanted: Mapping[KnobRef, Value], baseline: BaselineReader) -> None:
+        self._baseline = baseline
+        self._accepted: dict[KnobRef, Value] = {}
+        self._rejected: list[RejectedValue] = []
         self._wanted = dict(wanted)
-        self._queue = [_turn(spot) for spot in wanted]
+        self._queue = [_order_key(spot) for spot in wanted]
         heapq.heapify(self._queue)
 
-    def run(self) -> tuple[dict[Spot, Value], list[Refusal]]:
+    def run(self) -> tuple[dict[KnobRef, Value], list[RejectedValue]]:
         by_key = {spot.key: spot for spot in self._wanted}
         while self._queue:
             *_, path, name = heapq.heappop(self._queue)
             spot = by_key[path, name]
-            value = self._clipped(spot, self._wanted[spot])
-            if problem := _problem(spot, value):
-                self._refused.append(Refusal(spot, problem))
+            value = self._clip(spot, self._wanted[spot])
+            if problem := _find_problem(spot, value):
+                self._rejected.append(RejectedValue(spot, problem))
                 continue
-            self._admitted[spot] = value
-            for other in self._affected(spot):
+            self._accepted[spot] = value
+            for other in self._find_affected(spot):
                 if other not in self._wanted:
-                    undisturbed = self._world.value(other)
-                    if undisturbed is not None and self._clipped(other, undisturbed) != undisturbed:
+                    undisturbed = self._baseline.value(other)
+                    if undisturbed is not None and self._clip(other, undisturbed) != undisturbed:
                         self._wanted[other] = undisturbed
                         by_key[other.key] = other
-                        heapq.heappush(self._queue, _turn(other))
-        return self._admitted, self._refused
+                        heapq.heappush(self._queue, _order_key(other))
+        return self._accepted, self._rejected
 
-    def _final(self, spot: Spot | None) -> Value | None:
-        if spot is None:
+    def _effective_value(self, ref: KnobRef | None) -> Value | None:
+        if ref is None:
             return None
-        found = self._admitted.get(spot)
-        return self._world.value(spot) if found is None else found
+        found = self._accepted.get(ref)
+        return self._baseline.value(ref) if found is None else found
 
-    def _affected(self, spot: Spot) -> list[Spot]:
+    def _find_affected(self, ref: KnobRef) -> list[KnobRef]:
         """Whose value may not stand any more, now that this one is settled."""
         found = []
-        if self._world.version is Version.V1 and spot.knob in (CPUSET_CPUS, CPU_QUOTA):
-            found += [Spot(child, spot.knob) for child in self._world.children(spot.path)]
-        if spot.knob == CPU_QUOTA:
-            found.append(Spot(spot.path, CPU_BURST))
+        if self._baseline.version is CgroupVersion.V1 and ref.knob in (CPUSET_CPUS, CPU_QUOTA):
+            found += [KnobRef(child, ref.knob) for child in self._baseline.children(ref.path)]
+        if ref.knob == CPU_QUOTA:
+            found.append(KnobRef(ref.path, CPU_BURST))
         return found
 
-    def _clipped(self, spot: Spot, value: Value) -> Value:
-        if spot.knob == CPUSET_CPUS:
-            return self._cpus(spot, value)
-        if spot.knob == CPU_QUOTA:
-            return self._quota(spot, value)
-        if spot.knob == CPU_BURST:
-            quota = self._final(Spot(spot.path, CPU_QUOTA))
+    def _clip(self, ref: KnobRef, value: Value) -> Value:
+        if ref.knob == CPUSET_CPUS:
+            return self._clip_cpus(ref, value)
+        if ref.knob == CPU_QUOTA:
+            return self._clip_quota(ref, value)
+        if ref.knob == CPU_BURST:
+            quota = self._effective_value(KnobRef(ref.path, CPU_QUOTA))
             return value if quota is None else meet(value, quota)
-        if spot.knob in (MEMORY_MIN, MEMORY_LOW):
-            for limit in (self._final(spot.parent), self._final(Spot(spot.path, MEMORY_MAX))):
+        if ref.knob in (MEMORY_MIN, MEMORY_LOW):
+            for limit in (
+                self._effective_value(ref.parent),
+                self._effective_value(KnobRef(ref.path, MEMORY_MAX)),
+            ):
                 value = value if limit is None else meet(value, limit)
         return value
 
-    def _cpus(self, spot: Spot, value: Value) -> Value:
-        parent = self._final(spot.parent)
-        if not parent or within(value, parent):  # in v2 an empty set is what the next one up has
+    def _clip_cpus(self, ref: KnobRef, value: Value) -> Value:
+        parent = self._effective_value(ref.parent)
+        if not parent or is_within(value, parent):  # in v2 an empty set is what the next one up has
             return value
         return meet(value, parent) or parent
 
-    def _quota(self, spot: Spot, value: Value) -> Value:
-        parent = self._final(spot.parent)
-        if self._world.version is Version.V2 or not isinstance(parent, int) or not isinstance(value, int):
+    def _clip_quota(self, ref: KnobRef, value: Value) -> Value:
+        parent = self._effective_value(ref.parent)
+        if (
+            self._baseline.version is CgroupVersion.V2
+            or not isinstance(parent, int)
+            or not isinstance(value, int)
+        ):
             return value
         if UNLIMITED in (parent, value):
             return value
-        return min(value, parent * self._period(spot) // self._period(spot.parent))
+        return min(value, parent * self._read_period(ref) // self._read_period(ref.parent))
 
-    def _period(self, spot: Spot | None) -> int:
-        found = self._world.value(Spot(spot.path, CPU_PERIOD)) if spot else None
+    def _read_period(self, ref: KnobRef | None) -> int:
+        found = self._baseline.value(KnobRef(ref.path, CPU_PERIOD)) if ref else None
         return found if isinstance(found, int) else 100_000
 
 
-def _turn(spot: Spot) -> tuple[int, int, str, str]:
+def _order_key(ref: KnobRef) -> tuple[int, int, str, str]:
     """From the top down; in one cgroup the quota before its burst."""
-    return spot.depth, spot.knob == CPU_BURST, *spot.key
+    return ref.depth, ref.knob == CPU_BURST, *ref.key
 
 
-def _problem(spot: Spot, value: Value) -> str:
+def _find_problem(ref: KnobRef, value: Value) -> str:
     if value == frozenset():
         return "no CPU is left"
-    return spot.knob.problem(value)
+    return ref.knob.find_problem(value)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from trimtab.node.cgroups import UNLIMITED
-from trimtab.node.cgroups.values import cpu_list
+from trimtab.node.cgroups.values import format_cpus
 
 Value: TypeAlias = int | frozenset[int] | Mapping[str, int]
 
 
-def extent(number: int) -> float:
+def to_comparable(number: int) -> float:
     """A number that compares as what it allows."""
     return math.inf if number == UNLIMITED else number
 
@@ -27,10 +27,11 @@ def join(one: Value, other: Value) -> Value:
         case frozenset(), frozenset():
             return one | other
         case int(), int():
-            return max(one, other, key=extent)
+            return max(one, other, key=to_comparable)
         case Mapping(), Mapping():
             return {
-                device: max(one[device], other[device], key=extent) for device in one.keys() & other.keys()
+                device: max(one[device], other[device], key=to_comparable)
+                for device in one.keys() & other.keys()
             }
     raise TypeError(f"{one!r} and {other!r} are not of a kind")
 
@@ -41,18 +42,18 @@ def meet(one: Value, other: Value) -> Value:
         case frozenset(), frozenset():
             return one & other
         case int(), int():
-            return min(one, other, key=extent)
+            return min(one, other, key=to_comparable)
         case Mapping(), Mapping():
             devices = one.keys() | other.keys()
             both = {
-                device: min(one.get(device, UNLIMITED), other.get(device, UNLIMITED), key=extent)
+                device: min(one.get(device, UNLIMITED), other.get(device, UNLIMITED), key=to_comparable)
                 for device in devices
             }
             return {device: amount for device, amount in both.items() if amount != UNLIMITED}
     raise TypeError(f"{one!r} and {other!r} are not of a kind")
 
 
-def within(one: Value, other: Value) -> bool:
+def is_within(one: Value, other: Value) -> bool:
     """Whether the one allows nothing that the other does not."""
     return join(one, other) == other
 
@@ -63,15 +64,15 @@ def rank(value: Value) -> tuple[float, str]:
         case frozenset():
             return len(value), repr(sorted(value))
         case int():
-            return extent(value), ""
-    return sum(map(extent, value.values())), repr(sorted(value.items()))
+            return to_comparable(value), ""
+    return sum(map(to_comparable, value.values())), repr(sorted(value.items()))
 
 
-def shown(value: Value) -> str:
+def format_value(value: Value) -> str:
     """As people read it, and as short as the kernel has it."""
     match value:
         case frozenset():
-            return cpu_list(value)
+            return format_cpus(value)
         case int():
             return str(value)
     return " ".join(f"{name}={amount}" for name, amount in value.items())

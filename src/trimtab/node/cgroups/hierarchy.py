@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from trimtab.errors import TrimtabError
-from trimtab.node.cgroups.knobs import THREADS, Knob, Version
+from trimtab.node.cgroups.knobs import THREADS, CgroupVersion, Knob
 
 V = TypeVar("V")
 
-_VANISHED = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
+_NOT_FOUND_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 
-class Vanished(Exception):
+class CgroupNotFound(Exception):
     """The cgroup is gone: its pod ended. Or this kernel has no such file; `Cgroup.has` knows."""
 
 
@@ -32,22 +32,22 @@ class Hierarchy:
     """All cgroups of a node, below the folder where they are mounted."""
 
     root: Path
-    version: Version
+    version: CgroupVersion
 
     @classmethod
     def detect(cls, root: Path) -> Self:
         """What is mounted here."""
         if (root / "cgroup.controllers").exists():
-            return cls(root, Version.V2)
+            return cls(root, CgroupVersion.V2)
         if (root / "cpu").is_dir() and (root / "memory").is_dir():
-            return cls(root, Version.V1)
+            return cls(root, CgroupVersion.V1)
         raise TrimtabError(f"cgroups {root}: no cgroup file system; mount the node's /sys/fs/cgroup there")
 
     def cgroup(self, path: str) -> Cgroup:
         return Cgroup(self, path.strip("/"))
 
     def folder(self, path: str, controller: str) -> Path:
-        return self.root / controller / path if self.version is Version.V1 else self.root / path
+        return self.root / controller / path if self.version is CgroupVersion.V1 else self.root / path
 
     def children(self, path: str) -> Iterator[str]:
         """The cgroups right below this one, by name."""
@@ -57,14 +57,14 @@ class Hierarchy:
                     if entry.is_dir():
                         yield entry.name
         except OSError as error:
-            if error.errno not in _VANISHED:
+            if error.errno not in _NOT_FOUND_ERRNOS:
                 raise
 
-    def below(self, path: str) -> Iterator[str]:
+    def walk(self, path: str) -> Iterator[str]:
         """This cgroup and all that lie in it, at any depth."""
         yield path
         for name in self.children(path):
-            yield from self.below(f"{path}/{name}")
+            yield from self.walk(f"{path}/{name}")
 
     def threads(self, path: str) -> tuple[int, ...]:
         """The threads of a cgroup and of all that lie in it.
@@ -73,9 +73,9 @@ class Hierarchy:
         run systemd make a tree of their own.
         """
         found: list[int] = []
-        for each in self.below(path):
+        for each in self.walk(path):
             with suppress(
-                Vanished, OSError
+                CgroupNotFound, OSError
             ):  # one that ends meanwhile, or has only threads of others, has none
                 here = self.cgroup(each).read(THREADS)
                 found.extend(here)
@@ -99,20 +99,20 @@ class Cgroup:
         path = self.file(knob)
         return path is not None and path.exists()
 
-    def text(self, knob: Knob[V]) -> str:
+    def read_text(self, knob: Knob[V]) -> str:
         """What the file holds as it stands."""
         path = self.file(knob)
         if path is None:
-            raise Vanished(f"{knob.name}: not with cgroup v{self.hierarchy.version.value}")
+            raise CgroupNotFound(f"{knob.name}: not with cgroup v{self.hierarchy.version.value}")
         try:
             return path.read_text()
         except OSError as error:
-            if error.errno in _VANISHED:
-                raise Vanished(f"{self.path}: {knob.name}") from None
+            if error.errno in _NOT_FOUND_ERRNOS:
+                raise CgroupNotFound(f"{self.path}: {knob.name}") from None
             raise
 
     def read(self, knob: Knob[V]) -> V:
-        text = self.text(knob)
+        text = self.read_text(knob)
         file = knob.file(self.hierarchy.version)
         assert file is not None  # or there would be no text
         return file.decode(text)

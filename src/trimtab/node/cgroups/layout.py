@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
 from trimtab.node.cgroups.hierarchy import Hierarchy
-from trimtab.node.cgroups.knobs import Version
+from trimtab.node.cgroups.knobs import CgroupVersion
 
 _POD: Final = re.compile(
     r"^(?:[\w-]*-)?pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?$"
@@ -24,7 +24,7 @@ _CONTAINER: Final = re.compile(r"^(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?$")
 _SCOPES: Final = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
 
 
-class Driver(StrEnum):
+class CgroupDriver(StrEnum):
     """Which of its two ways the kubelet names cgroups in."""
 
     CGROUPFS = "cgroupfs"
@@ -39,7 +39,7 @@ class QosClass(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-class Found(NamedTuple):
+class PodCgroup(NamedTuple):
     """A pod's cgroup, as it lies there."""
 
     uid: str
@@ -48,10 +48,10 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CgroupLayout:
     """The paths of one node."""
 
-    driver: Driver
+    driver: CgroupDriver
     parent: str = ""
     """What kubepods lies in: the kubelet's --cgroup-root, or "kubelet" in kind."""
 
@@ -60,49 +60,49 @@ class Layout:
         """By what is there; before the first pod of a node a guess, cgroupfs."""
         parent = parent.strip("/")
         slices = any(name.endswith("kubepods.slice") for name in hierarchy.children(parent))
-        return cls(Driver.SYSTEMD if slices else Driver.CGROUPFS, parent)
+        return cls(CgroupDriver.SYSTEMD if slices else CgroupDriver.CGROUPFS, parent)
 
-    def tier(self, qos: QosClass) -> str:
+    def qos_path(self, qos: QosClass) -> str:
         """The cgroup of all pods of a class; that of Guaranteed ones is that of all pods."""
         words = ["kubepods"] if qos is QosClass.GUARANTEED else ["kubepods", qos.value.lower()]
-        return self._path(words)
+        return self._build_path(words)
 
     @property
-    def pods(self) -> str:
+    def pods_path(self) -> str:
         """The cgroup of all pods."""
-        return self.tier(QosClass.GUARANTEED)
+        return self.qos_path(QosClass.GUARANTEED)
 
-    def pod(self, uid: str, qos: QosClass) -> str:
+    def pod_path(self, uid: str, qos: QosClass) -> str:
         words = ["kubepods", *([] if qos is QosClass.GUARANTEED else [qos.value.lower()])]
-        return self._path([*words, f"pod{uid}"])
+        return self._build_path([*words, f"pod{uid}"])
 
-    def container(self, pod: str, container_id: str) -> str:
+    def container_path(self, pod: str, container_id: str) -> str:
         """The cgroup of a container in its pod's, by the id that the kubelet reports: `containerd://…`."""
         runtime, _, plain = container_id.rpartition("://")
-        if self.driver is Driver.CGROUPFS:
+        if self.driver is CgroupDriver.CGROUPFS:
             return f"{pod}/crio-{plain}" if runtime == "cri-o" else f"{pod}/{plain}"
         return f"{pod}/{_SCOPES.get(runtime, runtime)}-{plain}.scope"
 
-    def inner(self, container: str, hierarchy: Hierarchy) -> str | None:
+    def find_inner_path(self, container: str, hierarchy: Hierarchy) -> str | None:
         """The cgroup that crun makes within a container's scope; it writes the limits of the container to both."""
-        if self.driver is not Driver.SYSTEMD or hierarchy.version is not Version.V2:
+        if self.driver is not CgroupDriver.SYSTEMD or hierarchy.version is not CgroupVersion.V2:
             return None
         inner = f"{container}/container"
         return inner if hierarchy.cgroup(inner).exists else None
 
-    def find_pods(self, hierarchy: Hierarchy) -> list[Found]:
+    def find_pods(self, hierarchy: Hierarchy) -> list[PodCgroup]:
         """The pods that have a cgroup now, whoever else knows of them."""
         found = []
         for qos in QosClass:
-            tier = self.tier(qos)
+            tier = self.qos_path(qos)
             for name in hierarchy.children(tier):
                 if match := _POD.match(name):
                     uid = match.group(1).replace("_", "-")
-                    found.append(Found(uid, qos, f"{tier}/{name}"))
+                    found.append(PodCgroup(uid, qos, f"{tier}/{name}"))
         return found
 
-    def _path(self, words: list[str]) -> str:
-        if self.driver is Driver.CGROUPFS:
+    def _build_path(self, words: list[str]) -> str:
+        if self.driver is CgroupDriver.CGROUPFS:
             return "/".join([self.parent, *words]).strip("/")
         # A slice is named by the whole of its way: a-b.slice lies in a.slice, and a dash within a name is an underscore.
         words = [word.replace("-", "_") for word in words]
@@ -112,7 +112,7 @@ class Layout:
         return "/".join([self.parent, *slices]).strip("/")
 
 
-def container_id(name: str) -> str | None:
+def parse_container_id(name: str) -> str | None:
     """The id of the container that a cgroup of this name is of; None for other cgroups."""
     match = _CONTAINER.match(name)
     return match.group(1) if match else None

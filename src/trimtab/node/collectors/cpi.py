@@ -11,16 +11,16 @@ from collections import deque
 from contextlib import ExitStack, suppress
 
 from trimtab.node.cgroups import Hierarchy
-from trimtab.node.collectors.perf import CYCLES, INSTRUCTIONS, Event, Group
-from trimtab.node.collectors.unsupported import Unsupported
+from trimtab.node.collectors.perf import CYCLES, INSTRUCTIONS, CounterGroup, PerfEvent
+from trimtab.node.collectors.unsupported import CollectorUnsupported
 from trimtab.node.model import Metric, NodeView, Tier, container_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PERIOD = 10.0
 """Seconds that a container is counted for when it is its turn."""
-TURN = 60.0
+CONTAINER_SECONDS = 60.0
 """Seconds after which its turn should come again, and for thrice as many its last sample counts."""
-MOST_GROUPS = 256
+MAX_GROUPS = 256
 
 
 class CpiCollector:
@@ -29,26 +29,28 @@ class CpiCollector:
     name = "cpi"
     period = PERIOD
 
-    def __init__(self, hierarchy: Hierarchy, events: tuple[Event, Event] = (CYCLES, INSTRUCTIONS)) -> None:
+    def __init__(
+        self, hierarchy: Hierarchy, events: tuple[PerfEvent, PerfEvent] = (CYCLES, INSTRUCTIONS)
+    ) -> None:
         self._hierarchy = hierarchy
         self._events = events
         self._waiting: deque[str] = deque()
-        self._counting: dict[str, list[Group]] = {}
+        self._counting: dict[str, list[CounterGroup]] = {}
 
-    def collect(self, view: NodeView, series: Series) -> None:
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
         if not self._hierarchy.folder("", "perf_event").is_dir():
-            raise Unsupported("the perf_event hierarchy of cgroup v1 is not mounted")
+            raise CollectorUnsupported("the perf_event hierarchy of cgroup v1 is not mounted")
         for subject, groups in self._counting.items():
-            _tell(series, subject, groups)
+            _add_cpi(series, subject, groups)
         self.close()
         cgroups = {
             container_subject(pod.uid, container.name): container.cgroup
-            for pod in view.of_tier(Tier.LSR, Tier.LS)
+            for pod in view.pods_in_tier(Tier.LSR, Tier.LS)
             for container in pod.containers
         }
         queued = set(self._waiting)
         self._waiting.extend(subject for subject in cgroups if subject not in queued)
-        room = max(1, MOST_GROUPS // len(view.cpus))
+        room = max(1, MAX_GROUPS // len(view.cpus))
         for _ in range(min(room, len(self._waiting))):
             subject = self._waiting.popleft()
             if subject in cgroups:
@@ -61,21 +63,21 @@ class CpiCollector:
                 group.close()
         self._counting.clear()
 
-    def _open(self, path: str, view: NodeView) -> list[Group]:
+    def _open(self, path: str, view: NodeView) -> list[CounterGroup]:
         folder = os.open(self._hierarchy.folder(path, "perf_event"), os.O_RDONLY | os.O_CLOEXEC)
         with ExitStack() as opened:
             opened.callback(os.close, folder)
             with ExitStack() as undo:
                 groups = []
                 for cpu in view.cpus:
-                    groups.append(Group(folder, cpu.id, self._events))
+                    groups.append(CounterGroup(folder, cpu.id, self._events))
                     undo.callback(groups[-1].close)
                 undo.pop_all()
         return groups
 
 
-def _tell(series: Series, subject: str, groups: list[Group]) -> None:
-    counted = [counts for group in groups if (counts := group.counts()) is not None]
+def _add_cpi(series: SeriesStore, subject: str, groups: list[CounterGroup]) -> None:
+    counted = [counts for group in groups if (counts := group.read_counts()) is not None]
     cycles, instructions = (sum(counts[place] for counts in counted) for place in (0, 1))
     if instructions:
-        series.add(subject, Metric.CPI, cycles / instructions, period=TURN)
+        series.add(subject, Metric.CPI, cycles / instructions, period=CONTAINER_SECONDS)

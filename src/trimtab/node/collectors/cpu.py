@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trimtab.node.cgroups import Cgroup, Hierarchy, Version
+from trimtab.node.cgroups import Cgroup, CgroupVersion, Hierarchy
 from trimtab.node.cgroups.knobs import CPU_STAT, CPU_USAGE
-from trimtab.node.collectors.file_reader import Meters, OpenFile, all_cgroups
+from trimtab.node.collectors.file_reader import Meters, OpenFile, list_cgroups
 from trimtab.node.model import Metric, NodeView
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PERIOD = 1.0
 _USAGE = b"usage_usec "
@@ -20,11 +20,11 @@ class CpuCollector:
     period = PERIOD
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        kind = _MeterOfV1 if hierarchy.version is Version.V1 else _MeterOfV2
-        self._meters: Meters[_Meter] = Meters(hierarchy, kind, all_cgroups)
+        kind = _MeterV1 if hierarchy.version is CgroupVersion.V1 else _MeterV2
+        self._meters: Meters[_Meter] = Meters(hierarchy, kind, list_cgroups)
 
-    def collect(self, view: NodeView, series: Series) -> None:
-        self._meters.each(view, lambda meter: meter.measure(series))
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
+        self._meters.measure_all(view, lambda meter: meter.measure(series))
 
     def close(self) -> None:
         self._meters.close()
@@ -37,16 +37,16 @@ class _Meter:
 
     def __init__(self, cgroup: Cgroup, subject: str) -> None:
         self._subject = subject
-        self._stat = OpenFile.of(cgroup, CPU_STAT)
+        self._stat = OpenFile.for_knob(cgroup, CPU_STAT)
         self._at = -1.0
         self._usage = self._periods = self._throttled = 0
 
-    def counters(self) -> tuple[int, int, int]:
+    def read_counters(self) -> tuple[int, int, int]:
         """Nanoseconds of CPU, periods, and those of them in which it was throttled."""
         raise NotImplementedError
 
-    def measure(self, series: Series) -> None:
-        usage, periods, throttled = self.counters()
+    def measure(self, series: SeriesStore) -> None:
+        usage, periods, throttled = self.read_counters()
         passed = series.now - self._at
         if self._at >= 0 and passed > 0 and usage >= self._usage:
             series.add(self._subject, Metric.CPU, (usage - self._usage) / passed * 1e-9, period=PERIOD)
@@ -59,34 +59,34 @@ class _Meter:
         self._stat.close()
 
 
-class _MeterOfV2(_Meter):
+class _MeterV2(_Meter):
     __slots__ = ()
 
-    def counters(self) -> tuple[int, int, int]:
+    def read_counters(self) -> tuple[int, int, int]:
         stat = self._stat.read()
-        return int(stat[len(_USAGE) : stat.index(b"\n")]) * 1000, *_throttling(stat)
+        return int(stat[len(_USAGE) : stat.index(b"\n")]) * 1000, *_parse_throttling(stat)
 
 
-class _MeterOfV1(_Meter):
+class _MeterV1(_Meter):
     __slots__ = ("_used",)
 
     def __init__(self, cgroup: Cgroup, subject: str) -> None:
         super().__init__(cgroup, subject)
         try:
-            self._used = OpenFile.of(cgroup, CPU_USAGE)
+            self._used = OpenFile.for_knob(cgroup, CPU_USAGE)
         except OSError:
             super().close()
             raise
 
-    def counters(self) -> tuple[int, int, int]:
-        return int(self._used.read()), *_throttling(self._stat.read())
+    def read_counters(self) -> tuple[int, int, int]:
+        return int(self._used.read()), *_parse_throttling(self._stat.read())
 
     def close(self) -> None:
         super().close()
         self._used.close()
 
 
-def _throttling(stat: bytes) -> tuple[int, int]:
+def _parse_throttling(stat: bytes) -> tuple[int, int]:
     """Both stand side by side in either version; without the controller there is neither."""
     at = stat.find(_PERIODS)
     if at < 0:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from trimtab.node.cgroups import Cgroup, Hierarchy, Knob, Vanished
+from trimtab.node.cgroups import Cgroup, CgroupNotFound, Hierarchy, Knob
 from trimtab.node.model import NodeView, container_subject, pod_subject
 
-_ENOUGH = 8192
+_READ_BYTES = 8192
 
 
 class OpenFile:
@@ -26,15 +26,15 @@ class OpenFile:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     @classmethod
-    def of(cls, cgroup: Cgroup, knob: Knob[Any]) -> Self:
+    def for_knob(cls, cgroup: Cgroup, knob: Knob[Any]) -> Self:
         """OSError when the cgroup is gone."""
         path = cgroup.file(knob)
         if path is None:
-            raise Vanished(f"{knob.name}: not with cgroup v{cgroup.hierarchy.version.value}")
+            raise CgroupNotFound(f"{knob.name}: not with cgroup v{cgroup.hierarchy.version.value}")
         return cls(path)
 
     def read(self) -> bytes:
-        return os.pread(self._fd, _ENOUGH, 0)
+        return os.pread(self._fd, _READ_BYTES, 0)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -44,7 +44,7 @@ def read_once(path: str) -> bytes:
     """A small file, in a third of the time that the usual way takes."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, _ENOUGH)
+        return os.read(fd, _READ_BYTES)
     finally:
         os.close(fd)
 
@@ -77,10 +77,10 @@ class Meters(Generic[M]):
     def __len__(self) -> int:
         return len(self._meters)
 
-    def each(self, view: NodeView, measure: Callable[[M], None]) -> None:
+    def measure_all(self, view: NodeView, measure: Callable[[M], None]) -> None:
         """Let each meter measure; one whose cgroup vanished is closed."""
         if view is not self._view:
-            self._follow(view)
+            self._update_meters(view)
         gone = []
         for key, meter in self._meters.items():
             try:
@@ -96,7 +96,7 @@ class Meters(Generic[M]):
         self._meters.clear()
         self._view = None
 
-    def _follow(self, view: NodeView) -> None:
+    def _update_meters(self, view: NodeView) -> None:
         wanted = set(self._subjects(view))
         for key in self._meters.keys() - wanted:
             self._meters.pop(key).close()
@@ -104,7 +104,7 @@ class Meters(Generic[M]):
             if (path, subject) not in self._meters:
                 try:
                     self._meters[path, subject] = self._make(self._hierarchy.cgroup(path), subject)
-                except (OSError, Vanished):
+                except (OSError, CgroupNotFound):
                     continue  # it ended meanwhile, or has no such controller; the next view may have it
         self._view = view
 
@@ -113,20 +113,20 @@ PODS = "pods"
 """The subject of all pods together, by the cgroup that they lie in."""
 
 
-def all_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
+def list_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
     """Every pod and container, and what all pods lie in, each with its subject."""
-    yield from pods(view)
-    yield from containers(view)
+    yield from list_pod_cgroups(view)
+    yield from list_container_cgroups(view)
 
 
-def pods(view: NodeView) -> Iterable[tuple[str, str]]:
+def list_pod_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
     """Every pod, and what all of them lie in."""
     yield view.pods_cgroup, PODS
     for pod in view.pods:
         yield pod.cgroup, pod_subject(pod.uid)
 
 
-def containers(view: NodeView) -> Iterable[tuple[str, str]]:
+def list_container_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
     for pod in view.pods:
         for container in pod.containers:
             yield container.cgroup, container_subject(pod.uid, container.name)

@@ -17,9 +17,9 @@ from trimtab.node.collectors.memory import ContainerMemoryCollector, MemoryColle
 from trimtab.node.collectors.node import NodeCollector, RemainderCollector
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector
-from trimtab.node.collectors.unsupported import Unsupported
+from trimtab.node.collectors.unsupported import CollectorUnsupported
 from trimtab.node.model import NodeView
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 log = structlog.get_logger(__name__)
 
@@ -34,14 +34,14 @@ class Collector(Protocol):
     @property
     def period(self) -> float: ...
 
-    def collect(self, view: NodeView, series: Series) -> None:
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
         """`Unsupported` ends it for good; any other failure is one round's."""
         ...
 
     def close(self) -> None: ...
 
 
-def standard(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
+def build_collectors(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
     """All that we have, in the order in which they depend on each other."""
     return [
         NodeCollector(proc),
@@ -55,13 +55,13 @@ def standard(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
     ]
 
 
-class Advisor:
+class CollectorManager:
     """Keeps the series up to date: call `collect` about once a second."""
 
     def __init__(
         self,
         collectors: Iterable[Collector],
-        series: Series,
+        series: SeriesStore,
         *,
         registry: CollectorRegistry,
         cpu_time: Callable[[], float] = time.thread_time,
@@ -71,11 +71,11 @@ class Advisor:
         self._due: dict[str, float] = {}
         self._collectors = {collector.name: collector for collector in collectors}
         self._failing: dict[str, str] = {}
-        self._swept = 0.0
+        self._last_sweep = 0.0
         self._failures = Counter(
             "trimtab_agent_collector_failures_total", "Rounds that failed", ["collector"], registry=registry
         )
-        self._seconds = Counter(
+        self._cpu_seconds = Counter(
             "trimtab_agent_collector_cpu_seconds_total", "CPU that it took", ["collector"], registry=registry
         )
         self._up = Gauge(
@@ -95,27 +95,27 @@ class Advisor:
 
     def collect(self, view: NodeView, now: float) -> None:
         self._series.now = now
-        for collector in list(self._due_at(now)):
+        for collector in list(self._take_due(now)):
             began = self._cpu_time()
             try:
                 collector.collect(view, self._series)
-            except Unsupported as why:
-                self._give_up(collector, str(why))
+            except CollectorUnsupported as why:
+                self._disable(collector, str(why))
             except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
-                self._failed(collector, error)
+                self._record_failure(collector, error)
             else:
                 self._failing.pop(collector.name, None)
                 self._up.labels(collector.name).set(1)
-            self._seconds.labels(collector.name).inc(max(0.0, self._cpu_time() - began))
-        if not 0 <= now - self._swept < SWEEP_EVERY:
+            self._cpu_seconds.labels(collector.name).inc(max(0.0, self._cpu_time() - began))
+        if not 0 <= now - self._last_sweep < SWEEP_EVERY:
             self._series.sweep()
-            self._swept = now
+            self._last_sweep = now
 
     def close(self) -> None:
         for collector in self._collectors.values():
             collector.close()
 
-    def _due_at(self, now: float) -> Iterator[Collector]:
+    def _take_due(self, now: float) -> Iterator[Collector]:
         for name, collector in self._collectors.items():
             due = self._due.get(name, now)
             # A clock that was set back must not make it wait for the old time.
@@ -124,13 +124,13 @@ class Advisor:
             self._due[name] = max(due, now - collector.period) + collector.period
             yield collector
 
-    def _give_up(self, collector: Collector, why: str) -> None:
+    def _disable(self, collector: Collector, why: str) -> None:
         log.info("collector.unsupported", collector=collector.name, reason=why)
         collector.close()
         del self._collectors[collector.name]
         self._up.labels(collector.name).set(0)
 
-    def _failed(self, collector: Collector, error: Exception) -> None:
+    def _record_failure(self, collector: Collector, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         if self._failing.get(collector.name) != reason:
             log.warning("collector.failed", collector=collector.name, error=reason)

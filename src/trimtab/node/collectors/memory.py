@@ -8,11 +8,11 @@ It is the dearest file of all to read, so containers, by whose memory nobody act
 
 from __future__ import annotations
 
-from trimtab.node.cgroups import Cgroup, Hierarchy, Version
+from trimtab.node.cgroups import Cgroup, CgroupVersion, Hierarchy
 from trimtab.node.cgroups.knobs import MEMORY_STAT
-from trimtab.node.collectors.file_reader import Meters, OpenFile, containers, pods
+from trimtab.node.collectors.file_reader import Meters, OpenFile, list_container_cgroups, list_pod_cgroups
 from trimtab.node.model import Metric, NodeView
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 _V2 = (b"\ninactive_anon ", b"\nactive_anon ", b"\nunevictable ", b"\nfile ", b"\nshmem ")
 _V1 = (
@@ -29,15 +29,15 @@ class MemoryCollector:
 
     name = "memory"
     period = 1.0
-    subjects = staticmethod(pods)
+    subjects = staticmethod(list_pod_cgroups)
 
     def __init__(self, hierarchy: Hierarchy) -> None:
-        self._keys = _V1 if hierarchy.version is Version.V1 else _V2
+        self._keys = _V1 if hierarchy.version is CgroupVersion.V1 else _V2
         self._meters: Meters[_Meter] = Meters(hierarchy, _Meter, self.subjects)
 
-    def collect(self, view: NodeView, series: Series) -> None:
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
         keys, period = self._keys, self.period
-        self._meters.each(view, lambda meter: meter.measure(series, keys, period))
+        self._meters.measure_all(view, lambda meter: meter.measure(series, keys, period))
 
     def close(self) -> None:
         self._meters.close()
@@ -48,7 +48,7 @@ class ContainerMemoryCollector(MemoryCollector):
 
     name = "container_memory"
     period = 5.0
-    subjects = staticmethod(containers)
+    subjects = staticmethod(list_container_cgroups)
 
 
 class _Meter:
@@ -56,10 +56,10 @@ class _Meter:
 
     def __init__(self, cgroup: Cgroup, subject: str) -> None:
         self._subject = subject
-        self._stat = OpenFile.of(cgroup, MEMORY_STAT)
+        self._stat = OpenFile.for_knob(cgroup, MEMORY_STAT)
 
-    def measure(self, series: Series, keys: tuple[bytes, ...], period: float) -> None:
-        inactive, active, unevictable, cache, shared = _amounts(self._stat.read(), keys)
+    def measure(self, series: SeriesStore, keys: tuple[bytes, ...], period: float) -> None:
+        inactive, active, unevictable, cache, shared = _parse_amounts(self._stat.read(), keys)
         series.add(self._subject, Metric.MEMORY, inactive + active + unevictable, period=period)
         series.add(self._subject, Metric.PAGE_CACHE, max(0, cache - shared), period=period)
 
@@ -67,7 +67,7 @@ class _Meter:
         self._stat.close()
 
 
-def _amounts(stat: bytes, keys: tuple[bytes, ...]) -> list[int]:
+def _parse_amounts(stat: bytes, keys: tuple[bytes, ...]) -> list[int]:
     found = []
     for key in keys:
         at = stat.index(key) + len(key)

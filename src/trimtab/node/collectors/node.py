@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trimtab.node.collectors.file_reader import PODS, OpenFile
 from trimtab.node.model import NODE, SYSTEM, Metric, NodeView, Tier, pod_subject, tier_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PERIOD = 1.0
 
@@ -25,13 +25,13 @@ class NodeCollector:
         self._at = -1.0
         self._busy = 0
 
-    def collect(self, view: NodeView, series: Series) -> None:  # noqa: ARG002 - as every collector
-        busy = _busy(self._stat.read())
+    def collect(self, view: NodeView, series: SeriesStore) -> None:  # noqa: ARG002 - as every collector
+        busy = _parse_busy_ticks(self._stat.read())
         passed = series.now - self._at
         if self._at >= 0 and passed > 0:
             series.add(NODE, Metric.CPU, max(0, busy - self._busy) * self._tick / passed, period=PERIOD)
         self._at, self._busy = series.now, busy
-        used, cache = _memory(self._meminfo.read())
+        used, cache = _parse_meminfo(self._meminfo.read())
         series.add(NODE, Metric.MEMORY, used, period=PERIOD)
         series.add(NODE, Metric.PAGE_CACHE, cache, period=PERIOD)
 
@@ -46,7 +46,7 @@ class RemainderCollector:
     name = "remainder"
     period = PERIOD
 
-    def collect(self, view: NodeView, series: Series) -> None:
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
         for metric in (Metric.CPU, Metric.MEMORY):
             sums = dict.fromkeys(Tier, 0.0)
             for pod in view.pods:
@@ -61,13 +61,13 @@ class RemainderCollector:
         """Holds nothing."""
 
 
-def _busy(stat: bytes) -> int:
+def _parse_busy_ticks(stat: bytes) -> int:
     """Ticks of user, nice, system, irq and softirq; a guest's are in user already."""
     words = stat[: stat.index(b"\n")].split()
     return int(words[1]) + int(words[2]) + int(words[3]) + int(words[6]) + int(words[7])
 
 
-def _memory(meminfo: bytes) -> tuple[int, int]:
+def _parse_meminfo(meminfo: bytes) -> tuple[int, int]:
     """Bytes that are not available, and bytes of page cache without shared memory.
 
     Huge pages are no memory that anybody could have: Kubernetes shares them out by themselves.

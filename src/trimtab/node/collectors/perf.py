@@ -14,37 +14,37 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-from trimtab.node.collectors.unsupported import Unsupported
+from trimtab.node.collectors.unsupported import CollectorUnsupported
 
-Event = tuple[int, int]
+PerfEvent = tuple[int, int]
 """The type and the number of what is counted, as perf_event_open(2) has them."""
 
-CYCLES: Final[Event] = (0, 0)
-INSTRUCTIONS: Final[Event] = (0, 1)
+CYCLES: Final[PerfEvent] = (0, 0)
+INSTRUCTIONS: Final[PerfEvent] = (0, 1)
 
-_NUMBERS = {"x86_64": 298, "aarch64": 241}
+_SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241}
 _IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
 _TIMES_AND_GROUP = 1 | 2 | 8
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")
-_REFUSED = {errno.ENOENT, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL}
+_UNSUPPORTED_ERRNOS = {errno.ENOENT, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL}
 """For good. ENODEV is not: so the kernel says that a CPU is offline."""
 
 
-class Group:
+class CounterGroup:
     """These events, in a cgroup's folder and on a CPU, counted from now on."""
 
     __slots__ = ("_fds",)
 
-    def __init__(self, folder: int, cpu: int, events: Sequence[Event]) -> None:
+    def __init__(self, folder: int, cpu: int, events: Sequence[PerfEvent]) -> None:
         self._fds: list[int] = []
         try:
             for event in events:
-                self._fds.append(_open(folder, cpu, event, self._fds[0] if self._fds else -1))
+                self._fds.append(_open_counter(folder, cpu, event, self._fds[0] if self._fds else -1))
         except BaseException:
             self.close()
             raise
 
-    def counts(self) -> tuple[int, ...] | None:
+    def read_counts(self) -> tuple[int, ...] | None:
         """What was counted of each; None when the processor never got round to it, or is offline since."""
         size = 8 * (3 + len(self._fds))
         told = os.read(self._fds[0], size)
@@ -59,10 +59,10 @@ class Group:
         self._fds.clear()
 
 
-def _open(folder: int, cpu: int, event: Event, leader: int) -> int:
-    number = _NUMBERS.get(platform.machine())
+def _open_counter(folder: int, cpu: int, event: PerfEvent, leader: int) -> int:
+    number = _SYSCALL_NUMBERS.get(platform.machine())
     if number is None:
-        raise Unsupported(f"perf_event_open on {platform.machine()}")
+        raise CollectorUnsupported(f"perf_event_open on {platform.machine()}")
     kind, config = event
     attributes = ctypes.create_string_buffer(
         _ATTRIBUTES.pack(kind, _ATTRIBUTES.size, config, 0, 0, _TIMES_AND_GROUP, 0, 0, 0, 0), _ATTRIBUTES.size
@@ -80,6 +80,6 @@ def _open(folder: int, cpu: int, event: Event, leader: int) -> int:
     if fd >= 0:
         return fd
     code = ctypes.get_errno()
-    if code in _REFUSED:
-        raise Unsupported(f"perf_event_open: {os.strerror(code)}")
+    if code in _UNSUPPORTED_ERRNOS:
+        raise CollectorUnsupported(f"perf_event_open: {os.strerror(code)}")
     raise OSError(code, os.strerror(code))

@@ -9,13 +9,13 @@ from typing import Final
 
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.cgroups.knobs import CPU_PRESSURE, IO_PRESSURE, MEMORY_PRESSURE
-from trimtab.node.collectors.file_reader import all_cgroups, read_once
+from trimtab.node.collectors.file_reader import list_cgroups, read_once
 from trimtab.node.model import NODE, Metric, NodeView
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PERIOD = 10.0
 
-_OF = {
+_METRICS = {
     CPU_PRESSURE: (Metric.CPU_PRESSURE, None),
     MEMORY_PRESSURE: (Metric.MEMORY_PRESSURE, Metric.MEMORY_PRESSURE_FULL),
     IO_PRESSURE: (Metric.IO_PRESSURE, Metric.IO_PRESSURE_FULL),
@@ -33,28 +33,32 @@ class PressureCollector:
         self._hierarchy = hierarchy
         self._proc = proc / "pressure"
 
-    def collect(self, view: NodeView, series: Series) -> None:
-        for knob, metrics in _OF.items():
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
+        for knob, metrics in _METRICS.items():
             with suppress(OSError):  # a kernel without PSI, or one that has it switched off
-                _add(series, NODE, metrics, read_once(f"{self._proc}/{_FILES[knob]}"))
+                _add_samples(series, NODE, metrics, read_once(f"{self._proc}/{_FILES[knob]}"))
             file = knob.file(self._hierarchy.version)
             if file is None:
                 continue
-            for path, subject in all_cgroups(view):
+            for path, subject in list_cgroups(view):
                 with suppress(OSError):  # it ended meanwhile
-                    _add(series, subject, metrics, read_once(f"{self._hierarchy.root}/{path}/{file.name}"))
+                    _add_samples(
+                        series, subject, metrics, read_once(f"{self._hierarchy.root}/{path}/{file.name}")
+                    )
 
     def close(self) -> None:
         """Holds nothing."""
 
 
-def _add(series: Series, subject: str, metrics: tuple[Metric, Metric | None], text: bytes) -> None:
-    for metric, share in zip(metrics, _shares(text), strict=False):
+def _add_samples(
+    series: SeriesStore, subject: str, metrics: tuple[Metric, Metric | None], text: bytes
+) -> None:
+    for metric, share in zip(metrics, _parse_shares(text), strict=False):
         if metric is not None:
             series.add(subject, metric, share, period=PERIOD)
 
 
-def _shares(text: bytes) -> Iterator[float]:
+def _parse_shares(text: bytes) -> Iterator[float]:
     """The averages over ten seconds of the lines `some` and `full`, 0 to 1."""
     for line in text.splitlines():
         yield float(line.split()[1].removeprefix(b"avg10=")) / 100

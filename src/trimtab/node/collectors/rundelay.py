@@ -12,11 +12,11 @@ from pathlib import Path
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.collectors.file_reader import read_once
 from trimtab.node.model import NODE, Metric, NodeView, Tier, container_subject
-from trimtab.node.series import Series
+from trimtab.node.series import SeriesStore
 
 PERIOD = 10.0
-MOST_THREADS = 128
-_OF_CPU, _OF_THREAD = 8, 1
+MAX_THREADS = 128
+_CPU_WAIT_FIELD, _THREAD_WAIT_FIELD = 8, 1
 """Which word is the nanoseconds that tasks waited."""
 
 
@@ -32,10 +32,10 @@ class RunDelayCollector:
         self._at = 0.0
         self._delays: dict[str, dict[str, int]] = {}
 
-    def collect(self, view: NodeView, series: Series) -> None:
-        found = {NODE: self._cpus()} | {
-            container_subject(pod.uid, container.name): self._threads(container.cgroup)
-            for pod in view.of_tier(Tier.LSR, Tier.LS)
+    def collect(self, view: NodeView, series: SeriesStore) -> None:
+        found = {NODE: self._read_cpu_delays()} | {
+            container_subject(pod.uid, container.name): self._read_thread_delays(container.cgroup)
+            for pod in view.pods_in_tier(Tier.LSR, Tier.LS)
             for container in pod.containers
         }
         passed = series.now - self._at
@@ -49,21 +49,23 @@ class RunDelayCollector:
     def close(self) -> None:
         self._delays.clear()
 
-    def _cpus(self) -> dict[str, int]:
+    def _read_cpu_delays(self) -> dict[str, int]:
         try:
             lines = (self._proc / "schedstat").read_text().splitlines()
         except OSError:
             return {}
         words = [line.split() for line in lines if line.startswith("cpu")]
-        return {each[0]: int(each[_OF_CPU]) for each in words}
+        return {each[0]: int(each[_CPU_WAIT_FIELD]) for each in words}
 
-    def _threads(self, path: str) -> dict[str, int]:
+    def _read_thread_delays(self, path: str) -> dict[str, int]:
         """What each thread waited so far; nothing when the container is gone or has too many."""
         threads = self._hierarchy.threads(path)
         found: dict[str, int] = {}
-        for thread in threads if len(threads) <= MOST_THREADS else ():
+        for thread in threads if len(threads) <= MAX_THREADS else ():
             try:
-                found[str(thread)] = int(read_once(f"{self._proc}/{thread}/schedstat").split()[_OF_THREAD])
+                found[str(thread)] = int(
+                    read_once(f"{self._proc}/{thread}/schedstat").split()[_THREAD_WAIT_FIELD]
+                )
             except (OSError, IndexError):
                 continue  # it ended
         return found

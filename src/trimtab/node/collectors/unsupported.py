@@ -1,5 +1,5 @@
 """What a kernel need not have."""
 
 
-class Unsupported(Exception):
+class CollectorUnsupported(Exception):
     """This kernel or processor cannot tell; asking again is of no use."""

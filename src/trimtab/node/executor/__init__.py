@@ -4,7 +4,7 @@
 from the picture of the node to what was done.
 """
 
-from trimtab.node.executor.executor import Done, Executor
-from trimtab.node.executor.knob_files import Surface
+from trimtab.node.executor.executor import Executor, WriteResult
+from trimtab.node.executor.knob_files import KnobFiles
 
-__all__ = ["Done", "Executor", "Surface"]
+__all__ = ["Executor", "KnobFiles", "WriteResult"]

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.node.arbiter.host_knobs import RESCTRL, SYSCTL
-from trimtab.node.arbiter.requests import Spot, Value
-from trimtab.node.cgroups import UNLIMITED, Hierarchy, Vanished, Version
+from trimtab.node.arbiter.requests import KnobRef, Value
+from trimtab.node.cgroups import UNLIMITED, CgroupNotFound, CgroupVersion, Hierarchy
 from trimtab.node.cgroups.knobs import THREADS
 
-_VANISHED = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
+_NOT_FOUND_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 
 @dataclass(frozen=True)
-class Surface:
+class KnobFiles:
     """One node's files. Each root is given, since a DaemonSet mounts them where it likes."""
 
     hierarchy: Hierarchy
@@ -31,74 +31,72 @@ class Surface:
     resctrl: Path = Path("/sys/fs/resctrl")
 
     @property
-    def version(self) -> Version:
+    def version(self) -> CgroupVersion:
         return self.hierarchy.version
 
-    def file(self, spot: Spot) -> Path | None:
+    def find_path(self, ref: KnobRef) -> Path | None:
         """Where it lies; None where this version of cgroups has no such knob."""
-        file = spot.knob.file(self.version)
+        file = ref.knob.file(self.version)
         if file is None:
             return None
         if file.controller == SYSCTL:
             return self.sysctls / file.name
         if file.controller == RESCTRL:
-            return self.resctrl / spot.path / file.name
-        return self.hierarchy.cgroup(spot.path).file(spot.knob)
+            return self.resctrl / ref.path / file.name
+        return self.hierarchy.cgroup(ref.path).file(ref.knob)
 
-    def read(self, spot: Spot) -> Value | None:
+    def read(self, ref: KnobRef) -> Value | None:
         """What it holds; None where there is no such thing, or no longer."""
-        if spot.knob is THREADS:
-            threads: Any = self.hierarchy.threads(
-                spot.path
-            )  # a reading, which nobody can wish for as a value
-            return threads if self.hierarchy.cgroup(spot.path).exists else None
-        path, file = self.file(spot), spot.knob.file(self.version)
+        if ref.knob is THREADS:
+            threads: Any = self.hierarchy.threads(ref.path)  # a reading, which nobody can wish for as a value
+            return threads if self.hierarchy.cgroup(ref.path).exists else None
+        path, file = self.find_path(ref), ref.knob.file(self.version)
         if path is None or file is None:
             return None
         try:
             value: Value = file.decode(_read(path))
         except OSError as error:
-            if error.errno in _VANISHED:
+            if error.errno in _NOT_FOUND_ERRNOS:
                 return None
             raise
         return value
 
-    def write(self, spot: Spot, value: Value) -> None:
+    def write(self, ref: KnobRef, value: Value) -> None:
         """Vanished where there is no such thing any more; OSError where the kernel refuses."""
-        path = self.file(spot)
+        path = self.find_path(ref)
         if path is None:
-            raise Vanished(str(spot))
-        if self.can_make(spot):
+            raise CgroupNotFound(str(ref))
+        if self.can_create(ref):
             path.parent.mkdir(exist_ok=True)
         if isinstance(value, Mapping):
-            value = self._whole(spot, value)
+            value = self._add_removed_devices(ref, value)
         try:
-            for line in spot.knob.encode(value, self.version):
+            for line in ref.knob.encode(value, self.version):
                 _write(path, line)
         except OSError as error:
-            if error.errno in _VANISHED:
-                raise Vanished(str(spot)) from None
+            if error.errno in _NOT_FOUND_ERRNOS:
+                raise CgroupNotFound(str(ref)) from None
             raise
 
-    def normal(self, spot: Spot, value: Value) -> Value:
+    def normalize(self, ref: KnobRef, value: Value) -> Value:
         """The value as it will be read back: memory comes in whole pages, weights are coarser than shares."""
-        file = spot.knob.file(self.version)
+        file = ref.knob.file(self.version)
         if file is None or isinstance(value, Mapping):
             return value
-        kept: Value = file.decode("\n".join(spot.knob.encode(value, self.version)))
+        kept: Value = file.decode("\n".join(ref.knob.encode(value, self.version)))
         return kept
 
-    def can_make(self, spot: Spot) -> bool:
+    def can_create(self, ref: KnobRef) -> bool:
         """Whether it is there as soon as it is written."""
-        return self._is_class(spot) and self.resctrl.is_dir()
+        return self._is_resctrl_group(ref) and self.resctrl.is_dir()
 
-    def remove(self, spot: Spot) -> None:
+    def remove(self, ref: KnobRef) -> None:
         """Take away what was not there before us."""
-        path = self.file(spot)
-        if path is not None and self._is_class(spot) and path.parent.is_dir():
+        path = self.find_path(ref)
+        if path is not None and self._is_resctrl_group(ref) and path.parent.is_dir():
             path.parent.rmdir()
 
-    def enlist(self, name: str, threads: frozenset[int]) -> None:
+    def assign_tasks(self, name: str, threads: frozenset[int]) -> None:
         """Put threads into a class, where there is one; a thread that ended meanwhile needs none."""
         tasks = self.resctrl / name / "tasks"
         there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
@@ -106,14 +104,16 @@ class Surface:
             with suppress(ProcessLookupError):
                 _write(tasks, str(thread))
 
-    def _is_class(self, spot: Spot) -> bool:
-        file = spot.knob.file(self.version)
-        return file is not None and file.controller == RESCTRL and bool(spot.path)
+    def _is_resctrl_group(self, ref: KnobRef) -> bool:
+        file = ref.knob.file(self.version)
+        return file is not None and file.controller == RESCTRL and bool(ref.path)
 
-    def _whole(self, spot: Spot, value: Mapping[str, int]) -> Mapping[str, int]:
+    def _add_removed_devices(self, ref: KnobRef, value: Mapping[str, int]) -> Mapping[str, int]:
         """A device that is throttled now and not named any more has to be told so."""
-        now = self.read(spot)
-        gone = now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_class(spot) else ()
+        now = self.read(ref)
+        gone = (
+            now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_resctrl_group(ref) else ()
+        )
         return {**dict.fromkeys(gone, UNLIMITED), **value}
 
 

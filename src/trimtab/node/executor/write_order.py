@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trimtab.node.arbiter.requests import Spot
+from trimtab.node.arbiter.requests import KnobRef
 from trimtab.node.arbiter.value_order import Value, join
 from trimtab.node.cgroups.knobs import CPU_BURST
 
-Write = tuple[Spot, Value]
+KnobWrite = tuple[KnobRef, Value]
 
 
-def order(wanted: Mapping[Spot, Value], now: Mapping[Spot, Value]) -> list[Write]:
+def order_writes(wanted: Mapping[KnobRef, Value], now: Mapping[KnobRef, Value]) -> list[KnobWrite]:
     """The writes that lead from what is to what is wanted; none for what is there already."""
-    spots = sorted((spot for spot in wanted if wanted[spot] != now[spot]), key=_from_the_top)
+    spots = sorted((spot for spot in wanted if wanted[spot] != now[spot]), key=_depth_key)
     growing = {spot: join(now[spot], wanted[spot]) for spot in spots}
     return [(spot, growing[spot]) for spot in spots if growing[spot] != now[spot]] + [
         (spot, wanted[spot]) for spot in reversed(spots) if growing[spot] != wanted[spot]
     ]
 
 
-def _from_the_top(spot: Spot) -> tuple[int, bool, tuple[str, str]]:
-    return spot.depth, spot.knob == CPU_BURST, spot.key
+def _depth_key(ref: KnobRef) -> tuple[int, bool, tuple[str, str]]:
+    return ref.depth, ref.knob == CPU_BURST, ref.key

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class RuntimeContainer:
     """A container as its runtime sees it."""
 
     namespace: str
@@ -45,10 +45,10 @@ class Adjustment:
     """Only at creation."""
 
     def __bool__(self) -> bool:
-        return self != NOTHING
+        return self != NO_ADJUSTMENT
 
 
-NOTHING = Adjustment()
+NO_ADJUSTMENT = Adjustment()
 
-Decide = Callable[[Subject], Awaitable[Adjustment]]
+DecideAdjustment = Callable[[RuntimeContainer], Awaitable[Adjustment]]
 """How the ways in ask what to do."""

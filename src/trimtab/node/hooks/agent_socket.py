@@ -18,18 +18,18 @@ import msgspec
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
 
 log = structlog.get_logger(__name__)
 
-PATIENCE = 5.0
+REQUEST_TIMEOUT = 5.0
 """Seconds after which whoever connected and asks nothing is hung up on."""
-LONGEST = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 """Bytes of a line: labels and annotations may be long, but Kubernetes takes no more than 256 KiB of them."""
 
 
 @dataclass(frozen=True)
-class Agent:
+class AgentClient:
     """The agent as the proxy sees it: a `Decide`. OSError, TimeoutError or ValueError where there is no answer."""
 
     path: Path
@@ -37,9 +37,9 @@ class Agent:
     deadline: float = 1.0
     """Seconds that a container may wait for it."""
 
-    async def __call__(self, subject: Subject) -> Adjustment:
+    async def __call__(self, subject: RuntimeContainer) -> Adjustment:
         async with asyncio.timeout(self.deadline):
-            reader, writer = await asyncio.open_unix_connection(str(self.path), limit=LONGEST)
+            reader, writer = await asyncio.open_unix_connection(str(self.path), limit=MAX_LINE_BYTES)
             try:
                 writer.write(msgspec.json.encode(subject) + b"\n")
                 return msgspec.json.decode(await reader.readline(), type=Adjustment)
@@ -48,13 +48,13 @@ class Agent:
 
 
 @asynccontextmanager
-async def answering(path: Path, decide: Decide) -> AsyncIterator[None]:
+async def serve_agent_socket(path: Path, decide: DecideAdjustment) -> AsyncIterator[None]:
     """Answer such questions at a socket, which only root can open."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
-                subject = msgspec.json.decode(await reader.readline(), type=Subject)
+            async with asyncio.timeout(REQUEST_TIMEOUT):
+                subject = msgspec.json.decode(await reader.readline(), type=RuntimeContainer)
                 writer.write(msgspec.json.encode(await decide(subject)) + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError) as error:
@@ -62,11 +62,11 @@ async def answering(path: Path, decide: Decide) -> AsyncIterator[None]:
         finally:
             writer.close()
 
-    async with await asyncio.start_unix_server(answer, sock=_bound(path), limit=LONGEST):
+    async with await asyncio.start_unix_server(answer, sock=_bind_socket(path), limit=MAX_LINE_BYTES):
         yield
 
 
-def _bound(path: Path) -> socket.socket:
+def _bind_socket(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,21 +20,21 @@ import grpc
 import structlog
 
 from trimtab.node.hooks import cri_codec as terms
-from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 UPDATE = "/runtime.v1.RuntimeService/UpdateContainerResources"
 CONTAINERS = "/runtime.v1.RuntimeService/ListContainers"
 SANDBOXES = "/runtime.v1.RuntimeService/ListPodSandbox"
-PATIENCE = 10.0
+RUNTIME_TIMEOUT = 10.0
 """Seconds in which the runtime is to tell of a container that it is about to change anyway."""
 NO_ANSWER = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 """Of these nobody knows what the runtime would have said, or what it has done."""
-ANY_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+UNLIMITED_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
-Relayed: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
-Asked: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
+RelayCall: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
+UnaryCall: TypeAlias = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 class CriProxy:
     """Listens on one socket and asks at another. `async with` it."""
 
-    def __init__(self, listen: Path, runtime: Path, decide: Decide) -> None:
+    def __init__(self, listen: Path, runtime: Path, decide: DecideAdjustment) -> None:
         self.outcomes: Counter[str] = Counter()
         """How often what happened: adjusted, unchanged, failed (and so passed on unchanged)."""
         self._listen = listen
@@ -53,10 +53,10 @@ class CriProxy:
         self._listen.parent.mkdir(parents=True, exist_ok=True)
         self._listen.unlink(missing_ok=True)
         # The name of a socket's host means nothing, but containerd refuses the path of the socket as one.
-        options = (*ANY_LENGTH, ("grpc.default_authority", "localhost"))
+        options = (*UNLIMITED_LENGTH, ("grpc.default_authority", "localhost"))
         self._channel = grpc.aio.insecure_channel(f"unix://{self._runtime_socket}", options=options)
-        self._server = grpc.aio.server(options=ANY_LENGTH)
-        self._server.add_generic_rpc_handlers((_Everything(self),))
+        self._server = grpc.aio.server(options=UNLIMITED_LENGTH)
+        self._server.add_generic_rpc_handlers((_RelayHandler(self),))
         self._server.add_insecure_port(f"unix://{self._listen}")
         await self._server.start()
         self._listen.chmod(0o600)
@@ -73,8 +73,8 @@ class CriProxy:
 
         What the runtime does not take as we have adjusted it, as one without RDT a class of the cache, is asked for as it was.
         """
-        start: Relayed = self._channel.unary_stream(method)
-        adjusted = await self._adjusted(method, request)
+        start: RelayCall = self._channel.unary_stream(method)
+        adjusted = await self._adjust(method, request)
         for asked in dict.fromkeys((adjusted, request)):
             call = start(asked, timeout=context.time_remaining())
             try:
@@ -90,53 +90,53 @@ class CriProxy:
             finally:
                 call.cancel()
 
-    async def _adjusted(self, method: str, request: bytes) -> bytes:
+    async def _adjust(self, method: str, request: bytes) -> bytes:
         """The request to pass on."""
         try:
             if method == CREATE:
-                return await self._create(request)
+                return await self._adjust_create(request)
             if method == UPDATE:
-                return await self._update(request)
+                return await self._adjust_update(request)
         except Exception as error:  # noqa: BLE001 - fail-open: the kubelet gets its container, whatever goes wrong here
             log.warning("cri.failed", method=method, why=repr(error))
             self.outcomes["failed"] += 1
         return request
 
-    async def _create(self, request: bytes) -> bytes:
+    async def _adjust_create(self, request: bytes) -> bytes:
         creation = pb.CreateContainerRequest.FromString(request)
-        if wanted := await self._decided(terms.created(creation)):
-            terms.adjust_creation(creation, wanted)
+        if wanted := await self._decide_adjustment(terms.parse_create_request(creation)):
+            terms.adjust_create_request(creation, wanted)
             return creation.SerializeToString()
         return request
 
-    async def _update(self, request: bytes) -> bytes:
+    async def _adjust_update(self, request: bytes) -> bytes:
         update = pb.UpdateContainerResourcesRequest.FromString(request)
-        if wanted := await self._decided(await self._of(update)):
+        if wanted := await self._decide_adjustment(await self._find_container(update)):
             terms.adjust_resources(update.linux, wanted)
             return update.SerializeToString()
         return request
 
-    async def _of(self, update: pb.UpdateContainerResourcesRequest) -> Subject:
+    async def _find_container(self, update: pb.UpdateContainerResourcesRequest) -> RuntimeContainer:
         """The container that is to change; ValueError where the runtime knows of none."""
         wanted = pb.ListContainersRequest(filter=pb.ContainerFilter(id=update.container_id))
-        answer = await self._asked(CONTAINERS, wanted.SerializeToString())
+        answer = await self._call_runtime(CONTAINERS, wanted.SerializeToString())
         [container] = pb.ListContainersResponse.FromString(answer).containers
         around = pb.ListPodSandboxRequest(filter=pb.PodSandboxFilter(id=container.pod_sandbox_id))
-        answer = await self._asked(SANDBOXES, around.SerializeToString())
+        answer = await self._call_runtime(SANDBOXES, around.SerializeToString())
         [pod] = pb.ListPodSandboxResponse.FromString(answer).items
-        return terms.updated(pod, container.metadata.name, update.linux)
+        return terms.parse_update_request(pod, container.metadata.name, update.linux)
 
-    async def _asked(self, method: str, request: bytes) -> bytes:
-        ask: Asked = self._channel.unary_unary(method)
-        return await ask(request, timeout=PATIENCE)
+    async def _call_runtime(self, method: str, request: bytes) -> bytes:
+        ask: UnaryCall = self._channel.unary_unary(method)
+        return await ask(request, timeout=RUNTIME_TIMEOUT)
 
-    async def _decided(self, subject: Subject) -> Adjustment:
+    async def _decide_adjustment(self, subject: RuntimeContainer) -> Adjustment:
         wanted = await self._decide(subject)
         self.outcomes["adjusted" if wanted else "unchanged"] += 1
         return wanted
 
 
-class _Everything(grpc.GenericRpcHandler):
+class _RelayHandler(grpc.GenericRpcHandler):
     """Every method of every service, known or not, as bytes."""
 
     def __init__(self, proxy: CriProxy) -> None:

@@ -5,35 +5,39 @@ All of it is on bytes as they travel. What cannot be read is passed on as it is.
 
 from __future__ import annotations
 
-from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
-CACHE_CLASS = "io.kubernetes.cri.rdt-class"
+RDT_CLASS_ANNOTATION = "io.kubernetes.cri.rdt-class"
 """The annotation of a container by which containerd and CRI-O know its class."""
 
 
-def created(request: pb.CreateContainerRequest) -> Subject:
+def parse_create_request(request: pb.CreateContainerRequest) -> RuntimeContainer:
     """A container that the kubelet wants made."""
     pod, config = request.sandbox_config, request.config
-    return _subject(pod, config.metadata.name, config.linux.resources, cgroup_parent=pod.linux.cgroup_parent)
+    return _build_container(
+        pod, config.metadata.name, config.linux.resources, cgroup_parent=pod.linux.cgroup_parent
+    )
 
 
-def updated(pod: pb.PodSandbox, container: str, resources: pb.LinuxContainerResources) -> Subject:
+def parse_update_request(
+    pod: pb.PodSandbox, container: str, resources: pb.LinuxContainerResources
+) -> RuntimeContainer:
     """A container of the runtime's, with what the kubelet wants changed about it; all else stays as it is.
 
     In which cgroup its pod lies CRI does not tell.
     """
-    return _subject(pod, container, resources, cgroup_parent="")
+    return _build_container(pod, container, resources, cgroup_parent="")
 
 
-def _subject(
+def _build_container(
     pod: pb.PodSandboxConfig | pb.PodSandbox,
     container: str,
     resources: pb.LinuxContainerResources,
     *,
     cgroup_parent: str,
-) -> Subject:
-    return Subject(
+) -> RuntimeContainer:
+    return RuntimeContainer(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -49,12 +53,12 @@ def _subject(
     )
 
 
-def adjust_creation(request: pb.CreateContainerRequest, wanted: Adjustment) -> None:
+def adjust_create_request(request: pb.CreateContainerRequest, wanted: Adjustment) -> None:
     config = request.config
     adjust_resources(config.linux.resources, wanted)
     config.envs.extend(pb.KeyValue(key=key, value=value.encode()) for key, value in wanted.env.items())
     if wanted.cache_class is not None:
-        config.annotations[CACHE_CLASS] = wanted.cache_class
+        config.annotations[RDT_CLASS_ANNOTATION] = wanted.cache_class
 
 
 def adjust_resources(resources: pb.LinuxContainerResources, wanted: Adjustment) -> None:

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import nri_codec as terms
 from trimtab.node.hooks import ttrpc
-from trimtab.node.hooks.adjustments import Adjustment, Decide, Subject
+from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 
@@ -28,7 +28,7 @@ PLUGIN, RUNTIME = "nri.pkg.api.v1alpha1.Plugin", "nri.pkg.api.v1alpha1.Runtime"
 EVENTS = (pb.Event.CREATE_CONTAINER, pb.Event.UPDATE_CONTAINER)
 REGISTRATION_SECONDS = 5.0
 UPDATE_SECONDS = 10.0
-ALIVE = (pb.ContainerState.CONTAINER_CREATED, pb.ContainerState.CONTAINER_RUNNING)
+LIVE_STATES = (pb.ContainerState.CONTAINER_CREATED, pb.ContainerState.CONTAINER_RUNNING)
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -36,7 +36,7 @@ A = TypeVar("A", bound=Message)
 log = structlog.get_logger(__name__)
 
 
-class NotConnected(Exception):
+class NriNotConnected(Exception):
     """There is no runtime to ask just now."""
 
 
@@ -46,7 +46,7 @@ class NriPlugin:
     def __init__(
         self,
         socket: Path,
-        decide: Decide,
+        decide: DecideAdjustment,
         *,
         name: str = "trimtab",
         index: int = 50,
@@ -63,8 +63,8 @@ class NriPlugin:
         self._deadline = deadline
         self._backoff = backoff or Backoff(first=0.2, ceiling=10.0)
         self._rng = random.Random()  # noqa: S311 - jitter
-        self._runtime: ttrpc.Client | None = None
-        self._forget()
+        self._runtime: ttrpc.TtrpcClient | None = None
+        self._reset_sync()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -72,7 +72,7 @@ class NriPlugin:
         while True:
             registered = self.outcomes["registered"]
             try:
-                await self._session()
+                await self._run_session()
                 why = "the runtime hung up"
             except (OSError, TimeoutError, ttrpc.TtrpcError) as error:
                 why = str(error) or type(error).__name__
@@ -89,22 +89,22 @@ class NriPlugin:
         Those that the runtime does not know are none of its failures: they are gone.
         """
         if self._runtime is None:
-            raise NotConnected("the NRI plugin is not registered with a runtime at the moment")
-        updates = [terms.update(container, change) for container, change in changes.items()]
+            raise NriNotConnected("the NRI plugin is not registered with a runtime at the moment")
+        updates = [terms.build_update(container, change) for container, change in changes.items()]
         request = pb.UpdateContainersRequest(update=updates).SerializeToString()
         await self._runtime.call(RUNTIME, "UpdateContainers", request, timeout=UPDATE_SECONDS)
 
-    async def _session(self) -> None:
+    async def _run_session(self) -> None:
         """One connection, from its beginning to its end."""
         mux = Mux(*await asyncio.open_unix_connection(str(self._socket)))
-        client = ttrpc.Client(ttrpc.Channel(mux, RUNTIME_CONNECTION))
+        client = ttrpc.TtrpcClient(ttrpc.Channel(mux, RUNTIME_CONNECTION))
         service = ttrpc.Channel(mux, PLUGIN_CONNECTION)
         for connection in (PLUGIN_CONNECTION, RUNTIME_CONNECTION):
-            mux.stream(connection)
+            mux.open_stream(connection)
         # Serving comes first: the runtime may configure us before it answers the registration.
         loops = [
             asyncio.create_task(each)
-            for each in (ttrpc.serve(service, self._handlers()), client.run(), mux.run())
+            for each in (ttrpc.serve(service, self._build_handlers()), client.run(), mux.run())
         ]
         try:
             registration = self._registration.SerializeToString()
@@ -115,24 +115,24 @@ class NriPlugin:
         finally:
             self._runtime = None
             self.synchronized.clear()
-            self._forget()
+            self._reset_sync()
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
             await mux.close()
 
-    def _forget(self) -> None:
+    def _reset_sync(self) -> None:
         """What the runtime has told of so far, while it has not told all."""
         self._pods: dict[str, pb.PodSandbox] = {}
         self._containers: list[pb.Container] = []
 
-    def _handlers(self) -> dict[str, ttrpc.Handler]:
+    def _build_handlers(self) -> dict[str, ttrpc.Handler]:
         return {
-            f"{PLUGIN}/Configure": _handler(pb.ConfigureRequest, self._configure),
-            f"{PLUGIN}/Synchronize": _handler(pb.SynchronizeRequest, self._synchronize),
-            f"{PLUGIN}/CreateContainer": _handler(pb.CreateContainerRequest, self._create),
-            f"{PLUGIN}/UpdateContainer": _handler(pb.UpdateContainerRequest, self._change),
-            f"{PLUGIN}/Shutdown": _handler(pb.Empty, self._shutdown),
+            f"{PLUGIN}/Configure": _build_handler(pb.ConfigureRequest, self._configure),
+            f"{PLUGIN}/Synchronize": _build_handler(pb.SynchronizeRequest, self._synchronize),
+            f"{PLUGIN}/CreateContainer": _build_handler(pb.CreateContainerRequest, self._create_container),
+            f"{PLUGIN}/UpdateContainer": _build_handler(pb.UpdateContainerRequest, self._update_container),
+            f"{PLUGIN}/Shutdown": _build_handler(pb.Empty, self._shutdown),
         }
 
     async def _configure(self, request: pb.ConfigureRequest) -> pb.ConfigureResponse:
@@ -142,34 +142,39 @@ class NriPlugin:
     async def _synchronize(self, request: pb.SynchronizeRequest) -> pb.SynchronizeResponse:
         """All pods and containers that there are, in pieces where they are many: a container may come before its pod."""
         self._pods |= {pod.id: pod for pod in request.pods}
-        self._containers += [container for container in request.containers if container.state in ALIVE]
+        self._containers += [container for container in request.containers if container.state in LIVE_STATES]
         if request.more:
             return pb.SynchronizeResponse(more=True)
         wanted = [
-            (container, await self._adjustment(terms.subject(pod, container, container.linux.resources)))
+            (
+                container,
+                await self._decide_adjustment(
+                    terms.parse_container(pod, container, container.linux.resources)
+                ),
+            )
             for container in self._containers
             if (pod := self._pods.get(container.pod_sandbox_id)) is not None
         ]
-        self._forget()
+        self._reset_sync()
         self.synchronized.set()
-        return pb.SynchronizeResponse(update=terms.updates(wanted))
+        return pb.SynchronizeResponse(update=terms.build_updates(wanted))
 
-    async def _create(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
-        wanted = await self._adjustment(
-            terms.subject(request.pod, request.container, request.container.linux.resources)
+    async def _create_container(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
+        wanted = await self._decide_adjustment(
+            terms.parse_container(request.pod, request.container, request.container.linux.resources)
         )
-        return pb.CreateContainerResponse(adjust=terms.adjust(wanted) if wanted else None)
+        return pb.CreateContainerResponse(adjust=terms.build_adjustment(wanted) if wanted else None)
 
-    async def _change(self, request: pb.UpdateContainerRequest) -> pb.UpdateContainerResponse:
-        wanted = await self._adjustment(
-            terms.subject(request.pod, request.container, request.linux_resources)
+    async def _update_container(self, request: pb.UpdateContainerRequest) -> pb.UpdateContainerResponse:
+        wanted = await self._decide_adjustment(
+            terms.parse_container(request.pod, request.container, request.linux_resources)
         )
-        return pb.UpdateContainerResponse(update=terms.updates([(request.container, wanted)]))
+        return pb.UpdateContainerResponse(update=terms.build_updates([(request.container, wanted)]))
 
     async def _shutdown(self, _: pb.Empty) -> pb.Empty:
         return pb.Empty()
 
-    async def _adjustment(self, subject: Subject) -> Adjustment:
+    async def _decide_adjustment(self, subject: RuntimeContainer) -> Adjustment:
         """What to change; nothing where it cannot be told in time."""
         try:
             async with asyncio.timeout(self._deadline):
@@ -182,7 +187,7 @@ class NriPlugin:
         return wanted
 
 
-def _handler(question: type[Q], answer: Callable[[Q], Awaitable[A]]) -> ttrpc.Handler:
+def _build_handler(question: type[Q], answer: Callable[[Q], Awaitable[A]]) -> ttrpc.Handler:
     async def handle(payload: bytes) -> bytes:
         return (await answer(question.FromString(payload))).SerializeToString()
 

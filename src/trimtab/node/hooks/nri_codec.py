@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trimtab.node.hooks.adjustments import Adjustment, Subject
+from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
 from trimtab.node.hooks.messages import nri_pb2 as pb
 
 
-def subject(pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxResources) -> Subject:
+def parse_container(
+    pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxResources
+) -> RuntimeContainer:
     cpu = resources.cpu
-    return Subject(
+    return RuntimeContainer(
         namespace=pod.namespace,
         pod=pod.name,
         uid=pod.uid,
@@ -27,7 +29,7 @@ def subject(pod: pb.PodSandbox, container: pb.Container, resources: pb.LinuxReso
     )
 
 
-def _resources(wanted: Adjustment) -> pb.LinuxResources:
+def _build_resources(wanted: Adjustment) -> pb.LinuxResources:
     resources = pb.LinuxResources()
     if wanted.cpus is not None:
         resources.cpu.cpus = wanted.cpus
@@ -40,24 +42,24 @@ def _resources(wanted: Adjustment) -> pb.LinuxResources:
     return resources
 
 
-def adjust(wanted: Adjustment) -> pb.ContainerAdjustment:
+def build_adjustment(wanted: Adjustment) -> pb.ContainerAdjustment:
     return pb.ContainerAdjustment(
         env=[pb.KeyValue(key=key, value=value) for key, value in wanted.env.items()],
-        linux=pb.LinuxContainerAdjustment(resources=_resources(wanted)),
+        linux=pb.LinuxContainerAdjustment(resources=_build_resources(wanted)),
     )
 
 
-def update(container: str, wanted: Adjustment) -> pb.ContainerUpdate:
-    linux = pb.LinuxContainerUpdate(resources=_resources(wanted))
+def build_update(container: str, wanted: Adjustment) -> pb.ContainerUpdate:
+    linux = pb.LinuxContainerUpdate(resources=_build_resources(wanted))
     return pb.ContainerUpdate(container_id=container, linux=linux)
 
 
-def updates(wanted: Iterable[tuple[pb.Container, Adjustment]]) -> list[pb.ContainerUpdate]:
+def build_updates(wanted: Iterable[tuple[pb.Container, Adjustment]]) -> list[pb.ContainerUpdate]:
     """In answer to something else, which a failure here must not stop: the runtime is to overlook it.
 
     For each of them it writes all that it knows of a container anew, so none is named of which nothing is to change.
     """
-    found = [update(container.id, change) for container, change in wanted if replace(change, env={})]
+    found = [build_update(container.id, change) for container, change in wanted if replace(change, env={})]
     for each in found:
         each.ignore_failure = True
     return found

@@ -17,74 +17,74 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
-from trimtab.node.arbiter import Spot, Value
+from trimtab.node.arbiter import KnobRef, Value
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
-from trimtab.node.cgroups import UNLIMITED, QosClass, Version
+from trimtab.node.cgroups import UNLIMITED, CgroupVersion, QosClass
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
-from trimtab.node.cgroups.values import cpu_list
-from trimtab.node.hooks.adjustments import NOTHING, Adjustment, Subject
-from trimtab.node.model import TIER_LABEL, NodeView, Tier, cache_tier, tier_of
+from trimtab.node.cgroups.values import format_cpus
+from trimtab.node.hooks.adjustments import NO_ADJUSTMENT, Adjustment, RuntimeContainer
+from trimtab.node.model import TIER_LABEL, NodeView, Tier, resolve_cache_tier, resolve_tier
 
-Held = Callable[[Spot], Value | None]
+ReadKnob = Callable[[KnobRef], Value | None]
 
 
-def qos_class(subject: Subject) -> QosClass:
+def parse_qos_class(subject: RuntimeContainer) -> QosClass:
     """By where the kubelet puts it: a runtime tells the whole path of that, or of a slice only the name."""
     found = (qos for qos in QosClass if qos.value.lower() in subject.cgroup_parent.lower())
     return next(found, QosClass.GUARANTEED)
 
 
-def tier(subject: Subject) -> Tier:
+def resolve_container_tier(subject: RuntimeContainer) -> Tier:
     """By its label, or by its class."""
-    return tier_of(subject.labels.get(TIER_LABEL), qos_class(subject))
+    return resolve_tier(subject.labels.get(TIER_LABEL), parse_qos_class(subject))
 
 
-class Entitlement:
+class TierDefaults:
     """What the node's policy and tiers are now; the agent keeps it up to date."""
 
-    def __init__(self, held: Held, version: Version, view: NodeView) -> None:
+    def __init__(self, held: ReadKnob, version: CgroupVersion, view: NodeView) -> None:
         self.policy: NodeQoSPolicySpec | None = None
         self.view = view
-        self._held = held
+        self._read_knob = held
         self._version = version
 
-    async def __call__(self, subject: Subject) -> Adjustment:
-        pod = self.view.by_uid.get(subject.uid)
+    async def __call__(self, subject: RuntimeContainer) -> Adjustment:
+        pod = self.view.pods_by_uid.get(subject.uid)
         if pod is not None and not subject.cgroup_parent:
             subject = replace(subject, cgroup_parent=pod.cgroup)
         if self.policy is None or not subject.cgroup_parent:
-            return NOTHING
+            return NO_ADJUSTMENT
         # A runtime tells no priority: that a pod is critical, and so never best-effort, only the view knows.
-        mine = Tier.LS if pod is not None and pod.is_critical else tier(subject)
-        cache = cache_tier(subject.annotations, mine)
+        mine = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject)
+        cache = resolve_cache_tier(subject.annotations, mine)
         limited = [pod.cgroup] if pod is not None and mine is Tier.BE else []
-        if qos_class(subject) is QosClass.BEST_EFFORT:
+        if parse_qos_class(subject) is QosClass.BEST_EFFORT:
             limited.append(self.view.best_effort_cgroup)
         return Adjustment(
-            cpus=self._cpus(limited) if not subject.cpus else None,
-            quota=self._quota(subject, limited),
-            cache_class=cache.value if self._has_class(cache) else None,
+            cpus=self._limit_cpus(limited) if not subject.cpus else None,
+            quota=self._limit_quota(subject, limited),
+            cache_class=cache.value if self._has_cache_class(cache) else None,
             env={"TRIMTAB_QOS": mine.value},
         )
 
-    def _cpus(self, limited: list[str]) -> str | None:
+    def _limit_cpus(self, limited: list[str]) -> str | None:
         """Return the CPUs of the innermost cgroup; in v2 a container without CPUs of its own has its parent's anyway."""
-        if self._version is not Version.V1:
+        if self._version is not CgroupVersion.V1:
             return None
-        each = (self._held(Spot(path, CPUSET_CPUS)) for path in limited)
-        return next((cpu_list(held) for held in each if isinstance(held, frozenset) and held), None)
+        each = (self._read_knob(KnobRef(path, CPUSET_CPUS)) for path in limited)
+        return next((format_cpus(held) for held in each if isinstance(held, frozenset) and held), None)
 
-    def _quota(self, subject: Subject, limited: list[str]) -> int | None:
+    def _limit_quota(self, subject: RuntimeContainer, limited: list[str]) -> int | None:
         """Return the least quota that lies above it, where it asks for more."""
         if subject.quota is None:
             return None
         most = subject.quota
         for path in limited:
-            held, period = (self._held(Spot(path, knob)) for knob in (CPU_QUOTA, CPU_PERIOD))
+            held, period = (self._read_knob(KnobRef(path, knob)) for knob in (CPU_QUOTA, CPU_PERIOD))
             if isinstance(held, int) and held != UNLIMITED and isinstance(period, int):
                 most = min(most, held * subject.period // period)
         return most if most < subject.quota else None
 
-    def _has_class(self, mine: Tier) -> bool:
+    def _has_cache_class(self, mine: Tier) -> bool:
         assert self.policy is not None
-        return self.policy.resctrl.enable and self._held(Spot(mine.value, CACHE_SHARES)) is not None
+        return self.policy.resctrl.enable and self._read_knob(KnobRef(mine.value, CACHE_SHARES)) is not None

@@ -17,7 +17,7 @@ from trimtab.node.hooks.messages.ttrpc_pb2 import Request, Response, Status
 from trimtab.node.hooks.mux import Mux
 
 HEADER = struct.Struct(">IIBB")
-LONGEST = 4 << 20
+MAX_MESSAGE_BYTES = 4 << 20
 REQUEST, RESPONSE = 1, 2
 INTERNAL, UNIMPLEMENTED, DEADLINE_EXCEEDED = 13, 12, 4
 
@@ -38,14 +38,14 @@ class Channel:
 
     async def read(self) -> tuple[int, int, bytes]:
         """The next message: its stream, its type, its content. IncompleteReadError at the end of the stream."""
-        stream = self.mux.stream(self.connection)
+        stream = self.mux.open_stream(self.connection)
         length, number, kind, _ = HEADER.unpack(await stream.readexactly(HEADER.size))
-        if length > LONGEST:
+        if length > MAX_MESSAGE_BYTES:
             raise ConnectionError(f"a message of {length} bytes is longer than ttrpc allows")
         return number, kind, await stream.readexactly(length)
 
     async def write(self, number: int, kind: int, content: bytes) -> None:
-        if len(content) > LONGEST:
+        if len(content) > MAX_MESSAGE_BYTES:
             raise TtrpcError(f"a message of {len(content)} bytes is longer than ttrpc allows")
         await self.mux.write(self.connection, HEADER.pack(len(content), number, kind, 0) + content)
 
@@ -57,34 +57,36 @@ async def serve(channel: Channel, handlers: Mapping[str, Handler]) -> None:
             while True:
                 number, kind, content = await channel.read()
                 if kind == REQUEST:
-                    tasks.create_task(_answer(channel, number, content, handlers))
+                    tasks.create_task(_handle_request(channel, number, content, handlers))
 
 
-async def _answer(channel: Channel, number: int, content: bytes, handlers: Mapping[str, Handler]) -> None:
-    response = await _response(content, handlers)
+async def _handle_request(
+    channel: Channel, number: int, content: bytes, handlers: Mapping[str, Handler]
+) -> None:
+    response = await _build_response(content, handlers)
     with suppress(ConnectionError):  # whoever asked is gone
         await channel.write(number, RESPONSE, response.SerializeToString())
 
 
-async def _response(content: bytes, handlers: Mapping[str, Handler]) -> Response:
+async def _build_response(content: bytes, handlers: Mapping[str, Handler]) -> Response:
     try:
         request = Request.FromString(content)
         handler = handlers.get(f"{request.service}/{request.method}")
         if handler is None:
-            return _refusal(UNIMPLEMENTED, f"{request.service}/{request.method} is not known here")
+            return _build_error(UNIMPLEMENTED, f"{request.service}/{request.method} is not known here")
         async with asyncio.timeout(request.timeout_nano / 1e9 or None):
             return Response(payload=await handler(request.payload))
     except TimeoutError:
-        return _refusal(DEADLINE_EXCEEDED, "no answer in time")
+        return _build_error(DEADLINE_EXCEEDED, "no answer in time")
     except Exception as error:  # noqa: BLE001 - the other side waits for an answer, whatever went wrong here
-        return _refusal(INTERNAL, f"{type(error).__name__}: {error}")
+        return _build_error(INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _refusal(code: int, message: str) -> Response:
+def _build_error(code: int, message: str) -> Response:
     return Response(status=Status(code=code, message=message))
 
 
-class Client:
+class TtrpcClient:
     """Makes calls; `run` must be running meanwhile to take the answers in."""
 
     def __init__(self, channel: Channel) -> None:
@@ -112,7 +114,7 @@ class Client:
                 number, kind, content = await self._channel.read()
                 waiting = self._waiting.get(number)
                 if kind == RESPONSE and waiting is not None and not waiting.done():
-                    _settle(waiting, content)
+                    _resolve_future(waiting, content)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -121,7 +123,7 @@ class Client:
                     waiting.set_exception(TtrpcError("the other side hung up"))
 
 
-def _settle(waiting: asyncio.Future[bytes], content: bytes) -> None:
+def _resolve_future(waiting: asyncio.Future[bytes], content: bytes) -> None:
     try:
         response = Response.FromString(content)
     except DecodeError as error:

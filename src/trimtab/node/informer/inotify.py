@@ -19,7 +19,7 @@ _CREATE, _DELETE, _ONLY_FOLDERS = 0x100, 0x200, 0x01000000
 _NON_BLOCKING, _CLOSE_ON_EXEC = 0o4000, 0o2000000
 
 
-class FolderWatch:
+class InotifyWatch:
     """Folders in which a folder may be made or removed; `fd` is readable when one was, and negative where none is heard of."""
 
     def __init__(self) -> None:
@@ -29,9 +29,9 @@ class FolderWatch:
             why = os.strerror(ctypes.get_errno())
             log.warning("cgroups.not_watched", error=why, fix="raise fs.inotify.max_user_instances")
         self._watched: dict[Path, int] = {}
-        self._full = False
+        self._is_limit_reached = False
 
-    def follow(self, folders: Iterable[Path]) -> None:
+    def watch(self, folders: Iterable[Path]) -> None:
         """Watch exactly these from now on; one that is not there is left out."""
         wanted = set(folders) if self.fd >= 0 else set()
         for path in self._watched.keys() - wanted:
@@ -42,8 +42,8 @@ class FolderWatch:
             )
             if watch >= 0:
                 self._watched[path] = watch
-            elif ctypes.get_errno() == errno.ENOSPC and not self._full:
-                self._full = True
+            elif ctypes.get_errno() == errno.ENOSPC and not self._is_limit_reached:
+                self._is_limit_reached = True
                 log.warning("cgroups.watch_is_full", fix="raise fs.inotify.max_user_watches")
 
     def drain(self) -> bool:

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.node.cgroups import Hierarchy, Layout, container_id
-from trimtab.node.cgroups.layout import Found
+from trimtab.node.cgroups import CgroupLayout, Hierarchy, parse_container_id
+from trimtab.node.cgroups.layout import PodCgroup
 from trimtab.node.informer.pods import KnownPod
-from trimtab.node.model import TIER_LABEL, ContainerView, PodView, tier_of
+from trimtab.node.model import TIER_LABEL, ContainerView, PodView, resolve_tier
 
-_NOTHING = Resources()
+_NO_RESOURCES = Resources()
 
 
-def believed(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[str, KnownPod]:
+def merge_known_pods(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[str, KnownPod]:
     """What is known of pods, by what their cgroups are called by, of what both tell."""
     known = {pod.cgroup_uid: pod for pod in api}
     # Nobody takes a deletion back, and until the kubelet is asked again others would be sent away for the same memory.
@@ -29,27 +29,29 @@ def believed(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[s
     return known | dict(kubelet) | later
 
 
-def compose(
-    found: Iterable[Found], known: Mapping[str, KnownPod], *, hierarchy: Hierarchy, layout: Layout
+def build_pod_views(
+    found: Iterable[PodCgroup], known: Mapping[str, KnownPod], *, hierarchy: Hierarchy, layout: CgroupLayout
 ) -> tuple[PodView, ...]:
     """The pods of the picture; `known` is by what their cgroups are called by."""
     return tuple(
-        _named(there, told, layout, hierarchy)
+        _build_known_pod(there, told, layout, hierarchy)
         if (told := known.get(there.uid)) is not None
-        else _nameless(there, hierarchy)
+        else _build_unknown_pod(there, hierarchy)
         for there in sorted(found)
     )
 
 
-def _named(there: Found, told: KnownPod, layout: Layout, hierarchy: Hierarchy) -> PodView:
-    cgroups = [layout.container(there.path, one.id) for one in told.containers]
+def _build_known_pod(
+    there: PodCgroup, known: KnownPod, layout: CgroupLayout, hierarchy: Hierarchy
+) -> PodView:
+    cgroups = [layout.container_path(there.path, one.id) for one in known.containers]
     return PodView(
-        uid=told.uid,
-        namespace=told.namespace,
-        name=told.name,
-        tier=tier_of(dict(told.labels).get(TIER_LABEL), there.qos),
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        tier=resolve_tier(dict(known.labels).get(TIER_LABEL), there.qos),
         qos=there.qos,
-        priority=told.priority,
+        priority=known.priority,
         cgroup=there.path,
         containers=tuple(
             ContainerView(
@@ -57,32 +59,32 @@ def _named(there: Found, told: KnownPod, layout: Layout, hierarchy: Hierarchy) -
                 id=one.id.rpartition("://")[2],
                 resources=one.resources,
                 cgroup=cgroup,
-                wanted=one.wanted,
-                inner=layout.inner(cgroup, hierarchy),
+                spec_resources=one.spec_resources,
+                inner_cgroup=layout.find_inner_path(cgroup, hierarchy),
             )
-            for one, cgroup in zip(told.containers, cgroups, strict=True)
+            for one, cgroup in zip(known.containers, cgroups, strict=True)
         ),
-        labels=told.labels,
-        annotations=told.annotations,
-        started=float(told.started),
-        deleting=told.deleting,
-        of_node=told.of_node,
-        whole=told.whole,
+        labels=known.labels,
+        annotations=known.annotations,
+        started=float(known.started),
+        deleting=known.deleting,
+        is_node_bound=known.is_node_bound,
+        pod_level_resources=known.pod_level_resources,
     )
 
 
-def _nameless(there: Found, hierarchy: Hierarchy) -> PodView:
-    ids = {name: found for name in hierarchy.children(there.path) if (found := container_id(name))}
+def _build_unknown_pod(there: PodCgroup, hierarchy: Hierarchy) -> PodView:
+    ids = {name: found for name in hierarchy.children(there.path) if (found := parse_container_id(name))}
     return PodView(
         uid=there.uid,
         namespace="",
         name="",
-        tier=tier_of(None, there.qos),
+        tier=resolve_tier(None, there.qos),
         qos=there.qos,
         priority=0,
         cgroup=there.path,
         containers=tuple(
-            ContainerView(name=found[:12], id=found, resources=_NOTHING, cgroup=f"{there.path}/{name}")
+            ContainerView(name=found[:12], id=found, resources=_NO_RESOURCES, cgroup=f"{there.path}/{name}")
             for name, found in sorted(ids.items())
         ),
     )

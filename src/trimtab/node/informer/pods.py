@@ -10,13 +10,20 @@ from datetime import datetime
 
 import msgspec
 
-from trimtab.kube.cache.projection import Folding, Labels, MetadataWire, Shape, seconds, version_number
-from trimtab.kube.kinds.pods import ContainerFolding, ContainersWire, RawResources, Resources
+from trimtab.kube.cache.projection import (
+    Labels,
+    MetadataWire,
+    Projection,
+    ProjectionCache,
+    parse_resource_version,
+    to_unix_seconds,
+)
+from trimtab.kube.kinds.pods import ContainerProjector, ContainersWire, RawResources, Resources
 from trimtab.node.cgroups import QosClass
 
-_STATIC = "kubernetes.io/config.hash"
-_STATIC_IN_RAW = _STATIC.encode()
-_NOTHING = Resources()
+_CONFIG_HASH = "kubernetes.io/config.hash"
+_RAW_CONFIG_HASH = _CONFIG_HASH.encode()
+_NO_RESOURCES = Resources()
 
 
 class KnownContainer(msgspec.Struct, frozen=True, gc=False):
@@ -25,7 +32,7 @@ class KnownContainer(msgspec.Struct, frozen=True, gc=False):
     name: str
     id: str
     resources: Resources
-    wanted: Resources
+    spec_resources: Resources
     """What the spec asks for."""
 
 
@@ -42,12 +49,12 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     priority: int
     started: int
     deleting: bool
-    of_node: bool
+    is_node_bound: bool
     """Whether the kubelet has it from a file, or a DaemonSet makes it: whoever sends it away has it back at once."""
     labels: Labels
     annotations: Labels
     containers: tuple[KnownContainer, ...]
-    whole: Resources
+    pod_level_resources: Resources
     """What its spec asks for it as a whole."""
 
 
@@ -97,56 +104,56 @@ class _PodsWire(msgspec.Struct, frozen=True, gc=False):
 _PODS = msgspec.json.Decoder(_PodsWire)
 
 
-class PodFolding:
+class PodProjector:
     """Folds pods from either side; what is the same in both, and from time to time, is kept once."""
 
     def __init__(self) -> None:
-        self._folding = Folding()
-        self._containers = ContainerFolding(self._folding)
+        self._cache = ProjectionCache()
+        self._containers = ContainerProjector(self._cache)
 
     @property
-    def shape(self) -> Shape[KnownPod]:
-        return Shape(wire=_PodWire, fold=self.fold)
+    def projection(self) -> Projection[KnownPod]:
+        return Projection(wire_type=_PodWire, project=self.project)
 
-    def read(self, answer: bytes) -> list[KnownPod]:
+    def parse_list(self, answer: bytes) -> list[KnownPod]:
         """The pods of a list, as the kubelet gives it."""
-        return [self.fold(wire) for wire in _PODS.decode(answer).items or ()]
+        return [self.project(wire) for wire in _PODS.decode(answer).items or ()]
 
-    def fold(self, wire: _PodWire) -> KnownPod:
-        metadata, status, folding = wire.metadata, wire.status, self._folding
-        wanted = {container.name: container.resources for container in self._containers.fold(wire.spec)}
-        static, owner = _static(metadata), folding.owner(metadata.owner_references)
+    def project(self, wire: _PodWire) -> KnownPod:
+        metadata, status, folding = wire.metadata, wire.status, self._cache
+        wanted = {container.name: container.resources for container in self._containers.project(wire.spec)}
+        static, owner = _read_config_hash(metadata), folding.read_owner(metadata.owner_references)
         return KnownPod(
             namespace=folding.intern[metadata.namespace],
             name=metadata.name,
             uid=metadata.uid,
-            version=version_number(metadata.resource_version),
+            version=parse_resource_version(metadata.resource_version),
             cgroup_uid=static or metadata.uid,
             qos=status.qos_class,
             priority=wire.spec.priority,
-            started=seconds(status.start_time),
+            started=to_unix_seconds(status.start_time),
             deleting=metadata.deletion_timestamp is not None,
-            of_node=bool(static) or (owner is not None and owner.kind == "DaemonSet"),
-            labels=folding.labels(metadata.labels),
-            annotations=folding.our_annotations(metadata.annotations),
+            is_node_bound=bool(static) or (owner is not None and owner.kind == "DaemonSet"),
+            labels=folding.read_labels(metadata.labels),
+            annotations=folding.read_own_annotations(metadata.annotations),
             containers=tuple(
                 KnownContainer(
                     folding.intern[one.name],
                     one.container_id,
-                    wanted.get(one.name, _NOTHING)
+                    wanted.get(one.name, _NO_RESOURCES)
                     if bytes(one.resources) == b"null"
                     else self._containers.resources[bytes(one.resources)],
-                    wanted.get(one.name, _NOTHING),
+                    wanted.get(one.name, _NO_RESOURCES),
                 )
                 for one in status.running
             ),
-            whole=self._containers.resources[bytes(wire.spec.resources)],
+            pod_level_resources=self._containers.resources[bytes(wire.spec.resources)],
         )
 
 
-def _static(metadata: MetadataWire) -> str:
+def _read_config_hash(metadata: MetadataWire) -> str:
     raw = bytes(metadata.annotations)
-    if _STATIC_IN_RAW not in raw:
+    if _RAW_CONFIG_HASH not in raw:
         return ""
     found: dict[str, str] = msgspec.json.decode(raw)
-    return found.get(_STATIC, "")
+    return found.get(_CONFIG_HASH, "")

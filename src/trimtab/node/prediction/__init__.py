@@ -1,5 +1,5 @@
 """Peak prediction: what production pods request and will not need."""
 
-from trimtab.node.prediction.predictor import ALGORITHMS, Predictor, Spare
+from trimtab.node.prediction.predictor import ALGORITHMS, Predictor, ResourceAmounts
 
-__all__ = ["ALGORITHMS", "Predictor", "Spare"]
+__all__ = ["ALGORITHMS", "Predictor", "ResourceAmounts"]

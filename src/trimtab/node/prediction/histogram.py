@@ -13,63 +13,63 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 _RATIO: Final = 1.05
-_FARTHEST: Final = 100.0
+_MAX_HALF_LIVES: Final = 100.0
 """Half-lives after which weights are scaled back, before they grow too large."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class BucketScale:
     """What is measured: the width of the first bucket, the value in the last, and how fast the past fades."""
 
-    first: float
-    most: float
+    first_width: float
+    max_value: float
     half_life: float
 
     @property
     def buckets(self) -> int:
-        return self.bucket(self.most) + 1
+        return self.find_bucket(self.max_value) + 1
 
-    def bucket(self, value: float) -> int:
+    def find_bucket(self, value: float) -> int:
         return (
             0
-            if value < self.first
-            else int(math.log(value * (_RATIO - 1) / self.first + 1) / math.log(_RATIO))
+            if value < self.first_width
+            else int(math.log(value * (_RATIO - 1) / self.first_width + 1) / math.log(_RATIO))
         )
 
-    def end(self, bucket: int) -> float:
-        end: float = self.first * (_RATIO ** (bucket + 1) - 1) / (_RATIO - 1)
+    def bucket_end(self, bucket: int) -> float:
+        end: float = self.first_width * (_RATIO ** (bucket + 1) - 1) / (_RATIO - 1)
         return end
 
 
 DAY: Final = 86400.0
-CPU: Final = Scale(first=0.01, most=1000.0, half_life=DAY)
-MEMORY: Final = Scale(first=1e7, most=1e12, half_life=DAY)
+CPU: Final = BucketScale(first_width=0.01, max_value=1000.0, half_life=DAY)
+MEMORY: Final = BucketScale(first_width=1e7, max_value=1e12, half_life=DAY)
 
 
-class Packed(NamedTuple):
+class HistogramState(NamedTuple):
     """A histogram as it is kept."""
 
     reference: float
     weights: dict[int, float]
 
 
-class Decaying:
+class DecayingHistogram:
     """The samples of one thing."""
 
     __slots__ = ("_reference", "_scale", "_weights")
 
-    def __init__(self, scale: Scale) -> None:
+    def __init__(self, scale: BucketScale) -> None:
         self._scale = scale
         self._reference = 0.0
         self._weights = array("d", [0.0]) * scale.buckets
 
     def add(self, t: float, value: float) -> None:
         age = (t - self._reference) / self._scale.half_life
-        if not -_FARTHEST <= age <= _FARTHEST:
+        if not -_MAX_HALF_LIVES <= age <= _MAX_HALF_LIVES:
             factor = 2.0 ** max(-1000.0, -abs(age))  # of a clock that was far ahead as little is left
             self._weights = array("d", (weight * factor for weight in self._weights))
             self._reference, age = t, 0.0
-        bucket = min(self._scale.bucket(value), len(self._weights) - 1)
+        bucket = min(self._scale.find_bucket(value), len(self._weights) - 1)
         self._weights[bucket] += 2.0**age
 
     def percentile(self, share: float) -> float | None:
@@ -81,16 +81,16 @@ class Decaying:
         for bucket, weight in enumerate(self._weights):
             passed += weight
             if weight and passed >= wanted * (1 - 1e-9):
-                return self._scale.end(bucket)
+                return self._scale.bucket_end(bucket)
         raise AssertionError("unreachable")
 
-    def packed(self) -> Packed:
-        return Packed(
+    def to_state(self) -> HistogramState:
+        return HistogramState(
             self._reference, {place: weight for place, weight in enumerate(self._weights) if weight}
         )
 
     @classmethod
-    def unpacked(cls, scale: Scale, packed: Packed) -> Self:
+    def from_state(cls, scale: BucketScale, packed: HistogramState) -> Self:
         made = cls(scale)
         made._reference = packed.reference
         for bucket, weight in packed.weights.items():

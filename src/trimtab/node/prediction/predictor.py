@@ -18,21 +18,21 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trimtab.node.model import Metric, NodeView, PodView, Tier, Windows, pod_subject, tier_subject
-from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, Decaying, Packed
+from trimtab.node.model import Metric, MetricWindows, NodeView, PodView, Tier, pod_subject, tier_subject
+from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, DecayingHistogram, HistogramState
 
-EVERY: Final = 60.0
+SAMPLE_SECONDS: Final = 60.0
 """Seconds between two samples."""
 MARGIN: Final = 1.10
-LEARNS: Final = DAY
-FORGETS: Final = 3600.0
+MIN_HISTORY: Final = DAY
+FORGET_AFTER: Final = 3600.0
 """Seconds after which the peaks of a pod that is gone are forgotten."""
 
 PROD: Final = (Tier.LSR, Tier.LS)
-TOGETHER: Final = "prod"
+ALL_PROD: Final = "prod"
 
 
-class Spare(NamedTuple):
+class ResourceAmounts(NamedTuple):
     """In millicores and bytes."""
 
     cpu: int
@@ -40,68 +40,70 @@ class Spare(NamedTuple):
 
 
 @dataclass(slots=True)
-class Peaks:
+class PeakUsage:
     """What one pod, or all of production, was seen to use."""
 
     since: float
     """When it began, moved on by all the time for which nobody watched."""
     last: float
-    cpu: Decaying = field(default_factory=lambda: Decaying(CPU))
-    memory: Decaying = field(default_factory=lambda: Decaying(MEMORY))
+    cpu: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(CPU))
+    memory: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(MEMORY))
 
-    def need(self) -> Spare | None:
+    def estimate_need(self) -> ResourceAmounts | None:
         """With the margin; None before a day of samples."""
-        if self.last - self.since < LEARNS:
+        if self.last - self.since < MIN_HISTORY:
             return None
         cpu, memory = self.cpu.percentile(0.95), self.memory.percentile(0.98)
         if cpu is None or memory is None:
             return None
-        return Spare(round(cpu * 1000 * MARGIN), round(memory * MARGIN))
+        return ResourceAmounts(round(cpu * 1000 * MARGIN), round(memory * MARGIN))
 
 
-class _Kept(NamedTuple):
+class _PeakState(NamedTuple):
     since: float
     last: float
-    cpu: Packed
-    memory: Packed
+    cpu: HistogramState
+    memory: HistogramState
 
 
-_DECODER = msgspec.msgpack.Decoder(dict[str, _Kept])
+_DECODER = msgspec.msgpack.Decoder(dict[str, _PeakState])
 
 
 class Predictor:
     """Learns by `learn`, about once a second; keeps what it learned by `state` and `restore`."""
 
     def __init__(self) -> None:
-        self._peaks: dict[str, Peaks] = {}
-        self._learned = 0.0
+        self._peaks: dict[str, PeakUsage] = {}
+        self._last_sample = 0.0
 
     def __len__(self) -> int:
         return len(self._peaks)
 
-    def learn(self, view: NodeView, windows: Windows, now: float) -> None:
+    def learn(self, view: NodeView, windows: MetricWindows, now: float) -> None:
         """Take a sample, if it is time for one."""
-        if 0 <= now - self._learned < EVERY:
+        if 0 <= now - self._last_sample < SAMPLE_SECONDS:
             return
-        self._learned = now
-        pods = view.of_tier(*PROD)
+        self._last_sample = now
+        pods = view.pods_in_tier(*PROD)
         for pod in pods:
-            self._add_peaks(pod.uid, _peaks(windows, [pod_subject(pod.uid)]), now)
-        self._add_peaks(TOGETHER, _peaks(windows, [tier_subject(tier) for tier in PROD]), now)
+            self._add_peaks(pod.uid, _read_peaks(windows, [pod_subject(pod.uid)]), now)
+        self._add_peaks(ALL_PROD, _read_peaks(windows, [tier_subject(tier) for tier in PROD]), now)
         # Whoever is there still is not forgotten, however long nobody watched: his first sample is yet to come.
-        there = {TOGETHER, *(pod.uid for pod in pods)} if pods else ()
+        there = {ALL_PROD, *(pod.uid for pod in pods)} if pods else ()
         self._peaks = {
-            key: peaks for key, peaks in self._peaks.items() if key in there or now - peaks.last < FORGETS
+            key: peaks
+            for key, peaks in self._peaks.items()
+            if key in there or now - peaks.last < FORGET_AFTER
         }
 
-    def spare(self, view: NodeView, algorithm: str) -> Spare | None:
+    def estimate_reclaimable(self, view: NodeView, algorithm: str) -> ResourceAmounts | None:
         """What production could lend out; None when that is not known."""
-        return ALGORITHMS[algorithm](view.of_tier(*PROD), self._need)
+        return ALGORITHMS[algorithm](view.pods_in_tier(*PROD), self._estimate_need)
 
     def state(self) -> bytes:
         return msgspec.msgpack.encode(
             {
-                key: _Kept(peaks.since, peaks.last, peaks.cpu.packed(), peaks.memory.packed())
+                key: _PeakState(peaks.since, peaks.last, peaks.cpu.to_state(), peaks.memory.to_state())
                 for key, peaks in self._peaks.items()
             }
         )
@@ -109,11 +111,11 @@ class Predictor:
     def restore(self, state: bytes) -> None:
         """What `state` gave; ValueError for anything else."""
         self._peaks = {
-            key: Peaks(
+            key: PeakUsage(
                 kept.since,
                 kept.last,
-                Decaying.unpacked(CPU, kept.cpu),
-                Decaying.unpacked(MEMORY, kept.memory),
+                DecayingHistogram.from_state(CPU, kept.cpu),
+                DecayingHistogram.from_state(MEMORY, kept.memory),
             )
             for key, kept in _DECODER.decode(state).items()
         }
@@ -126,71 +128,74 @@ class Predictor:
         peaks = self._peaks.get(key)
         # What a clock that was ahead has begun would tell nothing until that time has come.
         if peaks is None or now < peaks.since:
-            peaks = self._peaks[key] = Peaks(now, now)
-        if now - peaks.last > 2 * EVERY:  # nobody watched, or the clock has jumped
+            peaks = self._peaks[key] = PeakUsage(now, now)
+        if now - peaks.last > 2 * SAMPLE_SECONDS:  # nobody watched, or the clock has jumped
             peaks.since += now - peaks.last
         peaks.last = now
         peaks.cpu.add(now, cpu)
         peaks.memory.add(now, memory)
 
-    def _need(self, key: str) -> Spare | None:
+    def _estimate_need(self, key: str) -> ResourceAmounts | None:
         peaks = self._peaks.get(key)
-        return None if peaks is None else peaks.need()
+        return None if peaks is None else peaks.estimate_need()
 
 
-Need = Callable[[str], Spare | None]
+EstimateNeed = Callable[[str], ResourceAmounts | None]
 
 
-def _one_by_one(pods: Iterable[PodView], need: Need) -> Spare | None:
+def _sum_per_pod(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts | None:
     known = [(pod, needed) for pod in pods if (needed := need(pod.uid)) is not None]
     if not known:
         return None
-    return Spare(
+    return ResourceAmounts(
         sum(max(0, (pod.resources.cpu_request or 0) - needed.cpu) for pod, needed in known),
         sum(max(0, (pod.resources.memory_request or 0) - needed.memory) for pod, needed in known),
     )
 
 
-def _as_one(pods: Iterable[PodView], need: Need) -> Spare | None:
+def _sum_together(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts | None:
     """Return what the pods that were watched long enough have to spare.
 
     What younger ones use is in the peaks of all of them, but what they request may be needed at any time. So the older ones
     need no more than all did together, nor than each of them by itself.
     """
-    whole, known = need(TOGETHER), [(pod, found) for pod in pods if (found := need(pod.uid)) is not None]
+    whole, known = need(ALL_PROD), [(pod, found) for pod in pods if (found := need(pod.uid)) is not None]
     if whole is None or not known:
         return None
     cpu = min(whole.cpu, sum(found.cpu for _, found in known))
     memory = min(whole.memory, sum(found.memory for _, found in known))
-    return Spare(
+    return ResourceAmounts(
         max(0, sum(pod.resources.cpu_request or 0 for pod, _ in known) - cpu),
         max(0, sum(pod.resources.memory_request or 0 for pod, _ in known) - memory),
     )
 
 
-def _careful(pods: Iterable[PodView], need: Need) -> Spare | None:
+def _take_lesser(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts | None:
     each = tuple(pods)
-    single, whole = _one_by_one(each, need), _as_one(each, need)
+    single, whole = _sum_per_pod(each, need), _sum_together(each, need)
     if single is None or whole is None:
         return None
-    return Spare(min(single.cpu, whole.cpu), min(single.memory, whole.memory))
+    return ResourceAmounts(min(single.cpu, whole.cpu), min(single.memory, whole.memory))
 
 
-ALGORITHMS: Final[Mapping[str, Callable[[Iterable[PodView], Need], Spare | None]]] = {
-    "pods": _one_by_one,
-    "together": _as_one,
-    "careful": _careful,
+ALGORITHMS: Final[Mapping[str, Callable[[Iterable[PodView], EstimateNeed], ResourceAmounts | None]]] = {
+    "pods": _sum_per_pod,
+    "together": _sum_together,
+    "careful": _take_lesser,
 }
 
 
-def _peaks(windows: Windows, subjects: Iterable[str]) -> tuple[float, float] | None:
+def _read_peaks(windows: MetricWindows, subjects: Iterable[str]) -> tuple[float, float] | None:
     """Return the peaks of CPU and memory in the last minute, of all subjects together.
 
     Of CPU the highest that is no blip, since a mean, or what happens to be used when a minute ends, would hide every peak
     that is shorter than the minute; of memory the highest.
     """
     each = [
-        (windows.spread(subject, Metric.CPU, EVERY), windows.spread(subject, Metric.MEMORY, EVERY))
+        (
+            windows.spread(subject, Metric.CPU, SAMPLE_SECONDS),
+            windows.spread(subject, Metric.MEMORY, SAMPLE_SECONDS),
+        )
         for subject in subjects
     ]
     known = [(cpu.p95, memory.p99) for cpu, memory in each if cpu is not None and memory is not None]

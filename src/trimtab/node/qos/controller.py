@@ -11,42 +11,57 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from trimtab.api.nodeqospolicy import BlockIO, NodeQoSPolicySpec
-from trimtab.node.arbiter import Conflict, Refusal, Spot, Value, Wish, admit, consolidate
-from trimtab.node.executor.devices import numbers
-from trimtab.node.executor.executor import Done, Executor
-from trimtab.node.model import NodeView, Windows
-from trimtab.node.qos.evictor import Departures, Evict
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.strategies import NOTHING, STRATEGIES, Eviction, NodeStrategy, Plan, Scene
+from trimtab.api.nodeqospolicy import BlockDeviceSpec, NodeQoSPolicySpec
+from trimtab.node.arbiter import (
+    KnobConflict,
+    KnobRef,
+    KnobRequest,
+    RejectedValue,
+    Value,
+    resolve_requests,
+    validate_values,
+)
+from trimtab.node.executor.devices import find_device_numbers
+from trimtab.node.executor.executor import Executor, WriteResult
+from trimtab.node.model import MetricWindows, NodeView
+from trimtab.node.qos.evictor import Evictor, EvictPod
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.strategies import (
+    NO_OUTPUT,
+    STRATEGIES,
+    Eviction,
+    NodeStrategy,
+    StrategyInput,
+    StrategyOutput,
+)
 
 log = structlog.get_logger(__name__)
 
-OFF = NodeQoSPolicySpec()
-LOOK_SECONDS = 10.0
+DISABLED_POLICY = NodeQoSPolicySpec()
+REFRESH_SECONDS = 10.0
 """For so long, while the pods are the same, what nobody wishes for is taken to be as it was, and the same wishes for
 settled."""
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundResult:
     """What one round came to."""
 
-    decided: Mapping[Spot, Value]
-    conflicts: tuple[Conflict, ...]
-    refusals: tuple[Refusal, ...]
+    decided: Mapping[KnobRef, Value]
+    conflicts: tuple[KnobConflict, ...]
+    rejected: tuple[RejectedValue, ...]
     evictions: tuple[Eviction, ...]
-    done: Done
-    lacking: tuple[str, ...] = ()
+    write_result: WriteResult
+    unsupported: tuple[str, ...] = ()
     """What strategies asked for and the node has not."""
 
 
-def installed() -> dict[str, NodeStrategy]:
+def load_strategies() -> dict[str, NodeStrategy]:
     """Every strategy that there is, new."""
-    return {name: STRATEGIES.type_of(name)() for name in STRATEGIES.names()}
+    return {name: STRATEGIES.load_type(name)() for name in STRATEGIES.names()}
 
 
-class Enforcer:
+class QosController:
     """Joins strategies, arbiter and executor."""
 
     def __init__(
@@ -54,125 +69,131 @@ class Enforcer:
         executor: Executor,
         strategies: Mapping[str, NodeStrategy],
         *,
-        evict: Evict,
-        tally: Tally,
-        devices: Callable[[BlockIO], tuple[str, ...]] = numbers,
+        evict: EvictPod,
+        metrics: QosMetrics,
+        devices: Callable[[BlockDeviceSpec], tuple[str, ...]] = find_device_numbers,
     ) -> None:
         self._executor = executor
         self._strategies = strategies
-        self._tally = tally
+        self._metrics = metrics
         self._devices = devices
-        self._departures = Departures(evict, tally)
-        self._last: dict[str, Plan] = {}
+        self._evictor = Evictor(evict, metrics)
+        self._last_outputs: dict[str, StrategyOutput] = {}
         self._failing: dict[str, str] = {}
-        self._told: set[object] = set()
-        self._world = executor.world()
+        self._reported: set[object] = set()
+        self._baseline = executor.build_baseline()
         self._view: NodeView | None = None
-        self._looked = float("-inf")
-        self._asked: tuple[Wish, ...] | None = None
-        self._settled = Round({}, (), (), (), Done())
+        self._refreshed_at = float("-inf")
+        self._requests: tuple[KnobRequest, ...] | None = None
+        self._last_result = RoundResult({}, (), (), (), WriteResult())
 
-    async def round(
-        self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None, *, now: float
-    ) -> Round:
+    async def run_round(
+        self, view: NodeView, windows: MetricWindows, policy: NodeQoSPolicySpec | None, *, now: float
+    ) -> RoundResult:
         """One second's work. Without a policy every strategy is off, and everything is as before us."""
-        scene = Scene(
+        scene = StrategyInput(
             view=view,
             windows=windows,
-            policy=policy or OFF,
+            policy=policy or DISABLED_POLICY,
             now=now,
-            held=self._executor.held,
-            devices=self._devices,
-            staying=self._departures.staying(now),
+            read_knob=self._executor.read_knob,
+            find_devices=self._devices,
+            eviction_blocked=self._evictor.eviction_blocked(now),
         )
-        plans = [self._plan(name, strategy, scene) for name, strategy in self._strategies.items()]
+        plans = [self._run_strategy(name, strategy, scene) for name, strategy in self._strategies.items()]
         evictions = tuple(each for plan in plans for each in plan.evictions)
-        self._departures.begin(evictions, now=now)  # first: a file that cannot be written keeps nobody
-        asked = tuple(wish for plan in plans for wish in plan.wishes)
-        if view is not self._view or now - self._looked >= LOOK_SECONDS or self._settled.done.refused:
-            self._world, self._view, self._looked = self._executor.world(), view, now
-            self._asked = None
-        if asked != self._asked:
-            told = {spot: value for plan in plans for spot, value in plan.told.items()}
-            self._settled, self._asked = self._settle(asked, told, now), asked
-            found = self._settled
+        self._evictor.start(evictions, now=now)  # first: a file that cannot be written keeps nobody
+        asked = tuple(wish for plan in plans for wish in plan.requests)
+        if (
+            view is not self._view
+            or now - self._refreshed_at >= REFRESH_SECONDS
+            or self._last_result.write_result.rejected
+        ):
+            self._baseline, self._view, self._refreshed_at = self._executor.build_baseline(), view, now
+            self._requests = None
+        if asked != self._requests:
+            told = {spot: value for plan in plans for spot, value in plan.external_values.items()}
+            self._last_result, self._requests = self._resolve(asked, told, now), asked
+            found = self._last_result
         else:
-            found = replace(self._settled, done=Done())
+            found = replace(self._last_result, write_result=WriteResult())
         for plan in plans:
-            self._executor.enlist(plan.members)
+            self._executor.assign_tasks(plan.resctrl_tasks)
         lacking = [
             f"{name}: {line}"
             for name, plan in zip(self._strategies, plans, strict=True)
-            for line in plan.lacking
+            for line in plan.unsupported
         ]
-        found = replace(found, evictions=evictions, lacking=(*found.lacking, *lacking))
-        self._account(found)
+        found = replace(found, evictions=evictions, unsupported=(*found.unsupported, *lacking))
+        self._report(found)
         return found
 
-    def _settle(self, asked: tuple[Wish, ...], told: Mapping[Spot, Value], now: float) -> Round:
+    def _resolve(
+        self, asked: tuple[KnobRequest, ...], external_values: Mapping[KnobRef, Value], now: float
+    ) -> RoundResult:
         self._executor.adopt()
-        world = self._world
-        known = [wish for wish in asked if wish.spot.knob.file(world.version) is not None]
-        decided, conflicts = consolidate(known, world.value)
-        admitted, refusals = admit(decided, world)
-        done = self._executor.apply(admitted, now=now, told=told)
-        strange = {(wish.strategy, wish.spot.knob.name) for wish in asked} - {
-            (wish.strategy, wish.spot.knob.name) for wish in known
+        world = self._baseline
+        known = [wish for wish in asked if wish.ref.knob.file(world.version) is not None]
+        decided, conflicts = resolve_requests(known, world.value)
+        admitted, refusals = validate_values(decided, world)
+        done = self._executor.apply(admitted, now=now, external_values=external_values)
+        strange = {(wish.strategy, wish.ref.knob.name) for wish in asked} - {
+            (wish.strategy, wish.ref.knob.name) for wish in known
         }
         lacking = [f"{name}: cgroup v{world.version.value} has no {knob}" for name, knob in sorted(strange)]
-        return Round(admitted, tuple(conflicts), tuple(refusals), (), done, tuple(lacking))
+        return RoundResult(admitted, tuple(conflicts), tuple(refusals), (), done, tuple(lacking))
 
-    def holding(self) -> list[Wish]:
+    def active_requests(self) -> list[KnobRequest]:
         """For each knob that is held, the wish that it is held by."""
-        found: dict[Spot, Wish] = {}
-        for wish in self._asked or ():
-            if self._settled.decided.get(wish.spot) == wish.value:
-                found.setdefault(wish.spot, wish)
+        found: dict[KnobRef, KnobRequest] = {}
+        for wish in self._requests or ():
+            if self._last_result.decided.get(wish.ref) == wish.value:
+                found.setdefault(wish.ref, wish)
         return list(found.values())
 
-    def release(self, *, now: float) -> Done:
+    def release(self, *, now: float) -> WriteResult:
         """Leave the node as it was."""
         done = self._executor.release(now=now)
-        self._count(done)
+        self._count_writes(done)
         return done
 
-    async def settled(self) -> None:
+    async def wait_evictions(self) -> None:
         """Once no eviction is under way."""
-        await self._departures.over()
+        await self._evictor.wait_idle()
 
-    def _plan(self, name: str, strategy: NodeStrategy, scene: Scene) -> Plan:
+    def _run_strategy(self, name: str, strategy: NodeStrategy, inputs: StrategyInput) -> StrategyOutput:
         try:
-            plan = strategy.plan(scene)
+            plan = strategy.plan(inputs)
         except Exception as error:
             if self._failing.get(name) != repr(error):
                 log.exception("node.strategy_failed", strategy=name)
             self._failing[name] = repr(error)
-            self._tally.failures.labels(name).inc()
-            return Plan(self._last.get(name, NOTHING).wishes)
+            self._metrics.failures.labels(name).inc()
+            return StrategyOutput(self._last_outputs.get(name, NO_OUTPUT).requests)
         self._failing.pop(name, None)
-        self._last[name] = plan
+        self._last_outputs[name] = plan
         return plan
 
-    def _account(self, found: Round) -> None:
+    def _report(self, found: RoundResult) -> None:
         """Count all; tell each trouble once, whatever its numbers come to meanwhile, and again when it has come back."""
         for conflict in found.conflicts:
             for wish in conflict.overruled:
-                self._tally.overruled.labels(wish.strategy).inc()
-        for refusal in found.refusals:
-            self._tally.refused.labels(refusal.spot.knob.name).inc()
-        self._count(found.done)
-        trouble: dict[object, str] = {("settled", each.spot): str(each) for each in found.conflicts}
-        trouble |= {("no good", each.spot): str(each) for each in found.refusals}
-        trouble |= {spot: f"{spot}: {why}" for spot, why in found.done.refused.items()}
-        trouble |= {line: line for line in found.lacking}
-        for what in sorted(text for key, text in trouble.items() if key not in self._told):
+                self._metrics.overruled.labels(wish.strategy).inc()
+        for refusal in found.rejected:
+            self._metrics.rejected.labels(refusal.ref.knob.name).inc()
+        self._count_writes(found.write_result)
+        trouble: dict[object, str] = {("settled", each.ref): str(each) for each in found.conflicts}
+        trouble |= {("no good", each.ref): str(each) for each in found.rejected}
+        trouble |= {spot: f"{spot}: {why}" for spot, why in found.write_result.rejected.items()}
+        trouble |= {line: line for line in found.unsupported}
+        for what in sorted(text for key, text in trouble.items() if key not in self._reported):
             log.warning("node.trouble", what=what)
-        self._told = {*trouble}
+        self._reported = {*trouble}
 
-    def _count(self, done: Done) -> None:
+    def _count_writes(self, done: WriteResult) -> None:
         for spot, _ in done.written:
-            self._tally.written.labels(spot.knob.name).inc()
+            self._metrics.written.labels(spot.knob.name).inc()
         for spot in done.restored:
-            self._tally.restored.labels(spot.knob.name).inc()
-        for spot in done.refused:
-            self._tally.refused.labels(spot.knob.name).inc()
+            self._metrics.restored.labels(spot.knob.name).inc()
+        for spot in done.rejected:
+            self._metrics.rejected.labels(spot.knob.name).inc()

@@ -10,54 +10,54 @@ import structlog
 from trimtab.kube.errors import InternalError, KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.node.model import PodView
-from trimtab.node.qos.metrics import Tally
+from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.strategies import Eviction
 
 log = structlog.get_logger(__name__)
 
-Evict = Callable[[Eviction], Awaitable[None]]
+EvictPod = Callable[[Eviction], Awaitable[None]]
 """Sends a pod away; KubeError where that is not possible."""
 
-STAYS_SECONDS = 60.0
+EVICTION_BLOCKED_SECONDS = 60.0
 """For so long a pod that may not be sent away, as by its disruption budget, is passed over for the next one."""
 
 
-def by_eviction_api(client: Client, *, dry_run: bool = False) -> Evict:
+def build_api_evict(client: Client, *, dry_run: bool = False) -> EvictPod:
     """Evict as a drain does, so that disruption budgets hold."""
 
     async def evict(eviction: Eviction) -> None:
         pod = eviction.pod
         await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
         done = "node.would_evict" if dry_run else "node.evicted"
-        log.info(done, pod=_named(pod), strategy=eviction.strategy, why=eviction.why)
+        log.info(done, pod=_format_pod(pod), strategy=eviction.strategy, why=eviction.reason)
 
     return evict
 
 
-class Departures:
+class Evictor:
     """The evictions that are under way, one a pod, and who was not let go lately."""
 
-    def __init__(self, evict: Evict, tally: Tally) -> None:
+    def __init__(self, evict: EvictPod, metrics: QosMetrics) -> None:
         self._evict = evict
-        self._tally = tally
-        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._metrics = metrics
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, float] = {}
 
-    def begin(self, evictions: Iterable[Eviction], *, now: float) -> None:
+    def start(self, evictions: Iterable[Eviction], *, now: float) -> None:
         for eviction in evictions:
-            if eviction.pod.uid not in self._leaving:
-                self._leaving[eviction.pod.uid] = asyncio.create_task(self._send(eviction, now))
+            if eviction.pod.uid not in self._in_flight:
+                self._in_flight[eviction.pod.uid] = asyncio.create_task(self._evict_pod(eviction, now))
 
-    def staying(self, now: float) -> frozenset[str]:
+    def eviction_blocked(self, now: float) -> frozenset[str]:
         """The uids of pods that the API server has lately said must stay."""
-        self._refused = {uid: at for uid, at in self._refused.items() if now - at < STAYS_SECONDS}
+        self._refused = {uid: at for uid, at in self._refused.items() if now - at < EVICTION_BLOCKED_SECONDS}
         return frozenset(self._refused)
 
-    async def over(self) -> None:
+    async def wait_idle(self) -> None:
         """Once none is under way."""
-        await asyncio.gather(*self._leaving.values())
+        await asyncio.gather(*self._in_flight.values())
 
-    async def _send(self, eviction: Eviction, now: float) -> None:
+    async def _evict_pod(self, eviction: Eviction, now: float) -> None:
         try:
             await self._evict(eviction)
             result = "evicted"
@@ -68,14 +68,14 @@ class Departures:
                 self._refused[eviction.pod.uid] = now
             log.warning(
                 "node.eviction_refused",
-                pod=_named(eviction.pod),
+                pod=_format_pod(eviction.pod),
                 strategy=eviction.strategy,
                 why=describe(error),
             )
         finally:
-            self._leaving.pop(eviction.pod.uid)
-        self._tally.evictions.labels(eviction.strategy, result).inc()
+            self._in_flight.pop(eviction.pod.uid)
+        self._metrics.evictions.labels(eviction.strategy, result).inc()
 
 
-def _named(pod: PodView) -> str:
+def _format_pod(pod: PodView) -> str:
     return f"{pod.namespace}/{pod.name}"

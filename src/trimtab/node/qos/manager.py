@@ -12,71 +12,73 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.rest.client import Client
-from trimtab.node.arbiter import Wish
+from trimtab.node.arbiter import KnobRequest
 from trimtab.node.cgroups import Hierarchy
 from trimtab.node.config import AgentSettings
-from trimtab.node.executor import Executor, Surface
-from trimtab.node.executor.devices import numbers
-from trimtab.node.hooks.agent_socket import answering
-from trimtab.node.hooks.tier_defaults import Entitlement
-from trimtab.node.model import NodeView, Windows
-from trimtab.node.qos.controller import Enforcer, installed
-from trimtab.node.qos.evictor import by_eviction_api
-from trimtab.node.qos.metrics import Tally
-from trimtab.node.restore_journal import Journal, this_boot
+from trimtab.node.executor import Executor, KnobFiles
+from trimtab.node.executor.devices import find_device_numbers
+from trimtab.node.hooks.agent_socket import serve_agent_socket
+from trimtab.node.hooks.tier_defaults import TierDefaults
+from trimtab.node.model import MetricWindows, NodeView
+from trimtab.node.qos.controller import QosController, load_strategies
+from trimtab.node.qos.evictor import build_api_evict
+from trimtab.node.qos.metrics import QosMetrics
+from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 
 log = structlog.get_logger(__name__)
 
 
-class Quality:
+class QosManager:
     """Keeps quality of service on this node, by whatever policy holds."""
 
     def __init__(
         self, settings: AgentSettings, hierarchy: Hierarchy, client: Client, *, registry: CollectorRegistry
     ) -> None:
-        surface = Surface(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
-        journal = Journal(settings.state / "journal", boot=this_boot())
+        surface = KnobFiles(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
+        journal = RestoreJournal(settings.state / "journal", boot=read_boot_id())
         self._settings = settings
         self._hierarchy = hierarchy
         self._executor = Executor(surface, journal, dry_run=settings.dry_run)
-        self._enforcer = Enforcer(
+        self._controller = QosController(
             self._executor,
-            installed(),
-            evict=by_eviction_api(client, dry_run=settings.dry_run),
-            tally=Tally(registry, dry_run=settings.dry_run),
-            devices=partial(numbers, sys=settings.sys),
+            load_strategies(),
+            evict=build_api_evict(client, dry_run=settings.dry_run),
+            metrics=QosMetrics(registry, dry_run=settings.dry_run),
+            devices=partial(find_device_numbers, sys=settings.sys),
         )
-        self._entitlement: Entitlement | None = None
+        self._tier_defaults: TierDefaults | None = None
 
-    async def round(self, view: NodeView, windows: Windows, policy: NodeQoSPolicySpec | None) -> None:
+    async def run_round(
+        self, view: NodeView, windows: MetricWindows, policy: NodeQoSPolicySpec | None
+    ) -> None:
         """One second's work; a file that cannot be read or written costs this second's."""
-        if self._entitlement is not None:
-            self._entitlement.policy, self._entitlement.view = policy, view
+        if self._tier_defaults is not None:
+            self._tier_defaults.policy, self._tier_defaults.view = policy, view
         try:
-            await self._enforcer.round(view, windows, policy, now=time.monotonic())
+            await self._controller.run_round(view, windows, policy, now=time.monotonic())
         except OSError as error:
             log.warning("agent.round_failed", error=str(error))
 
-    def holding(self) -> list[Wish]:
+    def active_requests(self) -> list[KnobRequest]:
         """For each knob that is held, the wish that it is held by; a dry run holds none."""
-        return [] if self._settings.dry_run else self._enforcer.holding()
+        return [] if self._settings.dry_run else self._controller.active_requests()
 
     def release(self) -> None:
         """Leave the node as it was; what is restored and cannot be noted as such is restored."""
         try:
-            self._enforcer.release(now=time.monotonic())
+            self._controller.release(now=time.monotonic())
         except OSError as error:
             log.warning("agent.release_failed", error=str(error))
 
-    async def hook(self, view: NodeView) -> None:
+    async def run_hooks(self, view: NodeView) -> None:
         """Adjust containers at their creation, by the ways that are asked for; a dry run changes none of them."""
         settings = self._settings
         if settings.dry_run or (settings.nri is None and settings.cri is None):
             return
-        decide = self._entitlement = Entitlement(self._executor.held, self._hierarchy.version, view)
+        decide = self._tier_defaults = TierDefaults(self._executor.read_knob, self._hierarchy.version, view)
         async with AsyncExitStack() as stack:
             if settings.cri is not None:
-                await stack.enter_async_context(answering(settings.cri, decide))
+                await stack.enter_async_context(serve_agent_socket(settings.cri, decide))
             if settings.nri is not None:
                 # Protobuf takes memory: only who asks for it pays.
                 from trimtab.node.hooks.nri import NriPlugin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter
 
 
-class Tally:
+class QosMetrics:
     """One agent's counters, in its registry. What a dry run would have done has names of its own."""
 
     def __init__(self, registry: CollectorRegistry, *, dry_run: bool = False) -> None:
@@ -17,7 +17,7 @@ class Tally:
         self.overruled = counter(
             "wishes_overruled_total", "Wishes that yielded to a stronger one", "strategy"
         )
-        self.refused = counter("writes_refused_total", "Values that arbiter or kernel did not take", "knob")
+        self.rejected = counter("writes_refused_total", "Values that arbiter or kernel did not take", "knob")
         self.written = counter(f"{deed}writes_total", "Values written", "knob")
         self.restored = counter(
             f"{deed}restored_total", "Knobs that hold again what they held before us", "knob"

@@ -1,6 +1,6 @@
 """The metrics reporter: what the node, its pods, tiers and system use, as a NodeMetric."""
 
 from trimtab.node.reporter.reporter import Reporter
-from trimtab.node.reporter.status import status_of
+from trimtab.node.reporter.status import build_status
 
-__all__ = ["Reporter", "status_of"]
+__all__ = ["Reporter", "build_status"]

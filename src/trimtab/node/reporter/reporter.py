@@ -25,7 +25,7 @@ from trimtab.kube.rest.resources import NODE_METRICS
 
 log = structlog.get_logger(__name__)
 
-FIRST = 5.0
+FIRST_REPORT_SECONDS = 5.0
 """Seconds within which the first report is made, which tells little but reads how to collect; and tried again, while
 there is no Node to report of."""
 JITTER = 0.1
@@ -61,7 +61,7 @@ class Reporter:
         )
 
     async def run(self) -> Never:
-        await asyncio.sleep(self._rng.uniform(0, FIRST))
+        await asyncio.sleep(self._rng.uniform(0, FIRST_REPORT_SECONDS))
         while True:
             interval = float(self.policy.report_interval_seconds)
             try:
@@ -69,7 +69,7 @@ class Reporter:
                     self._reports.labels("sent").inc()
                     interval = float(self.policy.report_interval_seconds)
                 else:
-                    interval = FIRST
+                    interval = FIRST_REPORT_SECONDS
             except KubeError as error:
                 self._reports.labels("failed").inc()
                 log.warning("report.failed", error=describe(error))
@@ -77,7 +77,7 @@ class Reporter:
 
     async def report(self) -> bool:
         """Once, now; whether there is a Node to report of."""
-        found = await self._read()
+        found = await self._read_policy()
         if found is None:
             return False
         self.policy = found
@@ -87,12 +87,12 @@ class Reporter:
         await self._client.patch(NODE_METRICS, self._node, change, type=PatchType.JSON, subresource="status")
         return True
 
-    async def _read(self) -> MetricCollectPolicy | None:
+    async def _read_policy(self) -> MetricCollectPolicy | None:
         """How to collect; None where nothing is to be told yet."""
         try:
             found = await self._client.get(NODE_METRICS, self._node)
         except NotFound:
-            return MetricCollectPolicy() if await self._make() else None
+            return MetricCollectPolicy() if await self._create_object() else None
         spec: dict[str, Any] = {"kind": "NodeMetric", "spec": found.get("spec", {})}
         try:
             return NodeMetric.read(spec).spec.metric_collect_policy
@@ -100,7 +100,7 @@ class Reporter:
             log.warning("report.policy_ignored", reason=str(error))
             return self.policy
 
-    async def _make(self) -> bool:
+    async def _create_object(self) -> bool:
         uid = self._uid()
         if not uid:
             return False

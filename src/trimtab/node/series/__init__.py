@@ -1,7 +1,7 @@
 """The near past: time series in rings, their windows, and the file in which they outlive a restart."""
 
-from trimtab.node.series.ring import Ring, spread_of
-from trimtab.node.series.snapshot import Snapshot
-from trimtab.node.series.store import Retention, Series
+from trimtab.node.series.ring import Ring, compute_stats
+from trimtab.node.series.snapshot import SeriesSnapshot
+from trimtab.node.series.store import SeriesRetention, SeriesStore
 
-__all__ = ["Retention", "Ring", "Series", "Snapshot", "spread_of"]
+__all__ = ["Ring", "SeriesRetention", "SeriesSnapshot", "SeriesStore", "compute_stats"]

@@ -11,7 +11,7 @@ import math
 from array import array
 from typing import Self
 
-from trimtab.node.model import Spread
+from trimtab.node.model import WindowStats
 
 _NEVER = -1
 
@@ -84,28 +84,28 @@ class Ring:
         """Whether every sample has left the window that it keeps."""
         return now // self.step - self.newest >= len(self._values)
 
-    def moved_to(self, other: Ring) -> Ring:
+    def copy_into(self, other: Ring) -> Ring:
         """Return the other ring with all samples of this one, as far as they fit."""
-        recent = [] if self.recent is None else self.recent.timed()
+        recent = [] if self.recent is None else self.recent.list_cells()
         first = recent[0][0] if recent else math.inf
-        before = [each for each in self.timed() if each[0] + self.step <= first]  # the rest is in both
+        before = [each for each in self.list_cells() if each[0] + self.step <= first]  # the rest is in both
         for t, value in (*before, *recent):
             other.add(t, value)
         other._at, other._last = self._at, self._last
         return other
 
-    def timed(self) -> list[tuple[float, float]]:
+    def list_cells(self) -> list[tuple[float, float]]:
         """Return when each cell begins that holds samples, and their mean."""
         size = len(self._values)
         cells = range(max(0, self.newest - size + 1), self.newest + 1)
         timed = ((cell * self.step, self._values[cell % size]) for cell in cells)
         return [(t, value) for t, value in timed if value == value]  # noqa: PLR0124 - NaN is not itself
 
-    def packed(self) -> tuple[float, int, bytes]:
+    def to_state(self) -> tuple[float, int, bytes]:
         return self.step, self.newest, self._values.tobytes()
 
     @classmethod
-    def unpacked(cls, step: float, newest: int, values: bytes) -> Self:
+    def from_state(cls, step: float, newest: int, values: bytes) -> Self:
         """What `packed` gave; ValueError for what it never gives."""
         if not values or not step > 0 or newest < _NEVER:
             raise ValueError("no ring of samples")
@@ -118,14 +118,14 @@ class Ring:
         return ring
 
 
-def spread_of(samples: list[float]) -> Spread:
+def compute_stats(samples: list[float]) -> WindowStats:
     """By nearest rank: every percentile is a sample that was seen."""
     ordered = sorted(samples)
 
     def rank(share: float) -> float:
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
-    return Spread(
+    return WindowStats(
         avg=math.fsum(ordered) / len(ordered),
         p50=rank(0.50),
         p90=rank(0.90),

@@ -18,49 +18,49 @@ import structlog
 
 from trimtab.node.model import Metric
 from trimtab.node.series.ring import Ring
-from trimtab.node.series.store import Series
+from trimtab.node.series.store import SeriesStore
 
 log = structlog.get_logger(__name__)
 
 _FORMAT = b"trimtab series 1\n"
 _LENGTH = struct.Struct("<I")
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 """Of one record: the facts are by far the largest."""
 
 _FACTS = msgspec.msgpack.Decoder(dict[str, bytes])
 _SERIES = msgspec.msgpack.Decoder(tuple[str, str, float, int, bytes])
 
 
-class Snapshot:
+class SeriesSnapshot:
     """One file. `facts` are small, by name, in whatever form their owner likes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def save(self, series: Series, facts: Mapping[str, bytes]) -> int:
+    def save(self, series: SeriesStore, facts: Mapping[str, bytes]) -> int:
         """Replace the file; how many bytes it has."""
         encode = msgspec.msgpack.Encoder().encode
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
             file.write(_FORMAT)
-            _write(file, encode(dict(facts)))
+            _write_record(file, encode(dict(facts)))
             for subject, metric, ring in series.rings():
-                _write(file, encode((subject, metric.value, *ring.packed())))
+                _write_record(file, encode((subject, metric.value, *ring.to_state())))
             size = file.tell()
         os.replace(part, self._path)  # noqa: PTH105 - the one call that is said to be atomic
         return size
 
-    def load(self, series: Series) -> dict[str, bytes]:
+    def load(self, series: SeriesStore) -> dict[str, bytes]:
         """Fill the series with what is not too old, and give the facts."""
         try:
             with self._path.open("rb") as file:
-                records = _records(file)
+                records = _read_records(file)
                 facts = _FACTS.decode(next(records, b""))
                 for record in records:
                     subject, metric, step, newest, values = _SERIES.decode(record)
-                    ring = Ring.unpacked(step, newest, values)
+                    ring = Ring.from_state(step, newest, values)
                     if not ring.is_idle(series.now):
-                        series.take(subject, Metric(metric), ring)
+                        series.restore(subject, Metric(metric), ring)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
@@ -69,19 +69,19 @@ class Snapshot:
         return facts
 
 
-def _write(file: BinaryIO, record: bytes) -> None:
+def _write_record(file: BinaryIO, record: bytes) -> None:
     file.write(_LENGTH.pack(len(record)))
     file.write(record)
 
 
-def _records(file: BinaryIO) -> Iterator[bytes]:
+def _read_records(file: BinaryIO) -> Iterator[bytes]:
     if file.read(len(_FORMAT)) != _FORMAT:
         raise ValueError("is none of ours, or of another version")
     while prefix := file.read(_LENGTH.size):
         if len(prefix) != _LENGTH.size:
             raise ValueError("is cut off")
         [length] = _LENGTH.unpack(prefix)
-        if length > _MOST_BYTES:
+        if length > _MAX_BYTES:
             raise ValueError("has a record that we never write")
         record = file.read(length)
         if len(record) != length:

@@ -11,47 +11,47 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trimtab.node.model import Metric, Spread
-from trimtab.node.series.ring import Ring, spread_of
+from trimtab.node.model import Metric, WindowStats
+from trimtab.node.series.ring import Ring, compute_stats
 
-MOST_SERIES = 16_000
+MAX_SERIES = 16_000
 """More pods than a node can have, of two containers and five metrics each."""
-MOST_CELLS_OF_NODE = 1800
-MOST_CELLS_OF_POD = 300
-LEAST_SECONDS = 60.0
+MAX_NODE_CELLS = 1800
+MAX_POD_CELLS = 300
+MIN_SECONDS = 60.0
 """So much is kept in any case: the agent itself looks back so far, whatever is to be reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class SeriesRetention:
     """For how many seconds samples are kept."""
 
     node: float = 1800.0
     pods: float = 300.0
 
-    def shape(self, subject: str, period: float) -> tuple[int, float]:
+    def plan_cells(self, subject: str, period: float) -> tuple[int, float]:
         """How many cells of which length a series has."""
         of_pod = subject.startswith("pod/")
-        seconds = max(LEAST_SECONDS, self.pods if of_pod else self.node)
-        most = MOST_CELLS_OF_POD if of_pod else MOST_CELLS_OF_NODE
+        seconds = max(MIN_SECONDS, self.pods if of_pod else self.node)
+        most = MAX_POD_CELLS if of_pod else MAX_NODE_CELLS
         step = max(period, seconds / most)
         return max(4, math.ceil(seconds / step)), step
 
-    def ring(self, subject: str, period: float) -> Ring:
+    def build_ring(self, subject: str, period: float) -> Ring:
         """Return an empty ring for the samples of a subject."""
-        cells, step = self.shape(subject, period)
+        cells, step = self.plan_cells(subject, period)
         is_coarse = step > period
-        recent = Ring(math.ceil(LEAST_SECONDS / period), period) if is_coarse else None
+        recent = Ring(math.ceil(MIN_SECONDS / period), period) if is_coarse else None
         return Ring(cells, step, period=period, recent=recent)
 
 
-class Series:
-    """Answers as `trimtab.node.model.Windows` promises, at the time that it was last told."""
+class SeriesStore:
+    """Answers as `trimtab.node.model.MetricWindows` promises, at the time that it was last told."""
 
-    def __init__(self, retention: Retention | None = None, *, now: float = 0.0) -> None:
-        self.retention = retention or Retention()
+    def __init__(self, retention: SeriesRetention | None = None, *, now: float = 0.0) -> None:
+        self.retention = retention or SeriesRetention()
         self.now = now
-        self.refused = 0
+        self.rejected = 0
         """Samples of series that there was no room for."""
         self._rings: dict[str, dict[Metric, Ring]] = {}
         self._size = 0
@@ -66,10 +66,10 @@ class Series:
             rings = self._rings[subject] = {}
         ring = rings.get(metric)
         if ring is None:
-            if self._size >= MOST_SERIES:
-                self.refused += 1
+            if self._size >= MAX_SERIES:
+                self.rejected += 1
                 return
-            ring = rings[metric] = self.retention.ring(subject, period)
+            ring = rings[metric] = self.retention.build_ring(subject, period)
             self._size += 1
         ring.period = period
         ring.add(self.now, value)
@@ -82,9 +82,9 @@ class Series:
         samples = self._samples(subject, metric, seconds)
         return None if samples is None else math.fsum(samples) / len(samples)
 
-    def spread(self, subject: str, metric: Metric, seconds: float) -> Spread | None:
+    def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
         samples = self._samples(subject, metric, seconds)
-        return None if samples is None else spread_of(samples)
+        return None if samples is None else compute_stats(samples)
 
     def sweep(self) -> None:
         """Forget series whose samples have all left their window."""
@@ -95,14 +95,14 @@ class Series:
             if not rings:
                 del self._rings[subject]
 
-    def keep(self, retention: Retention) -> None:
+    def set_retention(self, retention: SeriesRetention) -> None:
         """Keep samples for so long from now on."""
         self.retention = retention
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
-                wanted = retention.ring(subject, ring.period)
-                if _shape(wanted) != _shape(ring):
-                    rings[metric] = ring.moved_to(wanted)
+                wanted = retention.build_ring(subject, ring.period)
+                if _cell_layout(wanted) != _cell_layout(ring):
+                    rings[metric] = ring.copy_into(wanted)
 
     def rings(self) -> Iterator[tuple[str, Metric, Ring]]:
         """All rings; of a series that has two, that of the last minute comes second."""
@@ -112,11 +112,11 @@ class Series:
                 if ring.recent is not None:
                     yield subject, metric, ring.recent
 
-    def take(self, subject: str, metric: Metric, ring: Ring) -> None:
+    def restore(self, subject: str, metric: Metric, ring: Ring) -> None:
         """A series as it was before a restart, until `keep` tells for how long now; one that there is already is kept."""
         rings = self._rings.setdefault(subject, {})
         there = rings.get(metric)
-        if there is None and self._size < MOST_SERIES:
+        if there is None and self._size < MAX_SERIES:
             rings[metric] = ring
             self._size += 1
         elif there is not None and there.recent is None and ring.step < there.step:
@@ -131,5 +131,5 @@ class Series:
         return None if ring is None else ring.samples(seconds, self.now)
 
 
-def _shape(ring: Ring | None) -> tuple[object, ...]:
-    return () if ring is None else (ring.cells, ring.step, *_shape(ring.recent))
+def _cell_layout(ring: Ring | None) -> tuple[object, ...]:
+    return () if ring is None else (ring.cells, ring.step, *_cell_layout(ring.recent))

@@ -4,12 +4,12 @@ Ours and others' come in as entry points `trimtab.node_strategies`; a round asks
 """
 
 from trimtab.node.strategies.strategy import (
-    NOTHING,
+    NO_OUTPUT,
     STRATEGIES,
     Eviction,
     NodeStrategy,
-    Plan,
-    Scene,
+    StrategyInput,
+    StrategyOutput,
 )
 
-__all__ = ["NOTHING", "STRATEGIES", "Eviction", "NodeStrategy", "Plan", "Scene"]
+__all__ = ["NO_OUTPUT", "STRATEGIES", "Eviction", "NodeStrategy", "StrategyInput", "StrategyOutput"]

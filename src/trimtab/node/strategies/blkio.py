@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import BlkIO as Settings
-from trimtab.api.nodeqospolicy import BlockIO
-from trimtab.node.arbiter import Bound, Spot, Wish
-from trimtab.node.cgroups import Amounts, Knob
+from trimtab.api.nodeqospolicy import BlkIOSpec as Settings
+from trimtab.api.nodeqospolicy import BlockDeviceSpec
+from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest
+from trimtab.node.cgroups import DeviceValues, Knob
 from trimtab.node.cgroups.knobs import IO_READ_BPS, IO_READ_IOPS, IO_WEIGHT, IO_WRITE_BPS, IO_WRITE_IOPS
 from trimtab.node.model import NodeView, Tier
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
 
 class BlkIo:
@@ -24,38 +24,38 @@ class BlkIo:
     name: ClassVar[str] = "blkio"
     settings_type: ClassVar[type[Settings]] = Settings
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.blkio
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.blkio
         if not settings.enable:
-            return NOTHING
+            return NO_OUTPUT
         tiers = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
         # Looked for once, not once a cgroup: there may be hundreds of either.
-        devices = {block: scene.devices(block) for blocks in tiers.values() for block in blocks}
+        devices = {block: inputs.find_devices(block) for blocks in tiers.values() for block in blocks}
         wishes = (
-            Wish(
-                spot=Spot(path, knob),
+            KnobRequest(
+                ref=KnobRef(path, knob),
                 value=value,
                 bound=bound,
                 strategy=self.name,
-                why="as the policy says",
+                reason="as the policy says",
             )
             for tier, blocks in tiers.items()
-            for knob, value, bound in _wanted(blocks, devices)
-            for path in _cgroups(scene.view, tier)
+            for knob, value, bound in _build_limits(blocks, devices)
+            for path in _list_cgroups(inputs.view, tier)
         )
         missing = {
             f"the node has no {block.type.value} {block.name}"
             for block, found in devices.items()
             if not found
         }
-        return Plan(tuple(wishes), lacking=tuple(sorted(missing)))
+        return StrategyOutput(tuple(wishes), unsupported=tuple(sorted(missing)))
 
 
-def _wanted(
-    blocks: Iterable[BlockIO], found: Mapping[BlockIO, Iterable[str]]
-) -> list[tuple[Knob[Amounts], Amounts, Bound]]:
+def _build_limits(
+    blocks: Iterable[BlockDeviceSpec], found: Mapping[BlockDeviceSpec, Iterable[str]]
+) -> list[tuple[Knob[DeviceValues], DeviceValues, BoundType]]:
     """What each cgroup of a tier may do."""
-    amounts: dict[Knob[Amounts], dict[str, int]] = {}
+    amounts: dict[Knob[DeviceValues], dict[str, int]] = {}
     weight = 100
     for block in blocks:
         devices = found[block]
@@ -68,14 +68,14 @@ def _wanted(
             if amount:
                 amounts.setdefault(knob, {}).update(dict.fromkeys(devices, amount))
         weight = min(weight, block.io_weight_percent)
-    wanted: list[tuple[Knob[Amounts], Amounts, Bound]] = [
-        (knob, value, Bound.AT_MOST) for knob, value in amounts.items() if value
+    wanted: list[tuple[Knob[DeviceValues], DeviceValues, BoundType]] = [
+        (knob, value, BoundType.AT_MOST) for knob, value in amounts.items() if value
     ]
-    return [*wanted, (IO_WEIGHT, {"default": weight}, Bound.EXACTLY)] if weight < 100 else wanted
+    return [*wanted, (IO_WEIGHT, {"default": weight}, BoundType.EXACTLY)] if weight < 100 else wanted
 
 
-def _cgroups(view: NodeView, tier: Tier) -> list[str]:
-    pods = [pod.cgroup for pod in view.of_tier(tier)]
+def _list_cgroups(view: NodeView, tier: Tier) -> list[str]:
+    pods = [pod.cgroup for pod in view.pods_in_tier(tier)]
     if tier is not Tier.BE:
         return pods
     together = view.best_effort_cgroup

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import CPUBurst, CPUBurstPolicy
-from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
+from trimtab.api.nodeqospolicy import CPUBurstPolicy, CPUBurstSpec
+from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest, Precedence, Value
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPU_BURST, CPU_PERIOD, CPU_QUOTA
 from trimtab.node.model import (
@@ -29,18 +29,18 @@ from trimtab.node.model import (
     container_subject,
     pod_subject,
 )
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
-UP, DOWN = 1.2, 0.8
-LEAST_QUOTA = 1000
+RAISE_FACTOR, LOWER_FACTOR = 1.2, 0.8
+MIN_QUOTA = 1000
 """What a kernel takes at the least, and so what the kubelet gives for any smaller limit."""
-COOLING = 0.9
+COOLING_SHARE = 0.9
 """From this share of the threshold on, quotas are held."""
-SAVING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
-RAISING = (CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, CPUBurstPolicy.AUTO)
+BURST_POLICIES = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
+QUOTA_POLICIES = (CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, CPUBurstPolicy.AUTO)
 
 
-class Pool(Enum):
+class PoolState(Enum):
     """How busy the CPUs are that latency-sensitive pods share."""
 
     IDLE = "idle"
@@ -49,35 +49,35 @@ class Pool(Enum):
     UNKNOWN = "unknown"
 
 
-def pool(scene: Scene) -> Pool:
+def classify_pool(inputs: StrategyInput) -> PoolState:
     """Return how busy the shared CPUs are; use of CPUs that a container has for itself does not count, nor does that of
     best-effort pods, which give way.
     """
-    windows, shared = scene.windows, scene.shared_cpus
+    windows, shared = inputs.windows, inputs.shared_cpus
     node = windows.latest(NODE, Metric.CPU)
     if node is None:
-        return Pool.UNKNOWN
+        return PoolState.UNKNOWN
     elsewhere = sum(
-        (windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0) - (shared.used_by(pod, windows) or 0.0)
-        for pod in scene.view.of_tier(Tier.LSR, Tier.LS)
+        (windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0) - (shared.read_usage(pod, windows) or 0.0)
+        for pod in inputs.view.pods_in_tier(Tier.LSR, Tier.LS)
     )
     used, size = node - elsewhere - (windows.latest(BEST_EFFORT, Metric.CPU) or 0.0), len(shared.cpus)
-    threshold_percent = scene.policy.cpu_burst.share_pool_threshold_percent
+    threshold_percent = inputs.policy.cpu_burst.share_pool_threshold_percent
     busy, threshold = (used / size if size > 0 else 1.0), threshold_percent / 100
     if busy >= threshold:
-        return Pool.OVERLOADED
-    return Pool.COOLING if busy >= threshold * COOLING else Pool.IDLE
+        return PoolState.OVERLOADED
+    return PoolState.COOLING if busy >= threshold * COOLING_SHARE else PoolState.IDLE
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """Seconds of percent above the limit that are left to a container."""
 
     capacity: float
     tokens: float
     at: float
 
-    def allows(self, now: float, used_percent: float) -> bool:
+    def consume(self, now: float, used_percent: float) -> bool:
         """Take what was used since the last look above the limit, or give what was not."""
         spent = (now - self.at) * (used_percent - 100)
         self.tokens, self.at = min(self.tokens - spent, self.capacity), now
@@ -85,7 +85,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class ContainerQuota:
     """What a container is to have, in microseconds a period."""
 
     limit: int
@@ -95,120 +95,130 @@ class Share:
 
 
 @dataclass(slots=True)
-class Raised:
+class QuotaState:
     """What a container has at the moment."""
 
     base: int
     """The quota of the limit that it was raised from."""
     quota: int
-    bucket: Bucket
+    bucket: TokenBucket
 
 
 class CpuBurst:
     """Remembers each container's raised quota and its bucket."""
 
     name: ClassVar[str] = "cpuburst"
-    settings_type: ClassVar[type[CPUBurst]] = CPUBurst
+    settings_type: ClassVar[type[CPUBurstSpec]] = CPUBurstSpec
 
     def __init__(self) -> None:
-        self._raised: dict[str, Raised] = {}
+        self._quotas: dict[str, QuotaState] = {}
         self._periods: dict[str, int] = {}
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.cpu_burst
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.cpu_burst
         if settings.policy is CPUBurstPolicy.NONE:
-            self._raised.clear()
-            return NOTHING
-        state = pool(scene)
-        pods = [pod for pod in scene.view.of_tier(Tier.LS) if not pod.deleting]
-        told: dict[Spot, Value] = {}
-        wishes = [wish for pod in pods for wish in self._of_pod(scene, pod, state, told)]
+            self._quotas.clear()
+            return NO_OUTPUT
+        state = classify_pool(inputs)
+        pods = [pod for pod in inputs.view.pods_in_tier(Tier.LS) if not pod.deleting]
+        told: dict[KnobRef, Value] = {}
+        wishes = [wish for pod in pods for wish in self._request_pod(inputs, pod, state, told)]
         alive = {container.id for pod in pods for container in pod.containers}
         limited = {one.id for pod in pods for one in pod.containers if one.resources.cpu_limit}
-        raising = limited if settings.policy in RAISING else frozenset[str]()
-        self._raised = {key: raised for key, raised in self._raised.items() if key in raising}
+        raising = limited if settings.policy in QUOTA_POLICIES else frozenset[str]()
+        self._quotas = {key: raised for key, raised in self._quotas.items() if key in raising}
         self._periods = {key: period for key, period in self._periods.items() if key in alive}
-        return Plan(tuple(wishes), told=told)
+        return StrategyOutput(tuple(wishes), external_values=told)
 
-    def _of_pod(self, scene: Scene, pod: PodView, state: Pool, told: dict[Spot, Value]) -> list[Wish]:
+    def _request_pod(
+        self, inputs: StrategyInput, pod: PodView, state: PoolState, external_values: dict[KnobRef, Value]
+    ) -> list[KnobRequest]:
         """What is wished for a pod and its containers; what their limits make the kubelet write is added to `told`."""
         limited = [container for container in pod.containers if container.resources.cpu_limit]
-        wanted = [self._wanted(scene, pod, container, state) for container in limited]
-        wishes: list[Wish] = []
+        wanted = [self._target_quota(inputs, pod, container, state) for container in limited]
+        wishes: list[KnobRequest] = []
         for container, share in zip(limited, wanted, strict=True):
             why = f"limit {container.resources.cpu_limit} m"
             # Where the limit is written to two cgroups, one that is raised alone changes nothing.
-            for path in filter(None, (container.cgroup, container.inner)):
-                told[Spot(path, CPU_QUOTA)] = share.limit
+            for path in filter(None, (container.cgroup, container.inner_cgroup)):
+                external_values[KnobRef(path, CPU_QUOTA)] = share.limit
                 if share.burst is not None:
-                    wishes.append(self._wish(path, CPU_BURST, share.burst, why))
+                    wishes.append(self._build_request(path, CPU_BURST, share.burst, why))
                 if share.quota != share.limit:
                     pool = f"shared CPUs {state.value}"
-                    wishes.append(self._wish(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
+                    wishes.append(self._build_request(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
         if limited and pod.resources.cpu_limit:
-            own = _quota_of(pod.resources.cpu_limit, self._period(scene, limited[0]))
-            told[Spot(pod.cgroup, CPU_QUOTA)] = own
+            own = _limit_to_quota(pod.resources.cpu_limit, self._read_period(inputs, limited[0]))
+            external_values[KnobRef(pod.cgroup, CPU_QUOTA)] = own
             if burst := sum(share.burst or 0 for share in wanted):
-                wishes.append(self._room(pod, CPU_BURST, burst))
+                wishes.append(self._request_headroom(pod, CPU_BURST, burst))
             if more := sum(share.quota - share.limit for share in wanted):
-                wishes.append(self._room(pod, CPU_QUOTA, own + more))
+                wishes.append(self._request_headroom(pod, CPU_QUOTA, own + more))
         return wishes
 
-    def _wanted(self, scene: Scene, pod: PodView, container: ContainerView, state: Pool) -> Share:
-        settings, period = scene.policy.cpu_burst, self._period(scene, container)
-        limit = _quota_of(container.resources.cpu_limit or 0, period)
+    def _target_quota(
+        self, inputs: StrategyInput, pod: PodView, container: ContainerView, state: PoolState
+    ) -> ContainerQuota:
+        settings, period = inputs.policy.cpu_burst, self._read_period(inputs, container)
+        limit = _limit_to_quota(container.resources.cpu_limit or 0, period)
         quota = limit
-        if settings.policy in RAISING:
+        if settings.policy in QUOTA_POLICIES:
             subject = container_subject(pod.uid, container.name)
-            quota = self._quota(container, subject=subject, base=limit, scene=scene, state=state)
+            quota = self._adjust_quota(container, subject=subject, base=limit, inputs=inputs, state=state)
         burst = None
-        if settings.policy in SAVING:
-            to_come = container.wanted.cpu_limit
-            most = limit if to_come is None else min(limit, _quota_of(to_come, period))
+        if settings.policy in BURST_POLICIES:
+            to_come = container.spec_resources.cpu_limit
+            most = limit if to_come is None else min(limit, _limit_to_quota(to_come, period))
             burst = min(limit * settings.cpu_burst_percent // 100, most)
-        return Share(limit=limit, quota=quota, burst=burst)
+        return ContainerQuota(limit=limit, quota=quota, burst=burst)
 
-    def _period(self, scene: Scene, container: ContainerView) -> int:
+    def _read_period(self, inputs: StrategyInput, container: ContainerView) -> int:
         """The kubelet gives a container its period once."""
         if container.id not in self._periods:
-            self._periods[container.id] = scene.held_as(int, container.cgroup, CPU_PERIOD) or 100_000
+            self._periods[container.id] = inputs.read_knob_as(int, container.cgroup, CPU_PERIOD) or 100_000
         return self._periods[container.id]
 
-    def _quota(self, container: ContainerView, *, subject: str, base: int, scene: Scene, state: Pool) -> int:
-        settings, now = scene.policy.cpu_burst, scene.now
+    def _adjust_quota(
+        self, container: ContainerView, *, subject: str, base: int, inputs: StrategyInput, state: PoolState
+    ) -> int:
+        settings, now = inputs.policy.cpu_burst, inputs.now
         seconds = settings.cfs_quota_burst_period_seconds
         capacity = seconds * (settings.cfs_quota_burst_percent - 100)
-        mine = self._raised.setdefault(container.id, Raised(base, base, Bucket(capacity, capacity, now)))
+        mine = self._quotas.setdefault(
+            container.id, QuotaState(base, base, TokenBucket(capacity, capacity, now))
+        )
         if mine.base != base:
             # Resized: what it was raised to, or had, by another limit says nothing of what it needs by this one.
             mine.base = mine.quota = base
         if mine.bucket.capacity != capacity:  # the policy says otherwise by now
-            mine.bucket = Bucket(capacity, capacity, now)
-        used = scene.windows.latest(subject, Metric.CPU) or 0.0
-        allowed = seconds < 0 or mine.bucket.allows(now, 1e5 * used / (container.resources.cpu_limit or 1))
+            mine.bucket = TokenBucket(capacity, capacity, now)
+        used = inputs.windows.latest(subject, Metric.CPU) or 0.0
+        allowed = seconds < 0 or mine.bucket.consume(now, 1e5 * used / (container.resources.cpu_limit or 1))
         if not allowed:
             mine.quota = base
-        elif state is Pool.OVERLOADED:
-            mine.quota = int(mine.quota * DOWN)
-        elif state is Pool.IDLE and scene.windows.latest(subject, Metric.THROTTLED):
-            mine.quota = int(mine.quota * UP)
+        elif state is PoolState.OVERLOADED:
+            mine.quota = int(mine.quota * LOWER_FACTOR)
+        elif state is PoolState.IDLE and inputs.windows.latest(subject, Metric.THROTTLED):
+            mine.quota = int(mine.quota * RAISE_FACTOR)
         mine.quota = min(max(mine.quota, base), base * settings.cfs_quota_burst_percent // 100)
         return mine.quota
 
-    def _room(self, pod: PodView, knob: Knob[int], value: int) -> Wish:
+    def _request_headroom(self, pod: PodView, knob: Knob[int], value: int) -> KnobRequest:
         """A pod has room for its containers; no less than before, since not all of them need be running."""
-        return replace(self._wish(pod.cgroup, knob, value, "for its containers"), bound=Bound.AT_LEAST)
+        return replace(
+            self._build_request(pod.cgroup, knob, value, "for its containers"), bound=BoundType.AT_LEAST
+        )
 
-    def _wish(self, path: str, knob: Knob[int], value: int, why: str) -> Wish:
-        return Wish(
-            spot=Spot(path, knob),
+    def _build_request(self, path: str, knob: Knob[int], value: int, why: str) -> KnobRequest:
+        return KnobRequest(
+            ref=KnobRef(path, knob),
             value=value,
             strategy=self.name,
-            why=why,
+            reason=why,
             precedence=Precedence.PRIORITY,
         )
 
 
-def _quota_of(limit: int, period: int) -> int:
+def _limit_to_quota(limit: int, period: int) -> int:
     """What the kubelet gives for a limit in millicores."""
-    return max(limit * period // 1000, LEAST_QUOTA)
+    return max(limit * period // 1000, MIN_QUOTA)

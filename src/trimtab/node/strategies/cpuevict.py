@@ -16,13 +16,13 @@ from collections import deque
 from typing import ClassVar, NamedTuple
 
 from trimtab.api.errors import QuantityError
-from trimtab.api.nodeqospolicy import CPUEvict, CPUEvictPolicy
-from trimtab.api.quantity import millicores
+from trimtab.api.nodeqospolicy import CPUEvictPolicy, CPUEvictSpec
+from trimtab.api.quantity import parse_millicores
 from trimtab.node.cgroups import UNLIMITED
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_EFFECTIVE
 from trimtab.node.model import BEST_EFFORT, Metric, PodView, Tier, pod_subject
-from trimtab.node.strategies.eviction_order import Choice
-from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
+from trimtab.node.strategies.eviction_order import EvictionSelector
+from trimtab.node.strategies.strategy import NO_OUTPUT, Eviction, StrategyInput, StrategyOutput
 
 REQUEST_ANNOTATION = "trimtab.io/cpu-request"
 """What a pod of Kubernetes' class BestEffort, which has no requests, would like to have."""
@@ -32,114 +32,116 @@ IDLE = 0.1
 """A pod that uses less than this share of its request is idle."""
 
 
-def request(pod: PodView) -> float:
+def read_request(pod: PodView) -> float:
     """Cores that a pod asks for."""
     if pod.resources.cpu_request:
         return pod.resources.cpu_request / 1000
     try:
-        return millicores(dict(pod.annotations).get(REQUEST_ANNOTATION, "0")) / 1000
+        return parse_millicores(dict(pod.annotations).get(REQUEST_ANNOTATION, "0")) / 1000
     except QuantityError:
         return 0.0
 
 
-class Share(NamedTuple):
+class TierShare(NamedTuple):
     """What the tier asks for, may have and uses, in cores: at a moment, or on average."""
 
-    asked: float
+    requested: float
     limit: float
     used: float
 
-    def lacking(self, settings: CPUEvict) -> float:
+    def cores_to_evict(self, settings: CPUEvictSpec) -> float:
         """Return the cores of requests that have to go for the rest to be satisfied; 0 while nobody is starved."""
-        starved = self.limit <= self.asked * settings.satisfaction_lower_percent / 100
+        starved = self.limit <= self.requested * settings.satisfaction_lower_percent / 100
         if not starved or self.used < self.limit * settings.usage_threshold_percent / 100:
             return 0.0
-        return self.asked - self.limit * 100 / settings.satisfaction_upper_percent
+        return self.requested - self.limit * 100 / settings.satisfaction_upper_percent
 
     def __str__(self) -> str:
-        return f"{self.limit:.2f} of {self.asked:.2f} cores that they request, and use {self.used:.2f}"
+        return f"{self.limit:.2f} of {self.requested:.2f} cores that they request, and use {self.used:.2f}"
 
 
 class CpuEvict:
     """Remembers what the tier asked for and might have over the window, and what its choice does."""
 
     name: ClassVar[str] = "cpuevict"
-    settings_type: ClassVar[type[CPUEvict]] = CPUEvict
+    settings_type: ClassVar[type[CPUEvictSpec]] = CPUEvictSpec
 
     def __init__(self) -> None:
         # Who is leaving asks for nothing, however long it takes.
-        self._choice = Choice(lambda _, pod: request(pod), patience=math.inf)
+        self._selector = EvictionSelector(lambda _, pod: read_request(pod), leaving_timeout=math.inf)
         self._policy: CPUEvictPolicy | None = None
-        self._past: deque[tuple[float, float, float]] = deque()
+        self._history: deque[tuple[float, float, float]] = deque()
         """When it was, what was asked for, and the limit."""
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.cpu_evict
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.cpu_evict
         if not settings.enable:
-            self._choice.reset()
-            self._past.clear()
-            return NOTHING
+            self._selector.reset()
+            self._history.clear()
+            return NO_OUTPUT
         if settings.policy is not self._policy:  # what the other one measures is not comparable
             self._policy = settings.policy
-            self._past.clear()
+            self._history.clear()
         window = min(max(settings.cool_down_seconds, SHORTEST_WINDOW), LONGEST_WINDOW)
-        asking = [pod for pod in scene.view.of_tier(Tier.BE) if self._asks(scene, pod, window)]
-        now, average = self._shares(scene, asking, window)
+        asking = [
+            pod for pod in inputs.view.pods_in_tier(Tier.BE) if self._is_requesting(inputs, pod, window)
+        ]
+        now, average = self._measure_shares(inputs, asking, window)
         if now is None or average is None:
-            return NOTHING
-        need = min(now.lacking(settings), average.lacking(settings))
+            return NO_OUTPUT
+        need = min(now.cores_to_evict(settings), average.cores_to_evict(settings))
         if need <= 0:
-            return NOTHING
-        chosen = self._choice.victims(
-            scene,
+            return NO_OUTPUT
+        chosen = self._selector.select_victims(
+            inputs,
             asking,
-            used=lambda pod: scene.windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0,
+            used=lambda pod: inputs.windows.latest(pod_subject(pod.uid), Metric.CPU) or 0.0,
             need=need,
             cool_down=settings.cool_down_seconds,
         )
         why = f"for {window:.0f} s best-effort pods got {average}"
-        return Plan(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
+        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
 
-    def _asks(self, scene: Scene, pod: PodView, window: float) -> bool:
+    def _is_requesting(self, inputs: StrategyInput, pod: PodView, window: float) -> bool:
         if self._policy is not CPUEvictPolicy.EVICT_BY_ALLOCATABLE:
             return True  # whoever is held to a real limit may be idle because of it
-        used = scene.windows.average(pod_subject(pod.uid), Metric.CPU, window)
-        return used is not None and used >= request(pod) * IDLE
+        used = inputs.windows.average(pod_subject(pod.uid), Metric.CPU, window)
+        return used is not None and used >= read_request(pod) * IDLE
 
-    def _shares(
-        self, scene: Scene, asking: list[PodView], window: float
-    ) -> tuple[Share | None, Share | None]:
+    def _measure_shares(
+        self, inputs: StrategyInput, asking: list[PodView], window: float
+    ) -> tuple[TierShare | None, TierShare | None]:
         """Return what is so now and what was so on average over the window, as far as either is known."""
-        asked, limit = sum(map(request, asking)), self._limit(scene)
+        asked, limit = sum(map(read_request, asking)), self._read_limit(inputs)
         if not asked or limit is None:
-            self._past.clear()
+            self._history.clear()
             return None, None
-        self._past.append((scene.now, asked, limit))
-        while scene.now - self._past[0][0] >= window:
-            self._past.popleft()
-        used = scene.windows.latest(BEST_EFFORT, Metric.CPU)
-        average = scene.windows.average(BEST_EFFORT, Metric.CPU, window)
-        if used is None or average is None or scene.now - self._past[0][0] < window / 2:
+        self._history.append((inputs.now, asked, limit))
+        while inputs.now - self._history[0][0] >= window:
+            self._history.popleft()
+        used = inputs.windows.latest(BEST_EFFORT, Metric.CPU)
+        average = inputs.windows.average(BEST_EFFORT, Metric.CPU, window)
+        if used is None or average is None or inputs.now - self._history[0][0] < window / 2:
             return None, None
-        _, all_asked, limits = zip(*self._past, strict=True)
-        count = len(self._past)
-        return Share(asked, limit, used), Share(sum(all_asked) / count, sum(limits) / count, average)
+        _, all_asked, limits = zip(*self._history, strict=True)
+        count = len(self._history)
+        return TierShare(asked, limit, used), TierShare(sum(all_asked) / count, sum(limits) / count, average)
 
-    def _limit(self, scene: Scene) -> float | None:
+    def _read_limit(self, inputs: StrategyInput) -> float | None:
         """Cores that the tier may have."""
-        view = scene.view
+        view = inputs.view
         if self._policy is CPUEvictPolicy.EVICT_BY_ALLOCATABLE:
             if view.allocatable_cpu is None:
                 return None
-            taken = sum(pod.resources.cpu_request or 0 for pod in view.of_tier(Tier.LSR, Tier.LS))
+            taken = sum(pod.resources.cpu_request or 0 for pod in view.pods_in_tier(Tier.LSR, Tier.LS))
             return max(view.allocatable_cpu - taken, 0) / 1000
-        shared, paths = scene.shared_cpus.ids, view.best_effort_cgroups
-        cpus = [scene.held_as(frozenset, path, CPUSET_EFFECTIVE) or shared for path in paths]
+        shared, paths = inputs.shared_cpus.ids, view.best_effort_cgroups
+        cpus = [inputs.read_knob_as(frozenset, path, CPUSET_EFFECTIVE) or shared for path in paths]
         cores = float(len(shared & frozenset[int]().union(*cpus)))
-        return min(cores, sum(_quota(scene, path) for path in paths))
+        return min(cores, sum(_read_quota(inputs, path) for path in paths))
 
 
-def _quota(scene: Scene, path: str) -> float:
+def _read_quota(inputs: StrategyInput, path: str) -> float:
     """Return the cores that a cgroup's quota allows."""
-    quota, period = scene.held_as(int, path, CPU_QUOTA), scene.held_as(int, path, CPU_PERIOD)
+    quota, period = inputs.read_knob_as(int, path, CPU_QUOTA), inputs.read_knob_as(int, path, CPU_PERIOD)
     return math.inf if quota is None or quota == UNLIMITED or not period else quota / period

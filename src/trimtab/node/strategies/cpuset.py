@@ -12,15 +12,15 @@ from trimtab.node.model import (
     ContainerView,
     Cpu,
     Metric,
+    MetricWindows,
     NodeView,
     PodView,
     Tier,
-    Windows,
     container_subject,
     pod_subject,
 )
 
-LEAST_CPUS = 2
+MIN_CPUS = 2
 """Pods always share at least so many: whoever has the rest for itself has to put up with them."""
 
 
@@ -29,16 +29,16 @@ class SharedCpus:
     """The CPUs on which pods run that have none of their own."""
 
     cpus: tuple[Cpu, ...]
-    apart: frozenset[str] = frozenset()
+    exclusive_cgroups: frozenset[str] = frozenset()
     """The cgroups of containers that run on none of them."""
 
     @property
     def ids(self) -> frozenset[int]:
         return frozenset(cpu.id for cpu in self.cpus)
 
-    def used_by(self, pod: PodView, windows: Windows) -> float | None:
+    def read_usage(self, pod: PodView, windows: MetricWindows) -> float | None:
         """Return the cores of these CPUs that a pod uses; None when that is not known."""
-        own = [container for container in pod.containers if container.cgroup in self.apart]
+        own = [container for container in pod.containers if container.cgroup in self.exclusive_cgroups]
         if own and len(own) == len(pod.containers):
             return 0.0
         used = windows.latest(pod_subject(pod.uid), Metric.CPU)
@@ -51,7 +51,7 @@ class SharedCpus:
         return max(0.0, used - sum(cores or 0.0 for cores in elsewhere))
 
 
-def shared_cpus(
+def find_shared_cpus(
     view: NodeView, *, pinned: Callable[[str], frozenset[int]], available: frozenset[int]
 ) -> SharedCpus:
     """Return the CPUs that pods share: not those that the kernel keeps apart, nor those that a container has for itself.
@@ -63,32 +63,32 @@ def shared_cpus(
     online = frozenset(cpu.id for cpu in view.cpus)
     whole = (available & online) or online
     left = frozenset(cpu.id for cpu in view.cpus if not cpu.isolated) & whole
-    left = left if len(left) >= LEAST_CPUS else whole
+    left = left if len(left) >= MIN_CPUS else whole
     owned = (
         (not is_given, pinned(container.cgroup), container.cgroup)
-        for pod in view.of_tier(Tier.LSR, Tier.LS)
+        for pod in view.pods_in_tier(Tier.LSR, Tier.LS)
         for container in pod.containers
-        if (is_given := _is_given_cpus(pod, container)) or pod.tier is Tier.LSR
+        if (is_given := _has_exclusive_cpus(pod, container)) or pod.tier is Tier.LSR
     )
     known = sorted(
         ((asks, own, path) for asks, own, path in owned if own and not own >= whole),
         key=lambda each: (each[0], len(each[1]), sorted(each[1])),
     )
     for _, own, _ in known:
-        left = left - own if len(left - own) >= LEAST_CPUS else left
+        left = left - own if len(left - own) >= MIN_CPUS else left
     return SharedCpus(
         tuple(cpu for cpu in view.cpus if cpu.id in left),
         frozenset(path for _, own, path in known if not own & left),
     )
 
 
-def _is_given_cpus(pod: PodView, container: ContainerView) -> bool:
+def _has_exclusive_cpus(pod: PodView, container: ContainerView) -> bool:
     """Return whether a kubelet that gives CPUs away (its policy static) gives some to this container alone."""
     request = container.resources.cpu_request or 0
     return pod.qos is QosClass.GUARANTEED and request > 0 and request % 1000 == 0
 
 
-def by_turns(cpus: Iterable[Cpu]) -> list[int]:
+def order_cpus(cpus: Iterable[Cpu]) -> list[int]:
     """All CPUs in the order in which they are given away.
 
     Both threads of a core come together, since whoever shares a core is disturbed by its other half; cores come from

@@ -20,17 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import CPUSuppress, CPUSuppressPolicy
-from trimtab.node.arbiter import Bound, Precedence, Spot, Value, Wish
+from trimtab.api.nodeqospolicy import CPUSuppressPolicy, CPUSuppressSpec
+from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest, Precedence, Value
 from trimtab.node.cgroups.knobs import CPU_PERIOD, CPU_QUOTA, CPUSET_CPUS
 from trimtab.node.model import SYSTEM, Metric, Tier, pod_subject
-from trimtab.node.strategies.cpuset import LEAST_CPUS, by_turns
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.strategies.cpuset import MIN_CPUS, order_cpus
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
-LEAST_QUOTA = 2000
-LEAST_QUOTA_OF_KERNEL = 1000
-SMALLEST_CHANGE = 0.01
-GROWTH = 0.1
+MIN_QUOTA = 2000
+KERNEL_MIN_QUOTA = 1000
+MIN_CHANGE = 0.01
+MAX_GROWTH = 0.1
 HEADROOM = 2.0
 """How many times its present use a cgroup may have of a quota that is shared out, while another wants it too."""
 IDLE_SHARE = 0.1
@@ -38,54 +38,54 @@ IDLE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Safe:
+class SafeCpu:
     """How much is safe, and the numbers that it came from, in cores."""
 
     cores: float
     capacity: int
-    others: float
+    used_by_others: float
     system: float
-    is_all: bool
+    is_complete: bool
     """Whether the usage of every other pod is known; else it is no more than this that is safe."""
 
     def __str__(self) -> str:
         return (
             f"{self.cores:.2f} of {self.capacity} shared CPUs: "
-            f"others use {self.others:.2f}, the system {self.system:.2f}"
+            f"others use {self.used_by_others:.2f}, the system {self.system:.2f}"
         )
 
 
-def safe(scene: Scene) -> Safe | None:
+def compute_safe_cpu(inputs: StrategyInput) -> SafeCpu | None:
     """Return what best-effort pods may have; None while nothing is known of the system."""
-    view, windows, settings = scene.view, scene.windows, scene.policy.cpu_suppress
-    shared, system = scene.shared_cpus, windows.latest(SYSTEM, Metric.CPU)
+    view, windows, settings = inputs.view, inputs.windows, inputs.policy.cpu_suppress
+    shared, system = inputs.shared_cpus, windows.latest(SYSTEM, Metric.CPU)
     if system is None:
         return None
     capacity = len(shared.cpus)
-    used = [shared.used_by(pod, windows) for pod in view.of_tier(Tier.LSR, Tier.LS)]
+    used = [shared.read_usage(pod, windows) for pod in view.pods_in_tier(Tier.LSR, Tier.LS)]
     known = [each for each in used if each is not None]
     reserved = 0.0 if view.allocatable_cpu is None else len(view.cpus) - view.allocatable_cpu / 1000
     others, kept = sum(known), max(system, reserved)
     left = capacity * settings.threshold_percent / 100 - others - kept
     least = capacity * settings.min_percent / 100
-    return Safe(max(left, least), capacity, others, kept, is_all=len(known) == len(used))
+    return SafeCpu(max(left, least), capacity, others, kept, is_complete=len(known) == len(used))
 
 
 def next_quota(cores: float, *, capacity: int, period: int, last: int | None) -> int:
     """The quota that follows the last one (None: there was no limit)."""
     node = capacity * period
-    wanted = max(int(cores * period), LEAST_QUOTA)
+    wanted = max(int(cores * period), MIN_QUOTA)
     if last is None:
         return wanted
-    if abs(wanted - last) < node * SMALLEST_CHANGE:
+    if abs(wanted - last) < node * MIN_CHANGE:
         return last
-    return min(wanted, last + int(node * GROWTH))
+    return min(wanted, last + int(node * MAX_GROWTH))
 
 
 def next_count(cores: float, *, capacity: int, last: int | None) -> int:
     """How many CPUs follow the last number."""
-    wanted = min(max(math.ceil(cores), LEAST_CPUS), capacity)
-    return wanted if last is None else min(wanted, last + math.ceil(capacity * GROWTH))
+    wanted = min(max(math.ceil(cores), MIN_CPUS), capacity)
+    return wanted if last is None else min(wanted, last + math.ceil(capacity * MAX_GROWTH))
 
 
 def share_out(total: float, wanted: Sequence[float]) -> list[float]:
@@ -101,78 +101,81 @@ class CpuSuppress:
     """Remembers what it last asked for, from which it may grow only so fast, and how it was shared out."""
 
     name: ClassVar[str] = "cpusuppress"
-    settings_type: ClassVar[type[CPUSuppress]] = CPUSuppress
+    settings_type: ClassVar[type[CPUSuppressSpec]] = CPUSuppressSpec
 
     def __init__(self) -> None:
         self._policy: CPUSuppressPolicy | None = None
         self._last: int | None = None
-        self._why = ""
+        self._reason = ""
         self._shares: dict[str, int] = {}
-        self._shared_out: int | None = None
+        self._shared_total: int | None = None
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.cpu_suppress
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.cpu_suppress
         if not settings.enable:
             self._policy = self._last = None
-            return NOTHING
+            return NO_OUTPUT
         if settings.policy is not self._policy:
             self._policy, self._last = settings.policy, None
-        found = safe(scene)
+        found = compute_safe_cpu(inputs)
         if found is not None:
-            wanted = self._next(found, scene)
+            wanted = self._next_value(found, inputs)
             # On a node where pods come every second one is always unknown: it is a reason to give no more.
-            if found.is_all or self._last is None or wanted < self._last:
-                self._last, self._why = wanted, str(found)
+            if found.is_complete or self._last is None or wanted < self._last:
+                self._last, self._reason = wanted, str(found)
         if self._last is None:
-            return NOTHING
-        return Plan(self._wishes(scene, self._last))
+            return NO_OUTPUT
+        return StrategyOutput(self._build_requests(inputs, self._last))
 
-    def _next(self, found: Safe, scene: Scene) -> int:
+    def _next_value(self, found: SafeCpu, inputs: StrategyInput) -> int:
         if self._policy is CPUSuppressPolicy.CPUSET:
             return next_count(found.cores, capacity=found.capacity, last=self._last)
-        period = _period(scene, scene.view.best_effort_cgroup)
+        period = _read_period(inputs, inputs.view.best_effort_cgroup)
         return next_quota(found.cores, capacity=found.capacity, period=period, last=self._last)
 
-    def _wishes(self, scene: Scene, amount: int) -> tuple[Wish, ...]:
-        paths, by_cpuset = scene.view.best_effort_cgroups, self._policy is CPUSuppressPolicy.CPUSET
-        cpus = frozenset(by_turns(scene.shared_cpus.cpus)[:amount])
+    def _build_requests(self, inputs: StrategyInput, amount: int) -> tuple[KnobRequest, ...]:
+        paths, by_cpuset = inputs.view.best_effort_cgroups, self._policy is CPUSuppressPolicy.CPUSET
+        cpus = frozenset(order_cpus(inputs.shared_cpus.cpus)[:amount])
         values: Mapping[str, Value] = (
-            dict.fromkeys(paths, cpus) if by_cpuset else self._quotas(scene, paths, amount)
+            dict.fromkeys(paths, cpus) if by_cpuset else self._share_quota(inputs, paths, amount)
         )
         return tuple(
-            Wish(
-                spot=Spot(path, CPUSET_CPUS if by_cpuset else CPU_QUOTA),
+            KnobRequest(
+                ref=KnobRef(path, CPUSET_CPUS if by_cpuset else CPU_QUOTA),
                 value=value,
-                bound=Bound.AT_MOST,
+                bound=BoundType.AT_MOST,
                 precedence=Precedence.SAFETY,
                 strategy=self.name,
-                why=self._why,
+                reason=self._reason,
             )
             for path, value in values.items()
         )
 
-    def _quotas(self, scene: Scene, paths: Sequence[str], total: int) -> dict[str, int]:
+    def _share_quota(self, inputs: StrategyInput, paths: Sequence[str], total: int) -> dict[str, int]:
         """Share the quota out; as it was, while hardly anything has changed, since each change is written to disk first."""
-        period, idle = _period(scene, scene.view.best_effort_cgroup), IDLE_SHARE * total / max(1, len(paths))
-        wanted = [max(idle, HEADROOM * period * _used(scene, path)) for path in paths]
+        period, idle = (
+            _read_period(inputs, inputs.view.best_effort_cgroup),
+            IDLE_SHARE * total / max(1, len(paths)),
+        )
+        wanted = [max(idle, HEADROOM * period * _read_usage(inputs, path)) for path in paths]
         shares = dict(zip(paths, share_out(total, wanted), strict=True))
-        small = len(scene.shared_cpus.cpus) * period * SMALLEST_CHANGE
-        is_same = self._shared_out == total and shares.keys() == self._shares.keys()
+        small = len(inputs.shared_cpus.cpus) * period * MIN_CHANGE
+        is_same = self._shared_total == total and shares.keys() == self._shares.keys()
         if not is_same or any(abs(share - self._shares[path]) >= small for path, share in shares.items()):
             self._shares = {path: round(share) for path, share in shares.items()}
-            self._shared_out = total
+            self._shared_total = total
         return {
-            path: max(round(share * _period(scene, path) / period), LEAST_QUOTA_OF_KERNEL)
+            path: max(round(share * _read_period(inputs, path) / period), KERNEL_MIN_QUOTA)
             for path, share in self._shares.items()
         }
 
 
-def _used(scene: Scene, path: str) -> float:
+def _read_usage(inputs: StrategyInput, path: str) -> float:
     """Return the cores that the best-effort pods of a cgroup use; as many as there are while that is not known."""
-    pods = [pod for pod in scene.view.of_tier(Tier.BE) if f"{pod.cgroup}/".startswith(f"{path}/")]
-    used = [scene.windows.latest(pod_subject(pod.uid), Metric.CPU) for pod in pods]
+    pods = [pod for pod in inputs.view.pods_in_tier(Tier.BE) if f"{pod.cgroup}/".startswith(f"{path}/")]
+    used = [inputs.windows.latest(pod_subject(pod.uid), Metric.CPU) for pod in pods]
     return sum(math.inf if cores is None else cores for cores in used)
 
 
-def _period(scene: Scene, path: str) -> int:
-    return scene.held_as(int, path, CPU_PERIOD) or 100_000
+def _read_period(inputs: StrategyInput, path: str) -> int:
+    return inputs.read_knob_as(int, path, CPU_PERIOD) or 100_000

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import MemoryEvict as Settings
+from trimtab.api.nodeqospolicy import MemoryEvictSpec as Settings
 from trimtab.node.model import NODE, Metric, PodView, Tier, pod_subject
-from trimtab.node.strategies.eviction_order import Choice
-from trimtab.node.strategies.strategy import NOTHING, Eviction, Plan, Scene
+from trimtab.node.strategies.eviction_order import EvictionSelector
+from trimtab.node.strategies.strategy import NO_OUTPUT, Eviction, StrategyInput, StrategyOutput
 
-LEAVES_SECONDS = 60.0
+TERMINATION_SECONDS = 60.0
 """For so long who is leaving counts as gone: from then on he may be stuck, and what he has is not coming back."""
-IN_VAIN = (
+TOO_LITTLE_EVICTABLE = (
     "the node's memory is above memoryEvict.thresholdPercent, and all best-effort pods that can be evicted hold too little"
     " to bring it below: none is evicted; look for what else fills the node"
 )
 
 
-def used_by(scene: Scene, pod: PodView) -> float:
+def read_memory_usage(inputs: StrategyInput, pod: PodView) -> float:
     """Bytes that a pod has."""
-    return scene.windows.latest(pod_subject(pod.uid), Metric.MEMORY) or 0.0
+    return inputs.windows.latest(pod_subject(pod.uid), Metric.MEMORY) or 0.0
 
 
 class MemoryEvict:
@@ -34,28 +34,28 @@ class MemoryEvict:
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self) -> None:
-        self._choice = Choice(used_by, patience=LEAVES_SECONDS)
+        self._selector = EvictionSelector(read_memory_usage, leaving_timeout=TERMINATION_SECONDS)
 
-    def plan(self, scene: Scene) -> Plan:
-        settings, used = scene.policy.memory_evict, scene.windows.latest(NODE, Metric.MEMORY)
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings, used = inputs.policy.memory_evict, inputs.windows.latest(NODE, Metric.MEMORY)
         if not settings.enable:
-            self._choice.reset()
-            return NOTHING
-        threshold = scene.view.memory * settings.threshold_percent / 100
+            self._selector.reset()
+            return NO_OUTPUT
+        threshold = inputs.view.memory * settings.threshold_percent / 100
         if used is None or used < threshold:
-            return NOTHING
-        pods = scene.view.of_tier(Tier.BE)
-        if self._choice.reach(scene, pods) <= used - threshold:
-            return Plan(lacking=(IN_VAIN,))
-        chosen = self._choice.victims(
-            scene,
+            return NO_OUTPUT
+        pods = inputs.view.pods_in_tier(Tier.BE)
+        if self._selector.estimate_reclaimable(inputs, pods) <= used - threshold:
+            return StrategyOutput(unsupported=(TOO_LITTLE_EVICTABLE,))
+        chosen = self._selector.select_victims(
+            inputs,
             pods,
-            used=lambda pod: used_by(scene, pod),
-            need=used - scene.view.memory * settings.release_to_percent / 100,
+            used=lambda pod: read_memory_usage(inputs, pod),
+            need=used - inputs.view.memory * settings.release_to_percent / 100,
             cool_down=settings.cool_down_seconds,
         )
         why = (
-            f"{100 * used / scene.view.memory:.0f} % of the node's memory is used, "
+            f"{100 * used / inputs.view.memory:.0f} % of the node's memory is used, "
             f"and it is to be {settings.release_to_percent} %"
         )
-        return Plan(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))
+        return StrategyOutput(evictions=tuple(Eviction(pod, self.name, why) for pod in chosen))

@@ -13,28 +13,30 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoS
+from trimtab.api.nodeqospolicy import MemoryProtection, MemoryQoSSpec
 from trimtab.kube.kinds.pods import Resources
-from trimtab.node.arbiter import Bound, Spot, Wish
+from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest
 from trimtab.node.cgroups.knobs import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN
 from trimtab.node.model import ContainerView, NodeView, Tier
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
 PAGE = 4096
 
 
-def high(container: ContainerView, percent: int, most: int) -> int | None:
+def compute_high(container: ContainerView, percent: int, most: int) -> int | None:
     """Where reclaim sets in; None for never. Without a limit it may have `most`."""
     request = container.resources.memory_request or 0
     limit = container.resources.memory_limit or most
-    return _pages(request + (limit - request) * percent // 100) if percent and limit > request else None
+    return (
+        _round_to_pages(request + (limit - request) * percent // 100) if percent and limit > request else None
+    )
 
 
-def protected(resources: Resources, percent: int) -> int:
-    return _pages((resources.memory_request or 0) * percent // 100)
+def compute_protection(resources: Resources, percent: int) -> int:
+    return _round_to_pages((resources.memory_request or 0) * percent // 100)
 
 
-def _pages(amount: int) -> int:
+def _round_to_pages(amount: int) -> int:
     return amount // PAGE * PAGE
 
 
@@ -42,28 +44,28 @@ class MemoryQos:
     """Remembers its last answer, which holds while the pods and the policy are the same."""
 
     name: ClassVar[str] = "memoryqos"
-    settings_type: ClassVar[type[MemoryQoS]] = MemoryQoS
+    settings_type: ClassVar[type[MemoryQoSSpec]] = MemoryQoSSpec
 
     def __init__(self) -> None:
-        self._last: tuple[NodeView, MemoryQoS, Plan] | None = None
+        self._last: tuple[NodeView, MemoryQoSSpec, StrategyOutput] | None = None
 
-    def plan(self, scene: Scene) -> Plan:
-        settings, view = scene.policy.memory_qos, scene.view
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings, view = inputs.policy.memory_qos, inputs.view
         if not settings.enable:
             self._last = None
-            return NOTHING
+            return NO_OUTPUT
         if self._last is None or self._last[0] is not view or self._last[1] != settings:
-            self._last = (view, settings, self._plan(view, settings))
+            self._last = (view, settings, self._build_output(view, settings))
         return self._last[2]
 
-    def _plan(self, view: NodeView, settings: MemoryQoS) -> Plan:
+    def _build_output(self, view: NodeView, settings: MemoryQoSSpec) -> StrategyOutput:
         tiers: dict[Tier, MemoryProtection] = {
             Tier.LSR: settings.lsr,
             Tier.LS: settings.ls,
             Tier.BE: settings.be,
         }
-        kept: Counter[Spot] = Counter()
-        wishes: list[Wish] = []
+        kept: Counter[KnobRef] = Counter()
+        wishes: list[KnobRequest] = []
         for pod in view.pods:
             tier = tiers[pod.tier]
             for knob, percent in (
@@ -71,30 +73,34 @@ class MemoryQos:
                 (MEMORY_LOW, tier.low_limit_percent),
             ):
                 wishes += [
-                    self._wish(Spot(container.cgroup, knob), amount)
+                    self._build_request(KnobRef(container.cgroup, knob), amount)
                     for container in pod.containers
-                    if (amount := protected(container.resources, percent))
+                    if (amount := compute_protection(container.resources, percent))
                 ]
-                if whole := protected(pod.resources, percent):
-                    kept.update({Spot(path, knob): whole for path in (pod.cgroup, *_above(pod.cgroup))})
+                if whole := compute_protection(pod.resources, percent):
+                    kept.update(
+                        {KnobRef(path, knob): whole for path in (pod.cgroup, *_list_parents(pod.cgroup))}
+                    )
             for container in pod.containers:
-                slow = high(container, tier.throttling_percent, pod.whole.memory_limit or view.memory)
+                slow = compute_high(
+                    container, tier.throttling_percent, pod.pod_level_resources.memory_limit or view.memory
+                )
                 if slow is not None:
-                    wishes.append(self._wish(Spot(container.cgroup, MEMORY_HIGH), slow))
-        parents = (self._wish(spot, amount, Bound.AT_LEAST) for spot, amount in kept.items())
-        return Plan((*wishes, *parents))
+                    wishes.append(self._build_request(KnobRef(container.cgroup, MEMORY_HIGH), slow))
+        parents = (self._build_request(spot, amount, BoundType.AT_LEAST) for spot, amount in kept.items())
+        return StrategyOutput((*wishes, *parents))
 
-    def _wish(self, spot: Spot, amount: int, bound: Bound = Bound.EXACTLY) -> Wish:
-        return Wish(
-            spot=spot,
+    def _build_request(self, ref: KnobRef, amount: int, bound: BoundType = BoundType.EXACTLY) -> KnobRequest:
+        return KnobRequest(
+            ref=ref,
             value=amount,
             bound=bound,
             strategy=self.name,
-            why="of request and limit, as the policy says",
+            reason="of request and limit, as the policy says",
         )
 
 
-def _above(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     """What a cgroup lies in, without the root, which protects nobody."""
     while path := path.rpartition("/")[0]:
         yield path

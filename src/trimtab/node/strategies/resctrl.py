@@ -13,34 +13,34 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from trimtab.api.nodeqospolicy import CacheShare
-from trimtab.api.nodeqospolicy import Resctrl as Settings
-from trimtab.node.arbiter import Spot, Wish
+from trimtab.api.nodeqospolicy import ResctrlSpec as Settings
+from trimtab.node.arbiter import KnobRef, KnobRequest
 from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups.knobs import THREADS
-from trimtab.node.model import Tier, cache_tier
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.model import Tier, resolve_cache_tier
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
 BANDWIDTH_STEP = 10
-GATHER_SECONDS = 10.0
+ASSIGN_SECONDS = 10.0
 NO_RESCTRL = "nothing is mounted at the node's /sys/fs/resctrl, or its processor shares nothing out"
 
 
-def ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
+def build_ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
     """A run of ways as bits; the kernel takes no empty one."""
     start, end = -(-ways * start_percent // 100), -(-ways * end_percent // 100)
     return (1 << max(end, start + 1)) - (1 << start) if start < ways else 1 << (ways - 1)
 
 
-def bandwidth(whole: int, percent: int) -> int:
+def compute_bandwidth(whole: int, percent: int) -> int:
     return min(whole, -(-whole * percent // (100 * BANDWIDTH_STEP)) * BANDWIDTH_STEP)
 
 
-def shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
+def compute_shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
     """What a tier may use of what the machine has, cache by cache."""
     return {
-        key: bandwidth(whole, tier.mba_percent)
+        key: compute_bandwidth(whole, tier.mba_percent)
         if key.startswith("MB:")
-        else ways_mask(whole.bit_length(), tier.cat_range_start_percent, tier.cat_range_end_percent)
+        else build_ways_mask(whole.bit_length(), tier.cat_range_start_percent, tier.cat_range_end_percent)
         for key, whole in root.items()
     }
 
@@ -52,32 +52,34 @@ class Resctrl:
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self) -> None:
-        self._gathered: float | None = None
+        self._assigned_at: float | None = None
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.resctrl
-        root = scene.held(Spot("", CACHE_SHARES)) if settings.enable else None
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.resctrl
+        root = inputs.read_knob(KnobRef("", CACHE_SHARES)) if settings.enable else None
         if not isinstance(root, Mapping) or not root:
-            self._gathered = None
-            return Plan(lacking=(NO_RESCTRL,)) if settings.enable else NOTHING
+            self._assigned_at = None
+            return StrategyOutput(unsupported=(NO_RESCTRL,)) if settings.enable else NO_OUTPUT
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
-        wishes = tuple(self._wish(tier, share, root) for tier, share in tiers.items())
-        if self._gathered is not None and scene.now - self._gathered < GATHER_SECONDS:
-            return Plan(wishes)
-        self._gathered = scene.now
-        return Plan(wishes, members={tier.value: _threads(scene, tier) for tier in tiers})
+        wishes = tuple(self._build_request(tier, share, root) for tier, share in tiers.items())
+        if self._assigned_at is not None and inputs.now - self._assigned_at < ASSIGN_SECONDS:
+            return StrategyOutput(wishes)
+        self._assigned_at = inputs.now
+        return StrategyOutput(
+            wishes, resctrl_tasks={tier.value: _list_threads(inputs, tier) for tier in tiers}
+        )
 
-    def _wish(self, tier: Tier, share: CacheShare, root: Mapping[str, int]) -> Wish:
+    def _build_request(self, tier: Tier, share: CacheShare, root: Mapping[str, int]) -> KnobRequest:
         ways = f"{share.cat_range_start_percent} to {share.cat_range_end_percent} % of the ways"
-        return Wish(
-            spot=Spot(tier.value, CACHE_SHARES),
-            value=shares(root, share),
+        return KnobRequest(
+            ref=KnobRef(tier.value, CACHE_SHARES),
+            value=compute_shares(root, share),
             strategy=self.name,
-            why=f"{ways}, {share.mba_percent} % of the bandwidth",
+            reason=f"{ways}, {share.mba_percent} % of the bandwidth",
         )
 
 
-def _threads(scene: Scene, tier: Tier) -> frozenset[int]:
-    pods = (pod for pod in scene.view.pods if cache_tier(dict(pod.annotations), pod.tier) is tier)
+def _list_threads(inputs: StrategyInput, tier: Tier) -> frozenset[int]:
+    pods = (pod for pod in inputs.view.pods if resolve_cache_tier(dict(pod.annotations), pod.tier) is tier)
     cgroups = (container.cgroup for pod in pods for container in pod.containers)
-    return frozenset(thread for path in cgroups for thread in scene.held_as(tuple, path, THREADS) or ())
+    return frozenset(thread for path in cgroups for thread in inputs.read_knob_as(tuple, path, THREADS) or ())

@@ -12,44 +12,44 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from trimtab.api.nodeqospolicy import BlockIO, NodeQoSPolicySpec
-from trimtab.node.arbiter import Spot, Value, Wish
+from trimtab.api.nodeqospolicy import BlockDeviceSpec, NodeQoSPolicySpec
+from trimtab.node.arbiter import KnobRef, KnobRequest, Value
 from trimtab.node.cgroups import Knob
 from trimtab.node.cgroups.knobs import CPUSET_CPUS, CPUSET_EFFECTIVE
-from trimtab.node.model import NodeView, PodView, Windows
-from trimtab.node.strategies.cpuset import SharedCpus, shared_cpus
+from trimtab.node.model import MetricWindows, NodeView, PodView
+from trimtab.node.strategies.cpuset import SharedCpus, find_shared_cpus
 from trimtab.plugins import Family
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
+class StrategyInput:
     """The node at one moment, as a strategy sees it."""
 
     view: NodeView
-    windows: Windows
+    windows: MetricWindows
     policy: NodeQoSPolicySpec
     now: float
     """Seconds, from any beginning; it never goes back."""
-    held: Callable[[Spot], Value | None] = lambda _: None
+    read_knob: Callable[[KnobRef], Value | None] = lambda _: None
     """What a knob holds now; None where there is no such knob."""
-    devices: Callable[[BlockIO], tuple[str, ...]] = lambda _: ()
+    find_devices: Callable[[BlockDeviceSpec], tuple[str, ...]] = lambda _: ()
     """The `major:minor` of the devices that an entry of the policy means."""
-    staying: frozenset[str] = frozenset()
+    eviction_blocked: frozenset[str] = frozenset()
     """The uids of pods that may not be sent away, as their disruption budgets said lately."""
 
-    def held_as(self, kind: type[V], path: str, knob: Knob[Any]) -> V | None:
-        value = self.held(Spot(path, knob))
+    def read_knob_as(self, kind: type[V], path: str, knob: Knob[Any]) -> V | None:
+        value = self.read_knob(KnobRef(path, knob))
         return value if isinstance(value, kind) else None
 
     @cached_property
     def shared_cpus(self) -> SharedCpus:
         """The CPUs that pods share, looked for once for all strategies of a round."""
-        return shared_cpus(
+        return find_shared_cpus(
             self.view,
-            pinned=lambda path: self.held_as(frozenset, path, CPUSET_CPUS) or frozenset(),
-            available=self.held_as(frozenset, self.view.pods_cgroup, CPUSET_EFFECTIVE) or frozenset(),
+            pinned=lambda path: self.read_knob_as(frozenset, path, CPUSET_CPUS) or frozenset(),
+            available=self.read_knob_as(frozenset, self.view.pods_cgroup, CPUSET_EFFECTIVE) or frozenset(),
         )
 
 
@@ -59,24 +59,24 @@ class Eviction:
 
     pod: PodView
     strategy: str
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StrategyOutput:
     """What one strategy asks for in one round."""
 
-    wishes: tuple[Wish, ...] = ()
+    requests: tuple[KnobRequest, ...] = ()
     evictions: tuple[Eviction, ...] = ()
-    members: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    resctrl_tasks: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Threads that belong into a class of resctrl; they leave it when it goes."""
-    told: Mapping[Spot, Value] = field(default_factory=dict)
+    external_values: Mapping[KnobRef, Value] = field(default_factory=dict)
     """What knobs hold without us, as the kubelet tells: one that holds just that is not ours any more, whoever wrote it."""
-    lacking: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     """What the policy asks for and the node has not, a line each: it is told, for nothing else comes of it."""
 
 
-NOTHING = Plan()
+NO_OUTPUT = StrategyOutput()
 
 
 class NodeStrategy(Protocol):
@@ -86,7 +86,7 @@ class NodeStrategy(Protocol):
     settings_type: ClassVar[type[Any]]
     """The block of the policy that it reads."""
 
-    def plan(self, scene: Scene) -> Plan: ...
+    def plan(self, inputs: StrategyInput) -> StrategyOutput: ...
 
 
 STRATEGIES: Family[NodeStrategy] = Family("node strategy", "trimtab.node_strategies")

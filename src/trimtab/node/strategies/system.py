@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trimtab.api.nodeqospolicy import System as Settings
-from trimtab.node.arbiter import Spot, Wish
+from trimtab.api.nodeqospolicy import SystemSpec as Settings
+from trimtab.node.arbiter import KnobRef, KnobRequest
 from trimtab.node.arbiter.host_knobs import MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR
-from trimtab.node.strategies.strategy import NOTHING, Plan, Scene
+from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
 
-PARTS = 10_000
+FACTOR_SCALE = 10_000
 
 
 class System:
@@ -18,17 +18,19 @@ class System:
     name: ClassVar[str] = "system"
     settings_type: ClassVar[type[Settings]] = Settings
 
-    def plan(self, scene: Scene) -> Plan:
-        settings = scene.policy.system
+    def plan(self, inputs: StrategyInput) -> StrategyOutput:
+        settings = inputs.policy.system
         if not settings.enable:
-            return NOTHING
+            return NO_OUTPUT
         wanted = {
-            MIN_FREE_KBYTES: scene.view.memory // 1024 * settings.min_free_kbytes_factor // PARTS,
+            MIN_FREE_KBYTES: inputs.view.memory // 1024 * settings.min_free_kbytes_factor // FACTOR_SCALE,
             WATERMARK_SCALE_FACTOR: settings.watermark_scale_factor,
         }
-        return Plan(
+        return StrategyOutput(
             tuple(
-                Wish(spot=Spot("", knob), value=value, strategy=self.name, why="as the policy says")
+                KnobRequest(
+                    ref=KnobRef("", knob), value=value, strategy=self.name, reason="as the policy says"
+                )
                 for knob, value in wanted.items()
             )
         )

@@ -8,27 +8,27 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trimtab.api.duration import Duration
-from trimtab.api.errors import problem
-from trimtab.api.fields import Bool, Int, NamespaceName, Number, PluginName, Text, Unique, Within
+from trimtab.api.errors import validation_problem
+from trimtab.api.fields import Bool, DurationRange, Int, NamespaceName, Number, PluginName, Text, UniqueItems
 from trimtab.api.kpiprofile import KPIType
-from trimtab.api.model import Model
+from trimtab.api.model import ApiModel
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import ACTUATORS
-from trimtab.intents.kpi.measurement import LINKERD
-from trimtab.intents.kpi.query import problem_of
-from trimtab.intents.planner import PLANNERS, Budget
+from trimtab.intents.kpi.measurement import LINKERD_QUERIES
+from trimtab.intents.kpi.query import find_kpi_query_problem
+from trimtab.intents.planner import PLANNERS, SearchBudget
 from trimtab.operator.config.types import Address
 
 
-def _usual() -> dict[str, dict[str, Any]]:
+def _default_actuators() -> dict[str, dict[str, Any]]:
     return {name: {} for name in ("scaleOut", "scaleIn", "rmPod", "resizeCPU", "resizeMemory")}
 
 
-class IntentGuardrail(Model):
+class IntentGuardrail(ApiModel):
     """What intents of some namespaces may not go beyond. Where several speak of a namespace, the tightest holds."""
 
-    namespaces: Annotated[tuple[NamespaceName, ...], Unique()] = ()
+    namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = ()
     """Of which namespaces; of all when left out."""
 
     min_replicas: Annotated[Int, Field(ge=0)] = 1
@@ -55,7 +55,7 @@ class IntentGuardrail(Model):
     max_priority: Annotated[Number, Field(ge=0.01, le=1)] = 1.0
     """The highest priority that counts: an intent that claims more has this."""
 
-    forbidden: Annotated[tuple[Text, ...], Unique()] = ()
+    forbidden: Annotated[tuple[Text, ...], UniqueItems()] = ()
     """Actuators that may not be used."""
 
     freeze: Text = ""
@@ -64,11 +64,11 @@ class IntentGuardrail(Model):
     explore: Bool = False
     """Whether a small step may be tried whose effect is only likely to be good."""
 
-    def holds_in(self, namespace: str) -> bool:
+    def applies_to(self, namespace: str) -> bool:
         return not self.namespaces or namespace in self.namespaces
 
 
-class PluginFiles(Model):
+class PluginCertificateFiles(ApiModel):
     """Our certificate towards plugins, and the authority of theirs; each side shows its own."""
 
     certificate: Path
@@ -81,7 +81,7 @@ class PluginFiles(Model):
     """The authority that plugins' certificates are of, PEM."""
 
 
-class KnownPlugin(Model):
+class ConfiguredPlugin(ApiModel):
     """A plugin that need not register."""
 
     type: Literal["actuator", "planner"]
@@ -94,53 +94,53 @@ class KnownPlugin(Model):
     """Where it listens: HOST:PORT or unix:PATH."""
 
 
-class PluginsSettings(Model):
+class RemotePluginSettings(ApiModel):
     """Actuators and planners in processes of their own, over gRPC."""
 
     address: Address | None = None
     """Where plugins register; they cannot when left out. A change waits for a restart."""
 
-    certificate_files: PluginFiles | None = None
+    certificate_files: PluginCertificateFiles | None = None
     """TLS, in both directions. When left out nothing is encrypted, which suits plugins in the operator's own pod
     only: the address must then be one of the loopback. Files may be renewed; other ones wait for a restart."""
 
-    known: Annotated[tuple[KnownPlugin, ...], Field(max_length=32), Unique(("type", "name"))] = ()
+    known: Annotated[tuple[ConfiguredPlugin, ...], Field(max_length=32), UniqueItems(("type", "name"))] = ()
     """Plugins that need not register. A change waits for a restart."""
 
-    timeout: Annotated[Duration, Within("10ms", "1m")] = Duration.parse("1s")
+    timeout: Annotated[Duration, DurationRange("10ms", "1m")] = Duration.parse("1s")
     """How long a plugin may take for an answer while a plan is made."""
 
     @model_validator(mode="after")
-    def _nobody_listens_in(self) -> Self:
+    def _check_encryption(self) -> Self:
         if self.address and not self.certificate_files:
             host = self.address.rpartition(":")[0].strip("[]")
             if host not in {"127.0.0.1", "::1", "localhost"}:
-                raise problem(
+                raise validation_problem(
                     "needs certificateFiles, or an address of the loopback, such as 127.0.0.1:9444",
                     field="address",
                 )
         return self
 
 
-class IntentSettings(Model):
+class IntentSettings(ApiModel):
     """How intents are looked after."""
 
     enabled: Bool = True
     """Whether they are; Intents and KPIProfiles are passed over when false."""
 
-    interval: Annotated[Duration, Within("1s", "10m")] = Duration.parse("15s")
+    interval: Annotated[Duration, DurationRange("1s", "10m")] = Duration.parse("15s")
     """How often objectives are measured, and planned for where they are missed."""
 
-    cool_down: Annotated[Duration, Within("1s", "1h")] = Duration.parse("1m")
+    cool_down: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("1m")
     """How long after a deed nothing more is done, so that it can be judged first."""
 
-    release_after: Annotated[Duration, Within("0s", "24h")] = Duration.parse("5m")
+    release_after: Annotated[Duration, DurationRange("0s", "24h")] = Duration.parse("5m")
     """How long all objectives must have been met before resources are given back."""
 
-    stale: Annotated[Duration, Within("5s", "1h")] = Duration.parse("1m")
+    stale: Annotated[Duration, DurationRange("5s", "1h")] = Duration.parse("1m")
     """How old the newest sample of a KPI may be; older, it is unknown. A change waits for a restart."""
 
-    timeout: Annotated[Duration, Within("100ms", "5m")] = Duration.parse("10s")
+    timeout: Annotated[Duration, DurationRange("100ms", "5m")] = Duration.parse("10s")
     """How long a Prometheus may take for an answer. A change waits for a restart."""
 
     queries: dict[KPIType, Annotated[str, Field(max_length=8192)]] = Field(default_factory=dict)
@@ -156,53 +156,55 @@ class IntentSettings(Model):
     planners: dict[NamespaceName, Text] = Field(default_factory=dict)
     """The planner of single namespaces."""
 
-    states: Annotated[Int, Field(ge=1, le=1_000_000)] = Budget().states
+    states: Annotated[Int, Field(ge=1, le=1_000_000)] = SearchBudget().max_states
     """How many states a plan may look at,"""
 
-    planning: Annotated[Duration, Within("1ms", "1m")] = Duration.parse("1s")
+    planning: Annotated[Duration, DurationRange("1ms", "1m")] = Duration.parse("1s")
     """and for how long: what was best until then is the plan."""
 
-    actuators: dict[Text, dict[str, Any]] = Field(default_factory=_usual)
+    actuators: dict[Text, dict[str, Any]] = Field(default_factory=_default_actuators)
     """The actuators that may be used, each with its settings; plugins that register are among them by themselves."""
 
-    learn_every: Annotated[Duration, Within("10s", "24h")] = Duration.parse("5m")
+    learn_every: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
     """How often effects are learned anew."""
 
-    look_back: Annotated[Duration, Within("1m", "8760h")] = Duration.parse("720h")
+    look_back: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("720h")
     """How far back events are learned from."""
 
     guardrails: Annotated[tuple[IntentGuardrail, ...], Field(max_length=64)] = (IntentGuardrail(),)
     """What intents may not go beyond."""
 
-    plugins: PluginsSettings = PluginsSettings()
+    plugins: RemotePluginSettings = RemotePluginSettings()
     """Actuators and planners in processes of their own."""
 
     @model_validator(mode="after")
-    def _can_be_used(self) -> Self:
+    def _check_references(self) -> Self:
         for type_, query in self.queries.items():
-            if wrong := problem_of(query):
-                raise problem(wrong, field=f"queries.{type_}")
+            if wrong := find_kpi_query_problem(query):
+                raise validation_problem(wrong, field=f"queries.{type_}")
         for name, settings in self.actuators.items():
             try:
-                ACTUATORS.settings_of(name, settings)
+                ACTUATORS.parse_settings(name, settings)
             except TrimtabError as error:
-                raise problem(str(error), field=f"actuators.{name}") from None
+                raise validation_problem(str(error), field=f"actuators.{name}") from None
         plugins = {each.name for each in self.plugins.known if each.type == "planner"}
         for field, name in (
             ("planner", self.planner),
             *((f"planners.{n}", p) for n, p in self.planners.items()),
         ):
             if name not in PLANNERS.names() and name not in plugins and not self.plugins.address:
-                raise problem(f'"{name}" is not known; there are: {", ".join(PLANNERS.names())}', field=field)
+                raise validation_problem(
+                    f'"{name}" is not known; there are: {", ".join(PLANNERS.names())}', field=field
+                )
         return self
 
     @property
-    def usual_queries(self) -> dict[KPIType, str]:
+    def default_queries(self) -> dict[KPIType, str]:
         """The query for each type that has one."""
-        return {**LINKERD, **self.queries}
+        return {**LINKERD_QUERIES, **self.queries}
 
-    def planner_of(self, namespace: str) -> str:
+    def planner_for(self, namespace: str) -> str:
         return self.planners.get(namespace, self.planner)
 
-    def guardrails_of(self, namespace: str) -> list[IntentGuardrail]:
-        return [each for each in self.guardrails if each.holds_in(namespace)]
+    def guardrails_for(self, namespace: str) -> list[IntentGuardrail]:
+        return [each for each in self.guardrails if each.applies_to(namespace)]

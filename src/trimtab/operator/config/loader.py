@@ -17,14 +17,14 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from trimtab.api import problems_of
-from trimtab.api.model import Model
+from trimtab.api import format_problems
+from trimtab.api.model import ApiModel
 from trimtab.errors import TrimtabError
 from trimtab.operator.config.model import OperatorConfig
 
-PREFIX = "TRIMTAB_"
+ENV_PREFIX = "TRIMTAB_"
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 
 # What Kubernetes itself puts into the environment for a Service that is called trimtab-something.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP)(_[A-Z]+)?)?)$")
@@ -35,31 +35,31 @@ class ConfigurationError(TrimtabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ConfigOverride:
     """One value, where in the configuration it belongs, and how the user knows it."""
 
-    path: Path
+    path: FieldPath
     value: Any
     origin: str
 
 
-def configuration(
+def load_configuration(
     *, text: str = "", origin: str = "", environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> OperatorConfig:
     """The configuration that a file's text, the environment and flags state together."""
-    over = [*_variables(environment), *_flags(flags)]
-    values = _parsed(text, origin)
+    over = [*_read_environment(environment), *_parse_flags(flags)]
+    values = _parse_file(text, origin)
     for given in over:
-        _put(values, given)
+        _apply_override(values, given)
     try:
         return OperatorConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigurationError(
-            "; ".join(_told(line, over, origin) for line in problems_of(error))
+            "; ".join(_locate_problem(line, over, origin) for line in format_problems(error))
         ) from None
 
 
-def _parsed(text: str, origin: str) -> dict[str, Any]:
+def _parse_file(text: str, origin: str) -> dict[str, Any]:
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -72,29 +72,29 @@ def _parsed(text: str, origin: str) -> dict[str, Any]:
     return values
 
 
-def _variables(environment: Mapping[str, str]) -> Iterator[Given]:
+def _read_environment(environment: Mapping[str, str]) -> Iterator[ConfigOverride]:
     for variable, text in sorted(environment.items()):
-        if variable.startswith(PREFIX) and not _SERVICE_LINK.search(variable):
-            steps = variable.removeprefix(PREFIX).lower().split("__")
-            yield Given(_spelt(variable, steps), _value(text), variable)
+        if variable.startswith(ENV_PREFIX) and not _SERVICE_LINK.search(variable):
+            steps = variable.removeprefix(ENV_PREFIX).lower().split("__")
+            yield ConfigOverride(_resolve_variable(variable, steps), _parse_value(text), variable)
 
 
-def _flags(flags: Sequence[str]) -> Iterator[Given]:
+def _parse_flags(flags: Sequence[str]) -> Iterator[ConfigOverride]:
     for flag in flags:
         path, equals, text = flag.partition("=")
         if not equals or not path:
             raise ConfigurationError(f"{flag!r}: write a setting and its value, like dryRun=true")
-        yield Given(tuple(path.split(".")), _value(text), path)
+        yield ConfigOverride(tuple(path.split(".")), _parse_value(text), path)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
 
 
-def _spelt(variable: str, steps: Sequence[str]) -> Path:
+def _resolve_variable(variable: str, steps: Sequence[str]) -> FieldPath:
     """The path in the file's spelling; below a free map, as it is."""
     model: type[BaseModel] | None = OperatorConfig
     path: list[str] = []
@@ -103,27 +103,27 @@ def _spelt(variable: str, steps: Sequence[str]) -> Path:
         if model is not None and field is None:
             near = get_close_matches(step, model.model_fields, n=1)
             meant = "__".join((*steps[: len(path)], *near)).upper()
-            hint = f"; did you mean {PREFIX}{meant}?" if near else "; remove it"
+            hint = f"; did you mean {ENV_PREFIX}{meant}?" if near else "; remove it"
             raise ConfigurationError(f"{variable}: there is no such setting{hint}")
         path.append((field.alias if field else None) or step)
-        model = model_in(field.annotation) if field else None
+        model = nested_model(field.annotation) if field else None
     return tuple(path)
 
 
-def model_in(annotation: Any) -> type[BaseModel] | None:
+def nested_model(annotation: Any) -> type[BaseModel] | None:
     """The model that a field holds, one or several of them; None when it holds none."""
     options = (annotation, *get_args(annotation))
-    return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, Model)), None)
+    return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, ApiModel)), None)
 
 
-def _put(values: dict[str, Any], given: Given) -> None:
+def _apply_override(values: dict[str, Any], given: ConfigOverride) -> None:
     for step in given.path[:-1]:
         below = values.get(step)
         values[step] = values = dict(below) if isinstance(below, dict) else {}
     values[given.path[-1]] = given.value
 
 
-def _told(line: str, over: Sequence[Given], origin: str) -> str:
+def _locate_problem(line: str, over: Sequence[ConfigOverride], origin: str) -> str:
     """The problem, with the place where the user can mend it."""
     path = tuple(re.findall(r"[^.\[\]]+", line.partition(":")[0]))
     for given in reversed(over):

@@ -12,29 +12,29 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trimtab.actuation.rate_limiter import Limit, Pace
+from trimtab.actuation.rate_limiter import DisruptionLimit, DisruptionLimits
 from trimtab.api.duration import Duration
-from trimtab.api.errors import problem
-from trimtab.api.fields import Bool, Int, Name, NamespaceName, Number, PluginName, Unique, Within
-from trimtab.api.model import Model
+from trimtab.api.errors import validation_problem
+from trimtab.api.fields import Bool, DurationRange, Int, Name, NamespaceName, Number, PluginName, UniqueItems
+from trimtab.api.model import ApiModel
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.errors import TrimtabError
-from trimtab.kube.runtime.lease_rules import Timing
+from trimtab.kube.runtime.lease_rules import LeaseTiming
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.config.types import Address, PromQL, StoreURL, WebhookURL, secrets_in
+from trimtab.operator.config.types import Address, PromQL, StoreURL, WebhookURL, find_secrets
 from trimtab.usage.source import SOURCES
 
 
 @dataclass(frozen=True)
-class _Restart:
+class _RequiresRestart:
     """Marks a field that is read once, at the start."""
 
 
-RESTART: Final = _Restart()
+REQUIRES_RESTART: Final = _RequiresRestart()
 
 
-class MetricsSource(Model):
+class MetricsSource(ApiModel):
     """Where usage comes from."""
 
     provider: PluginName = "prometheus"
@@ -45,20 +45,20 @@ class MetricsSource(Model):
     holds it: token_file, password_file."""
 
     @model_validator(mode="after")
-    def _fits_the_provider(self) -> Self:
-        for name in secrets_in(self.settings):
-            raise problem(
+    def _check_provider_settings(self) -> Self:
+        for name in find_secrets(self.settings):
+            raise validation_problem(
                 "a secret must not stand here; name a file that holds it, such as token_file",
                 field=f"settings.{name}",
             )
         try:
-            SOURCES.settings_of(self.provider, self.settings)
+            SOURCES.parse_settings(self.provider, self.settings)
         except TrimtabError as error:
-            raise problem(str(error)) from None
+            raise validation_problem(str(error)) from None
         return self
 
 
-class OtherMetricsSource(MetricsSource):
+class AdditionalMetricsSource(MetricsSource):
     """Where usage comes from for policies that ask for it."""
 
     name: PluginName | None = None
@@ -68,11 +68,11 @@ class OtherMetricsSource(MetricsSource):
     """The source: prometheus, metrics-server, or the name of a plugin."""
 
     @property
-    def called(self) -> str:
+    def source_name(self) -> str:
         return self.name or self.provider
 
 
-class StoreSettings(Model):
+class StoreSettings(ApiModel):
     """Where what was learned is kept."""
 
     url: StoreURL = "trimtab.db"
@@ -80,25 +80,25 @@ class StoreSettings(Model):
     share what they learn need PostgreSQL."""
 
 
-class LearningSettings(Model):
+class LearningSettings(ApiModel):
     """How usage is read and learned from."""
 
-    step: Annotated[Duration, Within("1s", "15m")] = Duration.parse("1m")
+    step: Annotated[Duration, DurationRange("1s", "15m")] = Duration.parse("1m")
     """The time between two samples of the present; no shorter than usage is measured (metrics-server: 1m), or samples seem
     to be missing and nothing is made smaller."""
 
-    history: Annotated[Duration, Within("0s", "2160h")] = Duration.parse("192h")
+    history: Annotated[Duration, DurationRange("0s", "2160h")] = Duration.parse("192h")
     """How much of the past is read for containers that are new to us, where the source knows it; and for how long after an
     OOM kill, a day at least, a container gets no less memory."""
 
-    history_step: Annotated[Duration, Within("1s", "1h")] = Duration.parse("5m")
+    history_step: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("5m")
     """The time between two samples of the past."""
 
-    lateness: Annotated[Duration, Within("0s", "6h")] = Duration.parse("30m")
+    lateness: Annotated[Duration, DurationRange("0s", "6h")] = Duration.parse("30m")
     """How late samples may reach the source, as by remote write, and still be learned from: that long is waited for them."""
 
 
-class PaceLimit(Model):
+class DisruptionLimitSettings(ApiModel):
     """How many pods are changed, at once and in a minute."""
 
     at_once: Annotated[Int, Field(ge=1)]
@@ -108,11 +108,11 @@ class PaceLimit(Model):
     """Changes begun in a minute."""
 
     @property
-    def limit(self) -> Limit:
-        return Limit(at_once=self.at_once, per_minute=self.per_minute)
+    def limit(self) -> DisruptionLimit:
+        return DisruptionLimit(max_concurrent=self.at_once, max_per_minute=self.per_minute)
 
 
-class ClusterPace(PaceLimit):
+class ClusterDisruptionLimit(DisruptionLimitSettings):
     """How fast changes are made in the whole cluster."""
 
     at_once: Annotated[Int, Field(ge=1)] = 50
@@ -122,7 +122,7 @@ class ClusterPace(PaceLimit):
     """Changes begun in a minute."""
 
 
-class NamespacePace(PaceLimit):
+class NamespaceDisruptionLimit(DisruptionLimitSettings):
     """How fast changes are made in each namespace."""
 
     at_once: Annotated[Int, Field(ge=1)] = 20
@@ -132,7 +132,7 @@ class NamespacePace(PaceLimit):
     """Changes begun in a minute."""
 
 
-class NodePace(PaceLimit):
+class NodeDisruptionLimit(DisruptionLimitSettings):
     """How fast changes are made on each node."""
 
     at_once: Annotated[Int, Field(ge=1)] = 3
@@ -142,24 +142,26 @@ class NodePace(PaceLimit):
     """Changes begun in a minute."""
 
 
-class PaceSettings(Model):
+class DisruptionSettings(ApiModel):
     """How fast changes are made; taking back what hurts does not wait."""
 
-    cluster: ClusterPace = ClusterPace()
+    cluster: ClusterDisruptionLimit = ClusterDisruptionLimit()
     """In the whole cluster."""
 
-    namespace: NamespacePace = NamespacePace()
+    namespace: NamespaceDisruptionLimit = NamespaceDisruptionLimit()
     """In each namespace."""
 
-    node: NodePace = NodePace()
+    node: NodeDisruptionLimit = NodeDisruptionLimit()
     """On each node."""
 
     @property
-    def limits(self) -> Pace:
-        return Pace(cluster=self.cluster.limit, namespace=self.namespace.limit, node=self.node.limit)
+    def limits(self) -> DisruptionLimits:
+        return DisruptionLimits(
+            cluster=self.cluster.limit, namespace=self.namespace.limit, node=self.node.limit
+        )
 
 
-class Guardrail(Model):
+class Guardrail(ApiModel):
     """A number that must stay low while and after a workload is changed; where it is unknown, no change begins."""
 
     name: Name
@@ -171,12 +173,12 @@ class Guardrail(Model):
     max: Number = 0.0
     """The guardrail holds while the number is at most this. 0 suits a comparison, such as errors > bool 5."""
 
-    def holds(self, number: float | None) -> bool | None:
+    def is_satisfied(self, number: float | None) -> bool | None:
         """Whether it holds; None where that is unknown, because there is no number, or none that means one."""
         return None if number is None or math.isnan(number) else number <= self.max
 
 
-class LeaderElection(Model):
+class LeaderElectionSettings(ApiModel):
     """Which of several replicas works."""
 
     enabled: Bool = True
@@ -185,25 +187,25 @@ class LeaderElection(Model):
     name: Name = "trimtab-operator"
     """The name of the Lease."""
 
-    duration: Annotated[Duration, Within("1s", "1h")] = Duration.parse("15s")
+    duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("15s")
     """How long nobody works after a leader died."""
 
-    renew_deadline: Annotated[Duration, Within("1s", "1h")] = Duration.parse("10s")
+    renew_deadline: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("10s")
     """How long a leader goes on without a renewal; must be shorter than duration."""
 
-    retry: Annotated[Duration, Within("100ms", "1h")] = Duration.parse("2s")
+    retry: Annotated[Duration, DurationRange("100ms", "1h")] = Duration.parse("2s")
     """How often a leader renews and a candidate looks."""
 
     @property
-    def timing(self) -> Timing:
-        return Timing(self.duration.seconds, self.renew_deadline.seconds, self.retry.seconds)
+    def timing(self) -> LeaseTiming:
+        return LeaseTiming(self.duration.seconds, self.renew_deadline.seconds, self.retry.seconds)
 
     @model_validator(mode="after")
-    def _can_be_held(self) -> Self:
+    def _check_timing(self) -> Self:
         try:
             _ = self.timing
         except ValueError as error:
-            raise problem(str(error)) from None
+            raise validation_problem(str(error)) from None
         return self
 
 
@@ -214,7 +216,7 @@ class FailurePolicy(StrEnum):
     IGNORE = "Ignore"
 
 
-class CertificateFiles(Model):
+class CertificateFiles(ApiModel):
     """A certificate that somebody else makes and renews, such as cert-manager; read again when it changes."""
 
     certificate: Path
@@ -227,7 +229,7 @@ class CertificateFiles(Model):
     """The authority that the API server is to trust, PEM."""
 
 
-class Webhook(Model):
+class WebhookSettings(ApiModel):
     """The admission webhook for OptimizationPolicies, and for pods."""
 
     enabled: Bool = True
@@ -250,7 +252,7 @@ class Webhook(Model):
     secret: Name = "trimtab-webhook"  # noqa: S105 - a name
     """The Secret that holds the certificate that the operator made."""
 
-    certificate_lasts: Annotated[Duration, Within("1h", "8760h")] = Duration.parse("2160h")
+    certificate_lasts: Annotated[Duration, DurationRange("1h", "8760h")] = Duration.parse("2160h")
     """How long a certificate that the operator made is valid; it is renewed when a third of that is left."""
 
     service: Name = "trimtab-webhook"
@@ -268,7 +270,7 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-class Logs(Model):
+class LogSettings(ApiModel):
     """What is logged, on standard error."""
 
     format: LogFormat = LogFormat.JSON
@@ -278,32 +280,34 @@ class Logs(Model):
     """The least that is logged."""
 
 
-class OperatorConfig(Model):
+class OperatorConfig(ApiModel):
     """All that the operator can be told."""
 
     dry_run: Bool = False
     """Change nothing in the cluster, whatever policies say: recommend only."""
 
-    metrics_source: Annotated[MetricsSource, RESTART] = Field(default_factory=MetricsSource)
+    metrics_source: Annotated[MetricsSource, REQUIRES_RESTART] = Field(default_factory=MetricsSource)
     """Where usage comes from."""
 
-    other_metrics_sources: Annotated[tuple[OtherMetricsSource, ...], Field(max_length=16), RESTART] = ()
+    other_metrics_sources: Annotated[
+        tuple[AdditionalMetricsSource, ...], Field(max_length=16), REQUIRES_RESTART
+    ] = ()
     """Where usage comes from for policies that name another source."""
 
-    store: Annotated[StoreSettings, RESTART] = StoreSettings()
+    store: Annotated[StoreSettings, REQUIRES_RESTART] = StoreSettings()
     """Where what was learned is kept."""
 
-    learning: Annotated[LearningSettings, RESTART] = LearningSettings()
+    learning: Annotated[LearningSettings, REQUIRES_RESTART] = LearningSettings()
     """How usage is read and learned from."""
 
-    pace: PaceSettings = PaceSettings()
+    pace: DisruptionSettings = DisruptionSettings()
     """How fast changes are made."""
 
     maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()
     """When changes may be made, for all policies; a policy's own windows narrow it further. At any time when left
     out."""
 
-    guardrails: Annotated[tuple[Guardrail, ...], Field(max_length=16), Unique(("name",))] = ()
+    guardrails: Annotated[tuple[Guardrail, ...], Field(max_length=16), UniqueItems(("name",))] = ()
     """What is watched after every change, besides restarts, OOM kills, throttling and readiness."""
 
     default_policy: OptimizationPolicySpec | None = None
@@ -316,32 +320,32 @@ class OperatorConfig(Model):
     intents: IntentSettings = Field(default_factory=IntentSettings)
     """How intents are looked after."""
 
-    namespace: Annotated[NamespaceName, RESTART] = "trimtab-system"
+    namespace: Annotated[NamespaceName, REQUIRES_RESTART] = "trimtab-system"
     """The operator's own namespace: of its Lease, its Secret, its Service."""
 
-    leader_election: Annotated[LeaderElection, RESTART] = LeaderElection()
+    leader_election: Annotated[LeaderElectionSettings, REQUIRES_RESTART] = LeaderElectionSettings()
     """Which of several replicas works."""
 
-    webhook: Annotated[Webhook, RESTART] = Webhook()
+    webhook: Annotated[WebhookSettings, REQUIRES_RESTART] = WebhookSettings()
     """The admission webhook."""
 
-    address: Annotated[Address, RESTART] = ":8080"
+    address: Annotated[Address, REQUIRES_RESTART] = ":8080"
     """Where /metrics, /healthz and /readyz are served; without a host, at every address, of IPv4 and IPv6."""
 
-    logs: Logs = Logs()
+    logs: LogSettings = LogSettings()
     """What is logged."""
 
     @property
     def sources(self) -> dict[str, MetricsSource]:
         """All sources, by the name that a policy has for each; the one for policies that name none has none."""
-        return {"": self.metrics_source} | {each.called: each for each in self.other_metrics_sources}
+        return {"": self.metrics_source} | {each.source_name: each for each in self.other_metrics_sources}
 
     @property
     def source_names(self) -> tuple[str, ...]:
         """What policies may name as their provider; the first is also that of policies that name none."""
-        return (self.metrics_source.provider, *(each.called for each in self.other_metrics_sources))
+        return (self.metrics_source.provider, *(each.source_name for each in self.other_metrics_sources))
 
-    def source_of(self, spec: OptimizationPolicySpec) -> str | None:
+    def resolve_source(self, spec: OptimizationPolicySpec) -> str | None:
         """The name of the source of a policy, empty for the one of all that name none; None when there is none such."""
         provider = spec.metrics_config.provider
         if provider in {None, self.metrics_source.provider}:
@@ -349,10 +353,10 @@ class OperatorConfig(Model):
         return provider if provider in self.source_names else None
 
     @model_validator(mode="after")
-    def _tells_sources_apart(self) -> Self:
+    def _check_source_names(self) -> Self:
         for place, name in enumerate(self.source_names[1:]):
             if name in self.source_names[: place + 1]:
-                raise problem(
+                raise validation_problem(
                     f'"{name}" is the name of another source; give this one another',
                     field=f"otherMetricsSources[{place}].name",
                 )
@@ -361,4 +365,6 @@ class OperatorConfig(Model):
 
 def restart_fields() -> tuple[str, ...]:
     """The fields of which a change takes effect at the next start only."""
-    return tuple(name for name, field in OperatorConfig.model_fields.items() if RESTART in field.metadata)
+    return tuple(
+        name for name, field in OperatorConfig.model_fields.items() if REQUIRES_RESTART in field.metadata
+    )

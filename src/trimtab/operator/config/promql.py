@@ -10,10 +10,10 @@ PLACEHOLDERS = ("$namespace", "$kind", "$workload")
 """What is replaced by the workload that is looked at. A `$` that begins none of them is no PromQL, and refused."""
 
 
-def problem_of(query: str) -> str | None:
+def find_query_problem(query: str) -> str | None:
     """What is wrong with a query that is to give one number, and how to mend it; None when nothing is."""
     try:
-        expression = promql_parser.parse(bound(query, namespace="n", kind="k", workload="w"))
+        expression = promql_parser.parse(fill_placeholders(query, namespace="n", kind="k", workload="w"))
     except ValueError as error:
         reason = " ".join(str(error).split())
         return f"is no PromQL: {reason}; try it in Prometheus first"
@@ -24,7 +24,7 @@ def problem_of(query: str) -> str | None:
     return None
 
 
-def bound(query: str, *, namespace: str, kind: str, workload: str) -> str:
+def fill_placeholders(query: str, *, namespace: str, kind: str, workload: str) -> str:
     """The query for one workload."""
     for placeholder, value in zip(PLACEHOLDERS, (namespace, kind, workload), strict=True):
         query = query.replace(placeholder, value)

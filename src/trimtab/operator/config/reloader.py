@@ -17,18 +17,18 @@ from typing import Never
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.operator.config.loader import ConfigurationError, configuration
+from trimtab.operator.config.loader import ConfigurationError, load_configuration
 from trimtab.operator.config.model import OperatorConfig, restart_fields
 from trimtab.operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-Heard = Callable[[OperatorConfig], None]
+ConfigListener = Callable[[OperatorConfig], None]
 
-_INTERVAL = 2.0
+_POLL_INTERVAL = 2.0
 
 
-class LiveConfig:
+class ConfigReloader:
     """What is configured at this moment, as `current`; `run` it as a task to have it follow its file.
 
     Making one reads the file, and raises ConfigurationError where there is nothing to fall back on.
@@ -47,69 +47,69 @@ class LiveConfig:
         self._flags = flags
         self.metrics = metrics or Metrics()
         """Where it counts; the operator that it configures counts there, too."""
-        self._listeners: list[Heard] = []
-        self._seen = b"" if path is None else _read(path)
-        self._last_content = self._seen
-        self.current = self._state(self._seen)
+        self._listeners: list[ConfigListener] = []
+        self._loaded_content = b"" if path is None else _read_required(path)
+        self._last_content = self._loaded_content
+        self.current = self._parse(self._loaded_content)
         self.problem = ""
         """What is wrong with the file as it is now, while an earlier one holds; empty when nothing is."""
 
-    def subscribe(self, heard: Heard) -> None:
+    def subscribe(self, listener: ConfigListener) -> None:
         """Call this with every configuration that comes to hold from now on."""
-        self._listeners.append(heard)
+        self._listeners.append(listener)
 
-    async def run(self, *, interval: float = _INTERVAL) -> Never:
+    async def run(self, *, interval: float = _POLL_INTERVAL) -> Never:
         """Follow the file until cancelled. What is being written is left until it has stopped changing."""
         while True:
             await asyncio.sleep(interval)
-            if self._is_settled():
-                self.look()
+            if self._is_stable():
+                self.reload()
 
-    def _is_settled(self) -> bool:
+    def _is_stable(self) -> bool:
         """Return whether the file has the same content as the last time: an editor writes in several steps."""
-        was, self._last_content = self._last_content, _content(self._path)
+        was, self._last_content = self._last_content, _read_or_empty(self._path)
         return self._last_content == was
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Take over what the file says, if that is new and any good."""
         if self._path is None:
             return
         try:
-            content = _read(self._path)
-            if content == self._seen and not self.problem:
+            content = _read_required(self._path)
+            if content == self._loaded_content and not self.problem:
                 return
-            if self._says_nothing(content) and not self._says_nothing(self._seen):
+            if self._is_blank(content) and not self._is_blank(self._loaded_content):
                 # A shell's redirection, an editor or a full disk leaves an empty file behind, and all defaults would turn
                 # a dry run off and forget the namespaces that must not be touched.
                 raise ConfigurationError(f"{self._path}: is empty; write {{}} if all defaults are meant")
-            stated = self._state(content)
+            stated = self._parse(content)
         except TrimtabError as error:
-            self._refuse(str(error))
+            self._reject(str(error))
             return
-        self._seen = content
-        self._adopt(stated)
+        self._loaded_content = content
+        self._apply(stated)
 
-    def _state(self, content: bytes) -> OperatorConfig:
+    def _parse(self, content: bytes) -> OperatorConfig:
         origin = str(self._path or "")
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
             raise ConfigurationError(f"{origin}: is no text in UTF-8, at byte {error.start}") from None
-        return configuration(text=text, origin=origin, environment=self._environment, flags=self._flags)
+        return load_configuration(text=text, origin=origin, environment=self._environment, flags=self._flags)
 
     @staticmethod
-    def _says_nothing(content: bytes) -> bool:
+    def _is_blank(content: bytes) -> bool:
         """Return whether there is nothing but blank lines, comments and document marks."""
         lines = (line.partition(b"#")[0].strip() for line in content.replace(b"\0", b"").splitlines())
         return not any(line and line not in {b"---", b"..."} for line in lines)
 
-    def _refuse(self, reason: str) -> None:
+    def _reject(self, reason: str) -> None:
         if reason != self.problem:
             self.problem = reason
             self.metrics.config_reloads.labels("refused").inc()
             log.error("config.refused", error=reason, fix="mend it; until then the last good one holds")
 
-    def _adopt(self, stated: OperatorConfig) -> None:
+    def _apply(self, stated: OperatorConfig) -> None:
         self.problem = ""
         was = self.current
         waiting = [name for name in restart_fields() if getattr(stated, name) != getattr(was, name)]
@@ -124,7 +124,7 @@ class LiveConfig:
                 heard(self.current)
 
 
-def _content(path: Path | None) -> bytes:
+def _read_or_empty(path: Path | None) -> bytes:
     """Return the bytes at a path; none where it cannot be read, which `look` reports."""
     try:
         return path.read_bytes() if path else b""
@@ -132,7 +132,7 @@ def _content(path: Path | None) -> bytes:
         return b""
 
 
-def _read(path: Path) -> bytes:
+def _read_required(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

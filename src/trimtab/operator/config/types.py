@@ -7,54 +7,58 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from yarl import URL
 
-from trimtab.api.errors import problem
+from trimtab.api.errors import validation_problem
 from trimtab.errors import TrimtabError
-from trimtab.operator.config.promql import problem_of
+from trimtab.operator.config.promql import find_query_problem
 from trimtab.store import AddressError
-from trimtab.store.url import backend
+from trimtab.store.url import select_backend
 
 _SECRET = re.compile(r"(?i)(password|passwd|token|secret|api[-_]?key|credential|authorization)s?$")
 
 
-def _promql(query: str) -> str:
-    if (wrong := problem_of(query)) is not None:
-        raise problem(wrong)
+def _check_promql(query: str) -> str:
+    if (wrong := find_query_problem(query)) is not None:
+        raise validation_problem(wrong)
     return query
 
 
-def _store_url(url: str) -> str:
+def _check_store_url(url: str) -> str:
     try:
-        backend(url)
+        select_backend(url)
     except AddressError as error:
-        raise problem(str(error).partition(": ")[2] or str(error)) from None
+        raise validation_problem(str(error).partition(": ")[2] or str(error)) from None
     if "://" in url and (URL(url).password or "password" in URL(url).query):
-        raise problem("holds a password; put it into a file and name that: …?passfile=/run/secrets/pgpass")
+        raise validation_problem(
+            "holds a password; put it into a file and name that: …?passfile=/run/secrets/pgpass"
+        )
     return url
 
 
-def _address(address: str) -> str:
+def _check_address(address: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and host[:1] != "["):
-        raise problem(
+        raise validation_problem(
             f'"{address}" is no address to listen on; write it like :8080, 127.0.0.1:8080 or [::1]:8080'
         )
     return address
 
 
-def _webhook_url(url: str) -> str:
+def _check_webhook_url(url: str) -> str:
     given = URL(url)
     if given.scheme != "https" or not given.host or given.query or given.fragment or given.user:
-        raise problem(f'"{url}" is no address that an API server calls; write it like https://host:9443')
+        raise validation_problem(
+            f'"{url}" is no address that an API server calls; write it like https://host:9443'
+        )
     return url.rstrip("/")
 
 
-Address = Annotated[str, AfterValidator(_address)]
-PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_promql)]
-StoreURL = Annotated[str, AfterValidator(_store_url)]
-WebhookURL = Annotated[str, AfterValidator(_webhook_url)]
+Address = Annotated[str, AfterValidator(_check_address)]
+PromQL = Annotated[str, Field(max_length=8192), AfterValidator(_check_promql)]
+StoreURL = Annotated[str, AfterValidator(_check_store_url)]
+WebhookURL = Annotated[str, AfterValidator(_check_webhook_url)]
 
 
-def host_and_port(address: str) -> tuple[str | None, int]:
+def split_address(address: str) -> tuple[str | None, int]:
     """Where to listen; None for every address that there is."""
     host, _, port = address.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
@@ -62,10 +66,10 @@ def host_and_port(address: str) -> tuple[str | None, int]:
     return host.strip("[]") or None, int(port)
 
 
-def secrets_in(settings: Mapping[str, Any]) -> Iterator[str]:
+def find_secrets(settings: Mapping[str, Any]) -> Iterator[str]:
     """The settings that state a secret, where they should name the file that holds it."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            yield from (f"{name}.{below}" for below in secrets_in(value))
+            yield from (f"{name}.{below}" for below in find_secrets(value))
         elif _SECRET.search(name) and isinstance(value, str):
             yield name

@@ -6,39 +6,39 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from trimtab.api.quantity import Quantity
-from trimtab.intents.capacity import Free, Room
-from trimtab.intents.state import State
+from trimtab.intents.capacity import Capacity, FreeResources
+from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.nodes import Node
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.quotas import Quota
+from trimtab.kube.kinds.quotas import ResourceQuota
 from trimtab.operator.config.intents import IntentGuardrail, IntentSettings
-from trimtab.sizing.constraints import quota_left
+from trimtab.sizing.constraints import remaining_quota
 
 
-def room_of(
+def available_capacity(
     *,
     nodes: Iterable[Node],
     pods: Iterable[Pod],
-    quotas: Iterable[Quota],
-    targets: Mapping[str, Sequence[State]],
+    quotas: Iterable[ResourceQuota],
+    targets: Mapping[str, Sequence[TargetState]],
     settings: IntentSettings,
-) -> Room:
+) -> Capacity:
     """What is left now, given the targets of intents by namespace."""
-    by_namespace: dict[str, list[Quota]] = {}
+    by_namespace: dict[str, list[ResourceQuota]] = {}
     for quota in quotas:
         by_namespace.setdefault(quota.namespace, []).append(quota)
     left = {
-        namespace: _least(
-            _of_quota(by_namespace.get(namespace, ())),
-            _of_caps(settings.guardrails_of(namespace), states),
+        namespace: _min_capacity(
+            _quota_capacity(by_namespace.get(namespace, ())),
+            _cap_capacity(settings.guardrails_for(namespace), states),
         )
         for namespace, states in targets.items()
     }
-    return Room(_of_nodes(nodes, pods), left)
+    return Capacity(_node_capacity(nodes, pods), left)
 
 
-def _of_nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, Free]:
+def _node_capacity(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, FreeResources]:
     free = {
         node.name: [
             node.allocatable.cpu / 1000,
@@ -56,37 +56,37 @@ def _of_nodes(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, Free]:
             left[0] -= taken.cpu / 1000
             left[1] -= taken.memory
             left[2] -= 1
-    return {name: Free(cpu, memory, slots) for name, (cpu, memory, slots) in free.items()}
+    return {name: FreeResources(cpu, memory, slots) for name, (cpu, memory, slots) in free.items()}
 
 
-def _of_quota(quotas: Iterable[Quota]) -> Free:
-    left = quota_left(quotas)
-    return Free(
+def _quota_capacity(quotas: Iterable[ResourceQuota]) -> FreeResources:
+    left = remaining_quota(quotas)
+    return FreeResources(
         cpu=inf if left.cpu_request is None else left.cpu_request / 1000,
         memory=inf if left.memory_request is None else float(left.memory_request),
     )
 
 
-def _of_caps(rails: Iterable[IntentGuardrail], states: Sequence[State]) -> Free:
+def _cap_capacity(guardrails: Iterable[IntentGuardrail], states: Sequence[TargetState]) -> FreeResources:
     """What the caps of a namespace leave, of which its intents' targets have this already."""
-    asked = [(*state.requested(), state.replicas) for state in states]
+    asked = [(*state.requests_per_pod(), state.replicas) for state in states]
     cpu = sum(each * count for each, _, count in asked)
     memory = sum(each * count for _, each, count in asked)
     pods = sum(count for _, _, count in asked)
-    found = Free()
-    for rail in rails:
-        cap = Free(
-            _cap(rail.cap_cpu) - cpu,
-            _cap(rail.cap_memory) - memory,
+    found = FreeResources()
+    for rail in guardrails:
+        cap = FreeResources(
+            _cap_amount(rail.cap_cpu) - cpu,
+            _cap_amount(rail.cap_memory) - memory,
             (inf if rail.cap_pods is None else rail.cap_pods) - pods,
         )
-        found = _least(found, cap)
+        found = _min_capacity(found, cap)
     return found
 
 
-def _cap(quantity: Quantity | None) -> float:
+def _cap_amount(quantity: Quantity | None) -> float:
     return inf if quantity is None else quantity.cores
 
 
-def _least(one: Free, other: Free) -> Free:
-    return Free(min(one.cpu, other.cpu), min(one.memory, other.memory), min(one.pods, other.pods))
+def _min_capacity(one: FreeResources, other: FreeResources) -> FreeResources:
+    return FreeResources(min(one.cpu, other.cpu), min(one.memory, other.memory), min(one.pods, other.pods))

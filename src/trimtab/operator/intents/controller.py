@@ -17,37 +17,43 @@ from typing import Never
 import msgspec
 import structlog
 
-from trimtab.actuation.decide.conflicts import falls
+from trimtab.actuation.decide.conflicts import is_crash_looping
 from trimtab.actuation.effective_size import live_pods
-from trimtab.aio import side_by_side
-from trimtab.api.intent import Verdict
-from trimtab.intents.arbitration import Claim, Ruling
-from trimtab.intents.constraints import Limits
+from trimtab.aio import task_group
+from trimtab.api.intent import ObjectiveVerdict
+from trimtab.intents.arbitration import PlanDecision, PlanRequest
+from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.plugins.client import RemoteActuator
-from trimtab.intents.state import State
+from trimtab.intents.state import TargetState
 from trimtab.kube.errors import KubeError, describe
-from trimtab.kube.kinds.custom import Intent, IntentKey
+from trimtab.kube.kinds.custom import IntentKey, IntentRecord
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import VPAS
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.capacity import room_of
-from trimtab.operator.intents.effect_learner import Lessons
-from trimtab.operator.intents.executor import Performer, runs_without
-from trimtab.operator.intents.guardrails import Others, left_alone, limits_of, said_of_use, untouchable
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observation, Observer
-from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.safe_sizes import SafeSizes
-from trimtab.operator.intents.status import Document, Outcome, met_since, performed_at
-from trimtab.operator.intents.status_writer import Telling
+from trimtab.operator.intents.capacity import available_capacity
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.executor import PlanExecutor, runs_without
+from trimtab.operator.intents.guardrails import (
+    AutoscalerConstraints,
+    blocked_reason,
+    build_constraints,
+    explain_no_release,
+    protected_reason,
+)
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObservation, IntentObserver
+from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.safe_sizes import SafeSizeProvider
+from trimtab.operator.intents.status import Document, IntentOutcome, objectives_met_since, plan_executed_at
+from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-SHOWN_AT_ONCE = 4
+MAX_CONCURRENT_OBSERVE_CALLS = 4
 """To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread, of which a
 process with one CPU has five, and others need them too."""
 
@@ -55,57 +61,57 @@ process with one CPU has five, and others need them too."""
 CATCH = 0.5
 """Seconds between two looks at the cached pods of a target whose containers crash."""
 
-SCRAPE = 30.0
+SCRAPE_DELAY = 30.0
 """Seconds until a sample of what is so now reaches a query, on top of the time that it averages over."""
 
 
-class IntentLoop:
+class IntentController:
     """All intents of a cluster, a turn at a time."""
 
     def __init__(
         self,
         *,
-        catalog: Catalog,
-        roll: Roll,
-        observer: Observer,
-        planning: Planning,
-        safe_sizes: SafeSizes,
-        performer: Performer,
-        lessons: Lessons,
-        telling: Telling,
+        cluster_state: ClusterState,
+        intent_index: IntentIndex,
+        observer: IntentObserver,
+        planning_service: PlanningService,
+        safe_sizes: SafeSizeProvider,
+        executor: PlanExecutor,
+        effect_learner: EffectLearner,
+        status_writer: IntentStatusWriter,
         config: Callable[[], OperatorConfig],
-        resizes_in_place: Callable[[], bool],
+        can_resize_in_place: Callable[[], bool],
         metrics: Metrics,
     ) -> None:
-        self._catalog = catalog
-        self._roll = roll
+        self._cluster_state = cluster_state
+        self._intent_index = intent_index
         self._observer = observer
-        self._planning = planning
+        self._planning_service = planning_service
         self._safe_sizes = safe_sizes
-        self._performer = performer
-        self._lessons = lessons
-        self._telling = telling
+        self._executor = executor
+        self._effect_learner = effect_learner
+        self._status_writer = status_writer
         self._config = config
-        self._resizes_in_place = resizes_in_place
+        self._can_resize_in_place = can_resize_in_place
         self._metrics = metrics
-        self._last_turn: float | None = None
-        self._waiting: dict[str, float | None] = {}
+        self._last_cycle_at: float | None = None
+        self._waiting_since: dict[str, float | None] = {}
         """Since when intents have waited for room; to lose it costs them time."""
-        self._performed_at: dict[WorkloadKey | None, float] = {}
+        self._executed_at: dict[WorkloadKey | None, float] = {}
         """When something was last done to each target."""
         self._killed: dict[IntentKey, str] = {}
         """What there is to say in this turn of OOM kills of an intent's target."""
-        self._crashing: list[Observation] = []
+        self._crashing: list[IntentObservation] = []
         """The intents whose sizes have to wait until a crashed container runs again."""
-        self._refused: dict[tuple[str, str], float] = {}
+        self._refused_at: dict[tuple[str, str], float] = {}
         """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
 
     async def run(self) -> Never:
         while True:
             started = time.monotonic()
             if self._config().intents.enabled:
-                with self._metrics.intent_turn.time(), self._gone_on():
-                    await self.turn(time.time())
+                with self._metrics.intent_cycle_duration.time(), self._isolate_errors():
+                    await self.run_once(time.time())
             spent = time.monotonic() - started
             await self._rest(max(0.1, self._config().intents.interval.seconds - spent))
 
@@ -122,66 +128,70 @@ class IntentLoop:
         One that is killed seconds after its start would seldom run when its turn comes, and never get its memory.
         """
         for observation in self._crashing:
-            with self._gone_on(intent=str(observation.intent)):
-                workload = self._catalog.get(observation.intent.target) if observation.intent.target else None
-                if workload is None or left_alone(workload, self._config()):
+            with self._isolate_errors(intent=str(observation.intent)):
+                workload = (
+                    self._cluster_state.get(observation.intent.target) if observation.intent.target else None
+                )
+                if workload is None or blocked_reason(workload, self._config()):
                     continue
-                pods = live_pods(self._catalog.pods_of(workload))
+                pods = live_pods(self._cluster_state.list_pods(workload))
                 if runs_without(workload, pods):
-                    await self._performer.tend(replace(observation, workload=workload, pods=pods), now)
+                    await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
 
-    async def turn(self, now: float) -> None:
+    async def run_once(self, now: float) -> None:
         """Look at every intent once."""
-        intents = list(self._roll.intents)
+        intents = list(self._intent_index.intents)
         goals: list[Goal] = []
         for intent in intents:
-            with self._gone_on(intent=str(intent)):
+            with self._isolate_errors(intent=str(intent)):
                 if intent.spec is not None:
-                    goals.append(self._observer.goal(intent, intent.spec))
-                    await self._recall(intent, goals[-1], now)
-        self._lessons.forget_all_but(goals)
-        self._telling.forget_all_but({intent.key for intent in intents})
-        await self._follow_up(intents, now)
-        observations = await self._observer.look(
-            intents, now=now, isolate=lambda intent: self._gone_on(intent=str(intent))
+                    goals.append(self._observer.build_goal(intent, intent.spec))
+                    await self._restore_effects(intent, goals[-1], now)
+        self._effect_learner.forget_all_but(goals)
+        self._status_writer.forget_all_but({intent.key for intent in intents})
+        await self._finish_pending(intents, now)
+        observations = await self._observer.observe(
+            intents, now=now, isolate=lambda intent: self._isolate_errors(intent=str(intent))
         )
-        owned = {each.workload.key for each in observations if each.workload and self._has_the_say(each)}
-        self._performer.forget_all_but(owned, self._catalog.get)
-        self._count(observations, now)
-        self._performed_at = self._last_performed(intents, now)
-        await self._show(observations)
+        owned = {each.workload.key for each in observations if each.workload and self._is_controlling(each)}
+        self._executor.forget_all_but(owned, self._cluster_state.get)
+        self._update_metrics(observations, now)
+        self._executed_at = self._last_execution_times(intents, now)
+        await self._show_to_plugins(observations)
         claims = {}
         self._killed, self._crashing = {}, []
         for observation in observations:
-            with self._gone_on(intent=str(observation.intent)):
-                if claim := await self._claim(observation, now):
+            with self._isolate_errors(intent=str(observation.intent)):
+                if claim := await self._build_request(observation, now):
                     claims[observation.intent.key] = claim
-        rulings = await self._rulings(claims.values(), observations, now) if claims else {}
-        self._waiting = {name: ruling.waiting_since for name, ruling in rulings.items()}
+        rulings = await self._plan_requests(claims.values(), observations, now) if claims else {}
+        self._waiting_since = {name: ruling.waiting_since for name, ruling in rulings.items()}
         for observation in observations:
-            with self._gone_on(intent=str(observation.intent)):
+            with self._isolate_errors(intent=str(observation.intent)):
                 claim = claims.get(observation.intent.key)
                 outcome = (
-                    await self._act(observation, claim, rulings, now) if claim else self._idle(observation)
+                    await self._execute_decision(observation, claim, rulings, now)
+                    if claim
+                    else self._report_only(observation)
                 )
-                await self._telling.observed(observation, outcome, now=now)
+                await self._status_writer.write_observed(observation, outcome, now=now)
 
-    async def _follow_up(self, intents: Iterable[Intent], now: float) -> None:
+    async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
         """Report on profiles and on intents that are invalid, and finish rollouts of options that are under way."""
-        for profile in list(self._roll.profiles):
-            with self._gone_on(profile=f"{profile.namespace}/{profile.name}"):
-                await self._telling.profile(profile, self._config().intents.usual_queries)
+        for profile in list(self._intent_index.profiles):
+            with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
+                await self._status_writer.write_profile(profile, self._config().intents.default_queries)
         for intent in intents:
-            with self._gone_on(intent=str(intent)):
+            with self._isolate_errors(intent=str(intent)):
                 if intent.spec is None:
-                    await self._telling.invalid(intent, now=now)
-        for workload in list(self._catalog.workloads()):
-            with self._gone_on(workload=str(workload.key)):
-                if not left_alone(workload, self._config()):
-                    await self._performer.follow_up(workload, now)
+                    await self._status_writer.write_invalid(intent, now=now)
+        for workload in list(self._cluster_state.list_workloads()):
+            with self._isolate_errors(workload=str(workload.key)):
+                if not blocked_reason(workload, self._config()):
+                    await self._executor.finish_rollout(workload, now)
 
     @contextmanager
-    def _gone_on(self, **about: str) -> Iterator[None]:
+    def _isolate_errors(self, **about: str) -> Iterator[None]:
         """What fails for one intent does not keep the others from their turn, nor a turn the next."""
         try:
             yield
@@ -192,196 +202,209 @@ class IntentLoop:
             self._metrics.intent_errors.labels(type(error).__name__).inc()
             log.exception("intent.failed", **about)
 
-    async def _show(self, observations: Iterable[Observation]) -> None:
+    async def _show_to_plugins(self, observations: Iterable[IntentObservation]) -> None:
         """Let plugins learn from what is so: one that takes its time is not waited for once an intent."""
-        free = asyncio.Semaphore(SHOWN_AT_ONCE)
+        free = asyncio.Semaphore(MAX_CONCURRENT_OBSERVE_CALLS)
 
-        async def show(plugin: RemoteActuator, observation: Observation) -> None:
+        async def show(plugin: RemoteActuator, observation: IntentObservation) -> None:
             state, workload, goal = observation.state, observation.workload, observation.goal
             if state is None or workload is None:
                 return
-            with self._gone_on(intent=str(observation.intent), plugin=plugin.name):
+            with self._isolate_errors(intent=str(observation.intent), plugin=plugin.name):
                 async with free:
                     await asyncio.to_thread(plugin.observe, state, goal=goal, target=workload.key)
 
-        async with side_by_side() as group:
-            for plugin in self._planning.plugins().values():
-                for observation in filter(self._has_the_say, observations):
+        async with task_group() as group:
+            for plugin in self._planning_service.plugin_actuators().values():
+                for observation in filter(self._is_controlling, observations):
                     group.create_task(show(plugin, observation))
 
-    def _has_the_say(self, observation: Observation) -> bool:
+    def _is_controlling(self, observation: IntentObservation) -> bool:
         workload = observation.workload
-        owner = self._roll.owner(workload.key) if workload else None
+        owner = self._intent_index.controlling_intent(workload.key) if workload else None
         return owner is not None and owner.key == observation.intent.key
 
-    async def _claim(self, observation: Observation, now: float) -> Claim | None:
+    async def _build_request(self, observation: IntentObservation, now: float) -> PlanRequest | None:
         """What is to be planned for an intent; None where nothing is."""
         state, workload, goal = observation.state, observation.workload, observation.goal
         if state is None or workload is None:
             return None
-        if not self._has_the_say(observation):
-            await self._lessons.record(goal, state, None, now=now)
+        if not self._is_controlling(observation):
+            await self._effect_learner.record(goal, state, None, now=now)
             return None
-        others = self._others(workload)
-        if not untouchable(workload, self._config()) and not others.forbids_sizes:
-            await self._performer.tend(observation, now)
-            if any(map(falls, observation.pods)):
+        others = self._autoscaler_constraints(workload)
+        if not protected_reason(workload, self._config()) and not others.forbids_resizing:
+            await self._executor.sync_pods(observation, now)
+            if any(map(is_crash_looping, observation.pods)):
                 self._crashing.append(observation)
-        safe = await self._safe_sizes.of(workload, observation.pods, observation.main, now=now)
-        kept = left_alone(workload, self._config()) or (others.forbids_sizes and "; ".join(others.said()))
-        self._killed[observation.intent.key] = (
-            f"{safe.killed}; not done: {kept}" if safe.relief and kept else safe.killed
+        safe = await self._safe_sizes.get_safe_size(
+            workload, observation.pods, observation.main_container, now=now
         )
-        if safe.relief and not kept:
+        kept = blocked_reason(workload, self._config()) or (
+            others.forbids_resizing and "; ".join(others.explain())
+        )
+        self._killed[observation.intent.key] = (
+            f"{safe.killed}; not done: {kept}" if safe.oom_relief and kept else safe.killed
+        )
+        if safe.oom_relief and not kept:
             # Before any objective, and for any container: one that is killed again and again serves nobody.
-            await self._performer.relieve(observation, safe.relief, now)
-        await self._lessons.refit(goal, now=now)
-        limits = limits_of(
+            await self._executor.relieve_oom(observation, safe.oom_relief, now)
+        await self._effect_learner.refit(goal, now=now)
+        limits = build_constraints(
             observation,
             config=self._config(),
-            others=others,
+            autoscalers=others,
             safe=safe,
-            rests_until=self._rests_until(observation),
+            cooldown_until=self._cooldown_until(observation),
         )
-        return Claim(
+        return PlanRequest(
             goal=goal,
             state=state,
-            effects=self._lessons.effects(goal, state),
-            limits=msgspec.structs.replace(limits, refused=self._refusing(goal.intent, now)),
-            waiting_since=self._waiting.get(goal.intent),
+            effects=self._effect_learner.get_effects(goal, state),
+            limits=msgspec.structs.replace(limits, refused=self._refused_until(goal.intent, now)),
+            waiting_since=self._waiting_since.get(goal.intent),
         )
 
-    def _idle(self, observation: Observation) -> Outcome:
+    def _report_only(self, observation: IntentObservation) -> IntentOutcome:
         """Of an intent that only reports."""
         workload = observation.workload
-        owner = self._roll.owner(workload.key) if workload else None
+        owner = self._intent_index.controlling_intent(workload.key) if workload else None
         if owner is None or owner.key == observation.intent.key or not observation.spec.active:
-            return Outcome(killed=self._killed.get(observation.intent.key, ""))
-        return Outcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
+            return IntentOutcome(killed=self._killed.get(observation.intent.key, ""))
+        return IntentOutcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
 
-    async def _act(
-        self, observation: Observation, claim: Claim, rulings: Mapping[str, Ruling], now: float
-    ) -> Outcome:
+    async def _execute_decision(
+        self,
+        observation: IntentObservation,
+        request: PlanRequest,
+        decisions: Mapping[str, PlanDecision],
+        now: float,
+    ) -> IntentOutcome:
         goal, workload = observation.goal, observation.workload
         assert workload is not None
-        plan = rulings[goal.intent].plan
-        before = self._telling.before(observation.intent)
+        plan = decisions[goal.intent].plan
+        before = self._status_writer.last_status(observation.intent)
         self._metrics.intent_plans.labels(goal.namespace, plan.purpose.value).inc()
-        outcome = Outcome(
+        outcome = IntentOutcome(
             plan=plan,
-            planner=self._planning.name_of(goal.namespace),
-            rests=now < self._rests_until(observation),
-            remarks=(*self._others(workload).said(), *said_of_use(claim.state, goal)),
+            planner=self._planning_service.planner_name(goal.namespace),
+            is_cooling_down=now < self._cooldown_until(observation),
+            remarks=(
+                *self._autoscaler_constraints(workload).explain(),
+                *explain_no_release(request.state, goal),
+            ),
             killed=self._killed.get(observation.intent.key, ""),
         )
-        outcome = await self._perform(observation, outcome, plan, claim.limits, before, now)
-        await self._lessons.record(goal, claim.state, plan if outcome.done else None, now=now)
+        outcome = await self._execute_plan(observation, outcome, plan, request.limits, before, now)
+        await self._effect_learner.record(goal, request.state, plan if outcome.done else None, now=now)
         return outcome
 
-    async def _rulings(
-        self, claims: Iterable[Claim], observations: Sequence[Observation], now: float
-    ) -> dict[str, Ruling]:
+    async def _plan_requests(
+        self, requests: Iterable[PlanRequest], observations: Sequence[IntentObservation], now: float
+    ) -> dict[str, PlanDecision]:
         """A plan for each, within the room that all share."""
-        catalog = self._catalog
-        room = room_of(
+        catalog = self._cluster_state
+        room = available_capacity(
             nodes=catalog.nodes,
             pods=catalog.pods,
             quotas=catalog.quotas,
-            targets=_by_namespace(filter(self._has_the_say, observations)),
+            targets=_group_states_by_namespace(filter(self._is_controlling, observations)),
             settings=self._config().intents,
         )
-        return await self._planning.plans(list(claims), room=room, now=now)
+        return await self._planning_service.plan_requests(list(requests), capacity=room, now=now)
 
-    async def _perform(
+    async def _execute_plan(
         self,
-        observation: Observation,
-        outcome: Outcome,
+        observation: IntentObservation,
+        outcome: IntentOutcome,
         plan: Plan,
-        limits: Limits,
+        limits: PlanConstraints,
         before: Document,
         now: float,
-    ) -> Outcome:
+    ) -> IntentOutcome:
         if not plan.deeds:
             return outcome
-        if plan.purpose is Purpose.RELEASE and (wait := self._too_soon(before, now)):
-            return replace(outcome, withheld=wait)
+        if plan.purpose is Purpose.RELEASE and (wait := self._release_blocked_reason(before, now)):
+            return replace(outcome, blocked_reason=wait)
         # Written down first: a process that ends before the status is written must not do it a second time.
-        await self._telling.begun(observation, outcome, now=now)
-        plugins = self._planning.plugins()
-        performed = await self._performer.perform(plan, observation, limits=limits, plugins=plugins, now=now)
-        if performed.refused and not performed.passes:
+        await self._status_writer.write_started(observation, outcome, now=now)
+        plugins = self._planning_service.plugin_actuators()
+        performed = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
+        if performed.blocked_reason and not performed.is_transient:
             # Or the best plan would be the one that is refused, turn after turn.
-            self._refused[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
+            self._refused_at[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
         for deed in plan.deeds:
             result = "done" if deed in performed.done else "withheld"
-            self._metrics.intent_deeds.labels(observation.goal.namespace, deed.actuator, result).inc()
-        return replace(outcome, done=performed.done, withheld=performed.refused)
+            self._metrics.intent_actions.labels(observation.goal.namespace, deed.actuator, result).inc()
+        return replace(outcome, done=performed.done, blocked_reason=performed.blocked_reason)
 
-    def _too_soon(self, before: Document, now: float) -> str:
+    def _release_blocked_reason(self, before: Document, now: float) -> str:
         """Why nothing is given back yet; empty when it may be."""
         wait = self._config().intents.release_after.seconds
-        since = met_since(before, now=now)
+        since = objectives_met_since(before, now=now)
         if since is not None and now - since >= wait:
             return ""
         return f"resources are given back once all objectives have been met for {wait:g} s"
 
-    def _rests_until(self, observation: Observation) -> float:
+    def _cooldown_until(self, observation: IntentObservation) -> float:
         """Return until when nothing more is done to a target: its KPIs must show what was done last, by any Intent.
 
         A KPI that averages over longer than the cool-down still shows what was before it, and would be answered twice.
         """
-        done = self._performed_at.get(observation.intent.target)
-        rest = max(self._config().intents.cool_down.seconds, observation.window + SCRAPE)
+        done = self._executed_at.get(observation.intent.target)
+        rest = max(self._config().intents.cool_down.seconds, observation.kpi_window + SCRAPE_DELAY)
         return 0.0 if done is None else done + rest
 
-    def _last_performed(self, intents: Iterable[Intent], now: float) -> dict[WorkloadKey | None, float]:
+    def _last_execution_times(
+        self, intents: Iterable[IntentRecord], now: float
+    ) -> dict[WorkloadKey | None, float]:
         """Return when something was last done to each target, by whichever Intent."""
         found: dict[WorkloadKey | None, float] = {}
         for intent in intents:
-            if (at := performed_at(self._telling.before(intent), now=now)) is not None:
+            if (at := plan_executed_at(self._status_writer.last_status(intent), now=now)) is not None:
                 found[intent.target] = max(found.get(intent.target, at), at)
         return found
 
-    def _refusing(self, intent: str, now: float) -> dict[str, float]:
+    def _refused_until(self, intent: str, now: float) -> dict[str, float]:
         """Until when deeds rest that could not be done: meanwhile others may, and nobody waits for them."""
         rest = self._config().intents.cool_down.seconds
-        self._refused = {key: at for key, at in self._refused.items() if 0 <= now - at < rest}
-        return {actuator: at + rest for (whose, actuator), at in self._refused.items() if whose == intent}
+        self._refused_at = {key: at for key, at in self._refused_at.items() if 0 <= now - at < rest}
+        return {actuator: at + rest for (whose, actuator), at in self._refused_at.items() if whose == intent}
 
-    def _others(self, workload: Workload) -> Others:
-        return Others(
+    def _autoscaler_constraints(self, workload: Workload) -> AutoscalerConstraints:
+        return AutoscalerConstraints(
             workload,
-            hpas=self._catalog.hpas_of(workload),
-            vpa=self._catalog.applied_by(workload.key),
-            unread_vpas=self._catalog.unread(VPAS),
-            resizes_in_place=self._resizes_in_place(),
+            hpas=self._cluster_state.list_hpas(workload),
+            vpa=self._cluster_state.active_vpa(workload.key),
+            vpas_unsynced_reason=self._cluster_state.unsynced_reason(VPAS),
+            can_resize_in_place=self._can_resize_in_place(),
         )
 
-    async def _recall(self, intent: Intent, goal: Goal, now: float) -> None:
+    async def _restore_effects(self, intent: IntentRecord, goal: Goal, now: float) -> None:
         """Take up what the store knows of an intent that is new here."""
-        past = await self._lessons.recall(goal, now=now)
+        past = await self._effect_learner.restore(goal, now=now)
         if past is not None and intent.target is not None:
-            self._observer.inherit(intent.target, past)
+            self._observer.restore_history(intent.target, past)
 
-    def _count(self, observations: Sequence[Observation], now: float) -> None:
+    def _update_metrics(self, observations: Sequence[IntentObservation], now: float) -> None:
         counts: dict[tuple[str, str], int] = {}
-        passed = 0.0 if self._last_turn is None else max(0.0, now - self._last_turn)
-        self._last_turn = now
+        passed = 0.0 if self._last_cycle_at is None else max(0.0, now - self._last_cycle_at)
+        self._last_cycle_at = now
         for each in observations:
-            verdicts = [one.verdict(each.readings[one.name].value) for one in each.goal.objectives]
+            verdicts = [one.evaluate(each.readings[one.name].value) for one in each.goal.objectives]
             for verdict in verdicts:
                 place = each.goal.namespace, verdict.value
                 counts[place] = counts.get(place, 0) + 1
-            if Verdict.MISSED in verdicts:
+            if ObjectiveVerdict.MISSED in verdicts:
                 self._metrics.intent_violation.labels(each.goal.namespace).inc(passed)
         self._metrics.intent_objectives.clear()
         for (namespace, verdict_name), count in counts.items():
             self._metrics.intent_objectives.labels(namespace, verdict_name).set(count)
 
 
-def _by_namespace(observations: Iterable[Observation]) -> dict[str, list[State]]:
+def _group_states_by_namespace(observations: Iterable[IntentObservation]) -> dict[str, list[TargetState]]:
     """Return the states of targets by namespace; each workload has one intent that controls it, and counts once."""
-    found: dict[str, list[State]] = {}
+    found: dict[str, list[TargetState]] = {}
     for each in observations:
         if each.state is not None:
             found.setdefault(each.goal.namespace, []).append(each.state)

@@ -15,13 +15,13 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from trimtab.intents.effects.fit import TARGET, complete, learn, recalled, remembered
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.samples import observed, recorded, settled
+from trimtab.intents.effects.fit import TARGET_KEY, add_priors, decode_effects, encode_effects, learn_effects
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.samples import decode_state, encode_state, is_settled
 from trimtab.intents.kpi.availability import Uptime
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.state import PodState, State
+from trimtab.intents.state import PodState, TargetState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError
 from trimtab.store.effects import Effect
@@ -29,44 +29,44 @@ from trimtab.store.write_queue import WriteQueue
 
 log = structlog.get_logger(__name__)
 
-MOST_EVENTS = 500
+MAX_EVENTS = 500
 """States that one intent is learned from."""
 FIRST_SPAN = 3600.0
 EVENTS_PER_SPAN = 60
 """Events that are read of the last hour, of the two hours before it, of the four before those, and so on: 660 of a month."""
-RECORD_EVERY = 60.0
+RECORD_INTERVAL = 60.0
 """Seconds after which a state is recorded though nothing has changed."""
-RECALL_TIMEOUT = 5.0
+RESTORE_TIMEOUT = 5.0
 """Seconds that a turn waits for the store to tell what it knows of an intent."""
-MOST_WAITING = 1000
+MAX_PENDING = 1000
 """Records that wait for a store that is away, the newest."""
-ASK_AGAIN = 60.0
+RESTORE_RETRY = 60.0
 """Seconds after which a store that was away is asked again what it knows."""
 
 
 @dataclass(slots=True)
-class _Pupil:
+class _IntentRecord:
     """What is known of one intent."""
 
-    effects: Effects = field(default_factory=Effects)
-    recalled: bool = False
+    effects: EffectModels = field(default_factory=EffectModels)
+    is_restored: bool = False
     """Whether the store has told what it knows of it. Until then nothing is saved over that."""
-    learned_at: float = 0.0
+    fitted_at: float = 0.0
     recorded_at: float = 0.0
-    recorded: object = None
+    last_recorded: object = None
     """What was last recorded, apart from numbers that move all the time."""
-    recent: list[tuple[float, State]] = field(default_factory=list)
+    recent: list[tuple[float, TargetState]] = field(default_factory=list)
     """Its last states that teach anything, oldest first, without what they do not teach by: of hundreds of intents, to hold
     every pod of every minute would be most of what a process may have."""
     pods: dict[str, PodState] = field(default_factory=dict)
     """Each pod that was seen lately, as it was seen last."""
 
-    def saw(self, at: float, state: State) -> None:
+    def add_state(self, at: float, state: TargetState) -> None:
         for pod in state.pods:
             self.pods.pop(pod.name, None)
             self.pods[pod.name] = pod
-        self.pods = dict(islice(self.pods.items(), max(0, len(self.pods) - MOST_EVENTS), None))
-        if settled(state):
+        self.pods = dict(islice(self.pods.items(), max(0, len(self.pods) - MAX_EVENTS), None))
+        if is_settled(state):
             sizes = self.recent[-1][1].sizes if self.recent else ()
             lean = replace(
                 state,
@@ -77,21 +77,21 @@ class _Pupil:
                 data={},
             )
             self.recent.append((at, lean))
-            if len(self.recent) > MOST_EVENTS:
-                self.recent = thinned(self.recent)
+            if len(self.recent) > MAX_EVENTS:
+                self.recent = thin_out(self.recent)
 
-    def history(self, now: float) -> list[tuple[float, State]]:
+    def history(self, now: float) -> list[tuple[float, TargetState]]:
         """What is learned from: also by how available pods were."""
-        return [*self.recent, (now, State(objectives={}, pods=tuple(self.pods.values())))]
+        return [*self.recent, (now, TargetState(objectives={}, pods=tuple(self.pods.values())))]
 
 
-def thinned(states: Sequence[tuple[float, State]]) -> list[tuple[float, State]]:
+def thin_out(states: Sequence[tuple[float, TargetState]]) -> list[tuple[float, TargetState]]:
     """Drop every second of the older three quarters: the past stays represented, the more thinly the older it is."""
     kept = len(states) // 4
     return [*states[:-kept][::2], *states[-kept:]]
 
 
-class Lessons:
+class EffectLearner:
     """All intents' lessons."""
 
     def __init__(self, store: Store, *, cluster: str, settings: Callable[[], IntentSettings]) -> None:
@@ -99,11 +99,11 @@ class Lessons:
         self._store = store
         self._cluster = cluster
         self._settings = settings
-        self._pupils: dict[tuple[str, str], _Pupil] = {}
+        self._records: dict[tuple[str, str], _IntentRecord] = {}
         """By intent and target."""
-        self._away_at = float("-inf")
-        self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, most=MOST_WAITING)
-        self._effects_queue = WriteQueue[Effect]("effects", store.effects, most=MOST_WAITING)
+        self._store_failed_at = float("-inf")
+        self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, max_waiting=MAX_PENDING)
+        self._effects_queue = WriteQueue[Effect]("effects", store.effects, max_waiting=MAX_PENDING)
 
     async def run(self) -> Never:
         """Write to the store what waits for it, until cancelled: no turn waits for that."""
@@ -119,49 +119,49 @@ class Lessons:
 
     def forget_all_but(self, goals: Iterable[Goal]) -> None:
         kept = {(goal.intent, goal.target) for goal in goals}
-        self._pupils = {key: pupil for key, pupil in self._pupils.items() if key in kept}
+        self._records = {key: pupil for key, pupil in self._records.items() if key in kept}
 
-    def effects(self, goal: Goal, state: State) -> Effects:
+    def get_effects(self, goal: Goal, state: TargetState) -> EffectModels:
         """What is known of deeds' effects, with guesses where nothing is."""
-        return complete(self._pupil(goal).effects, goal, state)
+        return add_priors(self._get_record(goal).effects, goal, state)
 
-    async def recall(self, goal: Goal, *, now: float) -> Uptime | None:
+    async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
         """Take up what the store knows of an intent that is new here, as soon as it tells; how its pods fared before."""
-        pupil = self._pupil(goal)
-        if pupil.recalled or 0 <= now - self._away_at < ASK_AGAIN:
+        pupil = self._get_record(goal)
+        if pupil.is_restored or 0 <= now - self._store_failed_at < RESTORE_RETRY:
             return None
         try:
-            async with asyncio.timeout(RECALL_TIMEOUT):
+            async with asyncio.timeout(RESTORE_TIMEOUT):
                 kept = await self._store.effects.find(cluster=self._cluster, name=goal.intent)
                 since = now - self._settings().look_back.seconds
-                events = await self._events(goal, since=since, now=now)
+                events = await self._load_events(goal, since=since, now=now)
         except (StoreError, TimeoutError) as error:
-            self._away_at = now
+            self._store_failed_at = now
             log.warning(
                 "intent.not_recalled", intent=goal.intent, error=str(error) or "the store does not answer"
             )
             return None
-        pupil.recalled = True
-        effects, troubles = recalled(goal, kept)
+        pupil.is_restored = True
+        effects, troubles = decode_effects(goal, kept)
         for trouble in troubles:
             log.warning("intent.effect_unread", trouble=trouble)
         pupil.effects = effects
-        before = _Pupil()
-        for at, state in _states(events):
-            before.saw(at, state)
+        before = _IntentRecord()
+        for at, state in _decode_states(events):
+            before.add_state(at, state)
         pupil.recent = sorted({**dict(before.recent), **dict(pupil.recent)}.items())
         pupil.pods = before.pods | pupil.pods
         past = events[0].data.get("history", {}) if events else {}
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
 
-    async def record(self, goal: Goal, state: State, plan: Plan | None, *, now: float) -> None:
+    async def record(self, goal: Goal, state: TargetState, plan: Plan | None, *, now: float) -> None:
         """Write down what is so and what was planned, when that is news."""
-        pupil = self._pupil(goal)
+        pupil = self._get_record(goal)
         gist = (state.replicas, state.sizes, len(state.pods), plan.deeds if plan and plan.deeds else None)
-        if gist == pupil.recorded and 0 <= now - pupil.recorded_at < RECORD_EVERY:
+        if gist == pupil.last_recorded and 0 <= now - pupil.recorded_at < RECORD_INTERVAL:
             return
-        pupil.recorded, pupil.recorded_at = gist, now
-        pupil.saw(now, state)
+        pupil.last_recorded, pupil.recorded_at = gist, now
+        pupil.add_state(now, state)
         deeds = (
             [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.deeds]
             if plan
@@ -173,41 +173,43 @@ class Lessons:
             timestamp=now,
             desired_objectives={each.name: each.value for each in goal.objectives},
             plan=deeds or None,
-            **recorded(msgspec.structs.replace(state, data={**state.data, TARGET: goal.target})),
+            **encode_state(msgspec.structs.replace(state, data={**state.data, TARGET_KEY: goal.target})),
         )
         self._events_queue.put([event])
 
     async def refit(self, goal: Goal, *, now: float) -> bool:
         """Learn anew from what was recorded, when it is time; whether it was."""
-        pupil = self._pupil(goal)
+        pupil = self._get_record(goal)
         settings = self._settings()
-        if 0 <= now - pupil.learned_at < settings.learn_every.seconds or not (pupil.recent or pupil.pods):
+        if 0 <= now - pupil.fitted_at < settings.learn_every.seconds or not (pupil.recent or pupil.pods):
             return False
-        pupil.learned_at = now
+        pupil.fitted_at = now
         try:
-            learned = await asyncio.to_thread(learn, goal, pupil.history(now), now=now)
+            learned = await asyncio.to_thread(learn_effects, goal, pupil.history(now), now=now)
         except (ArithmeticError, ValueError) as error:
             log.warning("intent.not_learned", intent=goal.intent, error=str(error))
             return False
-        pupil.effects = Effects(learned=learned.learned, given=pupil.effects.given)
-        if not pupil.recalled:
+        pupil.effects = EffectModels(
+            learned_models=learned.learned_models, user_models=pupil.effects.user_models
+        )
+        if not pupil.is_restored:
             return True
-        self._effects_queue.put(remembered(goal, learned, cluster=self._cluster, now=now))
+        self._effects_queue.put(encode_effects(goal, learned, cluster=self._cluster, now=now))
         return True
 
-    def _pupil(self, goal: Goal) -> _Pupil:
-        return self._pupils.setdefault((goal.intent, goal.target), _Pupil())
+    def _get_record(self, goal: Goal) -> _IntentRecord:
+        return self._records.setdefault((goal.intent, goal.target), _IntentRecord())
 
-    async def _events(self, goal: Goal, *, since: float, now: float) -> list[PlannerEvent]:
+    async def _load_events(self, goal: Goal, *, since: float, now: float) -> list[PlannerEvent]:
         """Read the events of a goal's target, newest first; where they are too many, as many of each span, spread over it,
         and each span twice as long as the next newer one.
 
         The newest alone would be those of one night, and what was learned by day would be forgotten.
         """
         found = await self._store.events.find(
-            cluster=self._cluster, name=goal.intent, since=since, limit=MOST_EVENTS
+            cluster=self._cluster, name=goal.intent, since=since, limit=MAX_EVENTS
         )
-        is_all = len(found) < MOST_EVENTS
+        is_all = len(found) < MAX_EVENTS
         found = found if is_all else []
         until, span = now, FIRST_SPAN
         while until > since and not is_all:
@@ -221,15 +223,15 @@ class Lessons:
                 limit=2 * EVENTS_PER_SPAN,
             )
             until, span = begin, 2 * span
-        return [event for event in found if event.data.get(TARGET, "") == goal.target]
+        return [event for event in found if event.data.get(TARGET_KEY, "") == goal.target]
 
 
-def _states(events: Sequence[PlannerEvent]) -> list[tuple[float, State]]:
+def _decode_states(events: Sequence[PlannerEvent]) -> list[tuple[float, TargetState]]:
     """Oldest first; what cannot be read says nothing."""
     found = []
     for event in reversed(events):
         try:
-            found.append((event.timestamp, observed(event)))
+            found.append((event.timestamp, decode_state(event)))
         except (TypeError, ValueError, msgspec.ValidationError):
             continue
     return found

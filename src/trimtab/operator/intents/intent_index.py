@@ -9,45 +9,54 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trimtab.kube.cache.informer_set import Follower
+from trimtab.kube.cache.informer_set import InformerPort
 from trimtab.kube.cache.store import Cache
-from trimtab.kube.kinds.custom import Intent, IntentKey, KPIProfile, ProfileKey, intents, kpi_profiles
+from trimtab.kube.kinds.custom import (
+    IntentKey,
+    IntentRecord,
+    KPIProfileRecord,
+    ProfileKey,
+    intent_projection,
+    kpi_profile_projection,
+)
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
 
 
-class Roll:
+class IntentIndex:
     """Who wants what."""
 
-    def __init__(self, following: Follower) -> None:
-        self.intents: Cache[Intent] = following.follow(
-            INTENTS, intents(), indexes={"target": lambda intent: intent.target}, optional=True
+    def __init__(self, informers: InformerPort) -> None:
+        self.intents: Cache[IntentRecord] = informers.watch_resource(
+            INTENTS, intent_projection(), indexes={"target": lambda intent: intent.target}, optional=True
         )
-        self.profiles: Cache[KPIProfile] = following.follow(KPI_PROFILES, kpi_profiles(), optional=True)
+        self.profiles: Cache[KPIProfileRecord] = informers.watch_resource(
+            KPI_PROFILES, kpi_profile_projection(), optional=True
+        )
         self._listeners: list[Callable[[WorkloadKey], None]] = []
-        self.intents.on_change(self._changed)
+        self.intents.on_change(self._on_intent_change)
 
-    def on_owner_change(self, listener: Callable[[WorkloadKey], None]) -> None:
+    def on_controller_change(self, listener: Callable[[WorkloadKey], None]) -> None:
         """Tell of each workload that an intent may have taken over or let go of."""
         self._listeners.append(listener)
 
-    def intent(self, key: IntentKey) -> Intent | None:
+    def get_intent(self, key: IntentKey) -> IntentRecord | None:
         namespace, name = key
         return self.intents.get(name, namespace)
 
-    def profile(self, key: ProfileKey) -> KPIProfile | None:
+    def get_profile(self, key: ProfileKey) -> KPIProfileRecord | None:
         namespace, name = key
         return self.profiles.get(name, namespace)
 
     def targets(self) -> set[WorkloadKey]:
         """Return the workloads that active intents are about, be they there or not."""
-        return {intent.target for intent in self.intents if _acts(intent) and intent.target}
+        return {intent.target for intent in self.intents if _is_active(intent) and intent.target}
 
-    def owner(self, target: WorkloadKey) -> Intent | None:
+    def controlling_intent(self, target: WorkloadKey) -> IntentRecord | None:
         """The intent that has the say over a workload; None where none has."""
-        return min(filter(_acts, self.intents.find("target", target)), key=_rank, default=None)
+        return min(filter(_is_active, self.intents.find("target", target)), key=_precedence, default=None)
 
-    def _changed(self, old: Intent | None, new: Intent | None, /) -> None:
+    def _on_intent_change(self, old: IntentRecord | None, new: IntentRecord | None, /) -> None:
         if old and new and (old.uid, old.generation) == (new.uid, new.generation):
             return  # only its status was written, and by us
         for target in {each.target for each in (old, new) if each and each.target}:
@@ -55,10 +64,10 @@ class Roll:
                 listener(target)
 
 
-def _acts(intent: Intent) -> bool:
+def _is_active(intent: IntentRecord) -> bool:
     return intent.spec is not None and intent.spec.active
 
 
-def _rank(intent: Intent) -> tuple[float, int, str]:
+def _precedence(intent: IntentRecord) -> tuple[float, int, str]:
     assert intent.spec is not None
     return -intent.spec.priority, intent.created, intent.name

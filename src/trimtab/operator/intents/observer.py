@@ -14,53 +14,60 @@ from functools import cache
 from trimtab.actuation.effective_size import live_pods
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
-from trimtab.intents.kpi.availability import PodHistory, Uptime, together
-from trimtab.intents.kpi.measurement import LOAD, Measure, Reading, as_share, measure, unknown
-from trimtab.intents.kpi.query import QueryError, Question, question
+from trimtab.intents.kpi.availability import PodHistory, Uptime, combine_availabilities
+from trimtab.intents.kpi.measurement import (
+    LOAD_PROPERTY,
+    KpiDefinition,
+    KpiReading,
+    as_availability,
+    resolve_kpi,
+    unknown_reading,
+)
+from trimtab.intents.kpi.query import KpiQuery, QueryError, build_kpi_query
 from trimtab.intents.objective import Goal
-from trimtab.intents.state import State
-from trimtab.kube.kinds.custom import Intent, profile_key
+from trimtab.intents.state import TargetState
+from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.scheduling import Placing
+from trimtab.kube.kinds.scheduling import SchedulingConstraints
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.intents.endpoints import OWN, Endpoints
-from trimtab.operator.intents.intent_index import Roll
+from trimtab.operator.intents.endpoints import OPERATOR_SERVER, KpiEndpoints
+from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.state_builder import (
     CPU,
     CPU_PODS,
     MEMORY,
     MEMORY_MEDIAN,
-    goal_of,
-    main_container,
-    state_of,
+    build_goal,
+    build_state,
+    find_main_container,
 )
-from trimtab.usage.prometheus.promql import equals, span
+from trimtab.usage.prometheus.promql import equals, format_duration
 
-SHORTEST_WINDOW = 15.0
-LONGEST_WINDOW = 300.0
+MIN_WINDOW = 15.0
+MAX_WINDOW = 300.0
 """Seconds over which CPU is looked at where it is scraped too seldom for less, as once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class IntentObservation:
     """One intent, its target, and what is known of both."""
 
-    intent: Intent
+    intent: IntentRecord
     spec: IntentSpec
     goal: Goal
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, KpiReading]
     """By objective."""
     workload: Workload | None
     pods: Sequence[Pod] = ()
-    state: State | None = None
+    state: TargetState | None = None
     """None where the target is not there."""
-    main: str = ""
+    main_container: str = ""
     """The container that does the work."""
-    trouble: str = ""
+    problem: str = ""
     """Why nothing can be done for it at all."""
-    window: float = 0.0
+    kpi_window: float = 0.0
     """Seconds that the slowest of its KPIs averages over: until they have passed, it shows what was before, too."""
 
     @property
@@ -68,54 +75,54 @@ class Observation:
         return self.state is not None and all(each.value is not None for each in self.readings.values())
 
 
-Asked = tuple[str, Question]
+ServerQuery = tuple[str, KpiQuery]
 """Which server, and what."""
-Isolate = Callable[[Intent], AbstractContextManager[None]]
+IsolateErrors = Callable[[IntentRecord], AbstractContextManager[None]]
 
 
-def _raise_errors(_: Intent) -> AbstractContextManager[None]:
+def _raise_errors(_: IntentRecord) -> AbstractContextManager[None]:
     return nullcontext()
 
 
 @dataclass(slots=True)
-class _Questions:
+class _IntentQueries:
     """What is asked for one intent: by objective, and by what else is to be known of its target."""
 
-    objectives: dict[str, Asked | Reading | None] = field(default_factory=dict)
+    objectives: dict[str, ServerQuery | KpiReading | None] = field(default_factory=dict)
     """None: from the pods."""
-    more: dict[str, Asked] = field(default_factory=dict)
+    extra: dict[str, ServerQuery] = field(default_factory=dict)
 
-    def all(self) -> Iterable[Asked]:
+    def iter_all(self) -> Iterable[ServerQuery]:
         yield from (asked for asked in self.objectives.values() if isinstance(asked, tuple))
-        yield from self.more.values()
+        yield from self.extra.values()
 
 
-class Observer:
+class IntentObserver:
     """Looks at all intents of a cluster at once."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        roll: Roll,
-        endpoints: Endpoints,
+        cluster_state: ClusterState,
+        intent_index: IntentIndex,
+        endpoints: KpiEndpoints,
         *,
         settings: Callable[[], IntentSettings],
     ) -> None:
-        self._catalog = catalog
-        self._roll = roll
+        self._cluster_state = cluster_state
+        self._intent_index = intent_index
         self._endpoints = endpoints
         self._settings = settings
         self._history: dict[WorkloadKey, PodHistory] = {}
 
-    def inherit(self, target: WorkloadKey, past: Uptime) -> None:
+    def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
         """What the store knows of a target's pods of the past, where none of them was seen to go since."""
         known = self._history.get(target, PodHistory({}))
-        if known.gone == Uptime():
-            self._history[target] = replace(known, gone=past)
+        if known.past_pods == Uptime():
+            self._history[target] = replace(known, past_pods=past)
 
-    async def look(
-        self, intents: Sequence[Intent], *, now: float, isolate: Isolate | None = None
-    ) -> list[Observation]:
+    async def observe(
+        self, intents: Sequence[IntentRecord], *, now: float, isolate: IsolateErrors | None = None
+    ) -> list[IntentObservation]:
         """Observe every intent that has a valid spec.
 
         `isolate` makes the context in which one intent is observed; where it suppresses an error, that intent alone is
@@ -123,173 +130,180 @@ class Observer:
         """
         isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
-        asked: list[tuple[Intent, _Questions]] = []
-        by_server: dict[str, list[Question]] = {}
+        asked: list[tuple[IntentRecord, _IntentQueries]] = []
+        by_server: dict[str, list[KpiQuery]] = {}
         for intent in wanted:
             with isolate(intent):
-                questions = self._questions(intent)
-                for server, each in questions.all():
+                questions = self._build_queries(intent)
+                for server, each in questions.iter_all():
                     by_server.setdefault(server, []).append(each)
                 asked.append((intent, questions))
-        readings = await self._endpoints.readings(by_server, at=now)
+        readings = await self._endpoints.read_kpis(by_server, at=now)
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
-        closed = cache(self._closed)  # most workloads say the same of nodes
+        closed = cache(self._excluded_nodes)  # most workloads say the same of nodes
         found = []
         for intent, questions in asked:
             assert intent.target is not None
             with isolate(intent):
-                self._look_at_pods(intent.target, seen, now)
-                found.append(self._observation(intent, questions, readings, closed))
+                self._observe_pods(intent.target, seen, now)
+                found.append(self._build_observation(intent, questions, readings, closed))
         return found
 
     # What is asked
 
-    def measure(self, measured_by: str, namespace: str) -> Measure:
+    def resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
         """How an objective is measured; with a problem where it cannot be."""
-        profile = self._roll.profile(profile_key(measured_by, namespace))
+        profile = self._intent_index.get_profile(resolve_profile_key(measured_by, namespace))
         if profile is None:
-            return Measure(
+            return KpiDefinition(
                 KPIType.CUSTOM, less_is_better=True, problem=f"there is no KPIProfile {measured_by}"
             )
         if profile.spec is None:
-            return Measure(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
-        return measure(profile.spec, self._settings().usual_queries)
+            return KpiDefinition(KPIType.CUSTOM, less_is_better=True, problem=profile.problem)
+        return resolve_kpi(profile.spec, self._settings().default_queries)
 
-    def _questions(self, intent: Intent) -> _Questions:
+    def _build_queries(self, intent: IntentRecord) -> _IntentQueries:
         assert intent.spec is not None
         target, namespace = intent.spec.target_ref, intent.namespace
-        found = _Questions()
+        found = _IntentQueries()
         for objective in intent.spec.objectives:
-            how = self.measure(objective.measured_by, namespace)
+            how = self.resolve_kpi(objective.measured_by, namespace)
             if how.problem:
-                found.objectives[objective.name] = unknown(how.problem)
-            elif how.from_pods:
+                found.objectives[objective.name] = unknown_reading(how.problem)
+            elif how.is_from_pods:
                 found.objectives[objective.name] = None
             else:
                 try:
-                    asked = how.endpoint, how.question(namespace=namespace, target=target)
+                    asked = how.endpoint, how.build_query(namespace=namespace, target=target)
                 except QueryError as error:
                     # A profile is checked when it is written, but not for this target: its objective alone is unknown.
-                    found.objectives[objective.name] = unknown(
+                    found.objectives[objective.name] = unknown_reading(
                         f"KPIProfile {objective.measured_by}, query: {error}"
                     )
                     continue
                 found.objectives[objective.name] = asked
                 if how.type is KPIType.THROUGHPUT:
-                    found.more.setdefault(LOAD, asked)
-        for name, query in self._more(intent).items():
-            if name not in found.more:
+                    found.extra.setdefault(LOAD_PROPERTY, asked)
+        for name, query in self._extra_queries(intent).items():
+            if name not in found.extra:
                 server, text = query
                 try:
-                    found.more[name] = server, question(text, namespace=namespace, target=target)
+                    found.extra[name] = server, build_kpi_query(text, namespace=namespace, target=target)
                 except QueryError:
                     continue  # the load of a profile, which is as good as none
         return found
 
-    def _more(self, intent: Intent) -> dict[str, tuple[str, str]]:
+    def _extra_queries(self, intent: IntentRecord) -> dict[str, tuple[str, str]]:
         """What else is to be known of the target: its load, and what its main container uses."""
         assert intent.spec is not None
         found: dict[str, tuple[str, str]] = {}
         for objective in intent.spec.objectives:
-            profile = self._roll.profile(profile_key(objective.measured_by, intent.namespace))
-            if profile and profile.spec and LOAD in profile.spec.props:
-                found[LOAD] = profile.spec.endpoint or OWN, profile.spec.props[LOAD]
-        if LOAD not in found and (usual := self._settings().usual_queries.get(KPIType.THROUGHPUT)):
-            found[LOAD] = OWN, usual
-        workload = self._workload(intent)
-        if workload is not None and (main := main_container(workload.containers)):
-            window = max(SHORTEST_WINDOW, 4 * self._settings().interval.seconds)
-            found[CPU] = OWN, cpu_query(main, window)
-            found[CPU_PODS] = OWN, f"count({_cpu_rates(main, window)})"
-            peaks = f"max_over_time(container_memory_working_set_bytes{{{_of(main)}}}[1h])"
-            found[MEMORY] = OWN, f"max({peaks})"
-            found[MEMORY_MEDIAN] = OWN, f"quantile(0.5, {peaks})"
+            profile = self._intent_index.get_profile(
+                resolve_profile_key(objective.measured_by, intent.namespace)
+            )
+            if profile and profile.spec and LOAD_PROPERTY in profile.spec.props:
+                found[LOAD_PROPERTY] = (
+                    profile.spec.endpoint or OPERATOR_SERVER,
+                    profile.spec.props[LOAD_PROPERTY],
+                )
+        if LOAD_PROPERTY not in found and (usual := self._settings().default_queries.get(KPIType.THROUGHPUT)):
+            found[LOAD_PROPERTY] = OPERATOR_SERVER, usual
+        workload = self._find_workload(intent)
+        if workload is not None and (main := find_main_container(workload.containers)):
+            window = max(MIN_WINDOW, 4 * self._settings().interval.seconds)
+            found[CPU] = OPERATOR_SERVER, build_cpu_query(main, window)
+            found[CPU_PODS] = OPERATOR_SERVER, f"count({_build_cpu_rates(main, window)})"
+            peaks = f"max_over_time(container_memory_working_set_bytes{{{_container_matchers(main)}}}[1h])"
+            found[MEMORY] = OPERATOR_SERVER, f"max({peaks})"
+            found[MEMORY_MEDIAN] = OPERATOR_SERVER, f"quantile(0.5, {peaks})"
         return found
 
     # What is known
 
-    def _look_at_pods(self, target: WorkloadKey, seen: set[WorkloadKey], now: float) -> None:
-        workload = self._catalog.get(target)
+    def _observe_pods(self, target: WorkloadKey, seen: set[WorkloadKey], now: float) -> None:
+        workload = self._cluster_state.get(target)
         if workload is None or target in seen:
             return
         seen.add(target)
         history = self._history.get(target) or PodHistory({})
-        self._history[target] = history.look(live_pods(self._catalog.pods_of(workload)), now=now)
+        self._history[target] = history.observe(live_pods(self._cluster_state.list_pods(workload)), now=now)
 
-    def _closed(self, placing: Placing) -> frozenset[str]:
+    def _excluded_nodes(self, placing: SchedulingConstraints) -> frozenset[str]:
         """The nodes that such pods may not go to."""
-        nodes = self._catalog.nodes
-        return frozenset(node.name for node in nodes if not placing.admits(node.taints, node.labels))
+        nodes = self._cluster_state.nodes
+        return frozenset(node.name for node in nodes if not placing.allows_node(node.taints, node.labels))
 
-    def _observation(
+    def _build_observation(
         self,
-        intent: Intent,
-        questions: _Questions,
-        readings: Mapping[Asked, Reading],
-        closed: Callable[[Placing], frozenset[str]],
-    ) -> Observation:
+        intent: IntentRecord,
+        questions: _IntentQueries,
+        readings: Mapping[ServerQuery, KpiReading],
+        closed: Callable[[SchedulingConstraints], frozenset[str]],
+    ) -> IntentObservation:
         spec, target = intent.spec, intent.target
         assert spec is not None
         assert target is not None
-        workload = self._catalog.get(target)
-        goal = self.goal(intent, spec)
+        workload = self._cluster_state.get(target)
+        goal = self.build_goal(intent, spec)
         if workload is None or workload.deleting:
             gone = f"{target} is not there"
-            nothing = dict.fromkeys(questions.objectives, unknown(gone))
-            return Observation(intent, spec, goal, nothing, None, trouble=gone)
-        pods = live_pods(self._catalog.pods_of(workload))
+            nothing = dict.fromkeys(questions.objectives, unknown_reading(gone))
+            return IntentObservation(intent, spec, goal, nothing, None, problem=gone)
+        pods = live_pods(self._cluster_state.list_pods(workload))
         history = self._history.get(target) or PodHistory({})
-        found: dict[str, Reading] = {}
+        found: dict[str, KpiReading] = {}
         for name, asked in questions.objectives.items():
             if asked is None:
                 serving = [history.availability(pod.uid) for pod in pods]
-                found[name] = Reading.of(together(serving))
+                found[name] = KpiReading.from_value(combine_availabilities(serving))
             else:
                 found[name] = readings[asked] if isinstance(asked, tuple) else asked
         for objective in goal.objectives:
             if objective.kind is KPIType.AVAILABILITY:
-                found[objective.name] = as_share(found[objective.name], wanted=objective.value)
-        more = {name: readings[asked].value for name, asked in questions.more.items()}
-        main = main_container(workload.containers)
-        state = state_of(workload, pods, history, found, more, main=main, closed=closed(workload.placing))
+                found[objective.name] = as_availability(found[objective.name], wanted=objective.value)
+        more = {name: readings[asked].value for name, asked in questions.extra.items()}
+        main = find_main_container(workload.containers)
+        state = build_state(
+            workload, pods, history, found, more, main=main, excluded_nodes=closed(workload.scheduling)
+        )
         window = max(
             (asked[1].window for asked in questions.objectives.values() if isinstance(asked, tuple)),
             default=0.0,
         )
-        return Observation(intent, spec, goal, found, workload, pods, state, main, window=window)
+        return IntentObservation(intent, spec, goal, found, workload, pods, state, main, kpi_window=window)
 
-    def goal(self, intent: Intent, spec: IntentSpec) -> Goal:
+    def build_goal(self, intent: IntentRecord, spec: IntentSpec) -> Goal:
         """What an intent wants, as its profiles measure it."""
-        return goal_of(
+        return build_goal(
             str(intent),
             spec,
             namespace=intent.namespace,
-            measure=lambda measured_by: self.measure(measured_by, intent.namespace),
+            resolve_kpi=lambda measured_by: self.resolve_kpi(measured_by, intent.namespace),
             settings=self._settings(),
-            target_uid=workload.uid if (workload := self._workload(intent)) else "",
+            target_uid=workload.uid if (workload := self._find_workload(intent)) else "",
         )
 
-    def _workload(self, intent: Intent) -> Workload | None:
-        return self._catalog.get(intent.target) if intent.target else None
+    def _find_workload(self, intent: IntentRecord) -> Workload | None:
+        return self._cluster_state.get(intent.target) if intent.target else None
 
 
-def cpu_query(container: str, window: float) -> str:
+def build_cpu_query(container: str, window: float) -> str:
     """What a container of all pods of a target uses: each of late, else over as long as is needed to see it. By those alone
     that are seen of late, less would seem to be used than is; that a pod that has gone counts for a while errs on the safe
     side.
     """
-    return f"sum({_cpu_rates(container, window)})"
+    return f"sum({_build_cpu_rates(container, window)})"
 
 
-def _cpu_rates(container: str, window: float) -> str:
+def _build_cpu_rates(container: str, window: float) -> str:
     rates = [
-        f"rate(container_cpu_usage_seconds_total{{{_of(container)}}}[{span(each)}])"
-        for each in (window, LONGEST_WINDOW)
+        f"rate(container_cpu_usage_seconds_total{{{_container_matchers(container)}}}[{format_duration(each)}])"
+        for each in (window, MAX_WINDOW)
     ]
     return " or ".join(rates)
 
 
-def _of(container: str) -> str:
+def _container_matchers(container: str) -> str:
     return f'namespace="$namespace",pod=~"$pods",{equals("container", container)}'

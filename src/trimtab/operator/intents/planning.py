@@ -13,113 +13,124 @@ import structlog
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import Actuator, actuator
-from trimtab.intents.arbitration import Claim, Ruling, arbitrate
-from trimtab.intents.capacity import Room
-from trimtab.intents.constraints import Limits
+from trimtab.intents.arbitration import PlanDecision, PlanRequest, arbitrate
+from trimtab.intents.capacity import Capacity
+from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.plan import Plan, Purpose
-from trimtab.intents.planner import PLANNERS, Budget, Planner, planner
-from trimtab.intents.plugins.client import Allowance, RemoteActuator, RemotePlanner
+from trimtab.intents.planner import PLANNERS, Planner, SearchBudget, planner
+from trimtab.intents.plugins.client import RemoteActuator, RemotePlanner, TimeBudget
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.registry import Registry
+from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-BUILT_IN = "astar"
+DEFAULT_PLANNER = "astar"
 
 
-class Planning:
+class PlanningService:
     """Makes plans as the configuration says at the time."""
 
     def __init__(
-        self, registry: Registry, *, settings: Callable[[], IntentSettings], metrics: Metrics
+        self, registry: PluginRegistry, *, settings: Callable[[], IntentSettings], metrics: Metrics
     ) -> None:
         self._registry = registry
         self._settings = settings
         self._metrics = metrics
-        self._made_for: IntentSettings | None = None
+        self._loaded_settings: IntentSettings | None = None
         self._actuators: list[Actuator] = []
         self._planners: dict[str, Planner] = {}
 
-    def plugins(self) -> dict[str, RemoteActuator]:
+    def plugin_actuators(self) -> dict[str, RemoteActuator]:
         """The actuators that are plugins and answer; one cannot take the name of one that is built in."""
         patience = self._settings().plugins.timeout.seconds
         found = [
-            RemoteActuator(known, patience=patience, allowance=self._allowance())
-            for known in self._registry.present(pb.PLUGIN_TYPE_ACTUATOR)
+            RemoteActuator(known, timeout=patience, time_budget=self._create_time_budget())
+            for known in self._registry.list_available(pb.PLUGIN_TYPE_ACTUATOR)
         ]
         return {each.name: each for each in found if each.name not in self._settings().actuators}
 
-    async def plans(self, claims: Sequence[Claim], *, room: Room, now: float) -> dict[str, Ruling]:
+    async def plan_requests(
+        self, requests: Sequence[PlanRequest], *, capacity: Capacity, now: float
+    ) -> dict[str, PlanDecision]:
         """A plan for each intent, with who has to wait; together they take no more than there is."""
-        self._adopt()
-        actuators = [*self._actuators, *self.plugins().values()]
-        wanted = {claim.goal.namespace: self._settings().planner_of(claim.goal.namespace) for claim in claims}
-        planners = {name: self._planner(name) for name in set(wanted.values())}
+        self._reload_actuators()
+        actuators = [*self._actuators, *self.plugin_actuators().values()]
+        wanted = {
+            claim.goal.namespace: self._settings().planner_for(claim.goal.namespace) for claim in requests
+        }
+        planners = {name: self._resolve_planner(name) for name in set(wanted.values())}
 
-        def make(claim: Claim, limits: Limits) -> Plan:
+        def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
             planner_, name = planners[wanted[claim.goal.namespace]]
-            with self._metrics.intent_planning.labels(name).time():
-                return self._make(planner_, claim, limits, actuators, now)
+            with self._metrics.intent_planning_duration.labels(name).time():
+                return self._make_plan(planner_, claim, limits, actuators, now)
 
-        return await asyncio.to_thread(arbitrate, claims, room=room, make=make, now=now)
+        return await asyncio.to_thread(arbitrate, requests, capacity=capacity, make=make, now=now)
 
-    def name_of(self, namespace: str) -> str:
+    def planner_name(self, namespace: str) -> str:
         """Who plans for a namespace."""
-        return self._planner(self._settings().planner_of(namespace))[1]
+        return self._resolve_planner(self._settings().planner_for(namespace))[1]
 
-    def _make(
-        self, planner_: Planner, claim: Claim, limits: Limits, actuators: Sequence[Actuator], now: float
+    def _make_plan(
+        self,
+        planner_: Planner,
+        request: PlanRequest,
+        limits: PlanConstraints,
+        actuators: Sequence[Actuator],
+        now: float,
     ) -> Plan:
         deadline = time.monotonic() + self._settings().planning.seconds
-        budget = Budget(states=self._settings().states, expired=lambda: time.monotonic() > deadline)
+        budget = SearchBudget(
+            max_states=self._settings().states, is_expired=lambda: time.monotonic() > deadline
+        )
         try:
             return planner_.plan(
-                claim.state,
-                claim.goal,
+                request.state,
+                request.goal,
                 actuators=actuators,
-                effects=claim.effects,
+                effects=request.effects,
                 limits=limits,
                 now=now,
                 budget=budget,
             )
         except Exception as error:  # one intent that cannot be planned for is no reason to plan for none
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.exception("intent.not_planned", intent=claim.goal.intent)
+            log.exception("intent.not_planned", intent=request.goal.intent)
             why = f"no plan could be made: {error}"
-            return Plan(intent=claim.goal.intent, purpose=Purpose.KEEP, why=(why,))
+            return Plan(intent=request.goal.intent, purpose=Purpose.KEEP, why=(why,))
 
-    def _planner(self, name: str) -> tuple[Planner, str]:
+    def _resolve_planner(self, name: str) -> tuple[Planner, str]:
         if name in PLANNERS.names():
-            return self._built_in(name), name
+            return self._built_in_planner(name), name
         known = self._registry.get(pb.PLUGIN_TYPE_PLANNER, name)
         if known is None:
-            return self._built_in(BUILT_IN), BUILT_IN
+            return self._built_in_planner(DEFAULT_PLANNER), DEFAULT_PLANNER
         settings = self._settings()
         remote = RemotePlanner(
             known,
-            self._built_in(BUILT_IN),
+            self._built_in_planner(DEFAULT_PLANNER),
             settings=settings.actuators,
-            patience=settings.plugins.timeout.seconds,
-            allowance=self._allowance(),
+            timeout=settings.plugins.timeout.seconds,
+            time_budget=self._create_time_budget(),
         )
         return remote, name
 
-    def _allowance(self) -> Allowance:
+    def _create_time_budget(self) -> TimeBudget:
         """As long as a turn is to be: whoever is planned for when it is used up is planned for without the plugin."""
-        return Allowance(self._settings().interval.seconds)
+        return TimeBudget(self._settings().interval.seconds)
 
-    def _built_in(self, name: str) -> Planner:
+    def _built_in_planner(self, name: str) -> Planner:
         if name not in self._planners:
             self._planners[name] = planner(name)
         return self._planners[name]
 
-    def _adopt(self) -> None:
+    def _reload_actuators(self) -> None:
         settings = self._settings()
-        if settings is self._made_for:
+        if settings is self._loaded_settings:
             return
-        self._made_for = settings
+        self._loaded_settings = settings
         self._actuators = []
         for name, given in settings.actuators.items():
             try:

@@ -12,9 +12,9 @@ import structlog
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.protocol import VERSION, Refused, Tls
-from trimtab.intents.plugins.registry import Registry
-from trimtab.operator.config.intents import PluginsSettings
+from trimtab.intents.plugins.protocol import VERSION, CallRefusedError, PluginTls
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.operator.config.intents import RemotePluginSettings
 
 log = structlog.get_logger(__name__)
 
@@ -22,18 +22,18 @@ _TYPES = {"actuator": pb.PLUGIN_TYPE_ACTUATOR, "planner": pb.PLUGIN_TYPE_PLANNER
 
 
 @contextmanager
-def plugins(settings: PluginsSettings) -> Iterator[Registry]:
+def open_plugin_registry(settings: RemotePluginSettings) -> Iterator[PluginRegistry]:
     """The plugins, for as long as the process works."""
     files = settings.certificate_files
-    tls = Tls(files.certificate, files.key, files.authority) if files else None
-    registry = Registry(tls=tls)
+    tls = PluginTls(files.certificate, files.key, files.authority) if files else None
+    registry = PluginRegistry(tls=tls)
     for each in settings.known:
         info = pb.PluginInfo(
             type=_TYPES[each.type], name=each.name, endpoint=each.endpoint, versions=[VERSION]
         )
         try:
-            registry.expect(info)
-        except Refused as refused:
+            registry.add_configured(info)
+        except CallRefusedError as refused:
             raise TrimtabError(f"intents.plugins.known: {each.name}: {refused}") from None
     if settings.address is None:
         try:
@@ -41,6 +41,6 @@ def plugins(settings: PluginsSettings) -> Iterator[Registry]:
         finally:
             registry.close()
         return
-    with registry.listening(settings.address) as port:
+    with registry.serve(settings.address) as port:
         log.info("plugins.listening", port=port)
         yield registry

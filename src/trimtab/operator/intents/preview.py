@@ -13,66 +13,66 @@ from dataclasses import dataclass
 
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import actuator
-from trimtab.intents.constraints import Limits
-from trimtab.intents.effects.fit import complete, recalled
-from trimtab.intents.effects.model import Effects
+from trimtab.intents.constraints import PlanConstraints
+from trimtab.intents.effects.fit import add_priors, decode_effects
+from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
-from trimtab.intents.planner import PLANNERS, Budget, planner
-from trimtab.intents.state import State
-from trimtab.kube.cache.informer_set import Following
+from trimtab.intents.planner import PLANNERS, SearchBudget, planner
+from trimtab.intents.state import TargetState
+from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import ApiError, NotFound, describe
 from trimtab.kube.kinds.custom import IntentKey
-from trimtab.kube.rest.capabilities import resizes_in_place
+from trimtab.kube.rest.capabilities import supports_in_place_resize
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import INTENTS, VPAS
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.capacity import room_of
-from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.guardrails import Others, limits_of, said_of_use
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observation, Observer
-from trimtab.operator.intents.planning import BUILT_IN
+from trimtab.operator.intents.capacity import available_capacity
+from trimtab.operator.intents.endpoints import KpiEndpoints
+from trimtab.operator.intents.guardrails import AutoscalerConstraints, build_constraints, explain_no_release
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObservation, IntentObserver
+from trimtab.operator.intents.planning import DEFAULT_PLANNER
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source
 
-PATIENCE = 60.0
+SYNC_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class PlanPreview:
     """A plan, and what it was made of."""
 
     goal: Goal
-    state: State
-    limits: Limits
+    state: TargetState
+    limits: PlanConstraints
     plan: Plan
-    took: float
+    duration: float
     """Seconds."""
     unknown: tuple[str, ...] = ()
     """Why objectives are unknown."""
     remarks: tuple[str, ...] = ()
 
 
-def previewed(
-    state: State,
+def preview_state(
+    state: TargetState,
     goal: Goal,
     *,
     settings: IntentSettings,
-    limits: Limits,
-    effects: Effects | None = None,
+    limits: PlanConstraints,
+    effects: EffectModels | None = None,
     now: float,
     clock: Callable[[], float],
     remarks: tuple[str, ...] = (),
     unknown: tuple[str, ...] = (),
-) -> Preview:
+) -> PlanPreview:
     """The plan for a state and a goal, by the planner and the actuators of these settings that are built in."""
-    name = settings.planner_of(goal.namespace)
-    chosen = planner(name if name in PLANNERS.names() else BUILT_IN)
+    name = settings.planner_for(goal.namespace)
+    chosen = planner(name if name in PLANNERS.names() else DEFAULT_PLANNER)
     actuators = [actuator(name, **given) for name, given in settings.actuators.items()]
 
     def make() -> Plan:
@@ -80,29 +80,31 @@ def previewed(
             state,
             goal,
             actuators=actuators,
-            effects=complete(effects or Effects(), goal, state),
+            effects=add_priors(effects or EffectModels(), goal, state),
             limits=limits,
             now=now,
-            budget=Budget(states=settings.states),
+            budget=SearchBudget(max_states=settings.states),
         )
 
     make()  # the first plan of a process compiles formulas, which says nothing of how long one takes
     started = clock()
     plan = make()
-    return Preview(goal, state, limits, plan, clock() - started, unknown, remarks)
+    return PlanPreview(goal, state, limits, plan, clock() - started, unknown, remarks)
 
 
-async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now: float) -> Preview:
+async def preview_intent(
+    client: Client, config: OperatorConfig, key: IntentKey, *, now: float
+) -> PlanPreview:
     """Of an intent of a cluster, by what Prometheus and the store know now."""
     await _require_intent(client, key)
     async with AsyncExitStack() as stack:
-        following = Following(client)
-        catalog = Catalog(following, home=config.namespace, look_again=lambda _: None)
-        roll = Roll(following)
-        await stack.enter_async_context(_running(catalog))
-        intent = roll.intent(key)
+        following = InformerSet(client)
+        catalog = ClusterState(following, operator_namespace=config.namespace, enqueue=lambda _: None)
+        roll = IntentIndex(following)
+        await stack.enter_async_context(_run_informers(catalog))
+        intent = roll.get_intent(key)
         if intent is None or intent.spec is None:
-            unread = catalog.unread(INTENTS)
+            unread = catalog.unsynced_reason(INTENTS)
             missing = f"Intents cannot be read: {unread}" if unread else "there is no such Intent"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
@@ -111,42 +113,46 @@ async def preview(client: Client, config: OperatorConfig, key: IntentKey, *, now
         )
         settings = config.intents
         endpoints = await stack.enter_async_context(
-            Endpoints(
+            KpiEndpoints(
                 usage if isinstance(usage, Prometheus) else None,
-                stale=settings.stale.seconds,
-                patience=settings.timeout.seconds,
+                max_age=settings.stale.seconds,
+                timeout=settings.timeout.seconds,
             )
         )
-        observer = Observer(catalog, roll, endpoints, settings=lambda: settings)
-        (observation,) = await observer.look([intent], now=now)
+        observer = IntentObserver(catalog, roll, endpoints, settings=lambda: settings)
+        (observation,) = await observer.observe([intent], now=now)
         if observation.state is None or observation.workload is None:
-            raise TrimtabError(f"{'/'.join(key)}: {observation.trouble}")
+            raise TrimtabError(f"{'/'.join(key)}: {observation.problem}")
         workload = observation.workload
-        others = Others(
+        others = AutoscalerConstraints(
             workload,
-            hpas=catalog.hpas_of(workload),
-            vpa=catalog.applied_by(workload.key),
-            unread_vpas=catalog.unread(VPAS),
-            resizes_in_place=await resizes_in_place(client),
+            hpas=catalog.list_hpas(workload),
+            vpa=catalog.active_vpa(workload.key),
+            vpas_unsynced_reason=catalog.unsynced_reason(VPAS),
+            can_resize_in_place=await supports_in_place_resize(client),
         )
-        own = limits_of(observation, config=config, others=others, safe=SafeSize(), rests_until=0.0)
-        room = room_of(
+        own = build_constraints(
+            observation, config=config, autoscalers=others, safe=SafeSize(), cooldown_until=0.0
+        )
+        room = available_capacity(
             nodes=catalog.nodes,
             pods=catalog.pods,
             quotas=catalog.quotas,
             targets={intent.namespace: [observation.state]},
             settings=settings,
         )
-        return previewed(
+        return preview_state(
             observation.state,
             observation.goal,
             settings=settings,
-            limits=room.narrowed(own, observation.state, intent.namespace),
-            effects=await _remembered(config, catalog.cluster_name, observation, stack),
+            limits=room.constrain(own, observation.state, intent.namespace),
+            effects=await _restore_effects(config, catalog.cluster_name, observation, stack),
             now=now,
             clock=time.perf_counter,
-            remarks=(*others.said(), *said_of_use(observation.state, observation.goal)),
-            unknown=tuple(f"{name}: {each.why}" for name, each in observation.readings.items() if each.why),
+            remarks=(*others.explain(), *explain_no_release(observation.state, observation.goal)),
+            unknown=tuple(
+                f"{name}: {each.reason}" for name, each in observation.readings.items() if each.reason
+            ),
         )
 
 
@@ -167,33 +173,35 @@ async def _require_intent(client: Client, key: IntentKey) -> None:
 
 
 @asynccontextmanager
-async def _running(catalog: Catalog) -> AsyncIterator[None]:
+async def _run_informers(cluster_state: ClusterState) -> AsyncIterator[None]:
     """Follow a cluster until the end of the block; its informers have ended before their client is closed."""
-    running = asyncio.create_task(catalog.run())
+    running = asyncio.create_task(cluster_state.run())
     try:
-        await _synced(catalog)
+        await _wait_synced(cluster_state)
         yield
     finally:
         running.cancel()
         await asyncio.wait([running])
 
 
-async def _synced(catalog: Catalog) -> None:
+async def _wait_synced(cluster_state: ClusterState) -> None:
     try:
-        await catalog.ready(timeout=PATIENCE)
+        await cluster_state.wait_synced(timeout=SYNC_TIMEOUT)
     except TimeoutError:
-        why = "; ".join(f"{resource}: {each}" for resource, each in catalog.troubles().items())
+        why = "; ".join(
+            f"{resource}: {each}" for resource, each in cluster_state.errors_by_resource().items()
+        )
         raise TrimtabError(
-            f"the cluster could not be read within {PATIENCE:.0f} s: {why or 'the server is slow'}"
+            f"the cluster could not be read within {SYNC_TIMEOUT:.0f} s: {why or 'the server is slow'}"
         ) from None
 
 
-async def _remembered(
-    config: OperatorConfig, cluster: str, observation: Observation, stack: AsyncExitStack
-) -> Effects:
+async def _restore_effects(
+    config: OperatorConfig, cluster: str, observation: IntentObservation, stack: AsyncExitStack
+) -> EffectModels:
     """What the store knows, where it is one that can be reached from here: a database, not the operator's own file."""
     if "://" not in config.store.url:
-        return Effects()
+        return EffectModels()
     store = await stack.enter_async_context(Store.open(config.store.url))
     kept = await store.effects.find(cluster=cluster, name=observation.goal.intent)
-    return recalled(observation.goal, kept)[0]
+    return decode_effects(observation.goal, kept)[0]

@@ -13,19 +13,19 @@ from math import inf
 from typing import Protocol
 
 from trimtab.actuation.effective_size import effective_containers
-from trimtab.actuation.resources import Sizes, sizes_of
+from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.cluster_state import Catalog, containers_of
-from trimtab.operator.policy.resolver import Orders
-from trimtab.recommender.cluster_constraints import Neighbourhood
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.recommender import Learning
-from trimtab.recommender.workload import Assessment, assess, was_just_killed
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import AS_IT_IS, safe_minimum, sized_resource
+from trimtab.operator.cluster_state import ClusterState, list_sized_containers
+from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.recommender.cluster_constraints import ClusterConstraints
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload, was_just_killed
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.recommendation import format_amount
+from trimtab.sizing.safe_minimum import NO_DECREASE, safe_minimum, sized_resource
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 
@@ -33,93 +33,107 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 class SafeSize:
     """What an Intent must respect of its target's main container."""
 
-    least_memory: float = inf
+    min_memory: float = inf
     """Bytes that it may not go below; infinite: memory is not lowered at all."""
-    why: str = "its use of memory is not known yet"
-    relief: Sizes = field(default_factory=dict)
+    reason: str = "its use of memory is not known yet"
+    oom_relief: Sizes = field(default_factory=dict)
     """Sizes that containers get at once, after an OOM kill; empty where nothing was killed, or more would feed a leak."""
     killed: str = ""
     """Which containers were just OOM-killed, and what becomes of their memory, for people; empty where none was."""
 
 
-class SafeSizes(Protocol):
+class SafeSizeProvider(Protocol):
     """Answers what is safe for a workload."""
 
-    async def of(self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float) -> SafeSize: ...
+    async def get_safe_size(
+        self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float
+    ) -> SafeSize: ...
 
 
-class LearnedSafeSizes:
+class RecommenderSafeSizes:
     """Answers by what the recommender has learned."""
 
     def __init__(
         self,
-        catalog: Catalog,
-        orders: Orders,
-        learning: Learning,
-        neighbourhood: Callable[[], Neighbourhood],
+        cluster_state: ClusterState,
+        policy_resolver: PolicyResolver,
+        recommender: Recommender,
+        cluster_constraints: Callable[[], ClusterConstraints],
     ) -> None:
-        self._catalog = catalog
-        self._orders = orders
-        self._learning = learning
-        self._neighbourhood = neighbourhood
+        self._cluster_state = cluster_state
+        self._policy_resolver = policy_resolver
+        self._recommender = recommender
+        self._cluster_constraints = cluster_constraints
 
-    async def of(self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float) -> SafeSize:
-        mandate = self._orders.of(workload)
-        sizing = self._orders.sizing(mandate, asked=True)
+    async def get_safe_size(
+        self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float
+    ) -> SafeSize:
+        mandate = self._policy_resolver.resolve(workload)
+        sizing = self._policy_resolver.resolve_strategy(mandate, is_required=True)
         if sizing is None:
             return SafeSize()
-        rules = _rules(mandate.spec if mandate and not mandate.problem else OptimizationPolicySpec())
+        rules = _rules_with_limits(
+            mandate.spec if mandate and not mandate.problem else OptimizationPolicySpec()
+        )
 
-        def learned(container: str) -> Learned | None:
-            name = WorkloadContainer.of(workload.key, container)
-            return self._learning.learned(name, sizing, now=now, runs_on=workload.runs_on)
+        def learned(container: str) -> ContainerEstimate | None:
+            name = WorkloadContainer.from_workload(workload.key, container)
+            return self._recommender.estimate(name, sizing, now=now, is_long_running=workload.is_long_running)
 
-        async with self._learning.lock:
-            names, ended = containers_of(self._catalog, workload), self._catalog.failed_of(workload)
-            self._learning.note_memory(workload, pods, names, ended=ended, now=now)
-            assessment = assess(
+        async with self._recommender.lock:
+            names, ended = (
+                list_sized_containers(self._cluster_state, workload),
+                self._cluster_state.list_failed_pods(workload),
+            )
+            self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
+            assessment = recommend_workload(
                 workload,
                 pods,
                 rules=rules,
-                learned=learned,
-                around=self._neighbourhood().around(
-                    workload, replicas=workload.replicas, hpas=self._catalog.hpas_of(workload)
+                estimate=learned,
+                constraints=self._cluster_constraints().constraints_for(
+                    workload, replicas=workload.replicas, hpas=self._cluster_state.list_hpas(workload)
                 ),
-                source=self._learning.of(sizing).name,
+                source=self._recommender.ingester_for(sizing).name,
                 now=now,
             )
-        return safe_size(assessment, effective_containers(workload, pods), main, rules=rules, now=now)
+        return derive_safe_size(assessment, effective_containers(workload, pods), main, rules=rules, now=now)
 
 
-def safe_size(
-    assessment: Assessment, containers: Sequence[Container], main: str, *, rules: Rules, now: float
+def derive_safe_size(
+    recommendation: WorkloadRecommendation,
+    containers: Sequence[Container],
+    main: str,
+    *,
+    rules: PolicyRules,
+    now: float,
 ) -> SafeSize:
     """Derive what an Intent must respect from what sizing says of the workload, whose containers have their effective sizes."""
-    evidence = assessment.evidence.get(main)
+    evidence = recommendation.evidence.get(main)
     container = next((each for each in containers if each.name == main), None)
-    has = sizes_of(containers)
-    relief = _more_memory(assessment, has) if assessment.urgent else {}
-    killed = "; ".join(_kills_told(assessment, has, relief, now))
+    has = container_sizes(containers)
+    relief = _raised_memory(recommendation, has) if recommendation.is_urgent else {}
+    killed = "; ".join(_kills_told(recommendation, has, relief, now))
     if evidence is None or container is None:
-        return SafeSize(relief=relief, killed=killed)
+        return SafeSize(oom_relief=relief, killed=killed)
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
     if least is None:
         return SafeSize(0.0, "", relief, killed)
-    return SafeSize(inf if least.amount == AS_IT_IS else float(least.amount), least.why, relief, killed)
+    return SafeSize(inf if least.amount == NO_DECREASE else float(least.amount), least.why, relief, killed)
 
 
-def _kills_told(assessment: Assessment, has: Sizes, relief: Sizes, now: float) -> Iterator[str]:
+def _kills_told(assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float) -> Iterator[str]:
     """Say of each container that was just killed when that was, with which memory, and what it gets."""
-    held = {each.container: each.held for each in assessment.recommendations}
+    held = {each.container: each.no_change_reason for each in assessment.recommendations}
     for name, evidence in assessment.evidence.items():
         if name not in has or not was_just_killed(evidence, now):
             continue
         last = max(evidence.kills, key=lambda kills: kills.last)
         at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
-        told = f"container {name} was OOM-killed with {amount_text('memory', last.memory)} at {at} UTC"
+        told = f"container {name} was OOM-killed with {format_amount('memory', last.memory)} at {at} UTC"
         memory = max(_memory_of(has[name]), _memory_of(relief.get(name, has[name])))
         if memory > last.memory:
-            yield f"{told}, and its memory is raised to {amount_text('memory', memory)}"
+            yield f"{told}, and its memory is raised to {format_amount('memory', memory)}"
         else:
             yield f"{told}, and is given no more: {held.get(name) or 'none was found to help'}"
 
@@ -129,18 +143,18 @@ def _memory_of(resources: Resources) -> int:
     return resources.memory_limit or resources.memory_request or 0
 
 
-def _more_memory(assessment: Assessment, has: Sizes) -> Sizes:
+def _raised_memory(recommendation: WorkloadRecommendation, has: Sizes) -> Sizes:
     """Return the recommended memory of each container with all else as it is: CPU is the planner's."""
     return {
         name: Resources(
             has[name].cpu_request, has[name].cpu_limit, wanted.memory_request, wanted.memory_limit
         )
-        for name, wanted in assessment.sizes.items()
+        for name, wanted in recommendation.sizes.items()
         if name in has
     }
 
 
-def _rules(spec: OptimizationPolicySpec) -> Rules:
+def _rules_with_limits(spec: OptimizationPolicySpec) -> PolicyRules:
     """Return a policy's rules, but that limits follow: an Intent resizes requests and limits together."""
     strategy = spec.update_strategy.model_copy(update={"update_requests_only": False})
-    return Rules.of(spec.model_copy(update={"update_strategy": strategy}))
+    return PolicyRules.from_spec(spec.model_copy(update={"update_strategy": strategy}))

@@ -7,109 +7,109 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Never
 
-from trimtab.actuation.executor import Actuator
-from trimtab.actuation.port import Cluster
-from trimtab.actuation.rate_limiter import Pacer
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.rate_limiter import DisruptionLimiter
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
-from trimtab.intents.plugins.registry import CHECK, Registry
+from trimtab.intents.plugins.registry import CHECK_INTERVAL, PluginRegistry
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.rest.object_client import Objects
-from trimtab.operator.cluster_state import Catalog
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.config.reloader import LiveConfig
-from trimtab.operator.intents.controller import IntentLoop
-from trimtab.operator.intents.effect_learner import Lessons
-from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.executor import Performer
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observer
-from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.safe_sizes import SafeSizes
-from trimtab.operator.intents.status_writer import Telling
+from trimtab.operator.config.reloader import ConfigReloader
+from trimtab.operator.intents.controller import IntentController
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.endpoints import KpiEndpoints
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObserver
+from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.safe_sizes import SafeSizeProvider
+from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.status_writer import Voice
-from trimtab.operator.state import IntentDesk
+from trimtab.operator.policy.status_writer import EventSink
+from trimtab.operator.state import IntentOperatorState
 from trimtab.store import Store
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Source
 
-_TYPES = {pb.PLUGIN_TYPE_ACTUATOR: "actuator", pb.PLUGIN_TYPE_PLANNER: "planner"}
+_PLUGIN_TYPES = {pb.PLUGIN_TYPE_ACTUATOR: "actuator", pb.PLUGIN_TYPE_PLANNER: "planner"}
 
 
-class IntentTerm:
+class IntentSession:
     """Made anew for each term, and `run` once."""
 
     def __init__(
         self,
         *,
-        client: Objects,
-        cluster: Cluster,
-        catalog: Catalog,
-        roll: Roll,
-        safe_sizes: SafeSizes,
-        registry: Registry,
-        events: Voice,
+        client: ObjectClient,
+        cluster: ClusterPort,
+        cluster_state: ClusterState,
+        intent_index: IntentIndex,
+        safe_sizes: SafeSizeProvider,
+        registry: PluginRegistry,
+        events: EventSink,
         usage: Source[Any],
         store: Store,
         name: str,
-        config: LiveConfig,
+        config: ConfigReloader,
         metrics: Metrics,
-        pacer: Pacer,
+        limiter: DisruptionLimiter,
         may_write: Callable[[], bool],
-        resizes_in_place: Callable[[], bool],
-        memory_limits_stay: Callable[[Iterable[Pod]], bool],
+        can_resize_in_place: Callable[[], bool],
+        memory_limits_fixed: Callable[[Iterable[Pod]], bool],
     ) -> None:
         def settings() -> IntentSettings:
             return config.current.intents
 
         self._registry = registry
         self._metrics = metrics
-        self._endpoints = Endpoints(
+        self._endpoints = KpiEndpoints(
             usage if isinstance(usage, Prometheus) else None,
-            stale=settings().stale.seconds,
-            patience=settings().timeout.seconds,
+            max_age=settings().stale.seconds,
+            timeout=settings().timeout.seconds,
         )
-        self.desk = IntentDesk(
-            roll=roll,
-            observer=Observer(catalog, roll, self._endpoints, settings=settings),
-            lessons=Lessons(store, cluster=name, settings=settings),
+        self.state = IntentOperatorState(
+            index=intent_index,
+            observer=IntentObserver(cluster_state, intent_index, self._endpoints, settings=settings),
+            effect_learner=EffectLearner(store, cluster=name, settings=settings),
         )
-        self.loop = IntentLoop(
-            catalog=catalog,
-            roll=roll,
-            observer=self.desk.observer,
-            planning=Planning(registry, settings=settings, metrics=metrics),
+        self.controller = IntentController(
+            cluster_state=cluster_state,
+            intent_index=intent_index,
+            observer=self.state.observer,
+            planning_service=PlanningService(registry, settings=settings, metrics=metrics),
             safe_sizes=safe_sizes,
-            performer=Performer(
+            executor=PlanExecutor(
                 cluster,
-                Actuator(cluster, may_write=may_write, pacer=pacer),
+                ChangeExecutor(cluster, may_write=may_write, limiter=limiter),
                 may_write=may_write,
-                resizes_in_place=resizes_in_place,
-                memory_limits_stay=memory_limits_stay,
-                watched=lambda: settings().cool_down.seconds / 2,
+                can_resize_in_place=can_resize_in_place,
+                memory_limits_fixed=memory_limits_fixed,
+                observation_period=lambda: settings().cool_down.seconds / 2,
             ),
-            lessons=self.desk.lessons,
-            telling=Telling(client, events, may_write=may_write),
+            effect_learner=self.state.effect_learner,
+            status_writer=IntentStatusWriter(client, events, may_write=may_write),
             config=lambda: config.current,
-            resizes_in_place=resizes_in_place,
+            can_resize_in_place=can_resize_in_place,
             metrics=metrics,
         )
 
     async def run(self) -> Never:
         async with self._endpoints, asyncio.TaskGroup() as group:
-            group.create_task(self._look_after_plugins())
-            group.create_task(self.desk.lessons.run())
-            await self.loop.run()
+            group.create_task(self._check_plugins())
+            group.create_task(self.state.effect_learner.run())
+            await self.controller.run()
         raise AssertionError("unreachable")
 
-    async def _look_after_plugins(self) -> Never:
+    async def _check_plugins(self) -> Never:
         while True:
             await asyncio.to_thread(self._registry.check, time.monotonic())
             counts: dict[tuple[str, str], int] = {}
-            for known in self._registry.all():
-                place = _TYPES.get(known.info.type, "other"), "no" if known.trouble else "yes"
+            for known in self._registry.list_all():
+                place = _PLUGIN_TYPES.get(known.info.type, "other"), "no" if known.last_error else "yes"
                 counts[place] = counts.get(place, 0) + 1
             self._metrics.intent_plugins.clear()
             for (type_, answers), count in counts.items():
                 self._metrics.intent_plugins.labels(type_, answers).set(count)
-            await asyncio.sleep(CHECK)
+            await asyncio.sleep(CHECK_INTERVAL)

@@ -11,30 +11,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trimtab.actuation.decide.clock_skew import AHEAD
-from trimtab.api.fields import time_text
-from trimtab.api.intent import Verdict
-from trimtab.intents.action import Deed
+from trimtab.actuation.decide.clock_skew import MAX_CLOCK_SKEW
+from trimtab.api.fields import format_time
+from trimtab.api.intent import ObjectiveVerdict
+from trimtab.intents.action import IntentAction
 from trimtab.intents.plan import Plan
-from trimtab.kube.kinds.custom import Intent
-from trimtab.operator.intents.observer import Observation
+from trimtab.kube.kinds.custom import IntentRecord
+from trimtab.operator.intents.observer import IntentObservation
 
 Document = dict[str, Any]
 
-_LONGEST = 4096
-_MOST = 16
+_MAX_TEXT_LENGTH = 4096
+_MAX_LISTED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IntentOutcome:
     """What became of an intent in one turn."""
 
     plan: Plan | None = None
     planner: str = ""
-    done: tuple[Deed, ...] = ()
-    withheld: str = ""
+    done: tuple[IntentAction, ...] = ()
+    blocked_reason: str = ""
     """Why the plan's deeds, or some of them, were not done."""
-    rests: bool = False
+    is_cooling_down: bool = False
     """Whether what was done before cannot be judged yet."""
     remarks: tuple[str, ...] = ()
     """What else people should know, such as what is left to an autoscaler."""
@@ -42,47 +42,49 @@ class Outcome:
     """Which of its containers were just OOM-killed, and what becomes of their memory; empty where none was."""
 
 
-def status_of(observation: Observation, outcome: Outcome, *, before: Document, now: float) -> Document:
+def build_intent_status(
+    observation: IntentObservation, outcome: IntentOutcome, *, before: Document, now: float
+) -> Document:
     """The status of an intent; `before` is the one that it has."""
-    objectives = _objectives(observation, before, now)
+    objectives = _build_objectives(observation, before, now)
     conditions = [
-        _ready(observation),
-        _met(objectives, outcome.killed),
-        _condition("Acting", _acting(observation, outcome), *_told(observation, outcome)),
+        _ready_condition(observation),
+        _met_condition(objectives, outcome.killed),
+        _condition("Acting", _is_acting(observation, outcome), *_acting_reason(observation, outcome)),
     ]
     found: Document = {
         "observedGeneration": observation.intent.generation,
-        "conditions": _with_times(conditions, before, observation.intent, now),
+        "conditions": _set_transition_times(conditions, before, observation.intent, now),
         "objectives": objectives,
     }
-    if plan := _plan(observation, outcome, before, now):
+    if plan := _build_plan(observation, outcome, before, now):
         found["plan"] = plan
     return found
 
 
-def invalid_status(intent: Intent, *, before: Document, now: float) -> Document:
+def build_invalid_status(intent: IntentRecord, *, before: Document, now: float) -> Document:
     """Of an intent that nothing can be made of."""
     ready = _condition("Ready", False, "SpecInvalid", intent.problem)
     return {
         "observedGeneration": intent.generation,
-        "conditions": _with_times([ready], before, intent, now),
+        "conditions": _set_transition_times([ready], before, intent, now),
     }
 
 
-def performed_at(status: Mapping[str, Any], *, now: float) -> float | None:
+def plan_executed_at(status: Mapping[str, Any], *, now: float) -> float | None:
     """When the plan in a status was carried out."""
-    return _moment((status.get("plan") or {}).get("performedAt"), now)
+    return _parse_past_time((status.get("plan") or {}).get("performedAt"), now)
 
 
-def met_since(status: Mapping[str, Any], *, now: float) -> float | None:
+def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | None:
     """Since when all objectives are met; None where one is not."""
     objectives = status.get("objectives") or ()
-    if not objectives or any(each.get("verdict") != Verdict.MET for each in objectives):
+    if not objectives or any(each.get("verdict") != ObjectiveVerdict.MET for each in objectives):
         return None
-    return max(_moment(each.get("since"), now) or now for each in objectives)
+    return max(_parse_past_time(each.get("since"), now) or now for each in objectives)
 
 
-def gist(status: Document) -> Document:
+def stable_fields(status: Document) -> Document:
     """A status without the numbers that move all the time; the message of Met has none."""
     objectives = [
         {key: value for key, value in each.items() if key != "current"}
@@ -95,44 +97,45 @@ def gist(status: Document) -> Document:
     return {**status, "objectives": objectives, "conditions": conditions}
 
 
-def _objectives(observation: Observation, before: Document, now: float) -> list[Document]:
+def _build_objectives(observation: IntentObservation, before: Document, now: float) -> list[Document]:
     known = {each["name"]: each for each in before.get("objectives") or ()}
     found = []
     for objective in observation.goal.objectives:
         reading = observation.readings[objective.name]
-        verdict = objective.verdict(reading.value)
+        verdict = objective.evaluate(reading.value)
         old = known.get(objective.name, {})
-        same = old.get("verdict") == verdict and _moment(old.get("since"), now) is not None
+        same = old.get("verdict") == verdict and _parse_past_time(old.get("since"), now) is not None
         entry: Document = {
             "name": objective.name,
             "wanted": objective.value,
             "verdict": verdict.value,
-            "since": old["since"] if same else time_text(now),
+            "since": old["since"] if same else format_time(now),
         }
         if reading.value is not None:
-            entry["current"] = _short(reading.value)
-        if reading.why:
-            entry["reason"] = reading.why[:_LONGEST]
+            entry["current"] = _round_value(reading.value)
+        if reading.reason:
+            entry["reason"] = reading.reason[:_MAX_TEXT_LENGTH]
         found.append(entry)
     return found
 
 
-def _ready(observation: Observation) -> Document:
-    if observation.trouble:
-        return _condition("Ready", False, "TargetNotFound", observation.trouble)
+def _ready_condition(observation: IntentObservation) -> Document:
+    if observation.problem:
+        return _condition("Ready", False, "TargetNotFound", observation.problem)
     if not observation.spec.active:
         return _condition("Ready", True, "Inactive", "It only reports: active is false.")
     return _condition("Ready", True, "Observed", "Its objectives are looked after.")
 
 
-def _met(objectives: Sequence[Document], killed: str) -> Document:
+def _met_condition(objectives: Sequence[Document], killed: str) -> Document:
     """Whether the objectives are met as measured; OOM kills are told whether an objective shows them or not."""
     by_verdict = {
-        verdict: [each["name"] for each in objectives if each["verdict"] == verdict] for verdict in Verdict
+        verdict: [each["name"] for each in objectives if each["verdict"] == verdict]
+        for verdict in ObjectiveVerdict
     }
-    if missed := by_verdict[Verdict.MISSED]:
+    if missed := by_verdict[ObjectiveVerdict.MISSED]:
         return _condition("Met", False, "Missed", _with_kills(f"Missed: {', '.join(missed)}", killed))
-    if unknown := by_verdict[Verdict.UNKNOWN]:
+    if unknown := by_verdict[ObjectiveVerdict.UNKNOWN]:
         message = _with_kills(f"Unknown: {', '.join(unknown)}", killed)
         return {**_condition("Met", False, "Unknown", message), "status": "Unknown"}
     if killed:
@@ -142,50 +145,55 @@ def _met(objectives: Sequence[Document], killed: str) -> Document:
 
 
 def _with_kills(message: str, killed: str) -> str:
-    return f"{message}, but {killed}."[:_LONGEST] if killed else f"{message}."
+    return f"{message}, but {killed}."[:_MAX_TEXT_LENGTH] if killed else f"{message}."
 
 
-def _acting(observation: Observation, outcome: Outcome) -> bool:
+def _is_acting(observation: IntentObservation, outcome: IntentOutcome) -> bool:
     return observation.spec.active and bool(outcome.done)
 
 
-def _told(observation: Observation, outcome: Outcome) -> tuple[str, str]:
+def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tuple[str, str]:
     """Why something is done, or is not."""
-    if outcome.withheld:
+    if outcome.blocked_reason:
         reason = "Withheld"
     elif outcome.plan is None:
         reason = "NotPlanned"
     else:
         reason = outcome.plan.purpose.value
     words = [*(outcome.plan.why if outcome.plan else ()), *outcome.remarks]
-    if outcome.withheld:
-        words.insert(0, outcome.withheld)
+    if outcome.blocked_reason:
+        words.insert(0, outcome.blocked_reason)
     if not words:
-        words = [observation.trouble or "there is nothing to do"]
-    return reason, "; ".join(words)[:_LONGEST]
+        words = [observation.problem or "there is nothing to do"]
+    return reason, "; ".join(words)[:_MAX_TEXT_LENGTH]
 
 
-def _plan(observation: Observation, outcome: Outcome, before: Document, now: float) -> Document | None:
+def _build_plan(
+    observation: IntentObservation, outcome: IntentOutcome, before: Document, now: float
+) -> Document | None:
     """The last plan that had deeds: this one, or the one from before with what it brought."""
     plan = outcome.plan
     old: Document | None = before.get("plan")
     if plan is not None and plan.deeds:
-        made = _made(plan, outcome, now)
-        if not outcome.done and old and _says(old) == _says(made):
+        made = _build_new_plan(plan, outcome, now)
+        if not outcome.done and old and _plan_identity(old) == _plan_identity(made):
             return {**made, "madeAt": old["madeAt"]}
-        return made if outcome.done or not _unjudged(old) else old
+        return made if outcome.done or not _awaits_observation(old) else old
     if old is None or "performedAt" not in old:
         return None
-    return _judged(old, observation, outcome, now)
+    return _add_observed_effects(old, observation, outcome, now)
 
 
-def _made(plan: Plan, outcome: Outcome, now: float) -> Document:
+def _build_new_plan(plan: Plan, outcome: IntentOutcome, now: float) -> Document:
     found: Document = {
         "purpose": plan.purpose.value,
-        "madeAt": time_text(now),
+        "madeAt": format_time(now),
         "planner": outcome.planner,
-        "deeds": [{"actuator": deed.actuator, "what": deed.told()[:_LONGEST]} for deed in plan.deeds[:_MOST]],
-        "why": [words[:_LONGEST] for words in plan.why[:_MOST]],
+        "deeds": [
+            {"actuator": deed.actuator, "what": deed.describe()[:_MAX_TEXT_LENGTH]}
+            for deed in plan.deeds[:_MAX_LISTED]
+        ],
+        "why": [words[:_MAX_TEXT_LENGTH] for words in plan.why[:_MAX_LISTED]],
         "effects": [
             _without_none(
                 objective=each.objective,
@@ -198,29 +206,33 @@ def _made(plan: Plan, outcome: Outcome, now: float) -> Document:
         ],
     }
     if outcome.done:
-        found["performedAt"] = time_text(now)
-    if outcome.withheld:
-        found["withheld"] = outcome.withheld[:_LONGEST]
+        found["performedAt"] = format_time(now)
+    if outcome.blocked_reason:
+        found["withheld"] = outcome.blocked_reason[:_MAX_TEXT_LENGTH]
     return found
 
 
-def _judged(plan: Document, observation: Observation, outcome: Outcome, now: float) -> Document:
+def _add_observed_effects(
+    plan: Document, observation: IntentObservation, outcome: IntentOutcome, now: float
+) -> Document:
     """With what its deeds brought, once the time to judge has come."""
-    if "judgedAt" in plan or outcome.rests or not observation.is_known:
+    if "judgedAt" in plan or outcome.is_cooling_down or not observation.is_known:
         return plan
     brought = {name: reading.value for name, reading in observation.readings.items()}
     effects = [
-        {**each, "brought": _short(brought[each["objective"]])} if each["objective"] in brought else each
+        {**each, "brought": _round_value(brought[each["objective"]])}
+        if each["objective"] in brought
+        else each
         for each in plan.get("effects") or ()
     ]
-    return {**plan, "effects": effects, "judgedAt": time_text(now)}
+    return {**plan, "effects": effects, "judgedAt": format_time(now)}
 
 
-def _unjudged(plan: Document | None) -> bool:
+def _awaits_observation(plan: Document | None) -> bool:
     return plan is not None and "performedAt" in plan and "judgedAt" not in plan
 
 
-def _says(plan: Document) -> object:
+def _plan_identity(plan: Document) -> object:
     return plan.get("purpose"), plan.get("deeds"), plan.get("withheld")
 
 
@@ -228,33 +240,33 @@ def _condition(type_: str, holds: bool, reason: str, message: str) -> Document: 
     return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": message}
 
 
-def _with_times(
-    conditions: Iterable[Document], before: Document, intent: Intent, now: float
+def _set_transition_times(
+    conditions: Iterable[Document], before: Document, intent: IntentRecord, now: float
 ) -> list[Document]:
     known = {each["type"]: each for each in before.get("conditions") or ()}
     found = []
     for condition in conditions:
         old = known.get(condition["type"])
         same = old is not None and old["status"] == condition["status"]
-        since = old["lastTransitionTime"] if old and same else time_text(now)
+        since = old["lastTransitionTime"] if old and same else format_time(now)
         found.append({**condition, "lastTransitionTime": since, "observedGeneration": intent.generation})
     return found
 
 
 def _without_none(**fields: Any) -> Document:
     return {
-        name: _short(value) if isinstance(value, float) else value
+        name: _round_value(value) if isinstance(value, float) else value
         for name, value in fields.items()
         if value is not None
     }
 
 
-def _short(value: float | None) -> float | None:
+def _round_value(value: float | None) -> float | None:
     """To as many digits as anybody reads."""
     return None if value is None else float(f"{value:.4g}")
 
 
-def _moment(text: str | None, now: float) -> float | None:
+def _parse_past_time(text: str | None, now: float) -> float | None:
     """None also for what has yet to come: a clock that was ahead has said so, and nobody waits for that."""
     moment = None if text is None else datetime.fromisoformat(text).timestamp()
-    return moment if moment is not None and moment <= now + AHEAD else None
+    return moment if moment is not None and moment <= now + MAX_CLOCK_SKEW else None

@@ -14,28 +14,28 @@ from typing import Any, Never
 import msgspec
 import structlog
 
-from trimtab.api.fields import time_text
+from trimtab.api.fields import format_time
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.errors import KubeError, NotFound, describe
-from trimtab.kube.kinds.custom import QosPolicy, policy_for
+from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy
 from trimtab.kube.kinds.nodes import Node
-from trimtab.kube.rest.object_client import Objects
+from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES
 
 log = structlog.get_logger(__name__)
 
 Document = dict[str, Any]
 
-EVERY = 15.0
+INTERVAL = 15.0
 """Seconds between two looks: nodes come and go together, and their number is for people to read."""
 
 
-class NodeQuality:
+class NodeQosStatusWriter:
     """The statuses of NodeQoSPolicies; `run` it as a task."""
 
     def __init__(
         self,
-        client: Objects,
+        client: ObjectClient,
         *,
         policies: Cache[QosPolicy],
         nodes: Cache[Node],
@@ -50,16 +50,16 @@ class NodeQuality:
 
     async def run(self) -> Never:
         while True:
-            await self.tell()
-            await asyncio.sleep(EVERY)
+            await self.write_statuses()
+            await asyncio.sleep(INTERVAL)
 
-    async def tell(self) -> None:
+    async def write_statuses(self) -> None:
         """Write each status that is not what it should be."""
         found = list(self._policies)
-        held = held_by(found, self._nodes)
+        held = count_nodes_by_policy(found, self._nodes)
         for policy in found:
             before: Document = msgspec.json.decode(policy.status)
-            status = status_of(policy, held[policy.uid], before=before, now=self._now())
+            status = build_qos_status(policy, held[policy.uid], before=before, now=self._now())
             if status != before and self._may_write():
                 await self._write(policy, status)
 
@@ -73,13 +73,13 @@ class NodeQuality:
             log.warning("nodeqospolicies.not_told", policy=policy.name, error=describe(error))
 
 
-def held_by(policies: list[QosPolicy], nodes: Iterable[Node]) -> Counter[str]:
+def count_nodes_by_policy(policies: list[QosPolicy], nodes: Iterable[Node]) -> Counter[str]:
     """On how many nodes each policy holds, by its uid."""
-    holding = (policy_for(dict(node.labels), policies) for node in nodes) if policies else ()
+    holding = (select_qos_policy(dict(node.labels), policies) for node in nodes) if policies else ()
     return Counter(policy.uid for policy in holding if policy)
 
 
-def status_of(policy: QosPolicy, nodes: int, *, before: Document, now: float) -> Document:
+def build_qos_status(policy: QosPolicy, nodes: int, *, before: Document, now: float) -> Document:
     """What is to be read of a policy; `before` is what is there."""
     if policy.spec is None:
         ready = False, "SpecInvalid", policy.problem
@@ -91,7 +91,7 @@ def status_of(policy: QosPolicy, nodes: int, *, before: Document, now: float) ->
     condition = {"type": "Ready", "status": str(holds), "reason": reason, "message": message[:4096]}
     old: Document = next((each for each in before.get("conditions", ()) if each["type"] == "Ready"), {})
     same = old.get("status") == condition["status"]
-    since = old["lastTransitionTime"] if same else time_text(now)
+    since = old["lastTransitionTime"] if same else format_time(now)
     return {
         "observedGeneration": policy.generation,
         "conditions": [{**condition, "lastTransitionTime": since, "observedGeneration": policy.generation}],

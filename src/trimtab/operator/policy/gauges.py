@@ -14,40 +14,40 @@ from prometheus_client import Gauge
 from trimtab.api.optimizationpolicy import WorkloadState
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.status import Outcome
+from trimtab.operator.policy.status import WorkloadOutcome
 
-Labels = tuple[str, ...]
+LabelValues = tuple[str, ...]
 
 
-class Tally:
+class WorkloadGauges:
     """The gauges of all policies."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._monitored = metrics.workloads_monitored
         self._updated = metrics.workloads_updated
         self._skipped = metrics.workloads_skipped
-        self._shown: dict[str, dict[Gauge, set[Labels]]] = {}
+        self._exported: dict[str, dict[Gauge, set[LabelValues]]] = {}
 
-    def count(self, policy: str, outcomes: Iterable[tuple[WorkloadKey, Outcome]]) -> None:
+    def update(self, policy: str, outcomes: Iterable[tuple[WorkloadKey, WorkloadOutcome]]) -> None:
         """Show how a policy's workloads fare; none at all takes it out."""
-        counts: dict[Gauge, Counter[Labels]] = {
+        counts: dict[Gauge, Counter[LabelValues]] = {
             gauge: Counter() for gauge in (self._monitored, self._updated, self._skipped)
         }
         for key, outcome in outcomes:
             counts[self._monitored][key.namespace, policy] += 1
             counts[self._updated][key.namespace, policy] += outcome.state is WorkloadState.APPLIED
             if outcome.state is WorkloadState.SKIPPED:
-                counts[self._skipped][key.namespace, policy, outcome.skipped.value] += 1
-        before = self._shown.pop(policy, {})
+                counts[self._skipped][key.namespace, policy, outcome.skip_reason.value] += 1
+        before = self._exported.pop(policy, {})
         for gauge, found in counts.items():
             for labels in before.get(gauge, set()) - found.keys():
                 gauge.remove(*labels)
             for labels, number in found.items():
                 gauge.labels(*labels).set(number)
         if counts[self._monitored]:
-            self._shown[policy] = {gauge: set(found) for gauge, found in counts.items()}
+            self._exported[policy] = {gauge: set(found) for gauge, found in counts.items()}
 
     def clear(self) -> None:
         """Show nothing more: another leads, and counts."""
-        for policy in list(self._shown):
-            self.count(policy, ())
+        for policy in list(self._exported):
+            self.update(policy, ())

@@ -20,116 +20,122 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trimtab.api.meta import LabelSelector, Operator
+from trimtab.api.meta import LabelSelector, LabelSelectorOperator
 from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
 
 Label = tuple[str, str]
-_Drawer = Literal["namespace", "namespace_label", "workload_label"]
-_Demand = list[tuple[_Drawer, str | Label]]
+_IndexField = Literal["namespace", "namespace_label", "workload_label"]
+_IndexTerms = list[tuple[_IndexField, str | Label]]
 """Things of which a workload or its namespace must have one; as a label's key is there once, it has at most one."""
 
-Verdict = tuple[Policy, ...]
+MatchingPolicies = tuple[Policy, ...]
 """The policies that select a workload, the one that wins first; empty when none does."""
 
 
 @dataclass(slots=True)
-class Standing:
+class OverlapStats:
     """How one policy fares among the others, for its status."""
 
-    taken: int = 0
+    won: int = 0
     """Workloads that it wins."""
-    over: Counter[Policy] = field(default_factory=Counter)
+    won_against: Counter[Policy] = field(default_factory=Counter)
     """Of these, how many other policies select as well,"""
-    lost: Counter[Policy] = field(default_factory=Counter)
+    lost_to: Counter[Policy] = field(default_factory=Counter)
     """and how many workloads that it selects go to others."""
 
 
-class Selection:
+class PolicyMatcher:
     """All policies against all namespaces; ask it `of` a workload. Made anew whenever one of them changes."""
 
-    def __init__(self, policies: Iterable[Policy], *, namespaces: Mapping[str, Labels], home: str) -> None:
-        ranked = sorted((policy for policy in policies if not policy.problem), key=_rank)
-        self._places = {policy: place for place, policy in enumerate(ranked)}
+    def __init__(
+        self, policies: Iterable[Policy], *, namespaces: Mapping[str, Labels], operator_namespace: str
+    ) -> None:
+        ranked = sorted((policy for policy in policies if not policy.problem), key=_precedence)
+        self._ranks = {policy: place for place, policy in enumerate(ranked)}
         self._namespaces = namespaces
-        self._home = home
-        self._files = _Files((policy, _demands(policy, home)) for policy in ranked)
-        self._quarters: dict[tuple[str, str], _Quarter] = {}
+        self._operator_namespace = operator_namespace
+        self._index = _PolicyIndex((policy, _index_terms(policy, operator_namespace)) for policy in ranked)
+        self._groups: dict[tuple[str, str], _WorkloadGroup] = {}
 
-    def of(self, workload: Workload) -> Verdict:
+    def match(self, workload: Workload) -> MatchingPolicies:
         kind, namespace, _ = workload.key
-        quarter = self._quarters.get((namespace, kind))
+        quarter = self._groups.get((namespace, kind))
         if quarter is None:
-            quarter = self._quarters[namespace, kind] = self._quarter(namespace, kind)
+            quarter = self._groups[namespace, kind] = self._build_group(namespace, kind)
         labels = dict(workload.labels)
-        near = list(quarter.some)
+        near = list(quarter.conditional)
         for label in workload.labels:
-            near += filter(quarter.admits, self._files.workload_label.get(label, ()))
+            near += filter(quarter.admits, self._index.workload_label.get(label, ()))
         found = [policy for policy in near if _matches(policy.spec.selector.workload_selector, labels)]
         if not found:
-            return quarter.all
-        return tuple(sorted([*quarter.all, *found], key=self._places.__getitem__))
+            return quarter.unconditional
+        return tuple(sorted([*quarter.unconditional, *found], key=self._ranks.__getitem__))
 
-    def _quarter(self, namespace: str, kind: str) -> _Quarter:
+    def _build_group(self, namespace: str, kind: str) -> _WorkloadGroup:
         labels = self._namespaces.get(namespace, ())
-        quarter = _Quarter(namespace, kind, dict(labels), reached_from=(namespace, self._home))
-        files = self._files
-        near = [*files.anywhere, *files.namespace.get(namespace, ())]
+        quarter = _WorkloadGroup(
+            namespace, kind, dict(labels), reached_from=(namespace, self._operator_namespace)
+        )
+        files = self._index
+        near = [*files.unrestricted, *files.namespace.get(namespace, ())]
         for label in labels:
             near += files.namespace_label.get(label, ())
-        admitted = sorted(filter(quarter.admits, near), key=self._places.__getitem__)
-        quarter.all = tuple(policy for policy in admitted if policy.spec.selector.workload_selector is None)
-        quarter.some = tuple(
+        admitted = sorted(filter(quarter.admits, near), key=self._ranks.__getitem__)
+        quarter.unconditional = tuple(
+            policy for policy in admitted if policy.spec.selector.workload_selector is None
+        )
+        quarter.conditional = tuple(
             policy for policy in admitted if policy.spec.selector.workload_selector is not None
         )
         return quarter
 
 
-def standings(selection: Selection, workloads: Iterable[Workload]) -> dict[Policy, Standing]:
+def count_overlaps(matcher: PolicyMatcher, workloads: Iterable[Workload]) -> dict[Policy, OverlapStats]:
     """How each policy that selects anything fares; those that tie or lose are told by whom."""
-    counted: Counter[Verdict] = Counter(selection.of(workload) for workload in workloads)
-    found: dict[Policy, Standing] = {}
+    counted: Counter[MatchingPolicies] = Counter(matcher.match(workload) for workload in workloads)
+    found: dict[Policy, OverlapStats] = {}
     for verdict, count in counted.items():
         for policy in verdict:
-            found.setdefault(policy, Standing())
+            found.setdefault(policy, OverlapStats())
         if verdict:
             winner, *losers = verdict
-            found[winner].taken += count
+            found[winner].won += count
             for loser in losers:
-                found[winner].over[loser] += count
-                found[loser].lost[winner] += count
+                found[winner].won_against[loser] += count
+                found[loser].lost_to[winner] += count
     return found
 
 
 @dataclass(slots=True)
-class _Quarter:
+class _WorkloadGroup:
     """The workloads of one kind in one namespace."""
 
     namespace: str
     kind: str
     labels: dict[str, str]
     reached_from: tuple[str, str]
-    all: Verdict = ()
+    unconditional: MatchingPolicies = ()
     """The policies that select every one of them,"""
-    some: Verdict = ()
+    conditional: MatchingPolicies = ()
     """and those that may select any of them by its labels."""
 
     def admits(self, policy: Policy) -> bool:
         selector = policy.spec.selector
         return (
             policy.namespace in self.reached_from
-            and selector.namespaces.admits(self.namespace)
-            and selector.workload_types.admits(self.kind)
+            and selector.namespaces.matches(self.namespace)
+            and selector.workload_types.matches(self.kind)
             and _matches(selector.namespace_selector, self.labels)
         )
 
 
-class _Files:
+class _PolicyIndex:
     """Policies by the rarest thing that they demand."""
 
-    def __init__(self, demanding: Iterable[tuple[Policy, list[_Demand]]]) -> None:
-        self.anywhere: list[Policy] = []
+    def __init__(self, demanding: Iterable[tuple[Policy, list[_IndexTerms]]]) -> None:
+        self.unrestricted: list[Policy] = []
         self.namespace: dict[str, list[Policy]] = {}
         self.namespace_label: dict[Label, list[Policy]] = {}
         self.workload_label: dict[Label, list[Policy]] = {}
@@ -137,13 +143,13 @@ class _Files:
         popularity = Counter(one for _, demands in every for demand in demands for one in demand)
         for policy, demands in every:
             if not demands:
-                self.anywhere.append(policy)
+                self.unrestricted.append(policy)
                 continue
             for drawer, value in min(demands, key=lambda demand: sum(popularity[one] for one in demand)):
                 getattr(self, drawer).setdefault(value, []).append(policy)
 
 
-def _rank(policy: Policy) -> tuple[int, str, str]:
+def _precedence(policy: Policy) -> tuple[int, str, str]:
     return -policy.spec.weight, policy.namespace, policy.name
 
 
@@ -151,25 +157,25 @@ def _matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     return selector is None or selector.matches(labels)
 
 
-def _demands(policy: Policy, home: str) -> list[_Demand]:
+def _index_terms(policy: Policy, operator_namespace: str) -> list[_IndexTerms]:
     """What a policy demands of each workload that it selects."""
     selector = policy.spec.selector
-    demands = _label_demands("namespace_label", selector.namespace_selector)
-    demands += _label_demands("workload_label", selector.workload_selector)
+    demands = _label_terms("namespace_label", selector.namespace_selector)
+    demands += _label_terms("workload_label", selector.workload_selector)
     if selector.namespaces.allow:
         demands.append([("namespace", namespace) for namespace in selector.namespaces.allow])
-    if policy.namespace != home:
+    if policy.namespace != operator_namespace:
         demands.append([("namespace", policy.namespace)])
     return demands
 
 
-def _label_demands(drawer: _Drawer, selector: LabelSelector | None) -> list[_Demand]:
+def _label_terms(index_field: _IndexField, selector: LabelSelector | None) -> list[_IndexTerms]:
     if selector is None:
         return []
-    demands: list[_Demand] = [[(drawer, label)] for label in selector.match_labels.items()]
+    demands: list[_IndexTerms] = [[(index_field, label)] for label in selector.match_labels.items()]
     demands += [
-        [(drawer, (requirement.key, value)) for value in dict.fromkeys(requirement.values)]
+        [(index_field, (requirement.key, value)) for value in dict.fromkeys(requirement.values)]
         for requirement in selector.match_expressions
-        if requirement.operator is Operator.IN
+        if requirement.operator is LabelSelectorOperator.IN
     ]
     return demands

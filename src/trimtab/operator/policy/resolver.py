@@ -12,8 +12,8 @@ from trimtab.actuation.hold import Hold, read_hold
 from trimtab.api.optimizationpolicy import (
     Bounds,
     ContainerBounds,
-    Mode,
     OptimizationPolicySpec,
+    PolicyMode,
     ResourceBounds,
     UpdateStrategy,
 )
@@ -24,16 +24,16 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
-from trimtab.operator.cluster_state import Catalog
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.config.promql import problem_of
-from trimtab.operator.policy.matching import Verdict
-from trimtab.operator.policy.status_writer import DEFAULT, PolicyKey
-from trimtab.operator.policy.validation import GUARDRAIL, unknown_source
-from trimtab.recommender.cohort import Sizing
-from trimtab.recommender.workload import sizing_of
-from trimtab.sizing.policy_rules import Caution, Rules
+from trimtab.operator.config.promql import find_query_problem
+from trimtab.operator.policy.matching import MatchingPolicies
+from trimtab.operator.policy.status_writer import DEFAULT_POLICY, PolicyKey
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
+from trimtab.recommender.cohort import StrategySpec
+from trimtab.recommender.workload import strategy_spec_from_policy
+from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.strategy import STRATEGIES
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
@@ -41,25 +41,25 @@ DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mandate:
+class EffectivePolicy:
     """What holds for the workloads of one policy."""
 
     policy: Policy | None
     """None: that of the operator's configuration, for workloads that no policy selects."""
     spec: OptimizationPolicySpec
-    rules: Rules
-    sizing: Sizing
+    rules: PolicyRules
+    strategy_spec: StrategySpec
     problem: str = ""
 
     @property
     def key(self) -> PolicyKey:
-        return self.policy.key if self.policy else DEFAULT
+        return self.policy.key if self.policy else DEFAULT_POLICY
 
     @property
     def name(self) -> str:
         return str(self.policy) if self.policy else "default"
 
-    def strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
+    def update_strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
         """How changes are made now: while none of the operator's own windows is open, by those instead of the policy's."""
         windows, strategy = config.maintenance_windows, self.spec.update_strategy
         if next_opening(windows, now=int(now)) == int(now):
@@ -68,10 +68,10 @@ class Mandate:
 
     def guardrails(self, config: OperatorConfig) -> tuple[Guardrail, ...]:
         """What is watched while a workload is changed: what the operator is told to, and the policy's own."""
-        own = _guardrail(self.policy)
+        own = _guardrail_query(self.policy)
         return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
 
-    def withheld(
+    def blocked_reason(
         self,
         workload: Workload,
         config: OperatorConfig,
@@ -86,9 +86,9 @@ class Mandate:
         """
         if config.dry_run:
             return "the operator runs with dryRun"
-        if not self._may_size(hold):
+        if not self._may_resize(hold):
             return str(hold) if hold else f"the mode is {self.spec.mode}"
-        if barred := _barred(workload, config, vpa):
+        if barred := _protected_reason(workload, config, vpa):
             return barred
         # A size that a person chose comes first: what is held at it is nobody else's.
         theirs = f"Intent {intent} has the say over its size; with active: false it leaves that to the policy"
@@ -103,40 +103,46 @@ class Mandate:
         vpa: str = "",
         intent: str = "",
         hold: Hold | None = None,
-        resizes_in_place: bool = True,
+        can_resize_in_place: bool = True,
     ) -> PodSync:
         """Return the terms on which new pods come to the size of their workload, by this policy or by an Intent."""
         strategy = self.spec.update_strategy
-        by_policy = self._may_size(hold) and strategy.allow_in_place_resize
-        barred = config.dry_run or _barred(workload, config, vpa)
+        by_policy = self._may_resize(hold) and strategy.allow_in_place_resize
+        barred = config.dry_run or _protected_reason(workload, config, vpa)
         named = {each for pod in pods for each in pod.containers}
         return PodSync(
-            enabled=resizes_in_place and bool(by_policy or intent) and not barred,
+            enabled=can_resize_in_place and bool(by_policy or intent) and not barred,
             startup_boost=strategy.startup_boost,
-            excluded=self.rules.alone(named.union(workload.containers)),
+            excluded=self.rules.excluded_containers(named.union(workload.containers)),
         )
 
-    def _may_size(self, hold: Hold | None) -> bool:
+    def _may_resize(self, hold: Hold | None) -> bool:
         """Whether pods may be touched at all by the policy's mode, or since a person chose their size."""
-        return self.spec.mode is Mode.AUTO or bool(hold and hold.sizes)
+        return self.spec.mode is PolicyMode.AUTO or bool(hold and hold.sizes)
 
 
-class Mandates:
+class EffectivePolicies:
     """All mandates under one configuration; made anew when that changes."""
 
     def __init__(self, config: OperatorConfig) -> None:
         self.config = config
-        self._known: dict[str, Mandate] = {}
+        self._by_uid: dict[str, EffectivePolicy] = {}
         default = config.default_policy
-        self._default = self._read(None, default) if default else None
-        self.unselected = self._default.sizing if self._default else sizing_of(OptimizationPolicySpec())
+        self._default = self._build(None, default) if default else None
+        self.default_strategy_spec = (
+            self._default.strategy_spec
+            if self._default
+            else strategy_spec_from_policy(OptimizationPolicySpec())
+        )
         """How containers are sized that no policy is about, for whoever asks."""
 
-    def of(self, workload: Workload, verdict: Verdict, *, namespace: Labels) -> Mandate | None:
+    def resolve(
+        self, workload: Workload, verdict: MatchingPolicies, *, namespace: Labels
+    ) -> EffectivePolicy | None:
         """That of the policy that wins, given the labels of the namespace; None when nobody wants it sized."""
         if verdict:
-            return self.of_policy(verdict[0])
-        if self._default is None or not self._default.spec.selector.selects(
+            return self.resolve_policy(verdict[0])
+        if self._default is None or not self._default.spec.selector.matches(
             kind=workload.key.kind,
             namespace=workload.namespace,
             labels=dict(workload.labels),
@@ -145,40 +151,42 @@ class Mandates:
             return None
         return self._default
 
-    def of_policy(self, policy: Policy) -> Mandate:
-        found = self._known.get(policy.uid)
-        if found is None or not (found.policy and policy.says_the_same_as(found.policy)):
-            found = self._known[policy.uid] = self._read(policy, policy.spec)
+    def resolve_policy(self, policy: Policy) -> EffectivePolicy:
+        found = self._by_uid.get(policy.uid)
+        if found is None or not (found.policy and policy.is_equivalent_to(found.policy)):
+            found = self._by_uid[policy.uid] = self._build(policy, policy.spec)
         return found
 
     def forget_all_but(self, uids: Container[str]) -> None:
         """Let go of policies that are there no more."""
-        self._known = {uid: mandate for uid, mandate in self._known.items() if uid in uids}
+        self._by_uid = {uid: mandate for uid, mandate in self._by_uid.items() if uid in uids}
 
-    def _read(self, policy: Policy | None, spec: OptimizationPolicySpec) -> Mandate:
+    def _build(self, policy: Policy | None, spec: OptimizationPolicySpec) -> EffectivePolicy:
         limits = self.config.limits
-        bounded = _bounded(spec, limits)
-        problems = limits.problems(spec)
-        source = self.config.source_of(spec)
+        bounded = _apply_org_limits(spec, limits)
+        problems = limits.find_problems(spec)
+        source = self.config.resolve_source(spec)
         if source is None:
-            problems.append(unknown_source(spec, self.config))
-        sizing = sizing_of(spec)._replace(source=source or "")
+            problems.append(describe_unknown_source(spec, self.config))
+        sizing = strategy_spec_from_policy(spec)._replace(source=source or "")
         try:
-            STRATEGIES.settings_of(sizing.strategy, sizing.given())
+            STRATEGIES.parse_settings(sizing.strategy, sizing.decode_settings())
         except TrimtabError as error:
             problems.append(f"spec.strategy: {error}")
-        if (query := _guardrail(policy)) and (wrong := problem_of(query)):
-            problems.append(f"metadata.annotations[{GUARDRAIL}]: {wrong}")
-        return Mandate(
+        if (query := _guardrail_query(policy)) and (wrong := find_query_problem(query)):
+            problems.append(f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}")
+        return EffectivePolicy(
             policy=policy,
             spec=bounded,
-            rules=Rules.of(bounded, Caution(oom_history=max(self.config.learning.history.seconds, DAY))),
-            sizing=sizing,
+            rules=PolicyRules.from_spec(
+                bounded, SafetyDefaults(oom_history=max(self.config.learning.history.seconds, DAY))
+            ),
+            strategy_spec=sizing,
             problem="; ".join([policy.problem] if policy and policy.problem else problems),
         )
 
 
-def _barred(workload: Workload, config: OperatorConfig, vpa: str) -> str:
+def _protected_reason(workload: Workload, config: OperatorConfig, vpa: str) -> str:
     """Why nobody but a VerticalPodAutoscaler may touch the pods of a workload; empty when others may."""
     if workload.namespace in config.limits.untouched_namespaces:
         return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
@@ -189,11 +197,11 @@ def _barred(workload: Workload, config: OperatorConfig, vpa: str) -> str:
     return ""
 
 
-def _guardrail(policy: Policy | None) -> str:
-    return dict(policy.annotations).get(GUARDRAIL, "") if policy else ""
+def _guardrail_query(policy: Policy | None) -> str:
+    return dict(policy.annotations).get(GUARDRAIL_ANNOTATION, "") if policy else ""
 
 
-def _bounded(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> OptimizationPolicySpec:
+def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> OptimizationPolicySpec:
     """With the organisation's maxima where the policy states none."""
 
     def bound(stated: Bounds | None, most: Quantity | None) -> Bounds | None:
@@ -204,7 +212,7 @@ def _bounded(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> Optimi
         held = {"cpu": bound(stated.cpu, limits.max_cpu), "memory": bound(stated.memory, limits.max_memory)}
         return stated.model_copy(update=held)
 
-    if not limits.defaults(spec):
+    if not limits.default_maxima(spec):
         return spec  # and no copy of it for each of thousands of policies
     containers = [
         each.model_copy(update={"resource_bounds": both(each.resource_bounds)}) for each in spec.containers
@@ -214,64 +222,70 @@ def _bounded(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> Optimi
     )
 
 
-class Orders:
+class PolicyResolver:
     """Asked anew each time: both may change at any time."""
 
-    def __init__(self, catalog: Catalog, config: Callable[[], OperatorConfig]) -> None:
-        self._catalog = catalog
+    def __init__(self, cluster_state: ClusterState, config: Callable[[], OperatorConfig]) -> None:
+        self._cluster_state = cluster_state
         self._config = config
-        self._mandates = Mandates(config())
+        self._policies = EffectivePolicies(config())
 
     @property
     def config(self) -> OperatorConfig:
         return self._config()
 
-    def of(self, workload: Workload) -> Mandate | None:
+    def resolve(self, workload: Workload) -> EffectivePolicy | None:
         """On whose word a workload is sized; None when on nobody's."""
-        namespace = self._catalog.namespaces.get(workload.namespace)
-        verdict = self._catalog.selection.of(workload)
-        found = self._current().of(workload, verdict, namespace=namespace.labels if namespace else ())
+        namespace = self._cluster_state.namespaces.get(workload.namespace)
+        verdict = self._cluster_state.policy_matcher.match(workload)
+        found = self._current_policies().resolve(
+            workload, verdict, namespace=namespace.labels if namespace else ()
+        )
         # One that it gives way to may be among those that are not known, as one with mode Disabled.
-        if found and found.policy is None and (why := self._catalog.unread(OPTIMIZATION_POLICIES)):
+        if (
+            found
+            and found.policy is None
+            and (why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES))
+        ):
             return replace(found, problem=f"the OptimizationPolicies, which go first, cannot be read: {why}")
         return found
 
     def pod_sync(
         self,
         workload: Workload,
-        mandate: Mandate | None,
+        policy: EffectivePolicy | None,
         pods: Iterable[Pod],
         *,
         intent: str = "",
-        resizes_in_place: bool = True,
+        can_resize_in_place: bool = True,
     ) -> PodSync:
         """Return the terms on which new pods of a workload come to its size: by its policy, or by an Intent."""
-        if mandate is None:
+        if policy is None:
             return PodSync(enabled=bool(intent))
-        return mandate.pod_sync(
+        return policy.pod_sync(
             workload,
             pods,
             self.config,
-            vpa=self._catalog.applied_by(workload.key),
+            vpa=self._cluster_state.active_vpa(workload.key),
             intent=intent,
             hold=read_hold(workload.annotations),
-            resizes_in_place=resizes_in_place,
+            can_resize_in_place=can_resize_in_place,
         )
 
-    def of_policy(self, policy: Policy) -> Mandate:
-        return self._current().of_policy(policy)
+    def resolve_policy(self, policy: Policy) -> EffectivePolicy:
+        return self._current_policies().resolve_policy(policy)
 
-    def sizing(self, mandate: Mandate | None, *, asked: bool) -> Sizing | None:
+    def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
         """How a workload is sized, by a policy or because a VPA asked; None when nobody does."""
-        if mandate and not mandate.problem:
-            return mandate.sizing
-        return self._current().unselected if asked else None
+        if policy and not policy.problem:
+            return policy.strategy_spec
+        return self._current_policies().default_strategy_spec if is_required else None
 
-    def forget_gone(self) -> None:
+    def forget_deleted(self) -> None:
         """Let go of policies that are there no more."""
-        self._current().forget_all_but({policy.uid for policy in self._catalog.policies})
+        self._current_policies().forget_all_but({policy.uid for policy in self._cluster_state.policies})
 
-    def _current(self) -> Mandates:
-        if self._mandates.config is not self._config():
-            self._mandates = Mandates(self._config())
-        return self._mandates
+    def _current_policies(self) -> EffectivePolicies:
+        if self._policies.config is not self._config():
+            self._policies = EffectivePolicies(self._config())
+        return self._policies

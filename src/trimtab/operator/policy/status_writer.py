@@ -17,32 +17,38 @@ import msgspec
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.kube.rest.object_client import Objects
+from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.workqueue import WorkQueue
-from trimtab.operator.policy.gauges import Tally
-from trimtab.operator.policy.matching import Standing
-from trimtab.operator.policy.status import Document, Outcome, Weather, news, status_of
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.matching import OverlapStats
+from trimtab.operator.policy.status import (
+    Document,
+    StatusContext,
+    WorkloadOutcome,
+    build_policy_status,
+    find_new_problems,
+)
 
 PolicyKey = tuple[str, str]
 
-DEFAULT: PolicyKey = ("", "default")
+DEFAULT_POLICY: PolicyKey = ("", "default")
 """In the place of a policy: that of the operator's configuration, which has no status."""
 
-QUICKLY = 1
+COMPRESSION_LEVEL = 1
 """The level of compression."""
 
-GATHER = 2.0
+WRITE_DELAY = 2.0
 """Seconds in which changes are gathered into one write."""
 
 
-class Voice(Protocol):
+class EventSink(Protocol):
     """Who tells users of an object, by an Event."""
 
     def record(
         self,
-        about: ObjectReference,
+        regarding: ObjectReference,
         *,
         type: EventType,  # noqa: A002 - Kubernetes' own word for it
         reason: str,
@@ -51,115 +57,117 @@ class Voice(Protocol):
     ) -> None: ...
 
 
-class Silence:
+class NullEventSink:
     """A voice for where nobody reads Events: statuses say the same."""
 
-    def record(self, about: ObjectReference, **told: str) -> None:
+    def record(self, regarding: ObjectReference, **fields: str) -> None:
         pass
 
 
-class Statuses:
+class PolicyStatusWriter:
     """What became of every workload, by policy; `queue` is to be run as a task."""
 
     def __init__(
         self,
-        client: Objects,
+        client: ObjectClient,
         *,
         policy: Callable[[PolicyKey], Policy | None],
-        standing: Callable[[Policy], Standing],
+        overlap: Callable[[Policy], OverlapStats],
         problem: Callable[[Policy], str],
-        weather: Callable[[Policy], Weather],
+        context: Callable[[Policy], StatusContext],
         may_write: Callable[[], bool],
-        events: Voice,
-        tally: Tally,
+        events: EventSink,
+        gauges: WorkloadGauges,
     ) -> None:
         self._client = client
         self._policy = policy
-        self._standing = standing
+        self._overlap = overlap
         self._problem = problem
-        self._weather = weather
+        self._context = context
         self._may_write = may_write
         self._events = events
-        self._tally = tally
-        self._outcomes: dict[PolicyKey, dict[WorkloadKey, Outcome]] = {}
-        self._owner: dict[WorkloadKey, PolicyKey] = {}
-        self._written: dict[PolicyKey, tuple[str, bytes]] = {}
+        self._gauges = gauges
+        self._outcomes: dict[PolicyKey, dict[WorkloadKey, WorkloadOutcome]] = {}
+        self._policy_by_workload: dict[WorkloadKey, PolicyKey] = {}
+        self._written_statuses: dict[PolicyKey, tuple[str, bytes]] = {}
         """The status that each has, and of which uid: another may have taken its name. As squeezed JSON: with their
         explanations those of 2,000 policies are 11 MiB else."""
         self._expected: dict[WorkloadKey, PolicyKey] = {}
-        self._waiting: Counter[PolicyKey] = Counter()
+        self._pending: Counter[PolicyKey] = Counter()
         """How many of those that are expected each has."""
-        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write, workers=4)
+        self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write_status, workers=4)
 
-    def outcome(self, workload: WorkloadKey) -> Outcome | None:
+    def get_outcome(self, workload: WorkloadKey) -> WorkloadOutcome | None:
         """What became of a workload at the last look."""
-        owner = self._owner.get(workload)
-        return self.of(owner).get(workload) if owner else None
+        owner = self._policy_by_workload.get(workload)
+        return self.get_outcomes(owner).get(workload) if owner else None
 
-    def of(self, policy: PolicyKey) -> Mapping[WorkloadKey, Outcome]:
+    def get_outcomes(self, policy: PolicyKey) -> Mapping[WorkloadKey, WorkloadOutcome]:
         return self._outcomes.get(policy, {})
 
-    def put(self, policy: PolicyKey, workload: WorkloadKey, outcome: Outcome) -> None:
+    def set_outcome(self, policy: PolicyKey, workload: WorkloadKey, outcome: WorkloadOutcome) -> None:
         """Note what became of a workload; it belongs to this policy from now on."""
-        if self._owner.get(workload, policy) != policy:
-            self.drop(workload)
-        self._owner[workload] = policy
+        if self._policy_by_workload.get(workload, policy) != policy:
+            self.remove_workload(workload)
+        self._policy_by_workload[workload] = policy
         outcomes = self._outcomes.setdefault(policy, {})
         if outcomes.get(workload) != outcome:
             outcomes[workload] = outcome
-            self.look_again(policy)
+            self.enqueue(policy)
 
-    def drop(self, workload: WorkloadKey) -> None:
+    def remove_workload(self, workload: WorkloadKey) -> None:
         """The workload is gone, or no policy is about it."""
-        owner = self._owner.pop(workload, None)
+        owner = self._policy_by_workload.pop(workload, None)
         if owner is not None:
             self._outcomes.get(owner, {}).pop(workload, None)
-            self.look_again(owner)
+            self.enqueue(owner)
 
-    def expect(self, workloads: Mapping[WorkloadKey, PolicyKey]) -> None:
+    def hold_until_reconciled(self, workloads: Mapping[WorkloadKey, PolicyKey]) -> None:
         """All of these are about to be looked at: hold back the statuses of their policies until they have been."""
         self._expected = dict(workloads)
-        self._waiting = Counter(workloads.values())
+        self._pending = Counter(workloads.values())
 
-    def looked_at(self, workload: WorkloadKey) -> None:
+    def mark_reconciled(self, workload: WorkloadKey) -> None:
         """It has been, whatever came of it."""
         policy = self._expected.pop(workload, None)
         if policy is not None:
-            self._waiting[policy] -= 1
-            if not self._waiting[policy]:
-                self.look_again(policy)
+            self._pending[policy] -= 1
+            if not self._pending[policy]:
+                self.enqueue(policy)
 
-    def look_again(self, policy: PolicyKey) -> None:
+    def enqueue(self, policy: PolicyKey) -> None:
         """Something that a policy's status tells of has changed."""
-        self.queue.add(policy, delay=GATHER)
+        self.queue.add(policy, delay=WRITE_DELAY)
 
-    async def write(self, key: PolicyKey) -> float | None:
+    async def write_status(self, key: PolicyKey) -> float | None:
         """Write the status of a policy where it has changed; the answer is when to try again, if at all."""
-        if self._waiting[key]:
+        if self._pending[key]:
             return None
         policy = self._policy(key)
-        if policy is None and key != DEFAULT:
-            self._written.pop(key, None)
+        if policy is None and key != DEFAULT_POLICY:
+            self._written_statuses.pop(key, None)
             self._outcomes.pop(key, None)
-        self._tally.count(key[1] if key == DEFAULT else "/".join(key), self.of(key).items())
+        self._gauges.update(
+            key[1] if key == DEFAULT_POLICY else "/".join(key), self.get_outcomes(key).items()
+        )
         if policy is None:
             return None
         if not self._may_write():
-            return GATHER
+            return WRITE_DELAY
         namespace, name = key
-        uid, kept = self._written.get(key, ("", b""))
+        uid, kept = self._written_statuses.get(key, ("", b""))
         try:
             if uid != policy.uid:
                 found = await self._client.get(OPTIMIZATION_POLICIES, name, namespace=namespace)
                 before = found.get("status") or {}
             else:
                 before = msgspec.json.decode(zlib.decompress(kept))
-            status = status_of(
+            status = build_policy_status(
                 policy,
-                self.of(key),
-                standing=self._standing(policy),
+                self.get_outcomes(key),
+                overlap=self._overlap(policy),
                 problem=self._problem(policy),
-                weather=self._weather(policy),
+                context=self._context(policy),
                 before=before,
             )
             if status != before:
@@ -168,13 +176,16 @@ class Statuses:
                     "status": status,
                 }
                 await self._client.apply(OPTIMIZATION_POLICIES, body, subresource="status", force=True)
-                self._warn(policy, news(before, status))
+                self._emit_warnings(policy, find_new_problems(before, status))
         except NotFound:
             return None
-        self._written[key] = policy.uid, zlib.compress(msgspec.json.encode(status), QUICKLY)
+        self._written_statuses[key] = (
+            policy.uid,
+            zlib.compress(msgspec.json.encode(status), COMPRESSION_LEVEL),
+        )
         return None
 
-    def _warn(self, policy: Policy, troubles: Iterable[Document]) -> None:
+    def _emit_warnings(self, policy: Policy, problems: Iterable[Document]) -> None:
         """Tell of what has just gone wrong where people look for it."""
         about = ObjectReference(
             api_version=OPTIMIZATION_POLICIES.api_version,
@@ -183,7 +194,7 @@ class Statuses:
             namespace=policy.namespace,
             uid=policy.uid,
         )
-        for trouble in troubles:
+        for trouble in problems:
             self._events.record(
                 about,
                 type="Warning",

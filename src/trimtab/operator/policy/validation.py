@@ -13,58 +13,64 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from trimtab.api import OptimizationPolicy, problems_of
-from trimtab.api.optimizationpolicy import Mode, OptimizationPolicySpec
+from trimtab.api import OptimizationPolicy, format_problems
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.promql import problem_of
-from trimtab.operator.policy.overlap import overlap
+from trimtab.operator.config.promql import find_query_problem
+from trimtab.operator.policy.overlap import can_overlap
 from trimtab.sizing.strategy import STRATEGIES
 
-GUARDRAIL: Final = "trimtab.io/guardrail"
+GUARDRAIL_ANNOTATION: Final = "trimtab.io/guardrail"
 """The annotation by which a policy adds a guardrail of its own: PromQL that gives 0 while it holds, and more when not."""
 
-_NAMED_AT_MOST = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PolicyReview:
     """What is wrong (one line a field), and what is only worth a warning."""
 
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def judge(policy: OptimizationPolicy, *, others: Iterable[Policy], config: OperatorConfig) -> Verdict:
+def review_policy(
+    policy: OptimizationPolicy, *, others: Iterable[Policy], config: OperatorConfig
+) -> PolicyReview:
     """Whether a policy may come in beside these others."""
     problems = [
-        *_strategy(policy.spec),
-        *_provider(policy.spec, config),
-        *_guardrail(policy),
-        *config.limits.problems(policy.spec),
+        *_check_strategy(policy.spec),
+        *_check_provider(policy.spec, config),
+        *_check_guardrail(policy),
+        *config.limits.find_problems(policy.spec),
     ]
-    conflicts = _conflicts(policy, others, home=config.namespace)
-    warnings = [*conflicts, *_untouched(policy.spec, config), *_dry_run(policy.spec, config)]
-    return Verdict(tuple(problems), tuple(warnings))
+    conflicts = _warn_of_conflicts(policy, others, operator_namespace=config.namespace)
+    warnings = [
+        *conflicts,
+        *_warn_of_untouched_namespaces(policy.spec, config),
+        *_warn_of_dry_run(policy.spec, config),
+    ]
+    return PolicyReview(tuple(problems), tuple(warnings))
 
 
-def _strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
+def _check_strategy(spec: OptimizationPolicySpec) -> Iterator[str]:
     chosen = spec.strategy
     try:
-        STRATEGIES.type_of(chosen.name).settings_type(**chosen.settings)
+        STRATEGIES.load_type(chosen.name).settings_type(**chosen.settings)
     except ValidationError as error:
-        yield from problems_of(error, prefix="spec.strategy.settings")
+        yield from format_problems(error, prefix="spec.strategy.settings")
     except TrimtabError as error:
         yield f"spec.strategy.name: {error}"
 
 
-def _provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
-    if config.source_of(spec) is None:
-        yield unknown_source(spec, config)
+def _check_provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+    if config.resolve_source(spec) is None:
+        yield describe_unknown_source(spec, config)
 
 
-def unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
+def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
     """That the provider of a policy is none of the operator's sources, and which there are."""
     known = ", ".join(config.source_names)
     return (
@@ -73,15 +79,17 @@ def unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
     )
 
 
-def _guardrail(policy: OptimizationPolicy) -> Iterator[str]:
-    query = policy.metadata.annotations.get(GUARDRAIL)
-    if query is not None and (wrong := problem_of(query)) is not None:
-        yield f"metadata.annotations[{GUARDRAIL}]: {wrong}"
+def _check_guardrail(policy: OptimizationPolicy) -> Iterator[str]:
+    query = policy.metadata.annotations.get(GUARDRAIL_ANNOTATION)
+    if query is not None and (wrong := find_query_problem(query)) is not None:
+        yield f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}"
 
 
-def _conflicts(policy: OptimizationPolicy, others: Iterable[Policy], *, home: str) -> Iterator[str]:
+def _warn_of_conflicts(
+    policy: OptimizationPolicy, others: Iterable[Policy], *, operator_namespace: str
+) -> Iterator[str]:
     """A tie is broken by name, which works but is seldom what was meant. Only at home a policy selects elsewhere too."""
-    if policy.spec.mode is Mode.DISABLED:
+    if policy.spec.mode is PolicyMode.DISABLED:
         return
     own = (policy.metadata.namespace, policy.metadata.name)
     rivals = sorted(
@@ -89,20 +97,22 @@ def _conflicts(policy: OptimizationPolicy, others: Iterable[Policy], *, home: st
         for other in others
         if other.key != own
         and not other.problem
-        and other.spec.mode is not Mode.DISABLED
+        and other.spec.mode is not PolicyMode.DISABLED
         and other.spec.weight == policy.spec.weight
-        and overlap(policy.spec.selector, other.spec.selector, within={own[0], other.namespace} - {home})
+        and can_overlap(
+            policy.spec.selector, other.spec.selector, within={own[0], other.namespace} - {operator_namespace}
+        )
     )
     if rivals:
-        named = ", ".join("/".join(rival) for rival in rivals[:_NAMED_AT_MOST])
-        more = f" and {len(rivals) - _NAMED_AT_MOST} more" if len(rivals) > _NAMED_AT_MOST else ""
+        named = ", ".join("/".join(rival) for rival in rivals[:_MAX_NAMED])
+        more = f" and {len(rivals) - _MAX_NAMED} more" if len(rivals) > _MAX_NAMED else ""
         yield (
             f"spec.weight: {policy.spec.weight} is the weight of {named}{more} too, which can select the same "
             "workloads; the first by name wins: give one another weight"
         )
 
 
-def _untouched(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+def _warn_of_untouched_namespaces(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
     for place, namespace in enumerate(spec.selector.namespaces.allow):
         if namespace in config.limits.untouched_namespaces:
             yield (
@@ -111,6 +121,6 @@ def _untouched(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator
             )
 
 
-def _dry_run(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
-    if config.dry_run and spec.mode is Mode.AUTO:
+def _warn_of_dry_run(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+    if config.dry_run and spec.mode is PolicyMode.AUTO:
         yield "spec.mode: the operator is in a dry run: Auto recommends only until dryRun is false"

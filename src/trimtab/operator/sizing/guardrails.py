@@ -14,14 +14,14 @@ import structlog
 from trimtab.kube.errors import describe
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.config.model import Guardrail
-from trimtab.operator.config.promql import bound
-from trimtab.operator.sizing.throttling import PATIENCE
+from trimtab.operator.config.promql import fill_placeholders
+from trimtab.operator.sizing.throttling import QUERY_TIMEOUT
 from trimtab.usage.errors import UsageError
 
 log = structlog.get_logger(__name__)
 
 
-class Teller(Protocol):
+class PromqlValueClient(Protocol):
     """What answers a query with one number: a PromQL server."""
 
     async def value(self, promql: str, *, at: float) -> float | None:
@@ -29,28 +29,28 @@ class Teller(Protocol):
         ...
 
 
-class PromQLGuardrails:
+class PromqlGuardrailChecker:
     """Knows by asking; without anybody to ask, nothing."""
 
-    def __init__(self, teller: Teller | None) -> None:
-        self._teller = teller
+    def __init__(self, client: PromqlValueClient | None) -> None:
+        self._client = client
 
-    async def verdicts(
+    async def check_guardrails(
         self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
     ) -> Mapping[str, bool | None]:
         """Each guardrail by name, and whether it holds; None is unknown."""
-        held = await asyncio.gather(*(self._holds(each, workload, now) for each in guardrails))
+        held = await asyncio.gather(*(self._check_guardrail(each, workload, now) for each in guardrails))
         return {guardrail.name: holds for guardrail, holds in zip(guardrails, held, strict=True)}
 
-    async def _holds(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
-        if self._teller is None:
+    async def _check_guardrail(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
+        if self._client is None:
             return None
-        query = bound(
+        query = fill_placeholders(
             guardrail.query, namespace=workload.namespace, kind=workload.kind, workload=workload.name
         )
         try:
-            async with asyncio.timeout(PATIENCE):
-                return guardrail.holds(await self._teller.value(query, at=now))
+            async with asyncio.timeout(QUERY_TIMEOUT):
+                return guardrail.is_satisfied(await self._client.value(query, at=now))
         except (UsageError, TimeoutError) as error:
             log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
             return None

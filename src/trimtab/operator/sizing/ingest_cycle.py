@@ -11,29 +11,35 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import Catalog, containers_of, containers_per_pod, running, running_since
+from trimtab.operator.cluster_state import (
+    ClusterState,
+    container_start_times,
+    count_containers_per_pod,
+    list_sized_containers,
+    running_containers,
+)
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import Orders
-from trimtab.operator.policy.status_writer import Statuses
-from trimtab.operator.vpa.recommender import DropIn
-from trimtab.recommender.cluster_constraints import Neighbourhood, largest_machine
-from trimtab.recommender.cohort import Used
-from trimtab.recommender.cohort_manager import Want
-from trimtab.recommender.recommender import Learning
+from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.policy.status_writer import PolicyStatusWriter
+from trimtab.operator.vpa.recommender import VpaRecommender
+from trimtab.recommender.cluster_constraints import ClusterConstraints, largest_node
+from trimtab.recommender.cohort import LatestUsage
+from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.recommender import Recommender
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 
-def compare(
+def record_usage_ratios(
     recommendations: Iterable[Recommendation],
-    used: Callable[[str], Used | None],
+    latest_usage: Callable[[str], LatestUsage | None],
     *,
     policy: str,
     metrics: Metrics,
 ) -> None:
     """Hold the containers of a workload against what is recommended for them; `used` knows one by its name."""
     for each in recommendations:
-        found = used(each.container) if each.held is None else None
+        found = latest_usage(each.container) if each.no_change_reason is None else None
         if found is None:
             continue
         shares = {
@@ -45,77 +51,90 @@ def compare(
                 metrics.usage_ratio.labels(policy, resource).observe(amount / recommended)
 
 
-class Turns:
+class IngestCycle:
     """Turn after turn, over all workloads of a cluster."""
 
     def __init__(
         self,
         *,
-        catalog: Catalog,
-        orders: Orders,
-        learning: Learning,
-        statuses: Statuses,
-        vpas: DropIn,
-        look_again: Callable[[WorkloadKey], None],
+        cluster_state: ClusterState,
+        policy_resolver: PolicyResolver,
+        recommender: Recommender,
+        status_writer: PolicyStatusWriter,
+        vpa_recommender: VpaRecommender,
+        enqueue: Callable[[WorkloadKey], None],
         metrics: Metrics,
         intent_targets: Callable[[], AbstractSet[WorkloadKey]] = frozenset,
     ) -> None:
         """`intent_targets` are workloads that are learned of though no policy may select them: an Intent controls them."""
-        self._catalog = catalog
-        self._orders = orders
-        self._learning = learning
-        self._statuses = statuses
-        self._vpas = vpas
+        self._cluster_state = cluster_state
+        self._policy_resolver = policy_resolver
+        self._recommender = recommender
+        self._status_writer = status_writer
+        self._vpa_recommender = vpa_recommender
         self._intent_targets = intent_targets
-        self._look_again = look_again
+        self._enqueue = enqueue
         self._metrics = metrics
-        self.neighbourhood = Neighbourhood()
+        self.cluster_constraints = ClusterConstraints()
         """What stood around workloads at the last turn."""
 
-    async def take(self, now: float) -> None:
+    async def run_once(self, now: float) -> None:
         """Read usage up to now, and learn from it."""
-        catalog = self._catalog
-        self._orders.forget_gone()
-        self._metrics.there_are("policy", {str(policy) for policy in catalog.policies})
-        self._metrics.there_are("namespace", {each.name for each in catalog.namespaces})
-        workloads = list(catalog.workloads())
-        self.neighbourhood = Neighbourhood(
+        catalog = self._cluster_state
+        self._policy_resolver.forget_deleted()
+        self._metrics.remove_stale_labels("policy", {str(policy) for policy in catalog.policies})
+        self._metrics.remove_stale_labels("namespace", {each.name for each in catalog.namespaces})
+        workloads = list(catalog.list_workloads())
+        self.cluster_constraints = ClusterConstraints(
             nodes=catalog.nodes,
             daemon_sets=(each for each in workloads if each.kind == "DaemonSet"),
             limit_ranges=catalog.limit_ranges,
             quotas=catalog.quotas,
         )
-        asked = self._vpas.targets() | self._intent_targets()
-        wanted: dict[WorkloadContainer, Want] = {}
+        asked = self._vpa_recommender.targets() | self._intent_targets()
+        wanted: dict[WorkloadContainer, TrackedContainer] = {}
         for workload in workloads:
-            if sizing := self._orders.sizing(self._orders.of(workload), asked=workload.key in asked):
-                want = Want(sizing, workload.created, containers_per_pod(catalog.pods_of(workload), workload))
-                wanted |= dict.fromkeys(containers_of(catalog, workload), want)
-        before = self._learning.troubles, self._learning.unsampled
-        new = await self._learning.advance(
+            if sizing := self._policy_resolver.resolve_strategy(
+                self._policy_resolver.resolve(workload), is_required=workload.key in asked
+            ):
+                want = TrackedContainer(
+                    sizing, workload.created, count_containers_per_pod(catalog.list_pods(workload), workload)
+                )
+                wanted |= dict.fromkeys(list_sized_containers(catalog, workload), want)
+        before = self._recommender.errors_by_source, self._recommender.unsampled
+        new = await self._recommender.ingest(
             now,
-            wanted=wanted,
-            owners=cache(catalog.owners),
-            running=running(catalog),
-            pods=running_since(catalog.pods),
-            machine=largest_machine(catalog.nodes),
+            tracked=wanted,
+            owners=cache(catalog.build_owner_index),
+            running=running_containers(catalog),
+            pods=container_start_times(catalog.pods),
+            largest_node=largest_node(catalog.nodes),
         )
         for key in {name.workload for name in new}:
-            self._look_again(key)
-        if (self._learning.troubles, self._learning.unsampled) != before:
+            self._enqueue(key)
+        if (self._recommender.errors_by_source, self._recommender.unsampled) != before:
             for policy in catalog.policies:
-                self._statuses.look_again(policy.key)
+                self._status_writer.enqueue(policy.key)
         for workload in workloads:
-            self._compare(workload)
+            self._record_usage_ratios(workload)
 
-    def _compare(self, workload: Workload) -> None:
+    def _record_usage_ratios(self, workload: Workload) -> None:
         """Hold what was used against what had been recommended."""
-        mandate, outcome = self._orders.of(workload), self._statuses.outcome(workload.key)
-        if mandate is None or outcome is None or self._learning.of(mandate.sizing).trouble:
+        mandate, outcome = (
+            self._policy_resolver.resolve(workload),
+            self._status_writer.get_outcome(workload.key),
+        )
+        if (
+            mandate is None
+            or outcome is None
+            or self._recommender.ingester_for(mandate.strategy_spec).last_error
+        ):
             return
-        sizing = mandate.sizing
+        sizing = mandate.strategy_spec
 
-        def used(container: str) -> Used | None:
-            return self._learning.used(WorkloadContainer.of(workload.key, container), sizing)
+        def used(container: str) -> LatestUsage | None:
+            return self._recommender.latest_usage(
+                WorkloadContainer.from_workload(workload.key, container), sizing
+            )
 
-        compare(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)
+        record_usage_ratios(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)

@@ -17,259 +17,311 @@ from typing import Protocol
 import msgspec
 
 from trimtab.actuation.actions import EvictPod, PatchTemplate, ResizePod
-from trimtab.actuation.decide.health import Evidence
-from trimtab.actuation.executor import Actuator, Report
+from trimtab.actuation.decide.health import HarmSignals
+from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.hold import read_hold
-from trimtab.api.optimizationpolicy import Mode, WorkloadState
-from trimtab.kube.kinds.hpas import Hpa
+from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
+from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import Catalog, containers_of
+from trimtab.operator.cluster_state import ClusterState, list_sized_containers
 from trimtab.operator.config.model import Guardrail
-from trimtab.operator.logs import about
+from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import Mandate, Orders
-from trimtab.operator.policy.status import Outcome, Skipped, same
-from trimtab.operator.policy.status_writer import Statuses
-from trimtab.operator.sizing.throttling import throttled_lately
-from trimtab.operator.vpa.recommender import DropIn
-from trimtab.recommender.cluster_constraints import Neighbourhood
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.recommender import Learning
-from trimtab.recommender.workload import Assessment, assess
+from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
+from trimtab.operator.policy.status import SkipReason, WorkloadOutcome, have_same_targets
+from trimtab.operator.policy.status_writer import PolicyStatusWriter
+from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.operator.vpa.recommender import VpaRecommender
+from trimtab.recommender.cluster_constraints import ClusterConstraints
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
-NEW_KILL = 3600.0
+NEW_OOM_WINDOW = 3600.0
 """Seconds in which a kill is news, to whom it was not known before."""
 VPA_INTERVAL = 60.0
 """Seconds after which a workload is looked at again that only a VPA is about."""
-FINE = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
+HEALTHY_STATES = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
 
 
-class Journal(Protocol):
+class ChangeRecorder(Protocol):
     """Who is told of what was recommended and done: users, by annotations and Events; the store."""
 
-    async def recommended(
-        self, workload: Workload, assessment: Assessment, *, changed: bool, mandate: Mandate, now: float
+    async def record_recommendation(
+        self,
+        workload: Workload,
+        recommendation: WorkloadRecommendation,
+        *,
+        changed: bool,
+        policy: EffectivePolicy,
+        now: float,
     ) -> None: ...
 
-    async def reported(self, workload: Workload, report: Report, *, mandate: Mandate, now: float) -> None: ...
+    async def record_result(
+        self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
+    ) -> None: ...
 
-    def left(self, workload: Workload) -> None: ...
+    def record_abandoned_change(self, workload: Workload) -> None: ...
 
 
-class Guardrails(Protocol):
+class GuardrailChecker(Protocol):
     """Who knows whether what must not get worse holds."""
 
-    async def verdicts(
+    async def check_guardrails(
         self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
     ) -> Mapping[str, bool | None]: ...
 
 
-class SizingLoop:
+class SizingReconciler:
     """All workloads of a cluster that a policy selects, one look at a time."""
 
     def __init__(
         self,
         *,
-        catalog: Catalog,
-        orders: Orders,
-        learning: Learning,
-        actuator: Actuator,
-        statuses: Statuses,
-        journal: Journal,
-        guardrails: Guardrails,
-        vpas: DropIn,
-        neighbourhood: Callable[[], Neighbourhood],
-        resizes_in_place: Callable[[], bool],
-        memory_limits_stay: Callable[[Iterable[Pod]], bool] = lambda _: False,
+        cluster_state: ClusterState,
+        policy_resolver: PolicyResolver,
+        recommender: Recommender,
+        actuator: ChangeExecutor,
+        status_writer: PolicyStatusWriter,
+        recorder: ChangeRecorder,
+        guardrails: GuardrailChecker,
+        vpa_recommender: VpaRecommender,
+        cluster_constraints: Callable[[], ClusterConstraints],
+        can_resize_in_place: Callable[[], bool],
+        memory_limits_fixed: Callable[[Iterable[Pod]], bool] = lambda _: False,
         metrics: Metrics,
-        intent: Callable[[WorkloadKey], str] = lambda _: "",
-        unread: Callable[[], str] = lambda: "",
+        controlling_intent_name: Callable[[WorkloadKey], str] = lambda _: "",
+        unsynced_reason: Callable[[], str] = lambda: "",
     ) -> None:
-        self._catalog = catalog
-        self._orders = orders
-        self._learning = learning
+        self._cluster_state = cluster_state
+        self._policy_resolver = policy_resolver
+        self._recommender = recommender
         self._actuator = actuator
-        self._statuses = statuses
-        self._journal = journal
+        self._status_writer = status_writer
+        self._recorder = recorder
         self._guardrails = guardrails
-        self._vpas = vpas
-        self._neighbourhood = neighbourhood
-        self._resizes_in_place = resizes_in_place
-        self._memory_limits_stay = memory_limits_stay
+        self._vpa_recommender = vpa_recommender
+        self._cluster_constraints = cluster_constraints
+        self._can_resize_in_place = can_resize_in_place
+        self._memory_limits_fixed = memory_limits_fixed
         self._metrics = metrics
-        self._intent = intent
+        self._controlling_intent_name = controlling_intent_name
         """The name of the intent that has the say over a workload; empty where none has."""
-        self._unread = unread
+        self._unsynced_reason = unsynced_reason
         """Why it is not known who else has the say over any workload; empty where it is."""
 
-    async def look(self, key: WorkloadKey, now: float) -> float | None:
+    async def reconcile(self, key: WorkloadKey, now: float) -> float | None:
         """Look at one workload; the answer is after how many seconds to look again."""
-        workload = self._catalog.get(key)
-        mandate = self._orders.of(workload) if workload and not workload.deleting else None
+        workload = self._cluster_state.get(key)
+        mandate = self._policy_resolver.resolve(workload) if workload and not workload.deleting else None
         name = mandate.name if mandate else ""
-        with about(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
+        with bind_workload(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
             try:
-                again = await self._look(key, workload, mandate, now)
-                if self._vpas.asks_for(key):
-                    await self._tell_vpas(key, workload, mandate, now)
+                again = await self._reconcile(key, workload, mandate, now)
+                if self._vpa_recommender.has_vpa(key):
+                    await self._update_vpas(key, workload, mandate, now)
                     again = min(again or VPA_INTERVAL, VPA_INTERVAL) if workload else None
             except Exception as error:
                 self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
                 raise
             finally:
-                self._statuses.looked_at(key)
+                self._status_writer.mark_reconciled(key)
         return again
 
-    async def _tell_vpas(
-        self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
+    async def _update_vpas(
+        self, key: WorkloadKey, workload: Workload | None, policy: EffectivePolicy | None, now: float
     ) -> None:
-        sizing = self._orders.sizing(mandate, asked=True)
-        learned: dict[str, Learned] = {}
+        sizing = self._policy_resolver.resolve_strategy(policy, is_required=True)
+        learned: dict[str, ContainerEstimate] = {}
         if workload and sizing:
-            names = containers_of(self._catalog, workload)
-            pods, ended = self._catalog.pods_of(workload), self._catalog.failed_of(workload)
-            async with self._learning.lock:
+            names = list_sized_containers(self._cluster_state, workload)
+            pods, ended = (
+                self._cluster_state.list_pods(workload),
+                self._cluster_state.list_failed_pods(workload),
+            )
+            async with self._recommender.lock:
                 # Without a policy nobody else notes them.
-                self._learning.note_memory(workload, pods, names, ended=ended, now=now)
+                self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
                 for name in names:
-                    if found := self._learning.learned(name, sizing, now=now, runs_on=workload.runs_on):
+                    if found := self._recommender.estimate(
+                        name, sizing, now=now, is_long_running=workload.is_long_running
+                    ):
                         learned[name.container] = found
-        await self._vpas.tell(key, learned, now, rules=mandate.rules if mandate else None)
+        await self._vpa_recommender.update_vpas(key, learned, now, rules=policy.rules if policy else None)
 
-    async def _look(
-        self, key: WorkloadKey, workload: Workload | None, mandate: Mandate | None, now: float
+    async def _reconcile(
+        self, key: WorkloadKey, workload: Workload | None, policy: EffectivePolicy | None, now: float
     ) -> float | None:
-        if workload is None or mandate is None:
+        if workload is None or policy is None:
             if self._actuator.forget(key) and workload and not workload.deleting:
-                self._journal.left(workload)
-            self._statuses.drop(key)
+                self._recorder.record_abandoned_change(workload)
+            self._status_writer.remove_workload(key)
             return None
-        interval = mandate.spec.reconciliation_interval.seconds
-        if mandate.problem:
-            outcome = Outcome(WorkloadState.SKIPPED, reason=mandate.problem, skipped=Skipped.POLICY_INVALID)
-            self._statuses.put(mandate.key, key, outcome)
+        interval = policy.spec.reconciliation_interval.seconds
+        if policy.problem:
+            outcome = WorkloadOutcome(
+                WorkloadState.SKIPPED, reason=policy.problem, skip_reason=SkipReason.POLICY_INVALID
+            )
+            self._status_writer.set_outcome(policy.key, key, outcome)
             return interval
-        if mandate.spec.mode is Mode.DISABLED:
-            disabled = Outcome(WorkloadState.SKIPPED, "the mode is Disabled", skipped=Skipped.DISABLED)
-            before = self._statuses.outcome(key)
-            self._statuses.put(mandate.key, key, before if before and before.recommendations else disabled)
+        if policy.spec.mode is PolicyMode.DISABLED:
+            disabled = WorkloadOutcome(
+                WorkloadState.SKIPPED, "the mode is Disabled", skip_reason=SkipReason.DISABLED
+            )
+            before = self._status_writer.get_outcome(key)
+            self._status_writer.set_outcome(
+                policy.key, key, before if before and before.recommendations else disabled
+            )
             return interval
-        with self._metrics.reconciliation_duration.labels(mandate.name).time():
-            return min(interval, await self._size(workload, mandate, now))
+        with self._metrics.reconciliation_duration.labels(policy.name).time():
+            return min(interval, await self._recommend_and_apply(workload, policy, now))
 
-    async def _size(self, workload: Workload, mandate: Mandate, now: float) -> float:
-        key, pods = workload.key, self._catalog.pods_of(workload)
-        hpas = self._catalog.hpas_of(workload)
-        async with self._learning.lock:
-            self._note_kills(workload, pods, mandate, now)
-            assessment = self._assess(workload, pods, mandate, hpas, now)
-        before = self._statuses.outcome(key)
-        changed = before is None or not same(before.recommendations, assessment.recommendations)
+    async def _recommend_and_apply(self, workload: Workload, policy: EffectivePolicy, now: float) -> float:
+        key, pods = workload.key, self._cluster_state.list_pods(workload)
+        hpas = self._cluster_state.list_hpas(workload)
+        async with self._recommender.lock:
+            self._observe_ooms(workload, pods, policy, now)
+            assessment = self._recommend(workload, pods, policy, hpas, now)
+        before = self._status_writer.get_outcome(key)
+        changed = before is None or not have_same_targets(before.recommendations, assessment.recommendations)
         if changed and assessment.sizes:
-            self._metrics.recommendations.labels(mandate.name).inc()
+            self._metrics.recommendations.labels(policy.name).inc()
         if assessment.sizes:
-            await self._journal.recommended(workload, assessment, changed=changed, mandate=mandate, now=now)
-        report = await self._apply(workload, pods, assessment, mandate, now)
+            await self._recorder.record_recommendation(
+                workload, assessment, changed=changed, policy=policy, now=now
+            )
+        report = await self._apply(workload, pods, assessment, policy, now)
         if report is None:
-            self._statuses.drop(key)
-            return mandate.spec.reconciliation_interval.seconds
-        applied = report.marks.applied.at if report.marks and report.marks.applied else None
-        held = assessment.held if report.state in FINE and assessment.held else ""
-        outcome = Outcome(
+            self._status_writer.remove_workload(key)
+            return policy.spec.reconciliation_interval.seconds
+        applied = report.annotations.applied.at if report.annotations and report.annotations.applied else None
+        held = (
+            assessment.no_change_reason
+            if report.state in HEALTHY_STATES and assessment.no_change_reason
+            else ""
+        )
+        outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else report.state,
             reason=held or report.reason,
             # Why a number was recommended is told as of when it was: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
             recommended_at=now if changed and assessment.sizes else before.recommended_at if before else None,
             applied_at=applied,
-            skipped=Skipped.NO_RECOMMENDATION if held or not assessment.sizes else Skipped.CANNOT_APPLY,
+            skip_reason=SkipReason.NO_RECOMMENDATION
+            if held or not assessment.sizes
+            else SkipReason.CANNOT_APPLY,
         )
         if outcome.state is WorkloadState.FAILED and (before is None or before.state is not outcome.state):
-            self._metrics.reconciliation_errors.labels(mandate.name, "Failed").inc()
-        self._statuses.put(mandate.key, key, outcome)
+            self._metrics.reconciliation_errors.labels(policy.name, "Failed").inc()
+        self._status_writer.set_outcome(policy.key, key, outcome)
         return (
-            mandate.spec.reconciliation_interval.seconds
-            if report.again is None
-            else max(report.again - now, 0.5)
+            policy.spec.reconciliation_interval.seconds
+            if report.requeue_at is None
+            else max(report.requeue_at - now, 0.5)
         )
 
-    def _note_kills(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> None:
-        names, ended = containers_of(self._catalog, workload), self._catalog.failed_of(workload)
-        kills = self._learning.note_memory(workload, pods, names, ended=ended, now=now)
+    def _observe_ooms(self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float) -> None:
+        names, ended = (
+            list_sized_containers(self._cluster_state, workload),
+            self._cluster_state.list_failed_pods(workload),
+        )
+        kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
         # Pods remember theirs for ever, and who has just begun to look would tell of all of them at once.
-        self._metrics.oom_kills.labels(mandate.name).inc(sum(now - kill.at < NEW_KILL for kill in kills))
+        self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
 
-    def _assess(
-        self, workload: Workload, pods: list[Pod], mandate: Mandate, hpas: list[Hpa], now: float
-    ) -> Assessment:
-        def learned(container: str) -> Learned | None:
-            name = WorkloadContainer.of(workload.key, container)
-            return self._learning.learned(name, mandate.sizing, now=now, runs_on=workload.runs_on)
+    def _recommend(
+        self,
+        workload: Workload,
+        pods: list[Pod],
+        policy: EffectivePolicy,
+        hpas: list[HorizontalPodAutoscaler],
+        now: float,
+    ) -> WorkloadRecommendation:
+        def learned(container: str) -> ContainerEstimate | None:
+            name = WorkloadContainer.from_workload(workload.key, container)
+            return self._recommender.estimate(
+                name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
+            )
 
-        rules = mandate.rules
-        if not self._resizes_in_place():
+        rules = policy.rules
+        if not self._can_resize_in_place():
             rules = msgspec.structs.replace(rules, restarts_pods=True)
-        return assess(
+        return recommend_workload(
             workload,
             pods,
             rules=rules,
-            learned=learned,
-            around=self._neighbourhood().around(workload, replicas=workload.replicas, hpas=hpas),
-            source=self._learning.of(mandate.sizing).name,
+            estimate=learned,
+            constraints=self._cluster_constraints().constraints_for(
+                workload, replicas=workload.replicas, hpas=hpas
+            ),
+            source=self._recommender.ingester_for(policy.strategy_spec).name,
             now=now,
-            sync=self._orders.pod_sync(
+            sync=self._policy_resolver.pod_sync(
                 workload,
-                mandate,
+                policy,
                 pods,
-                intent=self._intent(workload.key),
-                resizes_in_place=self._resizes_in_place(),
+                intent=self._controlling_intent_name(workload.key),
+                can_resize_in_place=self._can_resize_in_place(),
             ),
         )
 
     async def _apply(
-        self, workload: Workload, pods: list[Pod], assessment: Assessment, mandate: Mandate, now: float
-    ) -> Report | None:
+        self,
+        workload: Workload,
+        pods: list[Pod],
+        recommendation: WorkloadRecommendation,
+        policy: EffectivePolicy,
+        now: float,
+    ) -> ReconcileResult | None:
         """Bring the workload towards what is recommended, as far as it may be touched."""
-        config, hold = self._orders.config, read_hold(workload.annotations)
-        vpa = self._catalog.applied_by(workload.key)
-        wish = assessment.wish(
-            mandate.strategy(config, now=now),
-            resizes_in_place=self._resizes_in_place(),
-            withheld=mandate.withheld(workload, config, vpa=vpa, intent=self._intent(workload.key), hold=hold)
-            or self._unread(),
-            unread=self._learning.of(mandate.sizing).trouble,
-            on_hold=str(hold) if hold else "",
+        config, hold = self._policy_resolver.config, read_hold(workload.annotations)
+        vpa = self._cluster_state.active_vpa(workload.key)
+        wish = recommendation.to_desired_change(
+            policy.update_strategy(config, now=now),
+            can_resize_in_place=self._can_resize_in_place(),
+            blocked_reason=policy.blocked_reason(
+                workload, config, vpa=vpa, intent=self._controlling_intent_name(workload.key), hold=hold
+            )
+            or self._unsynced_reason(),
+            usage_error=self._recommender.ingester_for(policy.strategy_spec).last_error,
+            hold_reason=str(hold) if hold else "",
         )
-        wish = replace(wish, memory_limits_stay=self._memory_limits_stay(pods))
+        wish = replace(wish, memory_limits_fixed=self._memory_limits_fixed(pods))
         if hold and hold.sizes:
-            wish = hold.asked(wish)
-        report = self._actuator.glance(workload, pods, wish, now=int(now))
+            wish = hold.apply_to(wish)
+        report = self._actuator.check_cached(workload, pods, wish, now=int(now))
         if report is None:
             # Only now: to ask how thousands fare that need nothing would be a burden.
-            evidence = await self._evidence(workload, pods, mandate, now)
-            wish = replace(wish, evidence=evidence)
+            evidence = await self._collect_harm_signals(workload, pods, policy, now)
+            wish = replace(wish, harm_signals=evidence)
             report = await self._actuator.reconcile(workload.key, wish, now=int(now))
         if report is not None:
-            for deed in report.done:
+            for deed in report.actions:
                 if method := METHODS.get(type(deed)):
-                    self._metrics.applications.labels(mandate.name, method).inc()
-            await self._journal.reported(workload, report, mandate=mandate, now=now)
+                    self._metrics.applications.labels(policy.name, method).inc()
+            await self._recorder.record_result(workload, report, policy=policy, now=now)
         return report
 
-    async def _evidence(self, workload: Workload, pods: list[Pod], mandate: Mandate, now: float) -> Evidence:
+    async def _collect_harm_signals(
+        self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float
+    ) -> HarmSignals:
         """What tells whether a change hurts, besides the pods themselves."""
-        school = self._learning.of(mandate.sizing)
+        school = self._recommender.ingester_for(policy.strategy_spec)
         guardrails, throttled = await asyncio.gather(
-            self._guardrails.verdicts(workload, mandate.guardrails(self._orders.config), now=now),
-            throttled_lately(
+            self._guardrails.check_guardrails(
+                workload, policy.guardrails(self._policy_resolver.config), now=now
+            ),
+            read_throttling(
                 school.source,
-                () if school.trouble else pods,  # who could not be read is not asked for each of them again
-                seconds=mandate.spec.update_strategy.canary.observation.seconds,
-                step=self._learning.step,
+                ()
+                if school.last_error
+                else pods,  # who could not be read is not asked for each of them again
+                seconds=policy.spec.update_strategy.canary.observation.seconds,
+                step=self._recommender.step,
                 now=now,
             ),
         )
-        return Evidence(guardrails=guardrails, throttled=throttled)
+        return HarmSignals(guardrails=guardrails, throttled=throttled)

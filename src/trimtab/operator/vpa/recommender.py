@@ -23,84 +23,101 @@ import structlog
 from trimtab.actuation.effective_size import effective_containers
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Container
-from trimtab.kube.kinds.vpas import Vpa
+from trimtab.kube.kinds.vpas import VerticalPodAutoscaler
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Object
-from trimtab.kube.rest.object_client import Objects
-from trimtab.operator.cluster_state import Catalog, target_of
-from trimtab.operator.vpa.status import is_ours, recommend
-from trimtab.recommender.cohort import Learned
-from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, warm_up
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.operator.cluster_state import ClusterState, scale_target
+from trimtab.operator.vpa.status import is_trimtab_vpa, update_vpa_statuses
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.recommender.vpa_checkpoints import CheckpointKey, read_checkpoints, restore_checkpoints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.guards.oom import is_leaking, proportional_request
-from trimtab.sizing.policy_rules import Rules
-from trimtab.sizing.proposal import Proposal, proposal
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.sizing.proposal import Proposal, build_proposal
 from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
-from trimtab.sizing.strategies.vpa import Vpa as VpaStrategy
-from trimtab.sizing.strategies.vpa import VpaSettings
+from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 
 log = structlog.get_logger(__name__)
 
-Heritage = Mapping[tuple[str, str], Mapping[str, Proposal]]
+CheckpointProposals = Mapping[tuple[str, str], Mapping[str, Proposal]]
 """By a VPA's namespace and name: what was known of each container."""
 
-WELL_KNOWN = 86400.0
+SUFFICIENT_OBSERVATION = 86400.0
 """Seconds for which a container has been seen when what VPA knew of it is of no more use."""
 
 
-class DropIn:
+class VpaRecommender:
     """What VPAs are told, as a recommender of theirs."""
 
     def __init__(
-        self, client: Objects, catalog: Catalog, *, may_write: Callable[[], bool], dry_run: Callable[[], bool]
+        self,
+        client: ObjectClient,
+        cluster_state: ClusterState,
+        *,
+        may_write: Callable[[], bool],
+        dry_run: Callable[[], bool],
     ) -> None:
         self._client = client
-        self._catalog = catalog
+        self._cluster_state = cluster_state
         self._may_write = may_write
         self._dry_run = dry_run
-        self._inherited: Heritage = {}
+        self._checkpoint_proposals: CheckpointProposals = {}
 
-    async def begin(self, now: float) -> None:
+    async def load_checkpoints(self, now: float) -> None:
         """Find out what VPA's own recommender had learned."""
         try:
-            self._inherited = inherited(await read_checkpoints(self._client), now)
+            self._checkpoint_proposals = propose_from_checkpoints(await read_checkpoints(self._client), now)
         except KubeError as error:
             log.warning("checkpoints.unread", error=describe(error))
 
     def targets(self) -> set[WorkloadKey]:
         """The workloads that VPAs of ours are about, be they there or not."""
-        return {self._catalog.top(target_of(vpa)) for vpa in self._catalog.vpas if is_ours(vpa)}
+        return {
+            self._cluster_state.find_top_owner(scale_target(vpa))
+            for vpa in self._cluster_state.vpas
+            if is_trimtab_vpa(vpa)
+        }
 
-    def asks_for(self, key: WorkloadKey) -> bool:
+    def has_vpa(self, key: WorkloadKey) -> bool:
         """Whether a VPA of ours is about this workload."""
-        return any(map(is_ours, self._catalog.vpas_of(key)))
+        return any(map(is_trimtab_vpa, self._cluster_state.list_vpas(key)))
 
-    async def tell(
-        self, key: WorkloadKey, learned: Mapping[str, Learned], now: float, *, rules: Rules | None = None
+    async def update_vpas(
+        self,
+        key: WorkloadKey,
+        estimates: Mapping[str, ContainerEstimate],
+        now: float,
+        *,
+        rules: PolicyRules | None = None,
     ) -> None:
         """Tell every VPA of ours about a workload what is known of its containers."""
-        if not self._may_write() or (self._dry_run() and self._catalog.applied_by(key)):
+        if not self._may_write() or (self._dry_run() and self._cluster_state.active_vpa(key)):
             return  # what it is told would be put into effect
 
-        workload = self._catalog.get(key)
-        containers = effective_containers(workload, self._catalog.pods_of(workload)) if workload else ()
+        workload = self._cluster_state.get(key)
+        containers = (
+            effective_containers(workload, self._cluster_state.list_pods(workload)) if workload else ()
+        )
         sizes = {each.name: each for each in containers}
 
-        def proposals(vpa: Vpa) -> dict[str, Proposal]:
-            theirs = self._inherited.get((vpa.namespace, vpa.name), {})
+        def proposals(vpa: VerticalPodAutoscaler) -> dict[str, Proposal]:
+            theirs = self._checkpoint_proposals.get((vpa.namespace, vpa.name), {})
             found: dict[str, Proposal] = {}
-            for name in {*theirs, *learned}:
-                if proposed := best(own := learned.get(name), theirs.get(name)):
+            for name in {*theirs, *estimates}:
+                if proposed := choose_proposal(own := estimates.get(name), theirs.get(name)):
                     found[name] = proposed
                     if own and name in sizes:
-                        found[name] = above_kills(proposed, sizes[name], own.evidence, rules or Rules(), now)
+                        found[name] = raise_above_ooms(
+                            proposed, sizes[name], own.evidence, rules or PolicyRules(), now
+                        )
             return found
 
-        await recommend(self._client, self._catalog, key, proposals=proposals, now=now)
+        await update_vpa_statuses(self._client, self._cluster_state, key, proposals=proposals, now=now)
 
 
-def above_kills(
-    proposal: Proposal, container: Container, evidence: Evidence, rules: Rules, now: float
+def raise_above_ooms(
+    proposal: Proposal, container: Container, evidence: Evidence, rules: PolicyRules, now: float
 ) -> Proposal:
     """Raise the memory of a container that was killed above what killed it, and hold that of one that leaks.
 
@@ -119,27 +136,27 @@ def above_kills(
     return msgspec.structs.replace(proposal, memory=raised)
 
 
-def inherited(checkpoints: Mapping[CheckpointKey, Object], now: float) -> Heritage:
+def propose_from_checkpoints(checkpoints: Mapping[CheckpointKey, Object], now: float) -> CheckpointProposals:
     """What VPA's own recommender would recommend now."""
     rows = {key: row for row, key in enumerate(checkpoints)}
     sizer = VpaStrategy(max(len(rows), 1), VpaSettings())
-    known = warm_up(sizer, rows, checkpoints)
+    known = restore_checkpoints(sizer, rows, checkpoints)
     pods = Counter(key[:2] for key in known)
-    sizer.share_pods(np.array([pods[key[:2]] for key in rows] or [1], np.intp))
+    sizer.set_containers_per_pod(np.array([pods[key[:2]] for key in rows] or [1], np.intp))
     sizes = sizer.recommend(now)
     found: dict[tuple[str, str], dict[str, Proposal]] = {}
     for key in known:
         theirs = found.setdefault((key.namespace, key.vpa), {})
-        theirs[key.container] = proposal(sizes, rows[key], strategy=VpaStrategy.name)
+        theirs[key.container] = build_proposal(sizes, rows[key], strategy=VpaStrategy.name)
     return found
 
 
-def best(own: Learned | None, before: Proposal | None) -> Proposal | None:
+def choose_proposal(own: ContainerEstimate | None, before: Proposal | None) -> Proposal | None:
     """Our own proposal where it rests on enough; else that of before us."""
     if own is None or before is None:
         return own.proposal if own else before
     seen = own.evidence
-    if seen.observed < WELL_KNOWN and not seen.kills:
+    if seen.observed_seconds < SUFFICIENT_OBSERVATION and not seen.kills:
         return before
     return msgspec.structs.replace(
         own.proposal,

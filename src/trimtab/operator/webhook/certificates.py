@@ -29,15 +29,15 @@ from trimtab.operator.config.model import CertificateFiles
 _SKEW = timedelta(minutes=10)
 """So far may the API server's clock be behind ours."""
 
-_MOST_AUTHORITIES = 8
+_MAX_AUTHORITIES = 8
 """Authorities that are trusted beside the one in use."""
 
-_RENEWED_AT = 1 / 3
+_RENEWAL_SHARE = 1 / 3
 """A certificate is renewed when this share of its time is left: weeks in which a failure can be noticed."""
 
 
 @dataclass(frozen=True)
-class Pair:
+class ServingCertificate:
     """A serving certificate, its key, and the authorities that the API server is to trust; all PEM."""
 
     certificate: bytes
@@ -59,24 +59,26 @@ class Pair:
         except ValueError:
             return False
 
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it could serve anybody: a certificate that says whom it is for, the key of it, an authority."""
         try:
             leaf = _leaf(self)
-            _ = _stated(leaf), x509.load_pem_x509_certificates(self.authority)
+            _ = _alternative_names(leaf), x509.load_pem_x509_certificates(self.authority)
             key = serialization.load_pem_private_key(self.key, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound):
             return False
         return key.public_key() == leaf.public_key()
 
-    def serves(self, names: Sequence[str], *, now: datetime) -> bool:
+    def is_valid_for(self, names: Sequence[str], *, now: datetime) -> bool:
         """Whether it is for all of these names, and good by now and for a while yet."""
         leaf = _leaf(self)
         begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
-        is_good = begins <= now < ends - (ends - begins) * _RENEWED_AT
-        return is_good and set(map(_name, names)) <= set(_stated(leaf))
+        is_good = begins <= now < ends - (ends - begins) * _RENEWAL_SHARE
+        return is_good and set(map(_general_name, names)) <= set(_alternative_names(leaf))
 
-    def after(self, before: Pair | None, *, now: datetime) -> Pair:
+    def with_previous_authority(
+        self, before: ServingCertificate | None, *, now: datetime
+    ) -> ServingCertificate:
         """This one, with the authority of the one before trusted too for as long as that is in use."""
         if before is None or before.expires <= now:
             return self
@@ -99,10 +101,10 @@ def add_authority(authority: bytes, known: bytes, *, now: datetime) -> bytes:
         return known
     others = [each for each in theirs if each not in ours and each.not_valid_after_utc > now]
     pem = serialization.Encoding.PEM
-    return b"".join(each.public_bytes(pem) for each in (*ours, *others[:_MOST_AUTHORITIES]))
+    return b"".join(each.public_bytes(pem) for each in (*ours, *others[:_MAX_AUTHORITIES]))
 
 
-def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:
+def generate_certificate(names: Sequence[str], *, now: datetime, validity: timedelta) -> ServingCertificate:
     """A new certificate for these names (of hosts, or addresses), and its authority."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name(
@@ -118,51 +120,51 @@ def made(names: Sequence[str], *, now: datetime, lasts: timedelta) -> Pair:
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _SKEW)
-            .not_valid_after(now + lasts)
+            .not_valid_after(now + validity)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         )
 
     authority = (
         begun(issuer, authority_key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
         .sign(authority_key, hashes.SHA256())
     )
     leaf = (
         begun(subject, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
         )
         .sign(authority_key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    return Pair(
+    return ServingCertificate(
         certificate=leaf.public_bytes(pem),
         key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
         authority=authority.public_bytes(pem),
     )
 
 
-def _leaf(pair: Pair) -> x509.Certificate:
+def _leaf(pair: ServingCertificate) -> x509.Certificate:
     return x509.load_pem_x509_certificates(pair.certificate)[0]
 
 
-def _stated(leaf: x509.Certificate) -> x509.SubjectAlternativeName:
+def _alternative_names(leaf: x509.Certificate) -> x509.SubjectAlternativeName:
     return leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
 
-def _name(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         key_cert_sign=signs_certificates,
@@ -176,20 +178,20 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-class GivenCertificate:
+class FileCertificate:
     """The certificate in these files."""
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
 
-    async def current(self) -> Pair:
+    async def current(self) -> ServingCertificate:
         """What the files hold now."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Pair:
+    def _read(self) -> ServingCertificate:
         files = self._files
         try:
-            pair = Pair(
+            pair = ServingCertificate(
                 certificate=files.certificate.read_bytes(),
                 key=files.key.read_bytes(),
                 authority=files.authority.read_bytes(),
@@ -213,7 +215,7 @@ _KEYS = {"certificate": "tls.crt", "key": "tls.key", "authority": "ca.crt"}
 _ATTEMPTS = 5
 
 
-class SharedCertificate:
+class SecretCertificate:
     """The certificate in a Secret, for these names of the webhook."""
 
     def __init__(
@@ -223,24 +225,26 @@ class SharedCertificate:
         namespace: str,
         secret: str,
         names: Sequence[str],
-        lasts: timedelta,
+        validity: timedelta,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._secret = secret
         self._names = names
-        self._lasts = lasts
+        self._validity = validity
         self._now = now
 
-    async def current(self) -> Pair:
+    async def current(self) -> ServingCertificate:
         """The certificate to use now; a new one where there is none, or it ends soon, or is for other names."""
         for attempt in range(1, _ATTEMPTS + 1):
             found = await self._read()
-            pair = _pair(found)
-            if pair is not None and pair.serves(self._names, now=self._now()):
+            pair = _decode_certificate(found)
+            if pair is not None and pair.is_valid_for(self._names, now=self._now()):
                 return pair
-            renewed = made(self._names, now=self._now(), lasts=self._lasts).after(pair, now=self._now())
+            renewed = generate_certificate(
+                self._names, now=self._now(), validity=self._validity
+            ).with_previous_authority(pair, now=self._now())
             try:
                 await self._write(found, renewed)
             except Conflict:  # another replica was first: what it wrote will do
@@ -257,7 +261,7 @@ class SharedCertificate:
         except NotFound:
             return None
 
-    async def _write(self, found: Object | None, pair: Pair) -> None:
+    async def _write(self, found: Object | None, pair: ServingCertificate) -> None:
         data = {key: base64.b64encode(getattr(pair, name)).decode() for name, key in _KEYS.items()}
         if found is None:
             metadata = {"name": self._secret, "namespace": self._namespace}
@@ -269,11 +273,11 @@ class SharedCertificate:
             await self._client.replace(SECRETS, {**found, "data": data})
 
 
-def _pair(secret: Object | None) -> Pair | None:
+def _decode_certificate(secret: Object | None) -> ServingCertificate | None:
     """What a Secret holds; None where that is no certificate that could serve us, which is then made anew."""
     data = (secret or {}).get("data") or {}
     try:
-        pair = Pair(**{name: base64.b64decode(data[key]) for name, key in _KEYS.items()})
+        pair = ServingCertificate(**{name: base64.b64decode(data[key]) for name, key in _KEYS.items()})
     except (KeyError, ValueError):
         return None
-    return pair if pair.is_sound() else None
+    return pair if pair.is_valid() else None

@@ -21,25 +21,25 @@ from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.http_server import listening
+from trimtab.operator.http_server import serve_application
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.webhook.certificates import GivenCertificate, Pair, SharedCertificate
-from trimtab.operator.webhook.registration import REMOVE, Registration
+from trimtab.operator.webhook.certificates import FileCertificate, SecretCertificate, ServingCertificate
+from trimtab.operator.webhook.registration import REMOVE_COMMAND, WebhookRegistration
 
 log = structlog.get_logger(__name__)
 
-_INTERVAL = 30.0
-_GOODBYE = 5.0
+_RECONCILE_INTERVAL = 30.0
+_UNREGISTER_TIMEOUT = 5.0
 """Seconds that a process that ends waits for the API server to forget its webhook."""
 
 
-class Certificate(Protocol):
+class CertificateSource(Protocol):
     """Where the certificate comes from."""
 
-    async def current(self) -> Pair: ...
+    async def current(self) -> ServingCertificate: ...
 
 
-class Gate:
+class WebhookLifecycle:
     """A webhook at its address; `listening` while the block lasts, and `run` as a task in it."""
 
     def __init__(
@@ -54,38 +54,38 @@ class Gate:
         self._enabled = config.webhook.enabled
         self._address = config.webhook.address
         self._metrics = metrics or Metrics()
-        self._registration = Registration(client, config.webhook, config.namespace)
-        self._certificate: Certificate
+        self._registration = WebhookRegistration(client, config.webhook, config.namespace)
+        self._certificate: CertificateSource
         if config.webhook.certificate_files:
-            self._certificate = GivenCertificate(config.webhook.certificate_files)
+            self._certificate = FileCertificate(config.webhook.certificate_files)
             self._renewal = "renew what webhook.certificateFiles names"
         else:
             self._renewal = f"let the operator write the Secret {config.webhook.secret}, or delete that"
-            self._certificate = SharedCertificate(
+            self._certificate = SecretCertificate(
                 client,
                 namespace=config.namespace,
                 secret=config.webhook.secret,
                 names=self._registration.names,
-                lasts=timedelta(seconds=config.webhook.certificate_lasts.seconds),
+                validity=timedelta(seconds=config.webhook.certificate_lasts.seconds),
                 now=now,
             )
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._shown: Pair | None = None
+        self._served: ServingCertificate | None = None
         self._expires = datetime.max.replace(tzinfo=UTC)
         """When the certificate that is shown, or its authority, does."""
         self._told_expired = False
-        self._trouble = "has no certificate yet"
+        self._last_error = "has no certificate yet"
 
-    def trouble(self) -> str:
+    def readiness_error(self) -> str:
         """Why it cannot answer; empty when it can. A check of `health`."""
         if not self._enabled:
             return ""
-        if self._shown is None:
-            return self._trouble
+        if self._served is None:
+            return self._last_error
         if not self._is_expired():
             return ""
-        why = f" ({self._trouble})" if self._trouble else ""
+        why = f" ({self._last_error})" if self._last_error else ""
         return (
             f"the certificate expired on {self._expires:%Y-%m-%d %H:%M} UTC{why}, and the API server does not believe it;"
             f" {self._renewal}"
@@ -95,52 +95,52 @@ class Gate:
         return self._expires <= self._now()
 
     @asynccontextmanager
-    async def listening(self, application: web.Application) -> AsyncIterator[int]:
+    async def serve(self, application: web.Application) -> AsyncIterator[int]:
         """Listen, over TLS; at no port when it is switched off."""
         if not self._enabled:
             yield 0
             return
-        async with listening(application, self._address, tls=self._tls) as port:
+        async with serve_application(application, self._address, tls=self._tls) as port:
             yield port
 
-    async def run(self, *, interval: float = _INTERVAL) -> Never:
+    async def run(self, *, interval: float = _RECONCILE_INTERVAL) -> Never:
         """Look again and again until cancelled."""
         while True:
             try:
-                await self.look()
-                self._trouble = ""
+                await self.reconcile()
+                self._last_error = ""
             except KubeError as error:
-                told, self._trouble = self._trouble, describe(error)
-                if self._trouble != told:  # what is refused may stay so for ever
-                    log.warning("webhook.not_kept", error=self._trouble)
+                told, self._last_error = self._last_error, describe(error)
+                if self._last_error != told:  # what is refused may stay so for ever
+                    log.warning("webhook.not_kept", error=self._last_error)
             if self._is_expired() and not self._told_expired:
-                log.error("webhook.certificate_expired", reason=self.trouble())
+                log.error("webhook.certificate_expired", reason=self.readiness_error())
             self._told_expired = self._is_expired()
-            await asyncio.sleep(interval if self._shown or not self._enabled else min(interval, 1.0))
+            await asyncio.sleep(interval if self._served or not self._enabled else min(interval, 1.0))
 
-    async def withdraw(self) -> None:
+    async def unregister(self) -> None:
         """Take back what the API server was told, as far as it can be had in a moment."""
         try:
-            async with asyncio.timeout(_GOODBYE):
-                await self._registration.withdraw()
+            async with asyncio.timeout(_UNREGISTER_TIMEOUT):
+                await self._registration.unregister()
         except (KubeError, TimeoutError) as error:
             reason = (
                 describe(error) if isinstance(error, KubeError) else "the API server did not answer in time"
             )
-            log.warning("webhook.still_registered", reason=reason, fix=REMOVE)
+            log.warning("webhook.still_registered", reason=reason, fix=REMOVE_COMMAND)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Once: certificate, trust, show; or none of it when it is switched off."""
         if not self._enabled:
-            await self._registration.stand_down()
+            await self._registration.disable()
             return
         pair = await self._certificate.current()
         usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
         was_trusted = await self._registration.publish(pair.authority, now=self._now())
         # One that nobody believes any more is not worth waiting with.
-        if pair != self._shown and (was_trusted or self._shown is None or self._is_expired()):
-            usable.show_in(self._tls)
-            self._shown = pair
-            self._expires = min(usable.expires, pair.trusted_until())
+        if pair != self._served and (was_trusted or self._served is None or self._is_expired()):
+            usable.load_into(self._tls)
+            self._served = pair
+            self._expires = min(usable.expires_at, pair.trusted_until())
             self._metrics.webhook_certificate_expiry.set(self._expires.timestamp())
             log.info("webhook.certificate_shown", expires=self._expires.isoformat())

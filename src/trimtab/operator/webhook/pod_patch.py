@@ -6,28 +6,30 @@ from collections.abc import Callable
 
 import msgspec
 
-from trimtab.actuation.resources import Sizes, written
+from trimtab.actuation.resources import Sizes, to_manifest
 from trimtab.errors import TrimtabError
-from trimtab.kube.errors import NOT_UNDERSTOOD
-from trimtab.kube.kinds.pods import Pod, pods
+from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.rest.client import Object
 
-Births = Callable[[Pod], Sizes]
+SizePod = Callable[[Pod], Sizes]
 """What containers of a pod are to be born with instead."""
 
-_POD = pods()
+_POD_PROJECTION = pod_projection()
 
 
-def birth_patch(stated: Object, births: Births) -> list[Object]:
+def build_pod_patch(stated: Object, size_pod: SizePod) -> list[Object]:
     """What is to be written otherwise; nothing of a pod that cannot be read, or has resources as a whole."""
     try:
-        pod = _POD.fold(msgspec.json.decode(msgspec.json.encode(stated), type=_POD.wire))
-    except (*NOT_UNDERSTOOD, TrimtabError):
+        pod = _POD_PROJECTION.project(
+            msgspec.json.decode(msgspec.json.encode(stated), type=_POD_PROJECTION.wire_type)
+        )
+    except (*DECODE_ERRORS, TrimtabError):
         return []
     spec = stated.get("spec") or {}
     if pod.owner is None or spec.get("resources"):
         return []
-    sizes = births(pod)
+    sizes = size_pod(pod)
     places = [
         f"{group}/{n}" for group in ("containers", "initContainers") for n in range(len(spec.get(group, ())))
     ]
@@ -35,6 +37,6 @@ def birth_patch(stated: Object, births: Births) -> list[Object]:
         {"op": "add", "path": f"/spec/{place}/resources/{kind}/{resource}", "value": amount}
         for place, container in zip(places, pod.containers, strict=True)
         if container.role != "init" and container.name in sizes
-        for kind, amounts in written(sizes[container.name]).items()
+        for kind, amounts in to_manifest(sizes[container.name]).items()
         for resource, amount in amounts.items()
     ]

@@ -19,9 +19,9 @@ from trimtab.api import GROUP, VERSION, OptimizationPolicy
 from trimtab.kube.errors import NotFound
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import Resource
-from trimtab.operator.config.model import FailurePolicy, Webhook
+from trimtab.operator.config.model import FailurePolicy, WebhookSettings
 from trimtab.operator.webhook.certificates import add_authority
-from trimtab.operator.webhook.server import MUTATE, PODS, VALIDATE
+from trimtab.operator.webhook.server import MUTATE_PATH, PODS_PATH, VALIDATE_PATH
 
 VALIDATING = Resource(
     "admissionregistration.k8s.io",
@@ -37,30 +37,30 @@ MUTATING = Resource(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
-NAME: Final = "trimtab"
-REMOVE: Final = f"kubectl delete validatingwebhookconfiguration {NAME} && kubectl delete mutatingwebhookconfiguration {NAME}"
+CONFIGURATION_NAME: Final = "trimtab"
+REMOVE_COMMAND: Final = f"kubectl delete validatingwebhookconfiguration {CONFIGURATION_NAME} && kubectl delete mutatingwebhookconfiguration {CONFIGURATION_NAME}"
 """What takes a registration away by hand."""
 SERVICE_PORT: Final = 443
-PATHS: Final = {VALIDATING: VALIDATE, MUTATING: MUTATE}
-_PATIENCE_SECONDS = 10
-_PODS_WAIT_SECONDS = 2
-_HAS_A_CONTROLLER: Final = (
+PATHS: Final = {VALIDATING: VALIDATE_PATH, MUTATING: MUTATE_PATH}
+_POLICY_TIMEOUT_SECONDS = 10
+_POD_TIMEOUT_SECONDS = 2
+_HAS_CONTROLLER: Final = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists("
     "owner, has(owner.controller) && owner.controller && owner.kind != 'Node')"
 )
 
 
-def configuration(resource: Resource, *webhooks: Object) -> Object:
+def build_configuration(resource: Resource, *webhooks: Object) -> Object:
     """One of the two, as it is in the manifests."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "metadata": {"name": NAME},
+        "metadata": {"name": CONFIGURATION_NAME},
         "webhooks": list(webhooks),
     }
 
 
-def for_policies(*, client: Object, **more: Any) -> Object:
+def build_policy_webhook(*, client: Object, **more: Any) -> Object:
     """The webhook that is asked about policies; `client` says how it is reached."""
     return {
         "name": f"{OptimizationPolicy.names.plural}.{GROUP}",
@@ -76,12 +76,12 @@ def for_policies(*, client: Object, **more: Any) -> Object:
         ],
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        "timeoutSeconds": _PATIENCE_SECONDS,
+        "timeoutSeconds": _POLICY_TIMEOUT_SECONDS,
         **more,
     }
 
 
-def for_pods(*, client: Object, home: str) -> Object:
+def build_pod_webhook(*, client: Object, operator_namespace: str) -> Object:
     """The webhook that is asked about pods that are made: never about our own, nor those that a cluster lives by, nor any
     that no controller makes. A pod does without it whatever is the matter.
     """
@@ -99,30 +99,32 @@ def for_pods(*, client: Object, home: str) -> Object:
             }
         ],
         "namespaceSelector": {
-            "matchExpressions": [{"key": name, "operator": "NotIn", "values": ["kube-system", home]}]
+            "matchExpressions": [
+                {"key": name, "operator": "NotIn", "values": ["kube-system", operator_namespace]}
+            ]
         },
-        "matchConditions": [{"name": "has-a-controller", "expression": _HAS_A_CONTROLLER}],
+        "matchConditions": [{"name": "has-a-controller", "expression": _HAS_CONTROLLER}],
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        "timeoutSeconds": _PODS_WAIT_SECONDS,
+        "timeoutSeconds": _POD_TIMEOUT_SECONDS,
         "failurePolicy": str(FailurePolicy.IGNORE),
         # A container that another injects after us may have a size in effect, too.
         "reinvocationPolicy": "IfNeeded",
     }
 
 
-def by_service(path: str, *, service: str, namespace: str) -> Object:
+def build_service_reference(path: str, *, service: str, namespace: str) -> Object:
     """How the API server reaches the webhook in the cluster."""
     found = {"name": service, "namespace": namespace, "path": path, "port": SERVICE_PORT}
     return {"service": found}
 
 
 @dataclass(frozen=True)
-class Registration:
+class WebhookRegistration:
     """Keeps the two configurations as they should be."""
 
     client: Client
-    settings: Webhook
+    settings: WebhookSettings
     namespace: str
 
     @property
@@ -139,55 +141,59 @@ class Registration:
         """
         was_so = []
         for resource in PATHS:
-            found = await self._found(resource)
-            bundle = add_authority(authority, _bundle(found), now=now)
+            found = await self._get(resource)
+            bundle = add_authority(authority, _read_ca_bundle(found), now=now)
             trust = {"caBundle": base64.b64encode(bundle).decode()}
-            was_so.append(await self._keep(resource, found, self.settings.failure_policy, trust))
+            was_so.append(await self._apply(resource, found, self.settings.failure_policy, trust))
         return all(was_so)
 
-    async def withdraw(self) -> None:
+    async def unregister(self) -> None:
         """Delete the configurations that lead to us, so that nobody is asked who no longer listens.
 
         Those that lead elsewhere by now, as to the operator in the cluster, are left alone.
         """
         for resource, path in PATHS.items():
-            found = await self._found(resource)
-            ours = self._reached(path)
-            if found and any(_holds(each.get("clientConfig"), ours) for each in found.get("webhooks", ())):
-                await self.client.delete(resource, NAME, uid=found["metadata"]["uid"])
+            found = await self._get(resource)
+            ours = self._client_config(path)
+            if found and any(_contains(each.get("clientConfig"), ours) for each in found.get("webhooks", ())):
+                await self.client.delete(resource, CONFIGURATION_NAME, uid=found["metadata"]["uid"])
 
-    async def stand_down(self) -> None:
+    async def disable(self) -> None:
         """Let everything in, where the API server was told of a webhook that is switched off."""
         for resource in PATHS:
-            if found := await self._found(resource):
-                await self._keep(resource, found, FailurePolicy.IGNORE, {})
+            if found := await self._get(resource):
+                await self._apply(resource, found, FailurePolicy.IGNORE, {})
 
-    async def _keep(
+    async def _apply(
         self, resource: Resource, found: Object, failure_policy: FailurePolicy, trust: Object
     ) -> bool:
-        reached = self._reached(PATHS[resource]) | trust
-        webhooks = [for_policies(client=reached, failurePolicy=str(failure_policy))]
+        reached = self._client_config(PATHS[resource]) | trust
+        webhooks = [build_policy_webhook(client=reached, failurePolicy=str(failure_policy))]
         if resource == MUTATING and self.settings.enabled and self.settings.pods:
-            webhooks.append(for_pods(client=self._reached(PODS) | trust, home=self.namespace))
-        wanted = configuration(resource, *webhooks)
-        if _holds(found, wanted):
+            webhooks.append(
+                build_pod_webhook(
+                    client=self._client_config(PODS_PATH) | trust, operator_namespace=self.namespace
+                )
+            )
+        wanted = build_configuration(resource, *webhooks)
+        if _contains(found, wanted):
             return True
         await self.client.apply(resource, wanted, force=True)
         return False
 
-    def _reached(self, path: str) -> Object:
+    def _client_config(self, path: str) -> Object:
         if self.settings.url:
             return {"url": self.settings.url + path}
-        return by_service(path, service=self.settings.service, namespace=self.namespace)
+        return build_service_reference(path, service=self.settings.service, namespace=self.namespace)
 
-    async def _found(self, resource: Resource) -> Object:
+    async def _get(self, resource: Resource) -> Object:
         try:
-            return await self.client.get(resource, NAME)
+            return await self.client.get(resource, CONFIGURATION_NAME)
         except NotFound:
             return {}
 
 
-def _bundle(found: Object) -> bytes:
+def _read_ca_bundle(found: Object) -> bytes:
     """The authorities that the API server trusts to be us, PEM; empty where it trusts none."""
     for webhook in found.get("webhooks") or ():
         with suppress(ValueError):
@@ -195,12 +201,12 @@ def _bundle(found: Object) -> bytes:
     return b""
 
 
-def _holds(found: Any, wanted: Any) -> bool:
+def _contains(found: Any, wanted: Any) -> bool:
     """Whether all that is wanted is there; the server adds fields of its own."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
-            _holds(found.get(name), value) for name, value in wanted.items()
+            _contains(found.get(name), value) for name, value in wanted.items()
         )
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_holds, found, wanted))
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_contains, found, wanted))
     return bool(found == wanted)

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from trimtab.kube.rest.client import Object
-from trimtab.operator.policy.validation import GUARDRAIL
+from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
-_WARNING_LENGTH = 256
+_MAX_WARNING_LENGTH = 256
 """What is longer, the API server cuts."""
 
 
-class Request(msgspec.Struct, rename="camel", frozen=True):
+class AdmissionRequest(msgspec.Struct, rename="camel", frozen=True):
     """What the API server asks."""
 
     uid: str
@@ -28,15 +28,15 @@ class Request(msgspec.Struct, rename="camel", frozen=True):
     def changes_spec(self) -> bool:
         """What came in once is not refused when something else of it changes: a finalizer, a label, a note."""
         then, now = self.old_object or {}, self.object or {}
-        return self.operation != "UPDATE" or _weighed(then) != _weighed(now)
+        return self.operation != "UPDATE" or _reviewed_fields(then) != _reviewed_fields(now)
 
 
 class _Review(msgspec.Struct, frozen=True):
-    request: Request
+    request: AdmissionRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdmissionResponse:
     """What we say: in, unless there are problems; and in as the patch has it."""
 
     problems: Sequence[str] = ()
@@ -44,20 +44,20 @@ class Answer:
     patch: Sequence[Object] = ()
 
     @property
-    def admits(self) -> bool:
+    def is_allowed(self) -> bool:
         return not self.problems
 
 
-def request_of(body: bytes) -> Request:
+def decode_request(body: bytes) -> AdmissionRequest:
     """The question in a body; msgspec's own errors where there is none."""
     return msgspec.json.decode(body, type=_Review).request
 
 
-def reply(request: Request, answer: Answer) -> bytes:
+def encode_response(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
     """The answer as the API server reads it."""
-    response: Object = {"uid": request.uid, "allowed": answer.admits}
+    response: Object = {"uid": request.uid, "allowed": answer.is_allowed}
     if answer.warnings:
-        response["warnings"] = [_cut(warning) for warning in answer.warnings]
+        response["warnings"] = [_truncate(warning) for warning in answer.warnings]
     if answer.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
@@ -67,14 +67,15 @@ def reply(request: Request, answer: Answer) -> bytes:
             "reason": "Invalid",
             "message": "; ".join(answer.problems),
             # With these, kubectl says it as it says what the CRD refuses: a line a field.
-            "details": _named(request) | {"causes": [_cause(problem) for problem in answer.problems]},
+            "details": _object_details(request)
+            | {"causes": [_cause(problem) for problem in answer.problems]},
         }
     return msgspec.json.encode(
         {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
     )
 
 
-def _named(request: Request) -> Object:
+def _object_details(request: AdmissionRequest) -> Object:
     stated = request.object or {}
     return {
         "name": (stated.get("metadata") or {}).get("name", ""),
@@ -88,11 +89,11 @@ def _cause(problem: str) -> Object:
     return {"field": field, "message": message, "reason": "FieldValueInvalid"}
 
 
-def _cut(warning: str) -> str:
-    return warning if len(warning) <= _WARNING_LENGTH else warning[: _WARNING_LENGTH - 1] + "…"
+def _truncate(warning: str) -> str:
+    return warning if len(warning) <= _MAX_WARNING_LENGTH else warning[: _MAX_WARNING_LENGTH - 1] + "…"
 
 
-def _weighed(policy: Object) -> tuple[Any, Any]:
+def _reviewed_fields(policy: Object) -> tuple[Any, Any]:
     """The parts of a policy that are judged."""
     annotations = (policy.get("metadata") or {}).get("annotations") or {}
-    return policy.get("spec"), annotations.get(GUARDRAIL)
+    return policy.get("spec"), annotations.get(GUARDRAIL_ANNOTATION)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trimtab.actuation.resources import sizes_of
-from trimtab.actuation.template_patch import template_patch
+from trimtab.actuation.resources import container_sizes
+from trimtab.actuation.template_patch import build_template_patch
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import BUILT_IN, Workload
 from trimtab.kube.rest.client import Object
-from trimtab.scan.model import Surveyed, SurveyedContainer
+from trimtab.scan.model import ContainerFinding, WorkloadFinding
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ResourceChange:
     """A workload, and of its containers that are to change, by name, what they have and what they should have."""
 
     workload: Workload
@@ -28,7 +28,7 @@ class Change:
     after: Mapping[str, Resources]
 
     @property
-    def obstacle(self) -> str:
+    def blocked_reason(self) -> str:
         """Why its object in the cluster cannot be patched; empty when it can."""
         if self.workload.kind == "Job":
             return "the template of a Job cannot be changed; change what makes the Job"
@@ -50,43 +50,43 @@ class Change:
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": named,
-            **template_patch(self.workload, self.after, removing_from=self.before),
+            **build_template_patch(self.workload, self.after, removing_from=self.before),
         }
 
 
-def change_of(found: Surveyed) -> Change | None:
+def build_change(found: WorkloadFinding) -> ResourceChange | None:
     """What is to change in a workload; None when nothing is."""
-    now = sizes_of(found.workload.containers)
+    now = container_sizes(found.workload.containers)
     wanted = {
-        each.name: _in_template(now[each.name], each)
+        each.name: _build_template_target(now[each.name], each)
         for each in found.containers
-        if each.name in now and each.recommendation.held is None
+        if each.name in now and each.recommendation.no_change_reason is None
     }
     after = {name: resources for name, resources in wanted.items() if resources != now[name]}
-    return Change(found.workload, {name: now[name] for name in after}, after) if after else None
+    return ResourceChange(found.workload, {name: now[name] for name in after}, after) if after else None
 
 
-def not_in_template(found: Surveyed) -> str:
+def missing_containers_reason(found: WorkloadFinding) -> str:
     """Say which containers should change and are not in the workload's own template; empty when all are in it."""
-    now = sizes_of(found.workload.containers)
-    names = [each.name for each in found.containers if each.name not in now and each.changes]
+    now = container_sizes(found.workload.containers)
+    names = [each.name for each in found.containers if each.name not in now and each.has_changes]
     if not names:
         return ""
     which = f"{'containers' if len(names) > 1 else 'container'} {', '.join(names)}"
     if now:
         return f"{which}: not in its template, but added to its pods; change what adds it"
-    made = " and ".join(map(str, found.makes)) or "its pods"
+    made = " and ".join(map(str, found.owned)) or "its pods"
     return (
         f"{which}: its controller makes {made}, and would undo a change there; set the resources in the "
         f"{found.workload.kind}'s own spec, or let the operator resize its pods in place"
     )
 
 
-def _in_template(now: Resources, found: SurveyedContainer) -> Resources:
+def _build_template_target(now: Resources, found: ContainerFinding) -> Resources:
     """What it should have, but for what the template leaves to a LimitRange and may go on leaving to it."""
     left = {
         field: None
         for field in Resources.__struct_fields__
-        if getattr(now, field) is None and getattr(found.has, field) == getattr(found.should, field)
+        if getattr(now, field) is None and getattr(found.current, field) == getattr(found.recommended, field)
     }
-    return msgspec.structs.replace(found.should, **left)
+    return msgspec.structs.replace(found.recommended, **left)

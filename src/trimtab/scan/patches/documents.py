@@ -16,18 +16,18 @@ from yaml.nodes import MappingNode, Node
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.scan.patches.kustomize import UNBUILT, Build
-from trimtab.scan.patches.yaml_edit import Splice, Text, child, items, plain
+from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, scalar_text, sequence_items
 
-Builds = Callable[[str], frozenset[Build]]
+FindBuilds = Callable[[str], frozenset[Build]]
 """Finds what the kustomizations make of a file."""
 
 
-def unbuilt(_path: str) -> frozenset[Build]:
+def find_no_builds(_path: str) -> frozenset[Build]:
     """Take every file as one that no kustomization includes."""
     return UNBUILT
 
 
-class Owner(NamedTuple):
+class DocumentOwner(NamedTuple):
     """An object that a document makes or patches; "" is a namespace that nothing names, and a name that may be any."""
 
     root: str
@@ -36,96 +36,97 @@ class Owner(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Document:
+class YamlDocument:
     """An object in one of the files."""
 
-    text: Text
+    text: YamlText
     node: Node
     kind: tuple[str, str]
     """The API group and the kind."""
-    owners: frozenset[Owner]
+    owners: frozenset[DocumentOwner]
     is_patch: bool
     is_named: bool
     """Whether the user named its file, and not only a folder above it."""
 
-    def makes(self, namespace: str, name: str) -> bool:
+    def is_owned_by(self, namespace: str, name: str) -> bool:
         return any((each.namespace, each.name) == (namespace, name) for each in self.owners)
 
     def __str__(self) -> str:
         return f"{self.text.where}, line {self.node.start_mark.line + 1}"
 
 
-class Place(NamedTuple):
+class EditLocation(NamedTuple):
     """A mapping that has, or may get, the resources of a container under a key."""
 
-    document: Document
+    document: YamlDocument
     owner: MappingNode
     path: tuple[str, ...]
     """Keys below the mapping; the last one is that of the resources."""
 
     @property
     def resources(self) -> Node | None:
-        return child(self.owner, *self.path)
+        return find_child(self.owner, *self.path)
 
 
 @dataclass(slots=True)
-class Edits:
+class FileEdits:
     """The edited files, and whatever was left as it is."""
 
     files: dict[str, str] = field(default_factory=dict)
     """The new text of each file that changes."""
-    absent: list[str] = field(default_factory=list)
+    not_found: list[str] = field(default_factory=list)
     """Workloads that none of the files is about, each with the reason."""
-    unclear: list[str] = field(default_factory=list)
+    ambiguous: list[str] = field(default_factory=list)
     """What was skipped because its owner is not certain, each with the reason and the remedy."""
 
-    def add(self, splices: Mapping[Text, Sequence[Splice]]) -> None:
+    def add_splices(self, splices: Mapping[YamlText, Sequence[Splice]]) -> None:
         """Take the new texts of files; one that would lose or change anything but resources is left as it is."""
         for text, made in splices.items():
             try:
-                new = text.edited(list(made))
+                new = text.apply_checked(list(made))
             except TrimtabError as error:
-                self.unclear.append(f"{text.where}: left out: {error}")
+                self.ambiguous.append(f"{text.where}: left out: {error}")
             else:
                 if new != text.text:
                     self.files[text.where] = new
 
 
-class Unclear(TrimtabError):
+class AmbiguousLocation(TrimtabError):
     """It is not certain which place is meant."""
 
 
 def read_documents(
-    files: Mapping[str, str], builds: Builds, named: Collection[str]
-) -> tuple[list[Document], Edits]:
+    files: Mapping[str, str], builds: FindBuilds, named: Collection[str]
+) -> tuple[list[YamlDocument], FileEdits]:
     """Parse the files; those that cannot be parsed are reported and skipped."""
-    found: list[Document] = []
-    edits = Edits()
+    found: list[YamlDocument] = []
+    edits = FileEdits()
     for where, content in files.items():
         try:
-            text = Text(content, where=where)
+            text = YamlText(content, where=where)
         except TrimtabError as error:
             # A folder may well have a chart's templates in it, which need not be read.
             if "{{" in content and where not in named:
-                edits.absent.append(f"{where}: left out: it is a template and no plain YAML")
+                edits.not_found.append(f"{where}: left out: it is a template and no plain YAML")
             else:
-                edits.unclear.append(str(error))
+                edits.ambiguous.append(str(error))
             continue
         found += [
-            _document(text, node, builds(where), is_named=where in named) for node in _objects(text.roots)
+            _build_document(text, node, builds(where), is_named=where in named)
+            for node in _list_objects(text.roots)
         ]
     return found, edits
 
 
-def matching(documents: Iterable[Document], namespace: str, name: str) -> list[Document]:
+def find_documents(documents: Iterable[YamlDocument], namespace: str, name: str) -> list[YamlDocument]:
     """Find the documents of an object: those that name its namespace, or else those that leave it open."""
     there = list(documents)
-    return [each for each in there if each.makes(namespace, name)] or [
-        each for each in there if each.makes("", name)
+    return [each for each in there if each.is_owned_by(namespace, name)] or [
+        each for each in there if each.is_owned_by("", name)
     ]
 
 
-def choose(places: Sequence[Place]) -> Place:
+def choose_location(places: Sequence[EditLocation]) -> EditLocation:
     """Choose the place that takes effect; several, or none that is certain, are `Unclear`."""
     patches = [each for each in places if each.document.is_patch]
     # A patch that sets resources overrides the base, and one that sets none leaves the base in effect.
@@ -135,7 +136,7 @@ def choose(places: Sequence[Place]) -> Place:
         or patches
     )
     if len(effective) > 1:
-        raise Unclear(
+        raise AmbiguousLocation(
             f"it is in {' and in '.join(str(each.document) for each in effective)}; "
             "name the file that is meant with --file"
         )
@@ -146,7 +147,7 @@ def choose(places: Sequence[Place]) -> Place:
     return found
 
 
-def check_owners(place: Place, wanted: Mapping[tuple[str, str], Resources]) -> None:
+def check_owners(place: EditLocation, wanted: Mapping[tuple[str, str], Resources]) -> None:
     """Refuse a place that sizes objects which want different sizes, or which nobody asked to change.
 
     `wanted` has the resources by the namespace and the name of each object that is to be sized there.
@@ -154,51 +155,57 @@ def check_owners(place: Place, wanted: Mapping[tuple[str, str], Resources]) -> N
     document = place.document
     if len(set(wanted.values())) > 1:
         names = " and ".join("/".join(key) for key in wanted)
-        raise Unclear(f"{document} is of {names}, which should differ; choose one with --namespace")
+        raise AmbiguousLocation(f"{document} is of {names}, which should differ; choose one with --namespace")
     if document.is_named or not _is_shared(document):
         return
     builds = Counter((each.namespace, each.name) for each in document.owners)
     others = [
-        key for key, count in builds.items() if count > 1 or not (key in wanted or _leaves_open(key, wanted))
+        key
+        for key, count in builds.items()
+        if count > 1 or not (key in wanted or _has_open_namespace(key, wanted))
     ]
     if others:
         roots = sorted(
             {each.root or document.text.where for each in document.owners if each[1:] in set(others)}
         )
-        raise Unclear(
+        raise AmbiguousLocation(
             f"{document} is used by {', '.join(roots[:3])}{' and others' * (len(roots) > 3)} too; write a patch for one of them with --format kustomize, "
             "or name the file with --file"
         )
 
 
-def _leaves_open(key: tuple[str, str], wanted: Collection[tuple[str, str]]) -> bool:
+def _has_open_namespace(key: tuple[str, str], wanted: Collection[tuple[str, str]]) -> bool:
     return not key[0] and any(name == key[1] for _, name in wanted)
 
 
-def _is_shared(document: Document) -> bool:
+def _is_shared(document: YamlDocument) -> bool:
     return len(document.owners) > 1
 
 
-def _document(text: Text, node: Node, builds: Iterable[Build], *, is_named: bool) -> Document:
-    name, namespace = (plain(child(node, "metadata", key)) for key in ("name", "namespace"))
+def _build_document(text: YamlText, node: Node, builds: Iterable[Build], *, is_named: bool) -> YamlDocument:
+    name, namespace = (scalar_text(find_child(node, "metadata", key)) for key in ("name", "namespace"))
     owners = set()
     is_patch = False
     for build in builds:
         own = name if build.target is None else build.target
         full = f"{build.prefix}{own}{build.suffix}" if own else ""
-        owners.add(Owner(build.root, build.namespace or namespace, full))
+        owners.add(DocumentOwner(build.root, build.namespace or namespace, full))
         is_patch |= build.is_patch
-    group = plain(child(node, "apiVersion")).rpartition("/")[0]
-    return Document(
+    group = scalar_text(find_child(node, "apiVersion")).rpartition("/")[0]
+    return YamlDocument(
         text,
         node,
-        (group, plain(child(node, "kind"))),
+        (group, scalar_text(find_child(node, "kind"))),
         frozenset(owners),
         is_patch=is_patch,
         is_named=is_named,
     )
 
 
-def _objects(roots: Sequence[Node]) -> Iterator[Node]:
+def _list_objects(roots: Sequence[Node]) -> Iterator[Node]:
     for root in roots:
-        yield from items(child(root, "items")) if plain(child(root, "kind")).endswith("List") else [root]
+        yield from (
+            sequence_items(find_child(root, "items"))
+            if scalar_text(find_child(root, "kind")).endswith("List")
+            else [root]
+        )

@@ -17,14 +17,14 @@ import yaml
 
 from trimtab.errors import TrimtabError
 
-_SECONDS = 60
-_FIRST_MARK = 700_001
+_TIMEOUT_SECONDS = 60
+_FIRST_MARKER = 700_001
 """An amount in millicores and MiB that no chart has by chance."""
 
-Keys = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
-class Sized(NamedTuple):
+class SizedContainer(NamedTuple):
     """A container, or whatever else has resources, in a rendered object."""
 
     kind: str
@@ -83,16 +83,20 @@ class HelmChart:
                 file = Path(folder, f"{number}.yaml")
                 file.write_text(yaml.safe_dump(layer))
                 options += ["--values", str(file)]
-            return self._rendered("template", release, self._path, "--namespace", namespace, *options)
+            return self._run_helm("template", release, self._path, "--namespace", namespace, *options)
 
-    def _rendered(self, *arguments: str) -> list[dict[str, Any]]:
+    def _run_helm(self, *arguments: str) -> list[dict[str, Any]]:
         assert self._program
         try:
             done = subprocess.run(  # noqa: S603 - the user's own helm, with the chart that they name
-                [self._program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=False
+                [self._program, *arguments],
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            raise TrimtabError(f"{self._path}: helm template took more than {_SECONDS} s") from None
+            raise TrimtabError(f"{self._path}: helm template took more than {_TIMEOUT_SECONDS} s") from None
         if done.returncode:
             lines = done.stderr.strip().splitlines() or ["it failed"]
             said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
@@ -101,24 +105,24 @@ class HelmChart:
         return [each for each in found if isinstance(each, dict)]
 
 
-def sized_by(
+def find_sized_containers(
     chart: Chart,
     release: str,
     namespace: str,
     layers: Sequence[Mapping[str, Any]],
-    places: Sequence[tuple[int, Keys]],
-) -> list[set[Sized]]:
+    places: Sequence[tuple[int, KeyPath]],
+) -> list[set[SizedContainer]]:
     """Find for each place, given by the number of its layer and its keys, what it sizes."""
-    marked: list[Any] = [_copied(layer) for layer in layers]
+    marked: list[Any] = [_copy_values(layer) for layer in layers]
     for number, (layer, keys) in enumerate(places):
-        _mark(marked[layer], keys, _FIRST_MARK + number)
-    found: list[set[Sized]] = [set() for _ in places]
+        _set_marker(marked[layer], keys, _FIRST_MARKER + number)
+    found: list[set[SizedContainer]] = [set() for _ in places]
     for each in chart.render(release, namespace, marked):
         metadata = each.get("metadata") or {}
-        for container, mark in _marks(each, ""):
-            if 0 <= mark - _FIRST_MARK < len(found):
-                found[mark - _FIRST_MARK].add(
-                    Sized(
+        for container, mark in _find_markers(each, ""):
+            if 0 <= mark - _FIRST_MARKER < len(found):
+                found[mark - _FIRST_MARKER].add(
+                    SizedContainer(
                         str(each.get("kind")),
                         metadata.get("namespace") or namespace,
                         str(metadata.get("name")),
@@ -128,24 +132,24 @@ def sized_by(
     return found
 
 
-def places_in(values: Any, path: Keys = ()) -> Iterator[Keys]:
+def find_resources_paths(values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Find the keys of all that is called resources, or has requests or limits."""
     if not isinstance(values, dict):
         return
     for key, value in values.items():
         here = (*path, str(key))
-        if is_place(str(key), value if isinstance(value, dict) else {}):
+        if is_resources_key(str(key), value if isinstance(value, dict) else {}):
             yield here
         else:
-            yield from places_in(value, here)
+            yield from find_resources_paths(value, here)
 
 
-def is_place(key: str, keys: Mapping[str, Any]) -> bool:
+def is_resources_key(key: str, keys: Mapping[str, Any]) -> bool:
     """Whether a mapping with these keys may be a container's resources; a `storage` below them is a volume's."""
     return key.lower().endswith("resources") or not {"requests", "limits"}.isdisjoint(keys)
 
 
-def _mark(values: dict[str, Any], keys: Keys, mark: int) -> None:
+def _set_marker(values: dict[str, Any], keys: KeyPath, mark: int) -> None:
     for key in keys[:-1]:
         below = values.get(key)
         if not isinstance(below, dict):
@@ -155,11 +159,11 @@ def _mark(values: dict[str, Any], keys: Keys, mark: int) -> None:
     values[keys[-1]] = {"requests": dict(amounts), "limits": dict(amounts)}
 
 
-def _marks(part: Any, name: str) -> Iterator[tuple[str, int]]:
+def _find_markers(part: Any, name: str) -> Iterator[tuple[str, int]]:
     """Find the marked amounts of a rendered object, each with the name of what has them."""
     if isinstance(part, list):
         for each in part:
-            yield from _marks(each, name)
+            yield from _find_markers(each, name)
     elif isinstance(part, dict):
         for kind in ("requests", "limits"):
             for amount in (part.get(kind) or {}).values() if isinstance(part.get(kind), dict) else ():
@@ -169,11 +173,11 @@ def _marks(part: Any, name: str) -> Iterator[tuple[str, int]]:
                     yield name, int(number)
         own = part.get("name")
         for below in part.values():
-            yield from _marks(below, own if isinstance(own, str) else name)
+            yield from _find_markers(below, own if isinstance(own, str) else name)
 
 
-def _copied(values: Any) -> Any:
+def _copy_values(values: Any) -> Any:
     """Copy values with texts for keys, as places name them."""
     if isinstance(values, dict):
-        return {str(key): _copied(value) for key, value in values.items()}
-    return [_copied(each) for each in values] if isinstance(values, list) else values
+        return {str(key): _copy_values(value) for key, value in values.items()}
+    return [_copy_values(each) for each in values] if isinstance(values, list) else values

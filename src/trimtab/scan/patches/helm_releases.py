@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from yaml.nodes import MappingNode, Node
 
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.scan.patches.documents import Document
-from trimtab.scan.patches.yaml_edit import Splice, Text, child, entries, items, plain
+from trimtab.scan.patches.documents import YamlDocument
+from trimtab.scan.patches.yaml_edit import (
+    Splice,
+    YamlText,
+    find_child,
+    mapping_items,
+    scalar_text,
+    sequence_items,
+)
 
 HELM_RELEASE = ("helm.toolkit.fluxcd.io", "HelmRelease")
 APPLICATION = ("argoproj.io", "Application")
@@ -22,16 +29,16 @@ KINDS = (HELM_RELEASE[1], APPLICATION[1])
 _INSTANCE = "app.kubernetes.io/instance"
 _FLUX_NAME, _FLUX_NAMESPACE = (f"{HELM_RELEASE[0]}/{part}" for part in ("name", "namespace"))
 _ARGO_INSTANCE = "argocd.argoproj.io/instance"
-_GENERIC = {"controllers", "containers"}
+_GENERIC_KEYS = {"controllers", "containers"}
 """Keys of values that stand above names: `controllers.web.containers.app.resources`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Values:
+class HelmValues:
     """The Helm values that a document holds."""
 
-    document: Document
-    text: Text
+    document: YamlDocument
+    text: YamlText
     """The text that the values stand in: the document's own, or the one that is embedded in `block`."""
     root: MappingNode
     block: Node | None = None
@@ -47,21 +54,25 @@ class Values:
         """Whether this is a values file, which does not say whose values it holds."""
         return self.document.kind not in {HELM_RELEASE, APPLICATION}
 
-    def splice(self, made: Sequence[Splice]) -> Sequence[Splice]:
+    def to_file_splices(self, made: Sequence[Splice]) -> Sequence[Splice]:
         """Turn splices of the values into splices of the file."""
-        return [self.document.text.embed(self.block, self.text.edited(made))] if self.block and made else made
+        return (
+            [self.document.text.replace_embedded(self.block, self.text.apply_checked(made))]
+            if self.block and made
+            else made
+        )
 
-    def owner_of(self, workload: Workload) -> tuple[str, str] | None:
+    def find_owner(self, workload: Workload) -> tuple[str, str] | None:
         """Find the document's owner that makes the workload, as its namespace and name; None if none does."""
         if self.document.kind == APPLICATION:
-            return self._application_of(workload)
-        return self._release_of(workload)
+            return self._find_application_owner(workload)
+        return self._find_release_owner(workload)
 
-    def says_namespace(self, owner: tuple[str, str]) -> bool:
+    def has_namespace(self, owner: tuple[str, str]) -> bool:
         """Whether anything says where an owner's release goes."""
         return bool(self.namespace or (owner[0] and self.document.kind != APPLICATION))
 
-    def release_of(self, owner: tuple[str, str]) -> str:
+    def get_release_name(self, owner: tuple[str, str]) -> str:
         """The name of the release that an owner makes."""
         if self.release is not None:
             return self.release
@@ -70,7 +81,7 @@ class Values:
             return f"{self.namespace}-{name}"
         return name
 
-    def _release_of(self, workload: Workload) -> tuple[str, str] | None:
+    def _find_release_owner(self, workload: Workload) -> tuple[str, str] | None:
         labels = dict(workload.labels)
         if _ARGO_INSTANCE in labels:
             return None
@@ -80,13 +91,13 @@ class Values:
                 is_its = name == labels[_FLUX_NAME]
             else:
                 where, there = self.namespace or namespace, workload.namespace
-                is_its = self.release_of((namespace, name)) == labels.get(_INSTANCE, workload.name)
+                is_its = self.get_release_name((namespace, name)) == labels.get(_INSTANCE, workload.name)
             # A file that leaves its namespace open counts only where the user named it.
             if is_its and (where == there or (not where and self.document.is_named)):
                 return namespace, name
         return None
 
-    def _application_of(self, workload: Workload) -> tuple[str, str] | None:
+    def _find_application_owner(self, workload: Workload) -> tuple[str, str] | None:
         labels = dict(workload.labels)
         if _FLUX_NAME in labels or self.namespace not in {workload.namespace, ""}:
             return None
@@ -95,14 +106,14 @@ class Values:
             if _ARGO_INSTANCE in labels:
                 is_its = labels[_ARGO_INSTANCE] == name
             elif _INSTANCE in labels:
-                is_its = labels[_INSTANCE] in {name, self.release_of((namespace, name))}
+                is_its = labels[_INSTANCE] in {name, self.get_release_name((namespace, name))}
             else:
-                is_its = workload.name == self.release_of((namespace, name))
+                is_its = workload.name == self.get_release_name((namespace, name))
             if is_its:
                 return namespace, name
         return None
 
-    def names(self, path: Sequence[str], workload: Workload, container: str, release: str) -> bool:
+    def is_path_of(self, path: Sequence[str], workload: Workload, container: str, release: str) -> bool:
         """Whether a place's path is named after the container, each key of it.
 
         `controllers.web.containers.app.resources` is the container app of the workload web; `resources` alone is the
@@ -112,68 +123,76 @@ class Values:
         if last != "resources":
             return False
         role = next((each.role for each in workload.containers if each.name == container), "")
-        lists = _GENERIC | ({"initcontainers"} if role == "sidecar" else set())
-        parts = [part for part in map(_word, above) if part not in lists and part != workload.kind.lower()]
-        full = self._fullname(release)
+        lists = _GENERIC_KEYS | ({"initcontainers"} if role == "sidecar" else set())
+        parts = [
+            part for part in map(_normalize_key, above) if part not in lists and part != workload.kind.lower()
+        ]
+        full = self._build_fullname(release)
         heads = [f"{head}-" for head in (full, release) if workload.name.startswith(f"{head}-")]
-        own = {_word(workload.name)} | {_word(workload.name.removeprefix(head)) for head in heads[:1]}
-        if not set(parts) <= own | {_word(container)}:
+        own = {_normalize_key(workload.name)} | {
+            _normalize_key(workload.name.removeprefix(head)) for head in heads[:1]
+        }
+        if not set(parts) <= own | {_normalize_key(container)}:
             return False
         # A container's name alone may be a part of another workload's, unless it stands in a list of containers.
-        is_main = workload.name == full and (not parts or not lists.isdisjoint(map(_word, above)))
+        is_main = workload.name == full and (not parts or not lists.isdisjoint(map(_normalize_key, above)))
         mains = [each.name for each in workload.containers if each.role == "main"]
-        return (is_main or not own.isdisjoint(parts)) and (_word(container) in parts or mains == [container])
+        return (is_main or not own.isdisjoint(parts)) and (
+            _normalize_key(container) in parts or mains == [container]
+        )
 
-    def _fullname(self, release: str) -> str:
+    def _build_fullname(self, release: str) -> str:
         """The name that charts give to their main workload, as `helm create` has it."""
-        given = plain(child(self.root, "fullnameOverride"))
+        given = scalar_text(find_child(self.root, "fullnameOverride"))
         if given:
             return given
         return release if self.chart in release else f"{release}-{self.chart}"
 
 
-def values_in(document: Document) -> Iterator[Values]:
+def find_values(document: YamlDocument) -> Iterator[HelmValues]:
     """Find the Helm values of a document; none in one that is about something else."""
     node = document.node
-    spec = child(node, "spec")
+    spec = find_child(node, "spec")
     if document.kind == HELM_RELEASE:
-        values = child(spec, "values")
+        values = find_child(spec, "values")
         if isinstance(values, MappingNode):
-            yield Values(
+            yield HelmValues(
                 document,
                 document.text,
                 values,
-                chart=posixpath.basename(plain(child(spec, "chart", "spec", "chart"))),
-                release=plain(child(spec, "releaseName")) or None,
-                namespace=plain(child(spec, "targetNamespace")),
+                chart=posixpath.basename(scalar_text(find_child(spec, "chart", "spec", "chart"))),
+                release=scalar_text(find_child(spec, "releaseName")) or None,
+                namespace=scalar_text(find_child(spec, "targetNamespace")),
             )
     elif document.kind == APPLICATION:
-        for source in [child(spec, "source"), *items(child(spec, "sources"))]:
-            yield from _of_source(document, source, plain(child(spec, "destination", "namespace")))
-    elif isinstance(node, MappingNode) and entries(node) and child(node, "apiVersion") is None:
-        yield Values(document, document.text, node)
+        for source in [find_child(spec, "source"), *sequence_items(find_child(spec, "sources"))]:
+            yield from _find_source_values(
+                document, source, scalar_text(find_child(spec, "destination", "namespace"))
+            )
+    elif isinstance(node, MappingNode) and mapping_items(node) and find_child(node, "apiVersion") is None:
+        yield HelmValues(document, document.text, node)
 
 
-def _of_source(document: Document, source: Node | None, namespace: str) -> Iterator[Values]:
-    helm = child(source, "helm")
-    block, inline = child(helm, "values"), child(helm, "valuesObject")
-    embedded = document.text.embedded(block)
-    found: list[tuple[Text, Node | None, Node | None]] = [(document.text, inline, None)]
+def _find_source_values(document: YamlDocument, source: Node | None, namespace: str) -> Iterator[HelmValues]:
+    helm = find_child(source, "helm")
+    block, inline = find_child(helm, "values"), find_child(helm, "valuesObject")
+    embedded = document.text.parse_embedded(block)
+    found: list[tuple[YamlText, Node | None, Node | None]] = [(document.text, inline, None)]
     # Argo CD ignores `values` where there is a `valuesObject`.
     if embedded and inline is None and len(embedded.roots) == 1:
         found = [(embedded, embedded.roots[0], block)]
     for text, root, origin in found:
         if isinstance(root, MappingNode):
-            yield Values(
+            yield HelmValues(
                 document,
                 text,
                 root,
                 block=origin,
-                chart=plain(child(source, "chart")),
-                release=plain(child(helm, "releaseName")) or None,
+                chart=scalar_text(find_child(source, "chart")),
+                release=scalar_text(find_child(helm, "releaseName")) or None,
                 namespace=namespace,
             )
 
 
-def _word(key: str) -> str:
+def _normalize_key(key: str) -> str:
     return key.replace("-", "").replace("_", "").lower()

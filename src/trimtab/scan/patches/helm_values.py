@@ -17,43 +17,50 @@ from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.patches.change import Change
+from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import (
-    Builds,
-    Document,
-    Edits,
-    Place,
-    Unclear,
+    AmbiguousLocation,
+    EditLocation,
+    FileEdits,
+    FindBuilds,
+    YamlDocument,
     check_owners,
-    choose,
+    choose_location,
+    find_no_builds,
     read_documents,
-    unbuilt,
 )
-from trimtab.scan.patches.helm_charts import Chart, Keys, Sized, is_place, places_in, sized_by
-from trimtab.scan.patches.helm_releases import Values, values_in
-from trimtab.scan.patches.quantities import resources_at, wanted
-from trimtab.scan.patches.yaml_edit import Splice, Text, child, entries, plain
+from trimtab.scan.patches.helm_charts import (
+    Chart,
+    KeyPath,
+    SizedContainer,
+    find_resources_paths,
+    find_sized_containers,
+    is_resources_key,
+)
+from trimtab.scan.patches.helm_releases import HelmValues, find_values
+from trimtab.scan.patches.quantities import build_amounts, parse_resources
+from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, mapping_items, scalar_text
 
 _INSTANCE = "app.kubernetes.io/instance"
 
 
-class GivenPath(NamedTuple):
+class HelmPath(NamedTuple):
     """Where a container's resources are, as the user says."""
 
     container: str
     workload: str
     namespace: str
     file: str
-    keys: Keys
+    keys: KeyPath
 
     def __str__(self) -> str:
         return f"--helm-path {'.'.join(self.keys)}"
 
     @property
-    def whose(self) -> str:
+    def target(self) -> str:
         return "/".join(filter(None, (self.namespace, self.workload, self.container)))
 
-    def fits(self, change: Change, container: str) -> bool:
+    def matches(self, change: ResourceChange, container: str) -> bool:
         workload = change.workload
         return (
             self.container == container
@@ -62,16 +69,16 @@ class GivenPath(NamedTuple):
         )
 
 
-class _Claim(NamedTuple):
+class _Placement(NamedTuple):
     """A container that is to be sized at a place."""
 
-    change: Change
+    change: ResourceChange
     container: str
-    values: Values
-    place: Place
+    values: HelmValues
+    place: EditLocation
     owner: tuple[str, str]
     """The document's owner that makes the workload."""
-    sized: frozenset[Sized] = frozenset()
+    sized: frozenset[SizedContainer] = frozenset()
     """All that the place sizes, where the chart was rendered."""
     is_given: bool = False
     """Whether the user gave the path."""
@@ -84,7 +91,7 @@ class _Claim(NamedTuple):
         return self.change.after[self.container]
 
 
-def parse_path(text: str) -> GivenPath:
+def parse_helm_path(text: str) -> HelmPath:
     """Parse a `--helm-path`: [[NAMESPACE/]WORKLOAD/]CONTAINER=[FILE:]path.to.resources."""
     whose, equals, where = text.partition("=")
     *above, container = whose.split("/")
@@ -96,18 +103,18 @@ def parse_path(text: str) -> GivenPath:
             "NAMESPACE/WORKLOAD/CONTAINER=FILE:path.to.resources"
         )
     namespace, workload = ["", "", *above][-2:]
-    return GivenPath(container, workload, namespace, posixpath.normpath(file) if file else "", keys)
+    return HelmPath(container, workload, namespace, posixpath.normpath(file) if file else "", keys)
 
 
 def edit_values(
     files: Mapping[str, str],
-    changes: Sequence[Change],
+    changes: Sequence[ResourceChange],
     *,
-    paths: Sequence[GivenPath] = (),
+    paths: Sequence[HelmPath] = (),
     charts: Mapping[str, Chart] | None = None,
-    builds: Builds = unbuilt,
+    builds: FindBuilds = find_no_builds,
     named: Collection[str] = (),
-) -> Edits:
+) -> FileEdits:
     """Put each change into the values of its release; what is not certain is reported and left as it is.
 
     `charts` has the chart of a values file, by the file's name. `builds` finds what the kustomizations make of a
@@ -116,55 +123,57 @@ def edit_values(
     documents, edits = read_documents(files, builds, named)
     there = list(_read_values(documents, edits))
     full = {each.document.text.where for each in there}
-    edits.unclear += [
+    edits.ambiguous += [
         f"{where}: it has no Helm values; name a values file, a HelmRelease or an Application"
         for where in files
-        if where in named and where not in full and not any(line.startswith(where) for line in edits.unclear)
+        if where in named
+        and where not in full
+        and not any(line.startswith(where) for line in edits.ambiguous)
     ]
-    finder = _Finder(there, paths, charts or {})
-    claims: dict[tuple[MappingNode, Keys], list[_Claim]] = defaultdict(list)
+    finder = _LocationFinder(there, paths, charts or {})
+    claims: dict[tuple[MappingNode, KeyPath], list[_Placement]] = defaultdict(list)
     for change, container in [(each, name) for each in changes for name in each.after]:
         whose = f"{change.workload.key} {container}"
         try:
             found = finder.find(change, container)
         except TrimtabError as reason:
-            edits.unclear.append(f"{whose}: left out: {reason}")
+            edits.ambiguous.append(f"{whose}: left out: {reason}")
             continue
         if found is None:
-            edits.absent.append(f"{whose}: left out: no file has the values of its release")
+            edits.not_found.append(f"{whose}: left out: no file has the values of its release")
         else:
             claims[found.place.owner, found.place.path].append(found)
-    _put(claims.values(), edits)
+    _apply_placements(claims.values(), edits)
     sized = [(each, name) for each in changes for name in each.after]
-    edits.absent += [
-        f"--helm-path {given.whose}={'.'.join(given.keys)}: not used: no container {given.whose} is to change"
+    edits.not_found += [
+        f"--helm-path {given.target}={'.'.join(given.keys)}: not used: no container {given.target} is to change"
         for given in paths
-        if not any(given.fits(*each) for each in sized)
+        if not any(given.matches(*each) for each in sized)
     ]
     return edits
 
 
-def _read_values(documents: Sequence[Document], edits: Edits) -> Iterator[Values]:
+def _read_values(documents: Sequence[YamlDocument], edits: FileEdits) -> Iterator[HelmValues]:
     for document in documents:
         try:
-            yield from values_in(document)
+            yield from find_values(document)
         except TrimtabError as error:  # in values that are embedded as a text
-            edits.unclear.append(str(error))
+            edits.ambiguous.append(str(error))
 
 
-def _put(claims: Iterable[Sequence[_Claim]], edits: Edits) -> None:
-    wants: dict[Values, dict[tuple[MappingNode, str], dict[str, Any]]] = defaultdict(dict)
+def _apply_placements(claims: Iterable[Sequence[_Placement]], edits: FileEdits) -> None:
+    wants: dict[HelmValues, dict[tuple[MappingNode, str], dict[str, Any]]] = defaultdict(dict)
     for group in claims:
         place = group[0].place
         try:
-            amounts = _amounts(group)
+            amounts = _build_amounts(group)
             list(group[0].values.text.put(place.owner, place.path[0], amounts))
         except TrimtabError as reason:
-            edits.unclear += [f"{each}: left out: {reason}" for each in group]
+            edits.ambiguous += [f"{each}: left out: {reason}" for each in group]
         else:
             # Two places that are not there yet may have a key in common, which must be added once.
-            _merge(wants[group[0].values].setdefault((place.owner, place.path[0]), {}), amounts)
-    splices: dict[Text, list[Splice]] = defaultdict(list)
+            _merge_into(wants[group[0].values].setdefault((place.owner, place.path[0]), {}), amounts)
+    splices: dict[YamlText, list[Splice]] = defaultdict(list)
     for values, places in wants.items():
         made = [
             splice
@@ -172,68 +181,75 @@ def _put(claims: Iterable[Sequence[_Claim]], edits: Edits) -> None:
             for splice in values.text.put(owner, key, amounts)
         ]
         try:
-            splices[values.document.text] += values.splice(made)
+            splices[values.document.text] += values.to_file_splices(made)
         except TrimtabError as error:
-            edits.unclear.append(f"{values.document}: left out: {error}")
-    edits.add(splices)
+            edits.ambiguous.append(f"{values.document}: left out: {error}")
+    edits.add_splices(splices)
 
 
-def _amounts(claims: Sequence[_Claim]) -> dict[str, Any]:
+def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
     """Build what is to stand at the first key of a place; `Unclear` where it is not of these containers alone."""
     first = claims[0]
     where = f"{first.place.document.text.where}: {'.'.join(first.place.path)}"
     if len({each.after for each in claims}) > 1:
         names = " and ".join(map(str, claims))
-        raise Unclear(f"{where} sizes {names}, which should differ; see --helm-path and --namespace")
+        raise AmbiguousLocation(
+            f"{where} sizes {names}, which should differ; see --helm-path and --namespace"
+        )
     claimed = {
-        Sized(each.change.workload.kind, *each.change.workload.key[1:], each.container) for each in claims
+        SizedContainer(each.change.workload.kind, *each.change.workload.key[1:], each.container)
+        for each in claims
     }
     if others := sorted(first.sized - claimed):
-        raise Unclear(f"{where} also sizes {', '.join(map(str, others))}, which is not to change alike")
+        raise AmbiguousLocation(
+            f"{where} also sizes {', '.join(map(str, others))}, which is not to change alike"
+        )
     if len({each.owner for each in claims}) < len(claims) and not (first.sized or first.is_given):
-        raise Unclear(f"{where} fits {' and '.join(map(str, claims))}; say which: --helm-path")
+        raise AmbiguousLocation(f"{where} fits {' and '.join(map(str, claims))}; say which: --helm-path")
     check_owners(first.place, {each.owner: each.after for each in claims})
     amounts: dict[str, Any] = {}
     for each in claims:
-        _merge(amounts, wanted(each.change.before[each.container], each.after))
+        _merge_into(amounts, build_amounts(each.change.before[each.container], each.after))
     for key in reversed(first.place.path[1:]):  # what the values do not have yet
         amounts = {key: amounts}
     return amounts
 
 
-def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
+def _merge_into(into: dict[str, Any], other: Mapping[str, Any]) -> None:
     for key, value in other.items():
         if isinstance(value, Mapping):
-            _merge(into.setdefault(key, {}), value)
+            _merge_into(into.setdefault(key, {}), value)
         else:
             into[key] = value
 
 
-class _Finder:
+class _LocationFinder:
     """Finds the one place of a container."""
 
     def __init__(
-        self, values: Sequence[Values], paths: Sequence[GivenPath], charts: Mapping[str, Chart]
+        self, values: Sequence[HelmValues], paths: Sequence[HelmPath], charts: Mapping[str, Chart]
     ) -> None:
         self._values = values
         self._paths = paths
         self._charts = charts
-        self._rendered: dict[tuple[str, str, str], _Rendering] = {}
+        self._renderings: dict[tuple[str, str, str], _ChartRendering] = {}
 
-    def find(self, change: Change, container: str) -> _Claim | None:
+    def find(self, change: ResourceChange, container: str) -> _Placement | None:
         """Find it; None when no file is about the workload's release."""
-        given = [each for each in self._paths if each.fits(change, container)]
+        given = [each for each in self._paths if each.matches(change, container)]
         if given:
-            return self._at(
+            return self._find_by_path(
                 max(given, key=lambda each: (each.workload != "", each.namespace != "")), change, container
             )
-        fitting = [(each, owner) for each in self._values if (owner := each.owner_of(change.workload))]
-        own = [(each, owner) for each, owner in fitting if each.says_namespace(owner)] or fitting
+        fitting = [(each, owner) for each in self._values if (owner := each.find_owner(change.workload))]
+        own = [(each, owner) for each, owner in fitting if each.has_namespace(owner)] or fitting
         for values, owner in own:
             if chart := self._charts.get(values.document.text.where):
-                return self._by_chart([values], chart, values.release_of(owner), change, container, owner)
+                return self._find_by_chart(
+                    [values], chart, values.get_release_name(owner), change, container, owner
+                )
         if own:
-            return self._by_name(own, change, container)
+            return self._find_by_name(own, change, container)
         plain_files = [each for each in self._values if each.is_plain]
         layers = [each for each in plain_files if each.document.text.where in self._charts]
         if layers:
@@ -241,73 +257,75 @@ class _Finder:
             labels = dict(change.workload.labels)
             release = labels.get(_INSTANCE, change.workload.name)
             owner = change.workload.namespace, change.workload.name
-            return self._by_chart(layers, chart, release, change, container, owner)
+            return self._find_by_chart(layers, chart, release, change, container, owner)
         if plain_files:
-            raise Unclear(_suggestion(plain_files, change, container))
+            raise AmbiguousLocation(_suggest_path(plain_files, change, container))
         return None
 
-    def _at(self, given: GivenPath, change: Change, container: str) -> _Claim:
+    def _find_by_path(self, given: HelmPath, change: ResourceChange, container: str) -> _Placement:
         """Take the path that the user gives, in the file of the workload's release."""
         there = [
             each for each in self._values if given.file in {"", posixpath.normpath(each.document.text.where)}
         ]
-        own = [each for each in there if each.owner_of(change.workload)] or there
+        own = [each for each in there if each.find_owner(change.workload)] or there
         if len(own) != 1:
             files = " and ".join(str(each.document) for each in own) or "no file"
-            raise Unclear(
+            raise AmbiguousLocation(
                 f"{given} may be in {files}; say in which file: "
                 f"--helm-path {container}=FILE:{'.'.join(given.keys)}"
             )
         values = own[0]
         *above, _ = given.keys
-        owner = child(values.root, *above) if above else values.root
+        owner = find_child(values.root, *above) if above else values.root
         if not isinstance(owner, MappingNode):
-            raise Unclear(f"{given}: {values.document} has no {'.'.join(above)}")
-        key = values.owner_of(change.workload) or (change.workload.namespace, change.workload.name)
-        place = Place(values.document, owner, given.keys[-1:])
-        return _Claim(change, container, values, place, key, is_given=True)
+            raise AmbiguousLocation(f"{given}: {values.document} has no {'.'.join(above)}")
+        key = values.find_owner(change.workload) or (change.workload.namespace, change.workload.name)
+        place = EditLocation(values.document, owner, given.keys[-1:])
+        return _Placement(change, container, values, place, key, is_given=True)
 
-    def _by_name(
-        self, own: Sequence[tuple[Values, tuple[str, str]]], change: Change, container: str
-    ) -> _Claim:
+    def _find_by_name(
+        self, own: Sequence[tuple[HelmValues, tuple[str, str]]], change: ResourceChange, container: str
+    ) -> _Placement:
         """Take the place that is named after the container in the values of its release."""
-        found: dict[MappingNode, tuple[Values, tuple[str, str], Keys]] = {}
+        found: dict[MappingNode, tuple[HelmValues, tuple[str, str], KeyPath]] = {}
         places = []
         for values, owner in own:
-            release = values.release_of(owner)
-            for keys, mapping in _places(values.root, ()):
-                if values.names(keys, change.workload, container, release):
-                    places.append(Place(values.document, mapping, keys[-1:]))
+            release = values.get_release_name(owner)
+            for keys, mapping in _find_locations(values.root, ()):
+                if values.is_path_of(keys, change.workload, container, release):
+                    places.append(EditLocation(values.document, mapping, keys[-1:]))
                     found[mapping] = values, owner, keys
         files = " and ".join(str(each.document) for each, _ in own)
         if not places:
-            raise Unclear(f"nothing in {files} is named after it; {_advice(change, container)}")
-        place = choose(places)
-        values, owner, keys = found[place.owner]
-        held = resources_at(place.resources)
-        if not any(_agrees(held, size) for size in (change.before[container], change.after[container])):
-            raise Unclear(
-                f"{'.'.join(keys)} in {files} does not hold what the cluster has: it was changed and not deployed "
-                f"yet, or it is another's; {_advice(change, container)}"
+            raise AmbiguousLocation(
+                f"nothing in {files} is named after it; {_format_advice(change, container)}"
             )
-        return _Claim(change, container, values, place, owner)
+        place = choose_location(places)
+        values, owner, keys = found[place.owner]
+        held = parse_resources(place.resources)
+        if not any(_matches_size(held, size) for size in (change.before[container], change.after[container])):
+            raise AmbiguousLocation(
+                f"{'.'.join(keys)} in {files} does not hold what the cluster has: it was changed and not deployed "
+                f"yet, or it is another's; {_format_advice(change, container)}"
+            )
+        return _Placement(change, container, values, place, owner)
 
-    def _by_chart(
+    def _find_by_chart(
         self,
-        layers: Sequence[Values],
+        layers: Sequence[HelmValues],
         chart: Chart,
         release: str,
-        change: Change,
+        change: ResourceChange,
         container: str,
         owner: tuple[str, str],
-    ) -> _Claim:
+    ) -> _Placement:
         """Take the place that the rendered chart shows in the container."""
         workload = change.workload
         key = layers[-1].document.text.where, release, workload.namespace
-        if key not in self._rendered:
-            self._rendered[key] = _Rendering(chart, release, workload.namespace, layers)
-        rendering = self._rendered[key]
-        wanted = Sized(workload.kind, workload.namespace, workload.name, container)
+        if key not in self._renderings:
+            self._renderings[key] = _ChartRendering(chart, release, workload.namespace, layers)
+        rendering = self._renderings[key]
+        wanted = SizedContainer(workload.kind, workload.namespace, workload.name, container)
         hits = [
             (place, sized)
             for place, sized in zip(rendering.places, rendering.sized, strict=True)
@@ -315,62 +333,66 @@ class _Finder:
         ]
         if len(hits) != 1:
             which = ", ".join(".".join(keys) for (_, keys), _ in hits) or "none of its values"
-            raise Unclear(f"of the chart's release {release}, {which} size it; {_advice(change, container)}")
+            raise AmbiguousLocation(
+                f"of the chart's release {release}, {which} size it; {_format_advice(change, container)}"
+            )
         (((layer, keys), sized),) = hits
         values = layers[layer]
         above, rest = values.root, keys
-        while len(rest) > 1 and isinstance(below := child(above, rest[0]), MappingNode) and below.value:
+        while len(rest) > 1 and isinstance(below := find_child(above, rest[0]), MappingNode) and below.value:
             above, rest = below, rest[1:]
-        return _Claim(change, container, values, Place(values.document, above, rest), owner, frozenset(sized))
+        return _Placement(
+            change, container, values, EditLocation(values.document, above, rest), owner, frozenset(sized)
+        )
 
 
-class _Rendering:
+class _ChartRendering:
     """The places of a chart's values and what each of them sizes."""
 
-    def __init__(self, chart: Chart, release: str, namespace: str, layers: Sequence[Values]) -> None:
-        loaded = [_loaded(each.root) for each in layers]
-        self.places = [(number, keys) for number, each in enumerate(loaded) for keys in places_in(each)]
+    def __init__(self, chart: Chart, release: str, namespace: str, layers: Sequence[HelmValues]) -> None:
+        loaded = [_load_values(each.root) for each in layers]
+        self.places = [
+            (number, keys) for number, each in enumerate(loaded) for keys in find_resources_paths(each)
+        ]
         known = {keys for _, keys in self.places}
         last = len(layers) - 1
-        self.places += [(last, keys) for keys in places_in(chart.defaults) if keys not in known]
-        self.sized = sized_by(chart, release, namespace, loaded, self.places)
+        self.places += [(last, keys) for keys in find_resources_paths(chart.defaults) if keys not in known]
+        self.sized = find_sized_containers(chart, release, namespace, loaded, self.places)
 
 
-def _loaded(node: Node) -> dict[str, Any]:
+def _load_values(node: Node) -> dict[str, Any]:
     found = yaml.load(yaml.serialize(node), Loader=yaml.CSafeLoader)
     return found if isinstance(found, dict) else {}
 
 
-def _places(node: Node, path: Keys) -> Iterator[tuple[Keys, MappingNode]]:
-    for name, value in entries(node):
-        here = (*path, plain(name))
-        if is_place(plain(name), {plain(key): None for key, _ in entries(value)}):
+def _find_locations(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, MappingNode]]:
+    for name, value in mapping_items(node):
+        here = (*path, scalar_text(name))
+        if is_resources_key(scalar_text(name), {scalar_text(key): None for key, _ in mapping_items(value)}):
             assert isinstance(node, MappingNode)
             yield here, node
         else:
-            yield from _places(value, here)
+            yield from _find_locations(value, here)
 
 
-def _agrees(held: Resources | None, size: Resources) -> bool:
+def _matches_size(held: Resources | None, size: Resources) -> bool:
     """Whether the amounts at a place are those of a size; what the place leaves to the chart may be anything."""
     if held is None or (held == Resources() and size != Resources()):
         return False
     return all(getattr(held, field) in {None, getattr(size, field)} for field in Resources.__struct_fields__)
 
 
-def _suggestion(values: Sequence[Values], change: Change, container: str) -> str:
+def _suggest_path(values: Sequence[HelmValues], change: ResourceChange, container: str) -> str:
     files = " and ".join(each.document.text.where for each in values)
     same = [
         keys
         for each in values
-        for keys, mapping in _places(each.root, ())
-        if resources_at(child(mapping, keys[-1])) == change.before[container]
+        for keys, mapping in _find_locations(each.root, ())
+        if parse_resources(find_child(mapping, keys[-1])) == change.before[container]
     ]
-    return (
-        f"{files} does not say whose values it has; {_advice(change, container, same)}, or name its --chart"
-    )
+    return f"{files} does not say whose values it has; {_format_advice(change, container, same)}, or name its --chart"
 
 
-def _advice(change: Change, container: str, same: Sequence[Keys] = ()) -> str:
+def _format_advice(change: ResourceChange, container: str, same: Sequence[KeyPath] = ()) -> str:
     path = ".".join(same[0]) if len(same) == 1 else "path.to.resources"
     return f"say where it is: --helm-path {change.workload.name}/{container}={path}"

@@ -42,12 +42,12 @@ UNBUILT = frozenset({Build("")})
 """A file that no kustomization includes is applied as it is."""
 
 
-class Layout:
+class KustomizationTree:
     """The kustomizations of a repository, by absolute paths."""
 
     def __init__(self, texts: Mapping[str, str], paths: Collection[str] = ()) -> None:
         """Take the texts of kustomizations and of files with Flux's Kustomizations, and the paths of all files."""
-        bodies = {path: list(_loaded(text)) for path, text in texts.items()}
+        bodies = {path: list(_load_mappings(text)) for path, text in texts.items()}
         self._kustomizations = {
             posixpath.dirname(path): found[0]
             for path, found in bodies.items()
@@ -56,33 +56,35 @@ class Layout:
         self._builds: dict[str, set[Build]] = defaultdict(set)
         self._unlisted: list[tuple[str, Build]] = []
         """Folders without a kustomization that Flux builds: all that lies below is included."""
-        folders = {above for path in {*paths, *texts} for above in _folders_above(path)}
+        folders = {above for path in {*paths, *texts} for above in _list_folders_above(path)}
         flux = [
-            (folder, Build(f"{path}: {_text(_part(body, 'metadata').get('name'))}", namespace))
+            (folder, Build(f"{path}: {_as_text(_get_mapping(body, 'metadata').get('name'))}", namespace))
             for path, found in bodies.items()
             for body in found
             if str(body.get("apiVersion", "")).startswith(f"{FLUX}/")
-            for folder, namespace in _flux_folders(path, _part(body, "spec"), folders)
+            for folder, namespace in _find_flux_folders(path, _get_mapping(body, "spec"), folders)
         ]
         for folder, build in flux:
             if folder in self._kustomizations:
                 self._visit(folder, build, ())
             else:
                 self._unlisted.append((folder, build))
-                for below in self._topmost_below(folder):
+                for below in self._find_topmost_below(folder):
                     self._visit(below, build, ())
-        included = {entry for folder in self._kustomizations for entry in self._entries(folder)}
+        included = {entry for folder in self._kustomizations for entry in self._list_entries(folder)}
         rooted = included | {folder for folder, _ in flux}
         for folder, body in self._kustomizations.items():
             is_below_flux = any(_is_below(folder, above) for above, _ in self._unlisted)
             if folder not in rooted and body.get("kind") != "Component" and not is_below_flux:
                 self._visit(folder, Build(folder), ())
 
-    def builds(self, path: str) -> frozenset[Build]:
+    def find_builds(self, path: str) -> frozenset[Build]:
         """Find what a file becomes."""
         found = set(self._builds.get(path, ()))
         for folder, build in self._unlisted:
-            between = [above for above in _folders_above(path) if above == folder or _is_below(above, folder)]
+            between = [
+                above for above in _list_folders_above(path) if above == folder or _is_below(above, folder)
+            ]
             if between and not any(above in self._kustomizations for above in between):
                 found.add(build)
         return frozenset(found) or UNBUILT
@@ -93,58 +95,58 @@ class Layout:
         body = self._kustomizations[folder]
         here = above._replace(
             # The namespace and the names are set on the way up: the outermost kustomization is the last to do so.
-            namespace=above.namespace or _text(body.get("namespace")),
-            prefix=above.prefix + _text(body.get("namePrefix")),
-            suffix=_text(body.get("nameSuffix")) + above.suffix,
+            namespace=above.namespace or _as_text(body.get("namespace")),
+            prefix=above.prefix + _as_text(body.get("namePrefix")),
+            suffix=_as_text(body.get("nameSuffix")) + above.suffix,
         )
-        for entry in self._entries(folder):
+        for entry in self._list_entries(folder):
             if entry in self._kustomizations:
                 self._visit(entry, here, (*seen, folder))
             else:
                 self._builds[entry].add(here)
-        for patch, target in _patches(body):
-            self._builds[_joined(folder, patch)].add(here._replace(is_patch=True, target=target))
+        for patch, target in _list_patches(body):
+            self._builds[_join_path(folder, patch)].add(here._replace(is_patch=True, target=target))
 
-    def _entries(self, folder: str) -> Iterator[str]:
+    def _list_entries(self, folder: str) -> Iterator[str]:
         body = self._kustomizations[folder]
         for key in ("resources", "bases", "components"):
-            for entry in _list(body.get(key)):
+            for entry in _as_list(body.get(key)):
                 if isinstance(entry, str):
-                    yield _joined(folder, entry)
+                    yield _join_path(folder, entry)
 
-    def _topmost_below(self, folder: str) -> list[str]:
+    def _find_topmost_below(self, folder: str) -> list[str]:
         below = [each for each in self._kustomizations if _is_below(each, folder)]
         return [each for each in below if not any(_is_below(each, other) for other in below)]
 
 
-def _patches(body: _Body) -> Iterator[tuple[str, str | None]]:
+def _list_patches(body: _Body) -> Iterator[tuple[str, str | None]]:
     """Find the files of patches, each with the name that it is for."""
-    for entry in _list(body.get("patchesStrategicMerge")):
+    for entry in _as_list(body.get("patchesStrategicMerge")):
         if isinstance(entry, str) and "\n" not in entry:
             yield entry, None
-    for entry in _list(body.get("patches")):
+    for entry in _as_list(body.get("patches")):
         if isinstance(entry, dict) and isinstance(entry.get("path"), str):
             target = entry.get("target")
-            yield entry["path"], None if target is None else _target(target)
+            yield entry["path"], None if target is None else _read_target_name(target)
 
 
-def _target(target: Any) -> str:
+def _read_target_name(target: Any) -> str:
     """Find the one name that a patch is for; a name may be an expression, and a selector fits any number."""
-    name = _text(_part({"target": target}, "target").get("name"))
+    name = _as_text(_get_mapping({"target": target}, "target").get("name"))
     is_one = bool(_PLAIN_NAME.fullmatch(name)) and not {"labelSelector", "annotationSelector"} & target.keys()
     return name if is_one else ""
 
 
-def _flux_folders(path: str, spec: _Body, folders: Collection[str]) -> Iterator[tuple[str, str]]:
+def _find_flux_folders(path: str, spec: _Body, folders: Collection[str]) -> Iterator[tuple[str, str]]:
     """Find the folder that Flux builds: its path is from the repository's root, which may be any folder above."""
-    wanted, namespace = _text(spec.get("path")), _text(spec.get("targetNamespace"))
-    for above in _folders_above(path):
+    wanted, namespace = _as_text(spec.get("path")), _as_text(spec.get("targetNamespace"))
+    for above in _list_folders_above(path):
         folder = posixpath.normpath(posixpath.join(above, wanted.lstrip("/")))
         if wanted.strip("./") and folder in folders:
             yield folder, namespace
 
 
-def _loaded(text: str) -> Iterator[_Body]:
+def _load_mappings(text: str) -> Iterator[_Body]:
     """Read the mappings of a text; one that is no YAML has none, and says nothing of other files."""
     try:
         for body in yaml.load_all(text, Loader=yaml.CSafeLoader):
@@ -154,13 +156,13 @@ def _loaded(text: str) -> Iterator[_Body]:
         return
 
 
-def _folders_above(path: str) -> Iterator[str]:
+def _list_folders_above(path: str) -> Iterator[str]:
     while (folder := posixpath.dirname(path)) != path:
         yield folder
         path = folder
 
 
-def _joined(folder: str, entry: str) -> str:
+def _join_path(folder: str, entry: str) -> str:
     return posixpath.normpath(posixpath.join(folder, entry))
 
 
@@ -168,14 +170,14 @@ def _is_below(path: str, folder: str) -> bool:
     return path.startswith(f"{folder.rstrip('/')}/")
 
 
-def _part(body: _Body, key: str) -> _Body:
+def _get_mapping(body: _Body, key: str) -> _Body:
     found = body.get(key)
     return found if isinstance(found, dict) else {}
 
 
-def _list(found: Any) -> list[Any]:
+def _as_list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _text(found: Any) -> str:
+def _as_text(found: Any) -> str:
     return found if isinstance(found, str) else ""

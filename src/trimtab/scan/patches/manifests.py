@@ -8,55 +8,57 @@ from collections.abc import Collection, Mapping, Sequence
 from yaml.nodes import MappingNode, Node
 
 from trimtab.errors import TrimtabError
-from trimtab.scan.patches.change import Change
+from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import (
-    Builds,
-    Document,
-    Edits,
-    Place,
-    Unclear,
+    AmbiguousLocation,
+    EditLocation,
+    FileEdits,
+    FindBuilds,
+    YamlDocument,
     check_owners,
-    choose,
-    matching,
+    choose_location,
+    find_documents,
+    find_no_builds,
     read_documents,
-    unbuilt,
 )
-from trimtab.scan.patches.quantities import wanted
-from trimtab.scan.patches.yaml_edit import NULL, Splice, Text, child, items, plain
+from trimtab.scan.patches.quantities import build_amounts
+from trimtab.scan.patches.yaml_edit import NULL, Splice, YamlText, find_child, scalar_text, sequence_items
 
 CONTAINER_LISTS = ("containers", "initContainers")
 
 
 def edit_manifests(
     files: Mapping[str, str],
-    changes: Sequence[Change],
+    changes: Sequence[ResourceChange],
     *,
-    builds: Builds = unbuilt,
+    builds: FindBuilds = find_no_builds,
     named: Collection[str] = (),
-) -> Edits:
+) -> FileEdits:
     """Put each change into the manifest of its workload; what is not certain is reported and left as it is.
 
     `builds` finds what the kustomizations make of a file. `named` are the files that the user named: those may be
     edited although several kustomizations share them.
     """
     documents, edits = read_documents(files, builds, named)
-    by_kind: dict[tuple[str, str], list[Document]] = defaultdict(list)
+    by_kind: dict[tuple[str, str], list[YamlDocument]] = defaultdict(list)
     for each in documents:
         by_kind[each.kind].append(each)
-    chosen: dict[MappingNode, list[tuple[Place, Change, str]]] = defaultdict(list)
+    chosen: dict[MappingNode, list[tuple[EditLocation, ResourceChange, str]]] = defaultdict(list)
     for change in changes:
         workload = change.workload
-        found = matching(by_kind[workload.resource.group, workload.kind], workload.namespace, workload.name)
+        found = find_documents(
+            by_kind[workload.resource.group, workload.kind], workload.namespace, workload.name
+        )
         if not found:
-            edits.absent.append(f"{workload.key}: left out: no file has its manifest")
+            edits.not_found.append(f"{workload.key}: left out: no file has its manifest")
         for name in change.after if found else ():
             try:
-                place = _place(found, change, name)
-            except Unclear as reason:
-                edits.unclear.append(f"{workload.key} {name}: left out: {reason}")
+                place = _find_location(found, change, name)
+            except AmbiguousLocation as reason:
+                edits.ambiguous.append(f"{workload.key} {name}: left out: {reason}")
             else:
                 chosen[place.owner].append((place, change, name))
-    splices: dict[Text, list[Splice]] = defaultdict(list)
+    splices: dict[YamlText, list[Splice]] = defaultdict(list)
     for group in chosen.values():
         place, change, name = group[0]
         try:
@@ -68,44 +70,44 @@ def edit_manifests(
                 },
             )
             gone = NULL if place.document.is_patch else None
-            amounts = wanted(change.before[name], change.after[name], gone=gone)
+            amounts = build_amounts(change.before[name], change.after[name], gone=gone)
             made = list(place.document.text.put(place.owner, place.path[-1], amounts))
         except TrimtabError as reason:
-            edits.unclear += [
+            edits.ambiguous += [
                 f"{each.workload.key} {container}: left out: {reason}" for _, each, container in group
             ]
         else:
             splices[place.document.text] += made
-    edits.add(splices)
+    edits.add_splices(splices)
     return edits
 
 
-def pod_spec(document: Node, kind: str) -> Node | None:
+def find_pod_spec(document: Node, kind: str) -> Node | None:
     """Find the spec of the pods that a workload's manifest, or its patch, makes."""
     above = ("spec", "jobTemplate") if kind == "CronJob" else ()
-    return child(document, *above, "spec", "template", "spec")
+    return find_child(document, *above, "spec", "template", "spec")
 
 
-def containers_of(document: Node, kind: str) -> dict[str, MappingNode]:
+def find_containers(document: Node, kind: str) -> dict[str, MappingNode]:
     """Find the containers of a manifest or of its patch, by name."""
-    spec = pod_spec(document, kind)
+    spec = find_pod_spec(document, kind)
     return {
-        plain(child(each, "name")): each
+        scalar_text(find_child(each, "name")): each
         for name in CONTAINER_LISTS
-        for each in items(child(spec, name))
+        for each in sequence_items(find_child(spec, name))
         if isinstance(each, MappingNode)
     }
 
 
-def _place(documents: Sequence[Document], change: Change, container: str) -> Place:
+def _find_location(documents: Sequence[YamlDocument], change: ResourceChange, container: str) -> EditLocation:
     places = [
-        Place(document, owner, ("resources",))
+        EditLocation(document, owner, ("resources",))
         for document in documents
-        if (owner := containers_of(document.node, change.workload.kind).get(container))
+        if (owner := find_containers(document.node, change.workload.kind).get(container))
     ]
     if not places:
-        raise Unclear(
+        raise AmbiguousLocation(
             f"{' and '.join(map(str, documents))} has no container {container}; update the file, or name another "
             "with --file"
         )
-    return choose(places)
+    return choose_location(places)

@@ -14,17 +14,25 @@ from yaml.nodes import MappingNode
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.scan.patches.change import Change
-from trimtab.scan.patches.documents import Edits, Unclear
+from trimtab.scan.patches.change import ResourceChange
+from trimtab.scan.patches.documents import AmbiguousLocation, FileEdits
 from trimtab.scan.patches.kustomize import KUSTOMIZATIONS
-from trimtab.scan.patches.manifests import CONTAINER_LISTS, pod_spec
-from trimtab.scan.patches.render import dumped, manifest
-from trimtab.scan.patches.yaml_edit import NULL, Splice, Text, Wanted, child, items, plain
+from trimtab.scan.patches.manifests import CONTAINER_LISTS, find_pod_spec
+from trimtab.scan.patches.render import dump_yaml, render_manifest
+from trimtab.scan.patches.yaml_edit import (
+    NULL,
+    DesiredValue,
+    Splice,
+    YamlText,
+    find_child,
+    scalar_text,
+    sequence_items,
+)
 
 _COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
 
 
-class _Object(NamedTuple):
+class _PatchedObject(NamedTuple):
     """What a patch is for; objects of several namespaces may have all but that in common."""
 
     group: str
@@ -33,152 +41,161 @@ class _Object(NamedTuple):
     namespace: str
 
 
-def file_name(workload: Workload) -> str:
+def build_file_name(workload: Workload) -> str:
     """Name the file of a workload's patch; a namespace and a kind have no dots, so no two workloads share it."""
     return f"{workload.namespace}.{workload.kind.lower()}.{workload.name}.yaml"
 
 
 def update_folder(
-    changes: Sequence[Change], existing: Mapping[str, str], *, is_kustomize: bool = False
-) -> Edits:
+    changes: Sequence[ResourceChange], existing: Mapping[str, str], *, is_kustomize: bool = False
+) -> FileEdits:
     """Put each change into the file of its workload, and add what the kustomization lacks.
 
     `existing` has the files of the folder by name. A file that is not the patch of its workload is reported and left
     as it is.
     """
-    edits = Edits()
+    edits = FileEdits()
     written: dict[str, Workload] = {}
     for change in changes:
         try:
-            name, text = _patch(change, existing)
+            name, text = _build_patch(change, existing)
         except TrimtabError as error:
-            edits.unclear.append(f"{change.workload.key}: left out: {error}")
+            edits.ambiguous.append(f"{change.workload.key}: left out: {error}")
             continue
         written[name] = change.workload
         if existing.get(name) != text:
             edits.files[name] = text
-        edits.unclear += _gone(change, name, text)
+        edits.ambiguous += _list_removed_containers(change, name, text)
     if is_kustomize and written:
         where = next((name for name in KUSTOMIZATIONS if name in existing), KUSTOMIZATIONS[0])
-        text = kustomization(written, existing, where)
+        text = build_kustomization(written, existing, where)
         if existing.get(where) != text:
             edits.files[where] = text
     return edits
 
 
-def kustomization(written: Mapping[str, Workload], existing: Mapping[str, str], where: str) -> str:
+def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, str], where: str) -> str:
     """Build the kustomization with an entry for each patch: the one that is there with what it lacks, or a new component.
 
     A target has no namespace, which an overlay may give; only where that would fit two workloads it has.
     """
     if where not in existing:
-        count = Counter(_object(each)[:3] for each in written.values())
+        count = Counter(_build_object(each)[:3] for each in written.values())
         entries = [
-            _entry(name, each, is_alone=count[_object(each)[:3]] == 1) for name, each in written.items()
+            _build_entry(name, each, is_alone=count[_build_object(each)[:3]] == 1)
+            for name, each in written.items()
         ]
-        return _COMPONENT + dumped({"patches": entries})
-    text = Text(existing[where], where=where)
+        return _COMPONENT + dump_yaml({"patches": entries})
+    text = YamlText(existing[where], where=where)
     root = text.roots[0] if text.roots else None
     if not isinstance(root, MappingNode):
         raise TrimtabError(f"{where}: this is no kustomization; name another --directory")
-    listed = {plain(child(entry, "path")): entry for entry in items(child(root, "patches"))}
-    merged = {plain(entry) for entry in items(child(root, "patchesStrategicMerge"))}
-    patched = {path: found for path in listed if (found := _patched(path, existing.get(path, "")))}
-    patched |= {name: _object(each) for name, each in written.items()}
+    listed = {
+        scalar_text(find_child(entry, "path")): entry for entry in sequence_items(find_child(root, "patches"))
+    }
+    merged = {scalar_text(entry) for entry in sequence_items(find_child(root, "patchesStrategicMerge"))}
+    patched = {
+        path: found for path in listed if (found := _read_patched_object(path, existing.get(path, "")))
+    }
+    patched |= {name: _build_object(each) for name, each in written.items()}
     count = Counter((found.group, found.kind, found.name) for found in patched.values())
     splices: list[Splice] = []
     for path, entry in listed.items():
-        found, target = patched.get(path), child(entry, "target")
+        found, target = patched.get(path), find_child(entry, "target")
         if found and isinstance(target, MappingNode) and count[found[:3]] > 1:
             # An entry of an earlier run, when its workload had no namesake yet, would now fit both.
             splices += text.put(target, "namespace", found.namespace)
     missing = [
-        _entry(name, each, is_alone=count[_object(each)[:3]] == 1)
+        _build_entry(name, each, is_alone=count[_build_object(each)[:3]] == 1)
         for name, each in written.items()
         if name not in listed and name not in merged
     ]
     if missing:
-        splices += text.append(root, "patches", dumped(missing))
-    return text.with_(splices)
+        splices += text.append(root, "patches", dump_yaml(missing))
+    return text.apply(splices)
 
 
-def _patch(change: Change, existing: Mapping[str, str]) -> tuple[str, str]:
+def _build_patch(change: ResourceChange, existing: Mapping[str, str]) -> tuple[str, str]:
     """Find the file of a workload's patch, and build its new text."""
     workload = change.workload
-    name = file_name(workload)
+    name = build_file_name(workload)
     former = f"{workload.namespace}-{workload.kind.lower()}-{workload.name}.yaml"
-    own = _object(workload)
+    own = _build_object(workload)
     if name in existing:
-        if _patched(name, existing[name]) != own:
-            raise Unclear(f"{name} is not its patch; move that file away, or name another --directory")
-        return name, _updated(name, existing[name], change)
+        if _read_patched_object(name, existing[name]) != own:
+            raise AmbiguousLocation(
+                f"{name} is not its patch; move that file away, or name another --directory"
+            )
+        return name, _update_patch(name, existing[name], change)
     # Files had other names once, which two workloads could share: what is in the file decides.
-    if former in existing and _patched(former, existing[former]) == own:
-        return former, _updated(former, existing[former], change)
-    return name, manifest(change)
+    if former in existing and _read_patched_object(former, existing[former]) == own:
+        return former, _update_patch(former, existing[former], change)
+    return name, render_manifest(change)
 
 
-def _updated(where: str, content: str, change: Change) -> str:
-    text = Text(content, where=where)
-    spec = pod_spec(text.roots[0], change.workload.kind)
+def _update_patch(where: str, content: str, change: ResourceChange) -> str:
+    text = YamlText(content, where=where)
+    spec = find_pod_spec(text.roots[0], change.workload.kind)
     if not isinstance(spec, MappingNode):
-        raise Unclear(f"{where} has no spec of pods; remove the file, or name another --directory")
+        raise AmbiguousLocation(f"{where} has no spec of pods; remove the file, or name another --directory")
     splices: list[Splice] = []
     wanted = change.patch["spec"]
     wanted = (wanted["jobTemplate"]["spec"] if change.workload.kind == "CronJob" else wanted)["template"][
         "spec"
     ]
     for name in CONTAINER_LISTS:
-        there = {plain(child(each, "name")): each for each in items(child(spec, name))}
+        there = {
+            scalar_text(find_child(each, "name")): each for each in sequence_items(find_child(spec, name))
+        }
         missing = []
         for each in wanted.get(name, ()):
             container = there.get(each["name"])
             if isinstance(container, MappingNode):
-                splices += text.put(container, "resources", _explicit(each["resources"]))
+                splices += text.put(container, "resources", _to_explicit_nulls(each["resources"]))
             else:
                 missing.append(each)
         if missing:
-            splices += text.append(spec, name, dumped(missing))
-    return text.with_(splices)
+            splices += text.append(spec, name, dump_yaml(missing))
+    return text.apply(splices)
 
 
-def _gone(change: Change, where: str, content: str) -> Iterator[str]:
+def _list_removed_containers(change: ResourceChange, where: str, content: str) -> Iterator[str]:
     """Report containers of a patch that the workload does not have: applied, the patch would add them."""
     there = {each.name for each in change.workload.containers}
-    spec = pod_spec(Text(content, where=where).roots[0], change.workload.kind)
+    spec = find_pod_spec(YamlText(content, where=where).roots[0], change.workload.kind)
     for name in CONTAINER_LISTS:
-        for each in items(child(spec, name)):
-            if plain(child(each, "name")) not in there:
+        for each in sequence_items(find_child(spec, name)):
+            if scalar_text(find_child(each, "name")) not in there:
                 yield (
-                    f"{where}: {change.workload.key} has no container {plain(child(each, 'name'))}; remove it from "
+                    f"{where}: {change.workload.key} has no container {scalar_text(find_child(each, 'name'))}; remove it from "
                     "the file, or deploy the workload that has it"
                 )
 
 
-def _patched(where: str, content: str) -> _Object | None:
+def _read_patched_object(where: str, content: str) -> _PatchedObject | None:
     """Read what a patch file is for; None for a file that is no patch."""
     try:
-        roots = Text(content, where=where).roots
+        roots = YamlText(content, where=where).roots
     except TrimtabError:
         return None
     if len(roots) != 1:
         return None
-    version, kind = (plain(child(roots[0], key)) for key in ("apiVersion", "kind"))
-    name, namespace = (plain(child(roots[0], "metadata", key)) for key in ("name", "namespace"))
-    return _Object(version.rpartition("/")[0], kind, name, namespace) if kind and name else None
+    version, kind = (scalar_text(find_child(roots[0], key)) for key in ("apiVersion", "kind"))
+    name, namespace = (scalar_text(find_child(roots[0], "metadata", key)) for key in ("name", "namespace"))
+    return _PatchedObject(version.rpartition("/")[0], kind, name, namespace) if kind and name else None
 
 
-def _explicit(amounts: Any) -> Wanted:
+def _to_explicit_nulls(amounts: Any) -> DesiredValue:
     if isinstance(amounts, Mapping):
-        return {key: _explicit(each) for key, each in amounts.items()}
+        return {key: _to_explicit_nulls(each) for key, each in amounts.items()}
     return NULL if amounts is None else str(amounts)
 
 
-def _object(workload: Workload) -> _Object:
-    return _Object(workload.resource.group, workload.resource.kind, workload.name, workload.namespace)
+def _build_object(workload: Workload) -> _PatchedObject:
+    return _PatchedObject(workload.resource.group, workload.resource.kind, workload.name, workload.namespace)
 
 
-def _entry(name: str, workload: Workload, *, is_alone: bool) -> dict[str, Any]:
+def _build_entry(name: str, workload: Workload, *, is_alone: bool) -> dict[str, Any]:
     resource = workload.resource
     target = {
         "group": resource.group,

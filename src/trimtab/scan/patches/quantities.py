@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from yaml.nodes import Node
 
-from trimtab.actuation.resources import written
-from trimtab.actuation.template_patch import removed
+from trimtab.actuation.resources import to_manifest
+from trimtab.actuation.template_patch import list_removed
 from trimtab.api.errors import QuantityError
-from trimtab.api.quantity import memory_bytes, millicores
+from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.patches.yaml_edit import Wanted, child, plain
+from trimtab.scan.patches.yaml_edit import DesiredValue, find_child, scalar_text
 
 
-def wanted(before: Resources, after: Resources, *, gone: str | None = None) -> dict[str, dict[str, Wanted]]:
+def build_amounts(
+    before: Resources, after: Resources, *, gone: str | None = None
+) -> dict[str, dict[str, DesiredValue]]:
     """Build what is to stand under `resources`, with `gone` for each amount that is to be removed."""
-    found: dict[str, dict[str, Wanted]] = {kind: dict(amounts) for kind, amounts in written(after).items()}
-    for kind, what in removed(before, after):
+    found: dict[str, dict[str, DesiredValue]] = {
+        kind: dict(amounts) for kind, amounts in to_manifest(after).items()
+    }
+    for kind, what in list_removed(before, after):
         found.setdefault(kind, {})[what] = gone
     return found
 
 
-def resources_at(node: Node | None) -> Resources | None:
+def parse_resources(node: Node | None) -> Resources | None:
     """The resources that stand in a YAML text; None where these are no amounts."""
 
     def amount(kind: str, what: str) -> int | None:
-        text = plain(child(node, kind, what))
+        text = scalar_text(find_child(node, kind, what))
         if not text:
             return None
-        return millicores(text) if what == "cpu" else memory_bytes(text)
+        return parse_millicores(text) if what == "cpu" else parse_memory_bytes(text)
 
     try:
         return Resources(

@@ -10,21 +10,21 @@ from typing import Any
 
 import yaml
 
-from trimtab.actuation.resources import Sizes, written
-from trimtab.actuation.template_patch import removed
-from trimtab.scan.patches.change import Change
+from trimtab.actuation.resources import Sizes, to_manifest
+from trimtab.actuation.template_patch import list_removed
+from trimtab.scan.patches.change import ResourceChange
 
 
-def diff(change: Change) -> str:
+def render_diff(change: ResourceChange) -> str:
     """What the template says of resources against what it should say, as `diff -u` has it."""
-    old, new = (_listed(sizes) for sizes in (change.before, change.after))
+    old, new = (_list_resource_lines(sizes) for sizes in (change.before, change.after))
     lines = difflib.unified_diff(
         old, new, fromfile=f"{change.path} now", tofile=f"{change.path} recommended", n=len(old)
     )
     return "".join(lines)
 
 
-def edit(path: str, before: str, after: str) -> str:
+def render_edit(path: str, before: str, after: str) -> str:
     """How a file changes, for people and for `patch` and `git apply`."""
     old, new = (
         StringIO(text, newline="\n").readlines() for text in (before, after)
@@ -35,39 +35,39 @@ def edit(path: str, before: str, after: str) -> str:
     )
 
 
-def command(change: Change) -> str:
+def render_command(change: ResourceChange) -> str:
     """The `kubectl` command that makes a change."""
     workload = change.workload
     where = ["-n", workload.namespace, f"{workload.resource}/{workload.name}"]
     mains = {each.name for each in workload.containers if each.role == "main"}
-    takes_away = any(removed(change.before[name], after) for name, after in change.after.items())
+    takes_away = any(list_removed(change.before[name], after) for name, after in change.after.items())
     if takes_away or not change.after.keys() <= mains:  # neither of which `set resources` can do
         body = {key: part for key, part in change.patch.items() if key == "spec"}
         patch = json.dumps(body, separators=(",", ":"))
         return shlex.join(["kubectl", "patch", *where, "--type", "strategic", "--patch", patch])
     return "\n".join(
-        shlex.join(["kubectl", "set", "resources", *where, f"--containers={name}", *_flags(after)])
-        for name, after in ((name, written(sizes)) for name, sizes in change.after.items())
+        shlex.join(["kubectl", "set", "resources", *where, f"--containers={name}", *_format_flags(after)])
+        for name, after in ((name, to_manifest(sizes)) for name, sizes in change.after.items())
     )
 
 
-def manifest(change: Change) -> str:
+def render_manifest(change: ResourceChange) -> str:
     """The strategic-merge patch, as a file."""
-    return dumped(change.patch)
+    return dump_yaml(change.patch)
 
 
-def _listed(sizes: Sizes) -> list[str]:
-    containers = [{"name": name, "resources": written(each)} for name, each in sizes.items()]
-    return dumped(containers).splitlines(keepends=True)
+def _list_resource_lines(sizes: Sizes) -> list[str]:
+    containers = [{"name": name, "resources": to_manifest(each)} for name, each in sizes.items()]
+    return dump_yaml(containers).splitlines(keepends=True)
 
 
-def _flags(after: dict[str, Any]) -> list[str]:
+def _format_flags(after: dict[str, Any]) -> list[str]:
     return [
         f"--{kind}=" + ",".join(f"{what}={amount}" for what, amount in amounts.items())
         for kind, amounts in after.items()
     ]
 
 
-def dumped(body: Any) -> str:
+def dump_yaml(body: Any) -> str:
     """Write it as YAML in lines, in the order that it has."""
     return yaml.safe_dump(body, sort_keys=False, default_flow_style=False)

@@ -19,7 +19,7 @@ from trimtab.api.errors import QuantityError
 from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 
-Wanted = Mapping[str, "Wanted"] | str | None
+DesiredValue = Mapping[str, "DesiredValue"] | str | None
 """What is to stand at a place: an amount, a mapping of such, or None for nothing."""
 NULL = "null"
 """The amount that removes a key when a patch is merged; never quoted."""
@@ -29,9 +29,9 @@ _EMBEDDED = "values"
 _NULL_TAG = "tag:yaml.org,2002:null"
 _BLOCK_SCALARS = {"|", ">"}
 _QUOTES = {"'", '"'}
-_TAKEN_IN = "<<"
+_MERGE_KEY = "<<"
 """The key of what a mapping has from an anchor."""
-_MAY_BE_TWICE = {"", _TAKEN_IN}
+_REPEATABLE_KEYS = {"", _MERGE_KEY}
 """It, and keys that are no text."""
 
 
@@ -66,7 +66,7 @@ class _Loader(yaml.SafeLoader):
         return twin
 
 
-class Text:
+class YamlText:
     """A YAML text of one or more documents; `roots` are their nodes, which know where they stand."""
 
     def __init__(self, text: str, *, where: str) -> None:
@@ -84,53 +84,55 @@ class Text:
                 f"{where}{f', line {mark.line + 1}' if mark else ''}: {said}; give plain YAML, not a template"
             ) from None
         self._aliases = loader.aliases
-        if template := next((key for root in self.roots for key in self._templated(root)), None):
+        if template := next((key for root in self.roots for key in self._find_templates(root)), None):
             line = template.start_mark.line + 1
             raise TrimtabError(f"{where}, line {line}: give plain YAML, not a template")
         self._shared: set[Node] = set()
         for root in self.roots:
-            self._look(root, {*self._aliases, *self._aliases.values()})
+            self._collect_shared(root, {*self._aliases, *self._aliases.values()})
         self._newline = "\r\n" if "\r\n" in text else "\n"
-        self._indent = next((step for root in self.roots for step in _steps(root)), 2)
+        self._indent = next((step for root in self.roots for step in _list_indents(root)), 2)
 
-    def with_(self, splices: Sequence[Splice]) -> str:
+    def apply(self, splices: Sequence[Splice]) -> str:
         """The text with these changes."""
         text = self.text
         for start, end, new in sorted(splices, reverse=True):
             text = text[:start] + new + text[end:]
         return text
 
-    def edited(self, splices: Sequence[Splice]) -> str:
+    def apply_checked(self, splices: Sequence[Splice]) -> str:
         """Make the text with these changes, and see that all but resources is still what it was."""
-        text = self.with_(splices)
-        before, after = self.leaves(), Text(text, where=self.where).leaves()
+        text = self.apply(splices)
+        before, after = self.list_leaves(), YamlText(text, where=self.where).list_leaves()
         for path, value in before ^ after:
             if not (value == "" or path[-1] == _EMBEDDED or {"requests", "limits"} & set(path)):
                 raise TrimtabError(f"{'.'.join(path)} would change too; write the resources there by hand")
         return text
 
-    def leaves(self) -> set[tuple[tuple[str, ...], str]]:
+    def list_leaves(self) -> set[tuple[tuple[str, ...], str]]:
         """Find what the documents say: each scalar with its path, and "" for what is empty."""
-        return {leaf for number, root in enumerate(self.roots) for leaf in self._leaves(root, (str(number),))}
+        return {
+            leaf for number, root in enumerate(self.roots) for leaf in self._walk_leaves(root, (str(number),))
+        }
 
-    def put(self, owner: MappingNode, key: str, wanted: Wanted) -> Iterator[Splice]:
+    def put(self, owner: MappingNode, key: str, wanted: DesiredValue) -> Iterator[Splice]:
         """What to change so that a mapping has this under a key; what else stands there stays."""
-        name, value = next((entry for entry in entries(owner) if entry[0].value == key), (None, None))
-        new = _present(wanted)
+        name, value = next((entry for entry in mapping_items(owner) if entry[0].value == key), (None, None))
+        new = _drop_removed(wanted)
         if new is None and name is None:
             return
-        if value in self._shared or owner in self._shared or (name is None and _takes_in(owner, key)):
-            raise self._is_shared(name or owner, key)
+        if value in self._shared or owner in self._shared or (name is None and _has_merged_key(owner, key)):
+            raise self._build_shared_error(name or owner, key)
         if name is None or value is None:
-            yield self._added(owner, key, new)
+            yield self._add_key(owner, key, new)
         elif isinstance(value, MappingNode) and value.value and isinstance(wanted, Mapping):
-            yield from self._merged(owner, name, value, wanted)
+            yield from self._merge(owner, name, value, wanted)
         elif new is None:
-            yield self._removed(owner, name)
+            yield self._remove_key(owner, name)
         elif isinstance(new, Mapping):
-            yield from self._below(owner, name, value, new)
-        elif not _same(plain(value), str(new)):
-            quote = _quote(owner) if owner.flow_style else ""
+            yield from self._insert_mapping(owner, name, value, new)
+        elif not _is_same_quantity(scalar_text(value), str(new)):
+            quote = _find_key_quote(owner) if owner.flow_style else ""
             if isinstance(value, ScalarNode) and value.style in _QUOTES:
                 quote = value.style
             if new == NULL:
@@ -140,70 +142,73 @@ class Text:
 
     def append(self, owner: MappingNode, key: str, dumped: str) -> Iterator[Splice]:
         """What to change so that a list under a key goes on with these items, given as a dumped list."""
-        value = child(owner, key)
+        value = find_child(owner, key)
         if isinstance(value, SequenceNode) and value.value and value.flow_style:
-            at = self._end(value.value[-1])
+            at = self._find_end(value.value[-1])
             more = yaml.safe_dump(yaml.safe_load(dumped), default_flow_style=True, sort_keys=False)
             yield Splice(at, at, f", {more.strip()[1:-1]}")
             return
         if owner.flow_style:
             raise TrimtabError(f"{self.where}: {key} cannot be added between braces; write the file in lines")
         indent = owner.value[0][0].start_mark.column
-        at, head = self._line_end(self._end(owner.value[-1][1])), f"{self._newline}{' ' * indent}{key}:"
+        at, head = (
+            self._find_line_end(self._find_end(owner.value[-1][1])),
+            f"{self._newline}{' ' * indent}{key}:",
+        )
         if value is not None:
-            at, head = self._line_end(self._end(value)), ""
-            if items(value):
+            at, head = self._find_line_end(self._find_end(value)), ""
+            if sequence_items(value):
                 indent = value.start_mark.column
             else:  # nothing, or []
                 yield Splice(len(self.text[: value.start_mark.index].rstrip(" ")), value.end_mark.index, "")
         lines = "".join(f"{self._newline}{' ' * indent}{line}" for line in dumped.splitlines())
         yield Splice(at, at, head + lines)
 
-    def embedded(self, node: Node | None) -> Text | None:
+    def parse_embedded(self, node: Node | None) -> YamlText | None:
         """Parse the YAML that stands in a block of text (`values: |`); None where it is written in another way."""
         if not isinstance(node, ScalarNode) or node.style != "|" or node in self._shared:
             return None
-        start, end = self._block_lines(node)
-        if self._indented(node, node.value) != self.text[start:end]:
+        start, end = self._find_block_span(node)
+        if self._indent_block(node, node.value) != self.text[start:end]:
             return None
-        return Text(node.value, where=self.where)
+        return YamlText(node.value, where=self.where)
 
-    def embed(self, node: Node, new: str) -> Splice:
+    def replace_embedded(self, node: Node, new: str) -> Splice:
         """Replace the block of text that `embedded` has parsed."""
-        start, end = self._block_lines(node)
-        return Splice(start, end, self._indented(node, new))
+        start, end = self._find_block_span(node)
+        return Splice(start, end, self._indent_block(node, new))
 
-    def _block_lines(self, node: Node) -> tuple[int, int]:
-        return self.text.find("\n", node.start_mark.index) + 1, self._end(node)
+    def _find_block_span(self, node: Node) -> tuple[int, int]:
+        return self.text.find("\n", node.start_mark.index) + 1, self._find_end(node)
 
-    def _indented(self, node: Node, value: str) -> str:
-        start, _ = self._block_lines(node)
+    def _indent_block(self, node: Node, value: str) -> str:
+        start, _ = self._find_block_span(node)
         first = self.text[start:].lstrip("\r\n")
         indent = first[: len(first) - len(first.lstrip(" "))]
         lines = value.rstrip("\n").split("\n")
         return self._newline.join(f"{indent}{line}" if line else "" for line in lines)
 
-    def _merged(
-        self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, Wanted]
+    def _merge(
+        self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, DesiredValue]
     ) -> Iterator[Splice]:
-        is_left = _is_left(value, wanted)
-        if is_left and (not value.flow_style or _fits(value, wanted)):
+        is_left = _has_remaining(value, wanted)
+        if is_left and (not value.flow_style or _changes_amounts_only(value, wanted)):
             for inner, each in wanted.items():
                 yield from self.put(value, inner, each)
-        elif any(each in self._shared for each in _within(value)):
-            raise self._is_shared(name, plain(name))
+        elif any(each in self._shared for each in _walk_descendants(value)):
+            raise self._build_shared_error(name, scalar_text(name))
         elif is_left:
-            yield Splice(value.start_mark.index, value.end_mark.index, self._rewritten(value, wanted))
+            yield Splice(value.start_mark.index, value.end_mark.index, self._rewrite(value, wanted))
         else:
-            yield self._removed(owner, name)
+            yield self._remove_key(owner, name)
 
-    def _is_shared(self, node: Node, key: str) -> TrimtabError:
+    def _build_shared_error(self, node: Node, key: str) -> TrimtabError:
         line = node.start_mark.line + 1
         return TrimtabError(
             f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
         )
 
-    def _look(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
+    def _collect_shared(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
         """Note which nodes can be come by in more than one way; of a key that is there twice only one would be changed."""
         shared = shared or node in several
         if shared and node in self._shared:
@@ -211,100 +216,108 @@ class Text:
         if shared:
             self._shared.add(node)
         else:
-            self._refuse_twins(node)
-        for below in _children(node):
-            self._look(below, several, shared=shared)
+            self._reject_duplicates(node)
+        for below in _child_nodes(node):
+            self._collect_shared(below, several, shared=shared)
 
-    def _templated(self, node: Node) -> Iterator[Node]:
+    def _find_templates(self, node: Node) -> Iterator[Node]:
         """Find what a parser takes for a mapping in a mapping's key, and is a template: `cpu: {{ .Values.cpu }}`."""
         if node in self._aliases:
             return
-        for name, value in entries(node):
+        for name, value in mapping_items(node):
             if isinstance(name, MappingNode):
                 yield name
-            yield from self._templated(value)
-        for each in items(node):
-            yield from self._templated(each)
+            yield from self._find_templates(value)
+        for each in sequence_items(node):
+            yield from self._find_templates(each)
 
-    def _leaves(self, node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _walk_leaves(self, node: Node, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
         if node in self._aliases:
             yield path, self.text[node.start_mark.index : node.end_mark.index]
             return
-        for name, value in entries(node):
-            yield from self._leaves(value, (*path, plain(name)))
-        for number, value in enumerate(items(node)):
-            yield from self._leaves(value, (*path, str(number)))
+        for name, value in mapping_items(node):
+            yield from self._walk_leaves(value, (*path, scalar_text(name)))
+        for number, value in enumerate(sequence_items(node)):
+            yield from self._walk_leaves(value, (*path, str(number)))
         if isinstance(node, ScalarNode) and node.tag != _NULL_TAG:
             yield path, f"{node.tag} {node.value}"
         elif not node.value or isinstance(node, ScalarNode):
             yield path, ""
 
-    def _refuse_twins(self, mapping: Node) -> None:
+    def _reject_duplicates(self, mapping: Node) -> None:
         first: dict[str, Node] = {}
-        for name, _ in entries(mapping):
-            before = first.setdefault(plain(name), name)
-            if before is not name and plain(name) not in _MAY_BE_TWICE:
+        for name, _ in mapping_items(mapping):
+            before = first.setdefault(scalar_text(name), name)
+            if before is not name and scalar_text(name) not in _REPEATABLE_KEYS:
                 raise TrimtabError(
-                    f"{self.where}, line {name.start_mark.line + 1}: {plain(name)} is there already in line "
+                    f"{self.where}, line {name.start_mark.line + 1}: {scalar_text(name)} is there already in line "
                     f"{before.start_mark.line + 1}; remove one of them"
                 )
 
-    def _added(self, owner: MappingNode, key: str, new: Wanted) -> Splice:
+    def _add_key(self, owner: MappingNode, key: str, new: DesiredValue) -> Splice:
         if owner.flow_style:
-            at = self._end(owner.value[-1][1]) if owner.value else owner.end_mark.index - 1
-            return Splice(at, at, f"{', ' if owner.value else ''}{_flow({key: new}, _quote(owner))[1:-1]}")
-        at = self._line_end(self._end(owner.value[-1][1]))
-        return Splice(at, at, self._lines({key: new}, owner.value[0][0].start_mark.column))
+            at = self._find_end(owner.value[-1][1]) if owner.value else owner.end_mark.index - 1
+            return Splice(
+                at,
+                at,
+                f"{', ' if owner.value else ''}{_render_flow({key: new}, _find_key_quote(owner))[1:-1]}",
+            )
+        at = self._find_line_end(self._find_end(owner.value[-1][1]))
+        return Splice(at, at, self._render_lines({key: new}, owner.value[0][0].start_mark.column))
 
-    def _below(self, owner: MappingNode, name: Node, value: Node, new: Wanted) -> Iterator[Splice]:
+    def _insert_mapping(
+        self, owner: MappingNode, name: Node, value: Node, new: DesiredValue
+    ) -> Iterator[Splice]:
         """A mapping in place of an empty value: in lines of its own where its key has one."""
         start, end = value.start_mark.index, value.end_mark.index
         if owner.flow_style:
-            yield Splice(start, end, f"{'' if end > start else ' '}{_flow(new, _quote(owner))}")
+            yield Splice(
+                start, end, f"{'' if end > start else ' '}{_render_flow(new, _find_key_quote(owner))}"
+            )
             return
         yield Splice(len(self.text[:start].rstrip(" ")), end, "")
-        at = self._line_end(end)
-        yield Splice(at, at, self._lines(new, name.start_mark.column + self._indent))
+        at = self._find_line_end(end)
+        yield Splice(at, at, self._render_lines(new, name.start_mark.column + self._indent))
 
-    def _removed(self, owner: MappingNode, name: Node) -> Splice:
+    def _remove_key(self, owner: MappingNode, name: Node) -> Splice:
         place = next(number for number, entry in enumerate(owner.value) if entry[0] is name)
         value = owner.value[place][1]
         if owner.flow_style:
             if place:
-                return Splice(self._end(owner.value[place - 1][1]), self._end(value), "")
-            end = owner.value[1][0].start_mark.index if len(owner.value) > 1 else self._end(value)
+                return Splice(self._find_end(owner.value[place - 1][1]), self._find_end(value), "")
+            end = owner.value[1][0].start_mark.index if len(owner.value) > 1 else self._find_end(value)
             return Splice(name.start_mark.index, end, "")
         start = self.text.rfind("\n", 0, name.start_mark.index) + 1
         if self.text[start : name.start_mark.index].strip():  # on a line with the dash of a list
-            return Splice(name.end_mark.index, self._end(value), ": {}")
-        end = self.text.find("\n", self._end(value)) + 1
+            return Splice(name.end_mark.index, self._find_end(value), ": {}")
+        end = self.text.find("\n", self._find_end(value)) + 1
         return Splice(start, end or len(self.text), "")
 
-    def _rewritten(self, mapping: MappingNode, wanted: Mapping[str, Wanted]) -> str:
+    def _rewrite(self, mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> str:
         """A mapping in braces that gets or loses keys: commas make it one piece."""
-        there = dict.fromkeys(plain(name) for name, _ in entries(mapping))
-        quote = _quote(mapping)
+        there = dict.fromkeys(scalar_text(name) for name, _ in mapping_items(mapping))
+        quote = _find_key_quote(mapping)
         parts = []
         for key in there | dict.fromkeys(wanted):
-            value, each, name = child(mapping, key), wanted.get(key, ""), f"{quote}{key}{quote}"
+            value, each, name = find_child(mapping, key), wanted.get(key, ""), f"{quote}{key}{quote}"
             if isinstance(value, MappingNode) and value.value and isinstance(each, Mapping):
-                if _is_left(value, each):
-                    parts.append(f"{name}: {self._rewritten(value, each)}")
+                if _has_remaining(value, each):
+                    parts.append(f"{name}: {self._rewrite(value, each)}")
             elif key not in wanted and value is not None:
-                parts.append(f"{name}: {self.text[value.start_mark.index : self._end(value)]}")
-            elif (new := _present(each)) is not None:
-                parts.append(f"{name}: {_flow(new, quote)}")
+                parts.append(f"{name}: {self.text[value.start_mark.index : self._find_end(value)]}")
+            elif (new := _drop_removed(each)) is not None:
+                parts.append(f"{name}: {_render_flow(new, quote)}")
         return "{" + ", ".join(parts) + "}"
 
-    def _lines(self, new: Wanted, indent: int) -> str:
-        return "".join(f"{self._newline}{line}" for line in _block(new, indent, self._indent))
+    def _render_lines(self, new: DesiredValue, indent: int) -> str:
+        return "".join(f"{self._newline}{line}" for line in _render_block(new, indent, self._indent))
 
-    def _end(self, node: Node) -> int:
+    def _find_end(self, node: Node) -> int:
         """Where a node's own text ends: a block's mark lies behind the comments that follow it."""
         if node in self._aliases:
             return int(node.end_mark.index)
         if isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
-            return self._end(_children(node)[-1])
+            return self._find_end(_child_nodes(node)[-1])
         end = int(node.end_mark.index)
         if isinstance(node, ScalarNode) and node.style in _BLOCK_SCALARS:
             head = self.text[node.start_mark.index : end].partition("\n")[0].partition("#")[0]
@@ -318,66 +331,68 @@ class Text:
             return len(self.text[:end].rstrip("\r\n"))
         return end
 
-    def _line_end(self, at: int) -> int:
+    def _find_line_end(self, at: int) -> int:
         end = self.text.find("\n", at)
         if end < 0:
             return len(self.text)
         return end - 1 if self.text[end - 1 : end] == "\r" else end
 
 
-def entries(node: Node | None) -> list[tuple[Node, Node]]:
+def mapping_items(node: Node | None) -> list[tuple[Node, Node]]:
     """The keys and values of a mapping; of anything else, none."""
     return node.value if isinstance(node, MappingNode) else []
 
 
-def child(node: Node | None, *keys: str) -> Node | None:
+def find_child(node: Node | None, *keys: str) -> Node | None:
     """What stands below a mapping at a path of keys."""
     for key in keys:
-        node = next((value for name, value in entries(node) if name.value == key), None)
+        node = next((value for name, value in mapping_items(node) if name.value == key), None)
     return node
 
 
-def items(node: Node | None) -> Sequence[Node]:
+def sequence_items(node: Node | None) -> Sequence[Node]:
     """What a list holds; of anything else, nothing."""
     return node.value if isinstance(node, SequenceNode) else ()
 
 
-def plain(node: Node | None) -> str:
+def scalar_text(node: Node | None) -> str:
     """The text of a scalar; empty for anything else."""
     return str(node.value) if isinstance(node, ScalarNode) else ""
 
 
-def _takes_in(mapping: Node, key: str) -> bool:
+def _has_merged_key(mapping: Node, key: str) -> bool:
     """Whether a mapping has a key from an anchor: what is put beside that would stand in place of all that it holds."""
-    taken = [value for name, value in entries(mapping) if plain(name) == _TAKEN_IN]
+    taken = [value for name, value in mapping_items(mapping) if scalar_text(name) == _MERGE_KEY]
     return any(
-        child(each, key) or _takes_in(each, key) for value in taken for each in (items(value) or [value])
+        find_child(each, key) or _has_merged_key(each, key)
+        for value in taken
+        for each in (sequence_items(value) or [value])
     )
 
 
-def _children(node: Node) -> list[Node]:
+def _child_nodes(node: Node) -> list[Node]:
     if isinstance(node, MappingNode):
         return [value for _, value in node.value]
-    return list(items(node))
+    return list(sequence_items(node))
 
 
-def _within(node: Node) -> Iterator[Node]:
+def _walk_descendants(node: Node) -> Iterator[Node]:
     """All that stands below a node."""
-    for below in _children(node):
+    for below in _child_nodes(node):
         yield below
-        yield from _within(below)
+        yield from _walk_descendants(below)
 
 
-def _steps(node: Node) -> Iterator[int]:
+def _list_indents(node: Node) -> Iterator[int]:
     """By how much mappings are indented below mappings."""
-    for name, value in entries(node):
+    for name, value in mapping_items(node):
         if isinstance(value, MappingNode) and not value.flow_style and value.value:
             yield value.value[0][0].start_mark.column - name.start_mark.column
-    for below in _children(node):
-        yield from _steps(below)
+    for below in _child_nodes(node):
+        yield from _list_indents(below)
 
 
-def _same(old: str, new: str) -> bool:
+def _is_same_quantity(old: str, new: str) -> bool:
     """Whether both are the same amount, however written."""
     try:
         return Quantity.parse(old) == Quantity.parse(new)
@@ -385,55 +400,59 @@ def _same(old: str, new: str) -> bool:
         return old == new
 
 
-def _present(wanted: Wanted) -> Wanted:
+def _drop_removed(wanted: DesiredValue) -> DesiredValue:
     """What is wanted without what is to be taken away; None when nothing is left."""
     if isinstance(wanted, Mapping):
-        return {key: found for key, each in wanted.items() if (found := _present(each)) is not None} or None
+        return {
+            key: found for key, each in wanted.items() if (found := _drop_removed(each)) is not None
+        } or None
     return wanted
 
 
-def _is_left(mapping: MappingNode, wanted: Mapping[str, Wanted]) -> bool:
+def _has_remaining(mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> bool:
     """Whether anything is in the mapping once what is wanted is done."""
-    for name, value in entries(mapping):
+    for name, value in mapping_items(mapping):
         each = wanted.get(name.value, "stays")
         if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
-            if _is_left(value, each):
+            if _has_remaining(value, each):
                 return True
-        elif _present(each) is not None:
+        elif _drop_removed(each) is not None:
             return True
-    return any(_present(each) is not None for each in wanted.values())
+    return any(_drop_removed(each) is not None for each in wanted.values())
 
 
-def _fits(mapping: MappingNode, wanted: Mapping[str, Wanted]) -> bool:
+def _changes_amounts_only(mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> bool:
     """Whether only amounts change, and no key comes or goes."""
     for key, each in wanted.items():
-        value = child(mapping, key)
+        value = find_child(mapping, key)
         if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
-            if not _fits(value, each):
+            if not _changes_amounts_only(value, each):
                 return False
         elif not (isinstance(each, str) and isinstance(value, ScalarNode)):
             return False
     return True
 
 
-def _block(new: Wanted, indent: int, step: int) -> Iterator[str]:
+def _render_block(new: DesiredValue, indent: int, step: int) -> Iterator[str]:
     assert isinstance(new, Mapping)
     for key, each in new.items():
         if isinstance(each, Mapping):
             yield f"{' ' * indent}{key}:"
-            yield from _block(each, indent + step, step)
+            yield from _render_block(each, indent + step, step)
         else:
             yield f"{' ' * indent}{key}: {each}"
 
 
-def _flow(new: Wanted, quote: str) -> str:
+def _render_flow(new: DesiredValue, quote: str) -> str:
     if isinstance(new, Mapping):
         return (
-            "{" + ", ".join(f"{quote}{key}{quote}: {_flow(each, quote)}" for key, each in new.items()) + "}"
+            "{"
+            + ", ".join(f"{quote}{key}{quote}: {_render_flow(each, quote)}" for key, each in new.items())
+            + "}"
         )
     return NULL if new == NULL else f"{quote}{new}{quote}"
 
 
-def _quote(mapping: MappingNode) -> str:
+def _find_key_quote(mapping: MappingNode) -> str:
     """What stands around the keys of a mapping in braces, if anything: JSON knows no other keys."""
     return '"' if any(isinstance(name, ScalarNode) and name.style == '"' for name, _ in mapping.value) else ""

@@ -14,11 +14,11 @@ from typing import Any
 from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.scan.model import Amounts, Survey, Surveyed, SurveyedContainer
+from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
 
 Document = dict[str, Any]
 
-CSV_HEAD = (
+CSV_HEADER = (
     "context",
     "namespace",
     "kind",
@@ -43,84 +43,90 @@ CSV_HEAD = (
 )
 
 
-def document(survey: Survey) -> Document:
+def build_document(scan: ScanResult) -> Document:
     """All that is known."""
     return {
-        "context": survey.context,
-        "server": survey.server,
-        "source": survey.source,
-        "at": datetime.fromtimestamp(survey.at, UTC).isoformat(timespec="seconds"),
-        "windowSeconds": survey.window,
-        "strategy": survey.strategy,
-        "prices": survey.prices.model_dump(),
+        "context": scan.context,
+        "server": scan.server,
+        "source": scan.source,
+        "at": datetime.fromtimestamp(scan.scanned_at, UTC).isoformat(timespec="seconds"),
+        "windowSeconds": scan.window,
+        "strategy": scan.strategy,
+        "prices": scan.prices.model_dump(),
         "totals": {
-            "cpuCores": _amounts(survey.cpu, 1e-3),
-            "memoryBytes": _amounts(survey.memory, 1.0),
+            "cpuCores": _totals_record(scan.cpu, 1e-3),
+            "memoryBytes": _totals_record(scan.memory, 1.0),
             "moneyMonth": {
-                "requested": _cents(survey.cost),
-                "wasted": _cents(survey.wasted),
-                "missing": _cents(survey.missing),
+                "requested": _round_cents(scan.cost),
+                "wasted": _round_cents(scan.wasted),
+                "missing": _round_cents(scan.missing),
             },
-            "atRisk": {"oom": survey.at_risk("OOM"), "throttling": survey.at_risk("throttling")},
-            "withoutRequests": survey.without_requests,
+            "atRisk": {"oom": scan.count_at_risk("OOM"), "throttling": scan.count_at_risk("throttling")},
+            "withoutRequests": scan.without_requests,
         },
-        "workloads": [_workload(found) for found in survey.workloads],
-        "skipped": [{**_key(each.key), "reason": each.reason} for each in survey.skipped],
-        "refusedNamespaces": dict(survey.refused),
-        "troubles": dict(survey.troubles),
+        "workloads": [_workload_record(found) for found in scan.workloads],
+        "skipped": [{**_key_record(each.key), "reason": each.reason} for each in scan.skipped],
+        "refusedNamespaces": dict(scan.forbidden_namespaces),
+        "troubles": dict(scan.errors_by_resource),
     }
 
 
-def csv_text(surveys: Iterable[Survey]) -> str:
+def render_csv(scans: Iterable[ScanResult]) -> str:
     """A row a container."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(CSV_HEAD)
-    for survey in surveys:
+    writer.writerow(CSV_HEADER)
+    for survey in scans:
         for found in survey.workloads:
-            writer.writerows(_row(survey, found, each) for each in found.containers)
+            writer.writerows(_csv_row(survey, found, each) for each in found.containers)
     return text.getvalue()
 
 
-def resources(found: Resources) -> Document:
+def format_resources(found: Resources) -> Document:
     """Requests and limits as a manifest has them; what is not set is left out."""
     amounts = {
-        "requests": {"cpu": _cpu(found.cpu_request), "memory": _memory(found.memory_request)},
-        "limits": {"cpu": _cpu(found.cpu_limit), "memory": _memory(found.memory_limit)},
+        "requests": {
+            "cpu": _format_cpu_quantity(found.cpu_request),
+            "memory": _format_memory_quantity(found.memory_request),
+        },
+        "limits": {
+            "cpu": _format_cpu_quantity(found.cpu_limit),
+            "memory": _format_memory_quantity(found.memory_limit),
+        },
     }
     said = {part: {name: each for name, each in both.items() if each} for part, both in amounts.items()}
     return {part: both for part, both in said.items() if both}
 
 
-def _workload(found: Surveyed) -> Document:
+def _workload_record(found: WorkloadFinding) -> Document:
     return {
-        **_key(found.key),
+        **_key_record(found.key),
         "replicas": found.replicas,
         "severity": str(found.severity),
         "confidence": found.confidence,
-        "costMonth": _cents(found.cost),
-        "savingMonth": _cents(found.saving),
-        "containers": [_container(each) for each in found.containers],
+        "costMonth": _round_cents(found.cost),
+        "savingMonth": _round_cents(found.saving),
+        "containers": [_container_record(each) for each in found.containers],
     }
 
 
-def _container(found: SurveyedContainer) -> Document:
+def _container_record(found: ContainerFinding) -> Document:
     return {
         "name": found.name,
         "severity": str(found.severity),
         "risks": list(found.risks),
-        "savingMonth": _cents(found.saving),
-        "resources": resources(found.has),
-        "recommended": resources(found.should),
-        "held": found.recommendation.held,
-        "used": {"cores": round(found.consumed.cpu / 1000, 4), "bytes": round(found.consumed.memory)},
+        "savingMonth": _round_cents(found.saving),
+        "resources": format_resources(found.current),
+        "recommended": format_resources(found.recommended),
+        "held": found.recommendation.no_change_reason,
+        "used": {"cores": round(found.usage.cpu / 1000, 4), "bytes": round(found.usage.memory)},
         "peak": {
-            "cores": round(found.consumed.cpu_peak / 1000, 4),
-            "bytes": round(found.consumed.memory_peak),
+            "cores": round(found.usage.cpu_peak / 1000, 4),
+            "bytes": round(found.usage.memory_peak),
         },
-        "throttled": found.evidence.throttled,
+        "throttled": found.evidence.throttled_share,
         "oomKills": sum(kills.count for kills in found.evidence.kills),
-        "compared": {name: resources(sizes) for name, sizes in found.compared.items()},
+        "compared": {name: format_resources(sizes) for name, sizes in found.compared.items()},
         "explanation": [
             {"name": factor.name, "detail": factor.detail, "source": factor.source}
             for factor in found.recommendation.explanation
@@ -128,20 +134,20 @@ def _container(found: SurveyedContainer) -> Document:
     }
 
 
-def _row(survey: Survey, found: Surveyed, each: SurveyedContainer) -> list[str | int | float]:
+def _csv_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding) -> list[str | int | float]:
     namespace, kind, name = found.key.namespace, found.key.kind, found.key.name
     sizes = [
         text(amount)
-        for have in (each.has, each.should)
+        for have in (each.current, each.recommended)
         for text, amount in (
-            (_cpu, have.cpu_request),
-            (_cpu, have.cpu_limit),
-            (_memory, have.memory_request),
-            (_memory, have.memory_limit),
+            (_format_cpu_quantity, have.cpu_request),
+            (_format_cpu_quantity, have.cpu_limit),
+            (_format_memory_quantity, have.memory_request),
+            (_format_memory_quantity, have.memory_limit),
         )
     ]
     return [
-        survey.context,
+        scan.context,
         namespace,
         kind,
         name,
@@ -151,30 +157,30 @@ def _row(survey: Survey, found: Surveyed, each: SurveyedContainer) -> list[str |
         found.confidence,
         " ".join(each.risks),
         *sizes,
-        round(each.consumed.cpu / 1000, 4),
-        round(each.consumed.memory),
-        _cents(each.saving),
-        each.recommendation.held or "",
+        round(each.usage.cpu / 1000, 4),
+        round(each.usage.memory),
+        _round_cents(each.saving),
+        each.recommendation.no_change_reason or "",
     ]
 
 
-def _key(key: WorkloadKey) -> Document:
+def _key_record(key: WorkloadKey) -> Document:
     return {"namespace": key.namespace, "kind": key.kind, "name": key.name}
 
 
-def _amounts(found: Amounts, units: float) -> Document:
+def _totals_record(found: ResourceTotals, units: float) -> Document:
     return {
         name: round(getattr(found, name) * units, 3) for name in ("requested", "used", "wasted", "missing")
     }
 
 
-def _cents(money: float) -> float:
+def _round_cents(money: float) -> float:
     return round(money, 2)
 
 
-def _cpu(millicores: int | None) -> str:
-    return "" if millicores is None else str(Quantity.of_millicores(millicores))
+def _format_cpu_quantity(millicores: int | None) -> str:
+    return "" if millicores is None else str(Quantity.from_millicores(millicores))
 
 
-def _memory(count: int | None) -> str:
-    return "" if count is None else str(Quantity.of_bytes(count))
+def _format_memory_quantity(count: int | None) -> str:
+    return "" if count is None else str(Quantity.from_bytes(count))

@@ -12,101 +12,102 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.plural import counted, lasting
-from trimtab.scan.explanation import Explained, Explanation
-from trimtab.scan.render.html import MISSING, REQUESTED, STYLE, USED, WASTED, table_html
-from trimtab.scan.render.summary import change, gaps
-from trimtab.scan.render.text_chart import chart, squeezed
-from trimtab.scan.render.units import cpu_text, memory_text, money_text
+from trimtab.plural import format_time_span, pluralize
+from trimtab.scan.explanation import ContainerExplanation, Explanation
+from trimtab.scan.render.html import MISSING, REQUESTED, STYLE, USED, WASTED, render_html_table
+from trimtab.scan.render.summary import format_change, list_gaps
+from trimtab.scan.render.text_chart import downsample_max, draw_chart
+from trimtab.scan.render.units import format_cpu, format_memory, format_money
 from trimtab.usage.trace import Floats
 
-FARED_HEAD = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOMS A DAY", "A MONTH")
+BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOMS A DAY", "A MONTH")
 PLOT_WIDTH, PLOT_HEIGHT = 720, 180
-LEAST_DRAWN = 2
+MIN_SAMPLES = 2
 """Samples: one, as metrics-server gives at a first look, makes no chart of characters."""
 LINE_COLOURS = {"request": REQUESTED, "limit": WASTED, "recommended": MISSING}
 
 
-def renderables(found: Explanation, *, width: int) -> Iterator[RenderableType]:
+def render_explanation(found: Explanation, *, width: int) -> Iterator[RenderableType]:
     """What to print, one after the other."""
-    survey, workload = found.survey, found.workload
+    survey, workload = found.scan, found.workload
     yield Text(
-        f"{found.key}: {counted(workload.replicas, 'pod')}, {workload.confidence} confidence", style="bold"
+        f"{found.key}: {pluralize(workload.replicas, 'pod')}, {workload.confidence} confidence", style="bold"
     )
     yield Text(f"Usage: {survey.source}", style="dim")
-    for line in gaps(survey):
+    for line in list_gaps(survey):
         yield Text(line, style="yellow")
     for each in found.containers:
         yield ""
         yield Text(f"Container {each.container.name}", style="bold")
-        yield Text(_summary(found, each))
-        for name, usage, lines, text in plots(each):
-            if np.count_nonzero(np.isfinite(usage)) < LEAST_DRAWN:
+        yield Text(_summarize(found, each))
+        for name, usage, lines, text in build_plots(each):
+            if np.count_nonzero(np.isfinite(usage)) < MIN_SAMPLES:
                 continue
             yield ""
-            yield Text(f"{name}, {_span(each)}:")
-            yield from (Text(row, no_wrap=True) for row in chart(usage, lines, text=text, width=width))
+            yield Text(f"{name}, {_format_span(each)}:")
+            yield from (Text(row, no_wrap=True) for row in draw_chart(usage, lines, text=text, width=width))
         yield ""
-        yield _factors(found, each)
-        if each.fared:
+        yield _build_factor_table(found, each)
+        if each.backtests:
             yield ""
             yield Text("On its own history these strategies would have fared so:")
-            yield _fared(found, each)
+            yield _build_backtest_table(found, each)
 
 
-def page(found: Explanation) -> str:
+def render_page(found: Explanation) -> str:
     """The same as HTML, with charts in SVG."""
     name = f"Trimtab: {found.key}"
     workload = found.workload
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(str(found.key))}</h1><p class=source>{counted(workload.replicas, 'pod')}, {workload.confidence} confidence. "
-        f"Usage: {escape(found.survey.source)}</p>"
-        + "".join(f"<p class=gap>{escape(line)}</p>" for line in gaps(found.survey))
-        + "".join(_section(found, each) for each in found.containers)
+        f"<h1>{escape(str(found.key))}</h1><p class=source>{pluralize(workload.replicas, 'pod')}, {workload.confidence} confidence. "
+        f"Usage: {escape(found.scan.source)}</p>"
+        + "".join(f"<p class=gap>{escape(line)}</p>" for line in list_gaps(found.scan))
+        + "".join(_render_section(found, each) for each in found.containers)
         + "\n"
     )
 
 
-def _section(found: Explanation, each: Explained) -> str:
+def _render_section(found: Explanation, each: ContainerExplanation) -> str:
     drawn = "".join(
-        f"<h3>{escape(name)}</h3>{_svg(usage, lines, text)}" for name, usage, lines, text in plots(each)
+        f"<h3>{escape(name)}</h3>{_render_svg(usage, lines, text)}"
+        for name, usage, lines, text in build_plots(each)
     )
     factors = [
         (escape(factor.name), escape(factor.detail), escape(factor.source))
         for factor in (*found.facts, *each.container.recommendation.explanation)
     ]
-    fared = [[escape(cell) for cell in row] for row in _fared_rows(found, each)]
+    fared = [[escape(cell) for cell in row] for row in _build_backtest_rows(found, each)]
     return (
-        f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summary(found, each))}</p>{drawn}"
-        f"<h3>How the numbers came about</h3>{table_html(('Factor', 'What it did', 'Source'), factors, kind='words')}"
-        + (f"<h3>On its own history</h3>{table_html(FARED_HEAD, fared)}" if fared else "")
+        f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summarize(found, each))}</p>{drawn}"
+        f"<h3>How the numbers came about</h3>{render_html_table(('Factor', 'What it did', 'Source'), factors, kind='words')}"
+        + (f"<h3>On its own history</h3>{render_html_table(BACKTEST_HEADER, fared)}" if fared else "")
     )
 
 
-def _summary(found: Explanation, each: Explained) -> str:
-    has, should, saving = each.container.has, each.container.should, each.container.saving
-    money = money_text(abs(saving), found.survey.prices.currency)
+def _summarize(found: Explanation, each: ContainerExplanation) -> str:
+    has, should, saving = each.container.current, each.container.recommended, each.container.saving
+    money = format_money(abs(saving), found.scan.prices.currency)
     said = [
-        f"CPU {change(cpu_text(has.cpu_request), cpu_text(should.cpu_request))}",
-        f"limit {change(cpu_text(has.cpu_limit), cpu_text(should.cpu_limit))}",
-        f"memory {change(memory_text(has.memory_request), memory_text(should.memory_request))}",
-        f"limit {change(memory_text(has.memory_limit), memory_text(should.memory_limit))}",
+        f"CPU {format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request))}",
+        f"limit {format_change(format_cpu(has.cpu_limit), format_cpu(should.cpu_limit))}",
+        f"memory {format_change(format_memory(has.memory_request), format_memory(should.memory_request))}",
+        f"limit {format_change(format_memory(has.memory_limit), format_memory(should.memory_limit))}",
         f"costs {money} a month more" if saving < 0 else f"saves {money} a month",
     ]
     if each.container.risks:
         said.append(f"at risk of {' and '.join(each.container.risks)}")
-    if each.container.recommendation.held:
-        said.append(f"held: {each.container.recommendation.held}")
+    if each.container.recommendation.no_change_reason:
+        said.append(f"held: {each.container.recommendation.no_change_reason}")
     return "; ".join(said)
 
 
-Plot = tuple[str, Floats, dict[str, float | None], Callable[[float], str]]
+UsagePlot = tuple[str, Floats, dict[str, float | None], Callable[[float], str]]
 
 
-def plots(each: Explained) -> list[Plot]:
+def build_plots(each: ContainerExplanation) -> list[UsagePlot]:
     """What is drawn of one container: a name, its usage, the sizes that it is held against, and how amounts are spelt."""
-    has, should, trace = each.container.has, each.container.should, each.trace
+    has, should, trace = each.container.current, each.container.recommended, each.trace
 
     def lines(part: Callable[[Resources], tuple[int | None, int | None]]) -> dict[str, float | None]:
         (request, limit), (wanted, _) = part(has), part(should)
@@ -117,22 +118,22 @@ def plots(each: Explained) -> list[Plot]:
             "CPU of the busiest pod",
             trace.cpu[:, 0] * 1000,
             lines(lambda size: (size.cpu_request, size.cpu_limit)),
-            cpu_text,
+            format_cpu,
         ),
         (
             "Memory of the largest pod",
             trace.memory[:, 0],
             lines(lambda size: (size.memory_request, size.memory_limit)),
-            memory_text,
+            format_memory,
         ),
     ]
 
 
-def _span(each: Explained) -> str:
-    return lasting(each.trace.steps * each.trace.step)
+def _format_span(each: ContainerExplanation) -> str:
+    return format_time_span(each.trace.steps * each.trace.step)
 
 
-def _factors(found: Explanation, each: Explained) -> Table:
+def _build_factor_table(found: Explanation, each: ContainerExplanation) -> Table:
     table = Table("FACTOR", "WHAT IT DID", "SOURCE", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.columns[1].ratio = 1
     for factor in (*found.facts, *each.container.recommendation.explanation):
@@ -140,38 +141,38 @@ def _factors(found: Explanation, each: Explained) -> Table:
     return table
 
 
-def _fared(found: Explanation, each: Explained) -> Table:
-    table = Table(*FARED_HEAD, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def _build_backtest_table(found: Explanation, each: ContainerExplanation) -> Table:
+    table = Table(*BACKTEST_HEADER, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
         column.justify = "right"
-    for row in _fared_rows(found, each):
+    for row in _build_backtest_rows(found, each):
         table.add_row(*row)
     return table
 
 
-def _fared_rows(found: Explanation, each: Explained) -> list[tuple[str, ...]]:
+def _build_backtest_rows(found: Explanation, each: ContainerExplanation) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for fared in each.fared:
-        summary, cost = fared.scores.summary(), found.cost_of(fared)
+    for fared in each.backtests:
+        summary, cost = fared.scores.summary(), found.price_backtest(fared)
         rows.append(
             (
                 fared.strategy,
-                _share(summary["cpu_slack"]),
-                _share(summary["cpu_under"]),
-                _share(summary["memory_slack"]),
+                _format_share(summary["cpu_slack"]),
+                _format_share(summary["cpu_under"]),
+                _format_share(summary["memory_slack"]),
                 "-" if math.isnan(summary["ooms_day"]) else f"{summary['ooms_day']:.2f}",
-                money_text(cost, found.survey.prices.currency),
+                format_money(cost, found.scan.prices.currency),
             )
         )
     return rows
 
 
-def _share(value: float) -> str:
+def _format_share(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1%}"
 
 
-def _svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], str]) -> str:
-    columns = squeezed(usage, PLOT_WIDTH // 2)
+def _render_svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], str]) -> str:
+    columns = downsample_max(usage, PLOT_WIDTH // 2)
     drawn = {name: amount for name, amount in lines.items() if amount is not None}
     top = 1.08 * max([float(np.fmax.reduce(columns, initial=0.0)), *drawn.values(), 1e-9])
 

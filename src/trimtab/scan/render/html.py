@@ -9,13 +9,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Literal
 
-from trimtab.scan.model import Survey, Surveyed, SurveyedContainer
-from trimtab.scan.render.summary import change, dangers, gaps, short_name, title, together
-from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
+from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.scan.render.summary import (
+    format_all_clusters,
+    format_change,
+    format_risks,
+    format_short_name,
+    format_title,
+    list_gaps,
+)
+from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
 
 BAR, WIDTH, LABEL = 22, 720, 250
 REQUESTED, USED, WASTED, MISSING = "#2c6fbb", "#0b6e4f", "#c0392b", "#b7791f"
-MOST_BARS = 10
+MAX_BARS = 10
 
 STYLE = """body{font:15px system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1a202c}
 h1{font-size:1.5rem;margin-bottom:.2rem}p.source{color:#4a5568;margin-top:0;overflow-wrap:anywhere}
@@ -30,7 +37,7 @@ td:first-child,.words td{white-space:normal;overflow-wrap:anywhere}.words td:fir
 .gap{background:#fffaf0;border-left:4px solid #b7791f;padding:.4rem .8rem}svg{max-width:100%;height:auto}
 @media(max-width:60rem){table{display:block;overflow-x:auto}}"""
 
-HEAD = (
+HEADER = (
     "Workload",
     "Container",
     "Pods",
@@ -44,51 +51,51 @@ HEAD = (
 )
 
 
-def page(surveys: Sequence[Survey]) -> str:
+def render_page(scans: Sequence[ScanResult]) -> str:
     """All clusters on one page."""
-    name = "Trimtab: " + ", ".join(survey.context for survey in surveys)
-    all_of_them = f"<p><b>{escape(together(surveys))}</b></p>" if len(surveys) > 1 else ""
+    name = "Trimtab: " + ", ".join(survey.context for survey in scans)
+    all_of_them = f"<p><b>{escape(format_all_clusters(scans))}</b></p>" if len(scans) > 1 else ""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8>"
         f'<meta name=viewport content="width=device-width"><title>{escape(name)}</title>'
-        f"<style>{STYLE}</style>{all_of_them}{''.join(map(_cluster, surveys))}\n"
+        f"<style>{STYLE}</style>{all_of_them}{''.join(map(_render_cluster, scans))}\n"
     )
 
 
-def _cluster(survey: Survey) -> str:
+def _render_cluster(scan: ScanResult) -> str:
     return (
-        f"<h1>{escape(title(survey))}</h1><p class=source>Usage: {escape(survey.source)}</p>"
-        f"{_cards(survey)}<p>{escape(dangers(survey))}</p>"
-        + "".join(f"<p class=gap>{escape(line)}</p>" for line in gaps(survey))
+        f"<h1>{escape(format_title(scan))}</h1><p class=source>Usage: {escape(scan.source)}</p>"
+        f"{_render_cards(scan)}<p>{escape(format_risks(scan))}</p>"
+        + "".join(f"<p class=gap>{escape(line)}</p>" for line in list_gaps(scan))
         + "<h2>Requested, used, wasted</h2>"
-        + _bars(_resource_bars(survey))
-        + _wasters(survey)
+        + _render_bars(_list_resource_bars(scan))
+        + _render_top_savings(scan)
         + "<h2>Every container</h2>"
-        + table_html(
-            HEAD,
-            [_row(survey, found, each) for found in survey.workloads for each in found.containers],
+        + render_html_table(
+            HEADER,
+            [_render_row(scan, found, each) for found in scan.workloads for each in found.containers],
             kind="names",
         )
-        + _skipped(survey)
+        + _render_skipped(scan)
     )
 
 
-def _cards(survey: Survey) -> str:
-    currency = survey.prices.currency
+def _render_cards(scan: ScanResult) -> str:
+    currency = scan.prices.currency
     cards = (
-        ("", money_text(survey.cost, currency), "requested a month"),
+        ("", format_money(scan.cost, currency), "requested a month"),
         (
             "bad",
-            money_text(survey.wasted, currency),
-            f"wasted a month ({share_text(survey.wasted, survey.cost)})",
+            format_money(scan.wasted, currency),
+            f"wasted a month ({format_share(scan.wasted, scan.cost)})",
         ),
-        ("bad" if survey.at_risk("OOM") else "", str(survey.at_risk("OOM")), "at risk of OOM"),
+        ("bad" if scan.count_at_risk("OOM") else "", str(scan.count_at_risk("OOM")), "at risk of OOM"),
         (
-            "bad" if survey.at_risk("throttling") else "",
-            str(survey.at_risk("throttling")),
+            "bad" if scan.count_at_risk("throttling") else "",
+            str(scan.count_at_risk("throttling")),
             "at risk of throttling",
         ),
-        ("", str(survey.without_requests), "without requests"),
+        ("", str(scan.without_requests), "without requests"),
     )
     drawn = (
         f'<div class="card {kind}"><b>{escape(number)}</b><span>{escape(what)}</span></div>'
@@ -97,9 +104,9 @@ def _cards(survey: Survey) -> str:
     return f"<div class=cards>{''.join(drawn)}</div>"
 
 
-def _resource_bars(survey: Survey) -> Iterable[tuple[str, float, str, str]]:
+def _list_resource_bars(scan: ScanResult) -> Iterable[tuple[str, float, str, str]]:
     """Each resource, as shares of the longest bar."""
-    for name, found, text in (("CPU", survey.cpu, cpu_text), ("memory", survey.memory, memory_text)):
+    for name, found, text in (("CPU", scan.cpu, format_cpu), ("memory", scan.memory, format_memory)):
         bars = (
             ("requested", found.requested, REQUESTED),
             ("used", found.used, USED),
@@ -111,9 +118,9 @@ def _resource_bars(survey: Survey) -> Iterable[tuple[str, float, str, str]]:
             yield f"{name} {what}", amount / whole, text(amount), colour
 
 
-def _wasters(survey: Survey) -> str:
+def _render_top_savings(scan: ScanResult) -> str:
     """Where the money goes."""
-    worst = sorted(survey.workloads, key=lambda found: -found.saving)[:MOST_BARS]
+    worst = sorted(scan.workloads, key=lambda found: -found.saving)[:MAX_BARS]
     worst = [found for found in worst if found.saving > 0]
     if not worst:
         return ""
@@ -122,15 +129,15 @@ def _wasters(survey: Survey) -> str:
         (
             f"{found.key.namespace}/{found.key.name}",
             found.saving / most,
-            money_text(found.saving, survey.prices.currency),
+            format_money(found.saving, scan.prices.currency),
             WASTED,
         )
         for found in worst
     )
-    return f"<h2>What could be saved a month</h2>{_bars(bars)}"
+    return f"<h2>What could be saved a month</h2>{_render_bars(bars)}"
 
 
-def _bars(bars: Iterable[tuple[str, float, str, str]]) -> str:
+def _render_bars(bars: Iterable[tuple[str, float, str, str]]) -> str:
     drawn = []
     for place, (label, share, text, colour) in enumerate(bars):
         y, length = place * (BAR + 6), max(share, 0.002) * (WIDTH - LABEL - 90)
@@ -146,24 +153,24 @@ def _bars(bars: Iterable[tuple[str, float, str, str]]) -> str:
     )
 
 
-def _row(survey: Survey, found: Surveyed, each: SurveyedContainer) -> tuple[str, ...]:
-    has, should, used = each.has, each.should, each.consumed
+def _render_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding) -> tuple[str, ...]:
+    has, should, used = each.current, each.recommended, each.usage
     severity = f"<span class={each.severity}>{each.severity}</span>"
     return (
-        f'<span title="{escape(str(found.key))}">{escape(short_name(found, each))}</span>',
+        f'<span title="{escape(str(found.key))}">{escape(format_short_name(found, each))}</span>',
         escape(each.name),
         str(found.replicas),
-        change(cpu_text(has.cpu_request), cpu_text(should.cpu_request)),
-        change(memory_text(has.memory_request), memory_text(should.memory_request)),
-        f"{cpu_text(used.cpu)} {memory_text(used.memory)}",
-        escape(money_text(each.saving, survey.prices.currency)),
+        format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request)),
+        format_change(format_memory(has.memory_request), format_memory(should.memory_request)),
+        f"{format_cpu(used.cpu)} {format_memory(used.memory)}",
+        escape(format_money(each.saving, scan.prices.currency)),
         severity,
         " ".join(each.risks),
         found.confidence,
     )
 
 
-def table_html(
+def render_html_table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
@@ -175,8 +182,8 @@ def table_html(
     return f"<table class={kind}><tr>{drawn}</tr>{lines}</table>"
 
 
-def _skipped(survey: Survey) -> str:
-    if not survey.skipped:
+def _render_skipped(scan: ScanResult) -> str:
+    if not scan.skipped:
         return ""
-    rows = [(escape(str(each.key)), escape(each.reason)) for each in survey.skipped]
-    return f"<details><summary>Skipped: {len(survey.skipped)}</summary>{table_html(('Workload', 'Why'), rows, kind='words')}</details>"
+    rows = [(escape(str(each.key)), escape(each.reason)) for each in scan.skipped]
+    return f"<details><summary>Skipped: {len(scan.skipped)}</summary>{render_html_table(('Workload', 'Why'), rows, kind='words')}</details>"

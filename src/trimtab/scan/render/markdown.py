@@ -4,45 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trimtab.scan.model import Survey
-from trimtab.scan.render.summary import TOTALS_HEAD, change, dangers, gaps, title, totals, worth_showing
-from trimtab.scan.render.units import cpu_text, memory_text, money_text
+from trimtab.scan.model import ScanResult
+from trimtab.scan.render.summary import (
+    TOTALS_HEADER,
+    build_totals,
+    format_change,
+    format_risks,
+    format_title,
+    list_gaps,
+    list_relevant,
+)
+from trimtab.scan.render.units import format_cpu, format_memory, format_money
 
-HEAD = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
+HEADER = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
 
-MOST_SKIPPED = 100
+MAX_SKIPPED = 100
 """That are named: a comment on GitHub has room for 65,536 characters."""
 
 
-def markdown(survey: Survey, *, top: int) -> str:
+def render_markdown(scan: ScanResult, *, top: int) -> str:
     """The headline and the first so many containers, 0 for all."""
-    return "\n".join(_lines(survey, top)) + "\n"
+    return "\n".join(_render_lines(scan, top)) + "\n"
 
 
-def _lines(survey: Survey, top: int) -> Iterator[str]:
-    yield f"## {_escaped(title(survey))}"
+def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
+    yield f"## {_escape(format_title(scan))}"
     yield ""
-    yield f"Usage: {_escaped(survey.source)}"
+    yield f"Usage: {_escape(scan.source)}"
     yield ""
-    yield from _table(TOTALS_HEAD, totals(survey))
+    yield from _render_table(TOTALS_HEADER, build_totals(scan))
     yield ""
-    yield f"**{dangers(survey)}**"
-    for line in gaps(survey):
-        yield f"\n⚠ {_escaped(line)}"
-    found = worth_showing(survey)
+    yield f"**{format_risks(scan)}**"
+    for line in list_gaps(scan):
+        yield f"\n⚠ {_escape(line)}"
+    found = list_relevant(scan)
     shown = found[:top] if top else found
     if shown:
         yield ""
-        yield from _table(
-            HEAD,
+        yield from _render_table(
+            HEADER,
             [
                 (
                     f"{one.key.namespace}/{one.key.kind}/{one.key.name}",
                     each.name,
                     str(one.replicas),
-                    change(cpu_text(each.has.cpu_request), cpu_text(each.should.cpu_request)),
-                    change(memory_text(each.has.memory_request), memory_text(each.should.memory_request)),
-                    money_text(each.saving, survey.prices.currency),
+                    format_change(
+                        format_cpu(each.current.cpu_request), format_cpu(each.recommended.cpu_request)
+                    ),
+                    format_change(
+                        format_memory(each.current.memory_request),
+                        format_memory(each.recommended.memory_request),
+                    ),
+                    format_money(each.saving, scan.prices.currency),
                     str(each.severity),
                     " ".join(each.risks),
                 )
@@ -51,23 +64,23 @@ def _lines(survey: Survey, top: int) -> Iterator[str]:
         )
     if len(shown) < len(found):
         yield f"\n… and {len(found) - len(shown)} more."
-    if survey.skipped:
-        yield f"\n<details><summary>Skipped: {len(survey.skipped)}</summary>\n"
-        named = survey.skipped[:MOST_SKIPPED] if top else survey.skipped
+    if scan.skipped:
+        yield f"\n<details><summary>Skipped: {len(scan.skipped)}</summary>\n"
+        named = scan.skipped[:MAX_SKIPPED] if top else scan.skipped
         for skipped in named:
             key = skipped.key
-            yield f"- {key.namespace}/{key.kind}/{key.name}: {_escaped(skipped.reason)}"
-        if len(named) < len(survey.skipped):
-            yield f"- … and {len(survey.skipped) - len(named)} more: --output json has all."
+            yield f"- {key.namespace}/{key.kind}/{key.name}: {_escape(skipped.reason)}"
+        if len(named) < len(scan.skipped):
+            yield f"- … and {len(scan.skipped) - len(named)} more: --output json has all."
         yield "\n</details>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _render_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{'|'.join('---' if place == 0 else '---:' for place in range(len(head)))}|"
     for row in rows:
-        yield f"| {' | '.join(map(_escaped, row))} |"
+        yield f"| {' | '.join(map(_escape, row))} |"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")

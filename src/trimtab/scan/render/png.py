@@ -8,15 +8,15 @@ import numpy as np
 
 from trimtab.errors import TrimtabError
 from trimtab.scan.explanation import Explanation
-from trimtab.scan.render.explanation import LINE_COLOURS, plots
+from trimtab.scan.render.explanation import LINE_COLOURS, build_plots
 from trimtab.scan.render.html import USED
-from trimtab.scan.render.text_chart import squeezed
+from trimtab.scan.render.text_chart import downsample_max
 
 COLUMNS = 600
 DAY = 86400.0
 
 
-def png(found: Explanation) -> bytes:
+def render_png(found: Explanation) -> bytes:
     """A row a container: its CPU and its memory over time, held against its sizes."""
     try:
         from matplotlib.figure import Figure
@@ -27,8 +27,8 @@ def png(found: Explanation) -> bytes:
     rows = figure.subplots(len(found.containers), 2, squeeze=False)
     for row, each in zip(rows, found.containers, strict=True):
         days = each.trace.steps * each.trace.step / DAY
-        for axes, (name, usage, lines, text) in zip(row, plots(each), strict=True):
-            columns = squeezed(usage, COLUMNS)
+        for axes, (name, usage, lines, text) in zip(row, build_plots(each), strict=True):
+            columns = downsample_max(usage, COLUMNS)
             axes.fill_between(np.linspace(0, days, len(columns)), np.nan_to_num(columns), color=USED)
             for line, amount in lines.items():
                 if amount is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimtab.plural import counted, lasting
-from trimtab.scan.model import Survey, Surveyed, SurveyedContainer
-from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
+from trimtab.plural import format_time_span, pluralize
+from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
 
 SHORT_KINDS = {
     "Deployment": "deploy",
@@ -16,85 +16,83 @@ SHORT_KINDS = {
     "CronJob": "cron",
     "Job": "job",
 }
-TOTALS_HEAD = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
+TOTALS_HEADER = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 
-def title(survey: Survey) -> str:
+def format_title(scan: ScanResult) -> str:
     """Which cluster, and how well it is known."""
-    many = counted(len(survey.workloads), "workload")
-    return f"{survey.context}: {many}, {lasting(survey.window)}, strategy {survey.strategy}"
+    many = pluralize(len(scan.workloads), "workload")
+    return f"{scan.context}: {many}, {format_time_span(scan.window)}, strategy {scan.strategy}"
 
 
-def totals(survey: Survey) -> list[tuple[str, str, str, str, str]]:
+def build_totals(scan: ScanResult) -> list[tuple[str, str, str, str, str]]:
     """CPU, memory, and both as money."""
-    cpu, memory, prices = survey.cpu, survey.memory, survey.prices
-    used = prices.of_cpu(cpu.used) + prices.of_memory(memory.used)
+    cpu, memory, prices = scan.cpu, scan.memory, scan.prices
+    used = prices.price_cpu(cpu.used) + prices.price_memory(memory.used)
     return [
         (
             "CPU",
-            cpu_text(cpu.requested),
-            f"{cpu_text(cpu.used)} ({share_text(cpu.used, cpu.requested)})",
-            f"{cpu_text(cpu.wasted)} ({share_text(cpu.wasted, cpu.requested)})",
-            money_text(prices.of_cpu(cpu.wasted), prices.currency),
+            format_cpu(cpu.requested),
+            f"{format_cpu(cpu.used)} ({format_share(cpu.used, cpu.requested)})",
+            f"{format_cpu(cpu.wasted)} ({format_share(cpu.wasted, cpu.requested)})",
+            format_money(prices.price_cpu(cpu.wasted), prices.currency),
         ),
         (
             "memory",
-            memory_text(memory.requested),
-            f"{memory_text(memory.used)} ({share_text(memory.used, memory.requested)})",
-            f"{memory_text(memory.wasted)} ({share_text(memory.wasted, memory.requested)})",
-            money_text(prices.of_memory(memory.wasted), prices.currency),
+            format_memory(memory.requested),
+            f"{format_memory(memory.used)} ({format_share(memory.used, memory.requested)})",
+            f"{format_memory(memory.wasted)} ({format_share(memory.wasted, memory.requested)})",
+            format_money(prices.price_memory(memory.wasted), prices.currency),
         ),
         (
             "a month",
-            money_text(survey.cost, prices.currency),
-            f"{money_text(used, prices.currency)} ({share_text(used, survey.cost)})",
-            f"{money_text(survey.wasted, prices.currency)} ({share_text(survey.wasted, survey.cost)})",
-            money_text(survey.wasted, prices.currency),
+            format_money(scan.cost, prices.currency),
+            f"{format_money(used, prices.currency)} ({format_share(used, scan.cost)})",
+            f"{format_money(scan.wasted, prices.currency)} ({format_share(scan.wasted, scan.cost)})",
+            format_money(scan.wasted, prices.currency),
         ),
     ]
 
 
-def dangers(survey: Survey) -> str:
+def format_risks(scan: ScanResult) -> str:
     """How many containers are at risk, and what more should be requested for them."""
     said = [
         f"{count} {words}"
         for count, words in (
-            (survey.at_risk("OOM"), "of OOM"),
-            (survey.at_risk("throttling"), "of throttling"),
+            (scan.count_at_risk("OOM"), "of OOM"),
+            (scan.count_at_risk("throttling"), "of throttling"),
         )
         if count
     ]
     parts = [f"Containers at risk: {', '.join(said) if said else 'none'}"]
-    if survey.without_requests:
-        parts.append(f"without requests: {survey.without_requests}")
-    if survey.missing > 0:
-        parts.append(
-            f"worth asking for besides: {money_text(survey.missing, survey.prices.currency)} a month"
-        )
+    if scan.without_requests:
+        parts.append(f"without requests: {scan.without_requests}")
+    if scan.missing > 0:
+        parts.append(f"worth asking for besides: {format_money(scan.missing, scan.prices.currency)} a month")
     return "; ".join(parts) + "."
 
 
-def gaps(survey: Survey) -> list[str]:
+def list_gaps(scan: ScanResult) -> list[str]:
     """What is not in this survey, and why: a partial result never passes for a whole one."""
     lines = []
-    if survey.refused:
-        names = ", ".join(sorted(survey.refused))
+    if scan.forbidden_namespaces:
+        names = ", ".join(sorted(scan.forbidden_namespaces))
         lines.append(f"Not seen, for lack of rights: namespaces {names}.")
-    lines += [f"Not seen: {resource}: {why}" for resource, why in sorted(survey.troubles.items())]
+    lines += [f"Not seen: {resource}: {why}" for resource, why in sorted(scan.errors_by_resource.items())]
     return lines
 
 
-def worth_showing(survey: Survey) -> list[tuple[Surveyed, SurveyedContainer]]:
+def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFinding]]:
     """The containers that should change or are at risk, in the order of their workloads."""
     return [
         (found, each)
-        for found in survey.workloads
+        for found in scan.workloads
         for each in found.containers
-        if each.changes or each.risks or each.lacks_requests
+        if each.has_changes or each.risks or each.lacks_requests
     ]
 
 
-def short_name(found: Surveyed, container: SurveyedContainer) -> str:
+def format_short_name(found: WorkloadFinding, container: ContainerFinding) -> str:
     """`shop/deploy/web`, with the container where there are several."""
     key = found.key
     kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
@@ -102,17 +100,17 @@ def short_name(found: Surveyed, container: SurveyedContainer) -> str:
     return f"{key.namespace}/{kind}/{key.name}{more}"
 
 
-def change(before: str, after: str) -> str:
+def format_change(before: str, after: str) -> str:
     return before if before == after else f"{before}→{after}"
 
 
-def together(surveys: Iterable[Survey]) -> str:
+def format_all_clusters(scans: Iterable[ScanResult]) -> str:
     """What several clusters come to; they are priced alike."""
-    known = list(surveys)
+    known = list(scans)
     currency = known[0].prices.currency
     wasted, cost = sum(each.wasted for each in known), sum(each.cost for each in known)
     return (
-        f"All {len(known)} clusters: {money_text(wasted, currency)} of {money_text(cost, currency)} a month "
-        f"wasted ({share_text(wasted, cost)}); at risk of OOM {sum(each.at_risk('OOM') for each in known)}, "
-        f"of throttling {sum(each.at_risk('throttling') for each in known)}."
+        f"All {len(known)} clusters: {format_money(wasted, currency)} of {format_money(cost, currency)} a month "
+        f"wasted ({format_share(wasted, cost)}); at risk of OOM {sum(each.count_at_risk('OOM') for each in known)}, "
+        f"of throttling {sum(each.count_at_risk('throttling') for each in known)}."
     )

@@ -15,26 +15,26 @@ from rich.table import Table
 from rich.text import Text
 
 from trimtab.kube.kinds.pods import Resources
-from trimtab.scan.model import Survey, Surveyed, SurveyedContainer
+from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.render.summary import (
-    TOTALS_HEAD,
-    change,
-    dangers,
-    gaps,
-    short_name,
-    title,
-    totals,
-    worth_showing,
+    TOTALS_HEADER,
+    build_totals,
+    format_change,
+    format_risks,
+    format_short_name,
+    format_title,
+    list_gaps,
+    list_relevant,
 )
-from trimtab.scan.render.units import cpu_text, memory_text, money_text
+from trimtab.scan.render.units import format_cpu, format_memory, format_money
 from trimtab.scan.risk import Severity
 
-WIDE = 120
+WIDE_COLUMNS = 120
 """Columns from which on a workload's names stand apart, and limits are shown."""
-MOST_SKIPPED = 12
+MAX_SKIPPED = 12
 _GAP = 2
 """Columns between those of a table."""
-_LEAST_NAME = 16
+_MIN_NAME_COLUMNS = 16
 """Columns that the name of a workload has at the least, or its row is more than one line."""
 
 COLOURS = {
@@ -46,114 +46,119 @@ COLOURS = {
 }
 
 
-def renderables(survey: Survey, *, width: int, top: int) -> Iterator[RenderableType]:
+def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[RenderableType]:
     """What to print, one after the other; `top` containers at most, 0 for all."""
-    yield Text(title(survey), style="bold")
-    yield Text(f"Usage: {survey.source}", style="dim")
+    yield Text(format_title(scan), style="bold")
+    yield Text(f"Usage: {scan.source}", style="dim")
     yield ""
     # The last column says again, as money, what the last row does; a terminal needs it once.
-    yield from _laid_out(TOTALS_HEAD[:-1], [row[:-1] for row in totals(survey)], width)
-    yield Text(dangers(survey), style="red" if survey.at_risk("OOM") else "")
-    for line in gaps(survey):
+    yield from _lay_out(TOTALS_HEADER[:-1], [row[:-1] for row in build_totals(scan)], width)
+    yield Text(format_risks(scan), style="red" if scan.count_at_risk("OOM") else "")
+    for line in list_gaps(scan):
         yield Text(line, style="yellow")
-    found = worth_showing(survey)
+    found = list_relevant(scan)
     shown = found[:top] if top else found
     if shown:
         yield ""
-        if width >= WIDE:
-            yield _wide(survey, shown)
+        if width >= WIDE_COLUMNS:
+            yield _build_wide_table(scan, shown)
         else:
-            yield from _narrow(survey, shown, width)
+            yield from _render_narrow(scan, shown, width)
     if len(shown) < len(found):
         yield Text(f"… and {len(found) - len(shown)} more: --top 0 shows all.", style="dim")
-    if survey.compared and shown:
+    if scan.compared and shown:
         yield ""
-        yield from _compared(survey, shown, width)
-    if survey.skipped:
+        yield from _render_comparison(scan, shown, width)
+    if scan.skipped:
         yield ""
-        yield from _skipped(survey)
+        yield from _render_skipped(scan)
 
 
-def _narrow(
-    survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]], width: int
+def _render_narrow(
+    scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, ContainerFinding]], width: int
 ) -> Iterator[RenderableType]:
     rows = [
         (
-            Text(short_name(found, each), style=COLOURS[each.severity], overflow="fold"),
+            Text(format_short_name(found, each), style=COLOURS[each.severity], overflow="fold"),
             str(found.replicas),
-            change(cpu_text(each.has.cpu_request), cpu_text(each.should.cpu_request)),
-            change(memory_text(each.has.memory_request), memory_text(each.should.memory_request)),
-            money_text(each.saving, survey.prices.currency),
-            _risks(each),
+            format_change(format_cpu(each.current.cpu_request), format_cpu(each.recommended.cpu_request)),
+            format_change(
+                format_memory(each.current.memory_request), format_memory(each.recommended.memory_request)
+            ),
+            format_money(each.saving, scan.prices.currency),
+            _format_risks(each),
         )
         for found, each in shown
     ]
-    yield from _laid_out(("WORKLOAD", "PODS", "CPU", "MEMORY", "SAVES", "RISK"), rows, width, left=(-1,))
+    yield from _lay_out(("WORKLOAD", "PODS", "CPU", "MEMORY", "SAVES", "RISK"), rows, width, left=(-1,))
 
 
-def _wide(survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]]) -> Table:
+def _build_wide_table(scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, ContainerFinding]]) -> Table:
     head = ("SEVERITY", "NAMESPACE", "KIND", "NAME", "CONTAINER", "PODS", "CPU", "CPU LIMIT", "MEMORY")
-    table = _table((*head, "MEMORY LIMIT", "SAVES", "RISK", "KNOWN"))
+    table = _build_table((*head, "MEMORY LIMIT", "SAVES", "RISK", "KNOWN"))
     for column in (*table.columns[1:5], table.columns[-2], table.columns[-1]):
         column.justify = "left"
     for found, each in shown:
-        has, should, key = each.has, each.should, found.key
+        has, should, key = each.current, each.recommended, found.key
         table.add_row(
             Text(str(each.severity), style=COLOURS[each.severity]),
             *(Text(name, overflow="fold") for name in (key.namespace, key.kind, key.name, each.name)),
             str(found.replicas),
-            change(cpu_text(has.cpu_request), cpu_text(should.cpu_request)),
-            change(cpu_text(has.cpu_limit), cpu_text(should.cpu_limit)),
-            change(memory_text(has.memory_request), memory_text(should.memory_request)),
-            change(memory_text(has.memory_limit), memory_text(should.memory_limit)),
-            money_text(each.saving, survey.prices.currency),
-            _risks(each),
+            format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request)),
+            format_change(format_cpu(has.cpu_limit), format_cpu(should.cpu_limit)),
+            format_change(format_memory(has.memory_request), format_memory(should.memory_request)),
+            format_change(format_memory(has.memory_limit), format_memory(should.memory_limit)),
+            format_money(each.saving, scan.prices.currency),
+            _format_risks(each),
             found.confidence,
         )
     return table
 
 
-def _compared(
-    survey: Survey, shown: Sequence[tuple[Surveyed, SurveyedContainer]], width: int
+def _render_comparison(
+    scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, ContainerFinding]], width: int
 ) -> Iterator[RenderableType]:
     """Show requests side by side; the others' are their bare targets."""
     rows: list[Sequence[str | Text]] = [
         [
-            Text(short_name(found, each), overflow="fold"),
-            *(_size(size) for size in (each.should, *(each.compared[name] for name in survey.compared))),
+            Text(format_short_name(found, each), overflow="fold"),
+            *(
+                _format_size(size)
+                for size in (each.recommended, *(each.compared[name] for name in scan.compared))
+            ),
         ]
         for found, each in shown
     ]
-    head = ("WORKLOAD", survey.strategy.upper(), *(name.upper() for name in survey.compared))
-    yield from _laid_out(head, rows, width)
+    head = ("WORKLOAD", scan.strategy.upper(), *(name.upper() for name in scan.compared))
+    yield from _lay_out(head, rows, width)
 
 
-def _size(size: Resources) -> str:
+def _format_size(size: Resources) -> str:
     if size.cpu_request is None and size.memory_request is None:
         return "-"
-    return f"{cpu_text(size.cpu_request)} {memory_text(size.memory_request)}"
+    return f"{format_cpu(size.cpu_request)} {format_memory(size.memory_request)}"
 
 
-def _skipped(survey: Survey) -> Iterator[RenderableType]:
-    yield Text(f"Skipped: {len(survey.skipped)}", style="bold")
-    for each in survey.skipped[:MOST_SKIPPED]:
+def _render_skipped(scan: ScanResult) -> Iterator[RenderableType]:
+    yield Text(f"Skipped: {len(scan.skipped)}", style="bold")
+    for each in scan.skipped[:MAX_SKIPPED]:
         yield Text(f"  {each.key.namespace}/{each.key.kind}/{each.key.name}: {each.reason}", style="dim")
-    if len(survey.skipped) > MOST_SKIPPED:
-        yield Text(f"  … and {len(survey.skipped) - MOST_SKIPPED} more: --output json has all.", style="dim")
+    if len(scan.skipped) > MAX_SKIPPED:
+        yield Text(f"  … and {len(scan.skipped) - MAX_SKIPPED} more: --output json has all.", style="dim")
 
 
-def _risks(each: SurveyedContainer) -> Text:
+def _format_risks(each: ContainerFinding) -> Text:
     short = {"OOM": "OOM", "throttling": "CPU"}
     return Text("+".join(short[risk] for risk in each.risks), style="red")
 
 
-def _laid_out(
+def _lay_out(
     head: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int, *, left: Sequence[int] = ()
 ) -> Iterator[RenderableType]:
     """Lay rows out as a table, or each on lines of its own where the other columns leave no room for the names."""
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
-    if width - sum(widths[1:]) - _GAP * (len(head) - 1) >= min(widths[0], _LEAST_NAME):
-        table = _table(head)
+    if width - sum(widths[1:]) - _GAP * (len(head) - 1) >= min(widths[0], _MIN_NAME_COLUMNS):
+        table = _build_table(head)
         for column in left:
             table.columns[column].justify = "left"
         for row in rows:
@@ -166,7 +171,7 @@ def _laid_out(
         yield Padding(Text(", ".join(said)), (0, 0, 0, _GAP))
 
 
-def _table(head: Sequence[str]) -> Table:
+def _build_table(head: Sequence[str]) -> Table:
     table = Table(*map(escape, head), box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in table.columns[1:]:
         column.justify = "right"

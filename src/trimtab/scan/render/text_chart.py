@@ -11,12 +11,12 @@ from trimtab.usage.trace import Floats
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 LINE = "┄"
-LEAST_COLUMNS = 10
+MIN_COLUMNS = 10
 HEADROOM = 1.05
 """What is left above the highest of all."""
 
 
-def chart(
+def draw_chart(
     usage: Floats,
     lines: Mapping[str, float | None],
     *,
@@ -31,7 +31,7 @@ def chart(
     for name, amount in drawn.items():
         row = height - 1 - int(amount / top * height)
         named[row] = ", ".join([*filter(None, [named.get(row)]), f"{name} {text(amount)}"])
-    columns = squeezed(usage, max(width - max(map(len, named.values()), default=0) - 1, LEAST_COLUMNS))
+    columns = downsample_max(usage, max(width - max(map(len, named.values()), default=0) - 1, MIN_COLUMNS))
     eighths = np.nan_to_num(columns / top * height * 8).round().astype(int)
     rows = []
     for row in range(height):
@@ -42,7 +42,7 @@ def chart(
     return rows
 
 
-def squeezed(usage: Floats, width: int) -> Floats:
+def downsample_max(usage: Floats, width: int) -> Floats:
     """At most so many columns, each the highest of its time; NaN where nothing was seen."""
     edges = np.linspace(0, len(usage), min(width, max(len(usage), 1)) + 1).round().astype(int)
     pieces = [usage[begin:end] for begin, end in itertools.pairwise(edges)]

@@ -7,7 +7,7 @@ from trimtab.sizing.recommendation import MIB
 GIB = 2**30
 
 
-def cpu_text(millicores: float | None) -> str:
+def format_cpu(millicores: float | None) -> str:
     """`250m` below a core, cores from there on."""
     if millicores is None:
         return "none"
@@ -17,7 +17,7 @@ def cpu_text(millicores: float | None) -> str:
     return f"{cores:,.0f}" if cores >= 100 or millicores % 1000 == 0 else f"{cores:.3g}"
 
 
-def memory_text(count: float | None) -> str:
+def format_memory(count: float | None) -> str:
     """`512Mi` below ten GiB or where that is exact, else `12.5Gi`."""
     if count is None:
         return "none"
@@ -27,12 +27,12 @@ def memory_text(count: float | None) -> str:
     return f"{gib:,.0f}Gi" if gib >= 100 or count % GIB == 0 else f"{gib:.3g}Gi"
 
 
-def money_text(amount: float, currency: str = "$") -> str:
+def format_money(amount: float, currency: str = "$") -> str:
     """Cents only where they matter."""
     sign = "-" if amount < 0 else ""
     size = abs(amount)
     return f"{sign}{currency}{size:,.0f}" if size >= 100 else f"{sign}{currency}{size:,.2f}"
 
 
-def share_text(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole > 0 else "-"

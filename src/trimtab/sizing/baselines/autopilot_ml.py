@@ -25,11 +25,11 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, Rows, find
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
-from trimtab.sizing.stats.scaling import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
-from trimtab.sizing.stats.window import Maxima
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows, find_buckets
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
+from trimtab.sizing.stats.window import RollingMaxima
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR = 3600.0
 OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
@@ -62,7 +62,7 @@ class AutopilotMlSettings(Settings):
     """Samples under which nothing is said."""
 
 
-class Costs(NamedTuple):
+class EnsembleCosts(NamedTuple):
     """The settings that the loops need."""
 
     over: float
@@ -71,7 +71,7 @@ class Costs(NamedTuple):
     half_life: float
 
 
-class Models(NamedTuple):
+class EnsembleModels(NamedTuple):
     """What each model says of each row, in multiples of the row's unit: rows by models."""
 
     best: Floats
@@ -87,7 +87,7 @@ class Models(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def charge(models: Models, costs: Costs, t: float, multiples: Floats) -> None:
+def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multiples: Floats) -> None:
     """Let each model pay for what its limit did to this sample."""
     limit, cost, last, samples = models.limit, models.cost, models.last, models.samples
     span, share = math.nan, 0.0
@@ -109,7 +109,7 @@ def charge(models: Models, costs: Costs, t: float, multiples: Floats) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def pick_limits(rows: Rows, ends: Floats, costs: Costs, best: Floats) -> None:
+def pick_limits(rows: HistogramRows, ends: Floats, costs: EnsembleCosts, best: Floats) -> None:
     """The limit of each row that would have cost least on what one histogram remembers."""
     pages, pool = rows.pages, rows.pool
     for row in range(best.size):
@@ -134,7 +134,7 @@ def pick_limits(rows: Rows, ends: Floats, costs: Costs, best: Floats) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def choose_models(models: Models, costs: Costs, margins: Floats) -> None:
+def choose_models(models: EnsembleModels, costs: EnsembleCosts, margins: Floats) -> None:
     """Set each model's limit, and let each row listen to the cheapest."""
     for row in range(models.chosen.size):
         lowest, choice = np.inf, -1
@@ -161,13 +161,15 @@ def choose_models(models: Models, costs: Costs, margins: Floats) -> None:
 class Ensemble:
     """All models of one resource of all containers."""
 
-    def __init__(self, rows: int, settings: AutopilotMlSettings, costs: Costs, relative: Relative) -> None:
-        self.costs, self.relative = costs, relative
+    def __init__(
+        self, rows: int, settings: AutopilotMlSettings, costs: EnsembleCosts, scaler: UsageScaler
+    ) -> None:
+        self.costs, self.scaler = costs, scaler
         self.margins = np.array(settings.margins)
         self.histograms = [Histogram(rows, BUCKETS, half_life) for half_life in settings.half_lives]
         kinds = len(settings.half_lives)
         count = kinds * self.margins.size
-        self.models = Models(
+        self.models = EnsembleModels(
             best=np.full((rows, kinds), np.nan),
             limit=np.full((rows, count), np.nan),
             cost=np.zeros((rows, count)),
@@ -178,37 +180,37 @@ class Ensemble:
         )
 
     def add(self, t: float, values: Floats) -> None:
-        multiples = self.relative.of(values)
-        charge(self.models, self.costs, t, multiples)
-        found = find(BUCKETS, multiples, np.inf)
+        multiples = self.scaler.to_multiples(values)
+        charge_models(self.models, self.costs, t, multiples)
+        found = find_buckets(BUCKETS, multiples, np.inf)
         for histogram in self.histograms:
             histogram.add(t, found)
 
-    def pick(self) -> None:
+    def update_limits(self) -> None:
         for histogram, best in zip(self.histograms, self.models.best.T, strict=True):
             pick_limits(histogram.rows, BUCKETS.ends, self.costs, best)
         choose_models(self.models, self.costs, self.margins)
 
-    def bounds(self, min_samples: int) -> Bounds:
-        unit = np.where(self.models.samples >= min_samples, self.relative.unit, np.nan)
+    def compute_range(self, min_samples: int) -> TargetRange:
+        unit = np.where(self.models.samples >= min_samples, self.scaler.unit, np.nan)
         lower, upper = self.models.limit.min(axis=1) * unit, self.models.limit.max(axis=1) * unit
-        return Bounds(lower=lower, target=self.models.target * unit, upper=upper)
+        return TargetRange(lower=lower, target=self.models.target * unit, upper=upper)
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         own = {prefix + name: array for name, array in self.models._asdict().items()}
-        own[prefix + "unit"] = self.relative.unit
+        own[prefix + "unit"] = self.scaler.unit
         for place, histogram in enumerate(self.histograms):
             own |= histogram.arrays(f"{prefix}{place}.")
         return own
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         for place, histogram in enumerate(self.histograms):
-            histogram.take_over(f"{prefix}{place}.", arrays)
-        self.models = Models(*(arrays[prefix + name] for name in Models._fields))
-        self.relative.unit = arrays[prefix + "unit"]
+            histogram.load_arrays(f"{prefix}{place}.", arrays)
+        self.models = EnsembleModels(*(arrays[prefix + name] for name in EnsembleModels._fields))
+        self.scaler.unit = arrays[prefix + "unit"]
 
 
-class AutopilotMl(Strategy[AutopilotMlSettings]):
+class AutopilotMlStrategy(Strategy[AutopilotMlSettings]):
     """Autopilot's ensemble."""
 
     name = "autopilot-ml"
@@ -218,46 +220,46 @@ class AutopilotMl(Strategy[AutopilotMlSettings]):
         super().__init__(containers, settings)
 
         def ensemble(over: float, least: float, most: float) -> Ensemble:
-            costs = Costs(
+            costs = EnsembleCosts(
                 over, settings.limit_change_cost, settings.model_change_cost, settings.cost_half_life
             )
-            return Ensemble(containers, settings, costs, Relative(containers, least=least, most=most))
+            return Ensemble(containers, settings, costs, UsageScaler(containers, least=least, most=most))
 
-        self._cpu = ensemble(settings.cpu_over_cost, CPU_LEAST, CPU_MOST)
-        self._memory = ensemble(settings.memory_over_cost, MEMORY_LEAST, MEMORY_MOST)
-        self._ooms = Maxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
+        self._cpu = ensemble(settings.cpu_over_cost, MIN_CPU_UNIT, MAX_PLAUSIBLE_CPU)
+        self._memory = ensemble(settings.memory_over_cost, MIN_MEMORY_UNIT, MAX_PLAUSIBLE_MEMORY)
+        self._ooms = RollingMaxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
         self._due = np.full(1, -np.inf)
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._cpu.add(t, cpu)
         self._memory.add(t, memory)
         if t >= self._due[0]:
-            self._cpu.pick()
-            self._memory.pick()
+            self._cpu.update_limits()
+            self._memory.update_limits()
             self._due[0] = t + self.settings.update_interval
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        had = spread(self.containers, containers, memory)
+        had = scatter_memory(self.containers, containers, memory)
         self._memory.add(t, had)
-        self._ooms.add(t, had, MEMORY_MOST)
+        self._ooms.add(t, had, MAX_PLAUSIBLE_MEMORY)
 
-    def recommend(self, t: float) -> Sizes:
-        memory = self._memory.bounds(self.settings.min_samples)
+    def recommend(self, t: float) -> Targets:
+        memory = self._memory.compute_range(self.settings.min_samples)
         least = np.nan_to_num(self._ooms.peak(t)) * OOM_MARGIN
         lower, target, upper = (
             np.maximum(bound, least) for bound in (memory.lower, memory.target, memory.upper)
         )
-        return Sizes(
-            cpu=self._cpu.bounds(self.settings.min_samples),
-            memory=Bounds(lower=lower, target=target, upper=upper),
+        return Targets(
+            cpu=self._cpu.compute_range(self.settings.min_samples),
+            memory=TargetRange(lower=lower, target=target, upper=upper),
         )
 
     def arrays(self) -> dict[str, Array]:
         models = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
         return models | self._ooms.arrays("ooms.") | {"due": self._due}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
-        self._ooms.take_over("ooms.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+        self._ooms.load_arrays("ooms.", arrays)
         self._due = arrays["due"]

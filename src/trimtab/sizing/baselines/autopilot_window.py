@@ -20,11 +20,11 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, Rows, find
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
-from trimtab.sizing.stats.scaling import BUCKETS, CPU_LEAST, MEMORY_LEAST, Relative
-from trimtab.sizing.stats.window import Maxima
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.histogram import MASK, SHIFT, Histogram, HistogramRows, find_buckets
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.stats.scaling import BUCKETS, MIN_CPU_UNIT, MIN_MEMORY_UNIT, UsageScaler
+from trimtab.sizing.stats.window import RollingMaxima
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR = 3600.0
 SLICES = 12
@@ -59,8 +59,8 @@ class AutopilotWindowSettings(Settings):
 
 
 @njit(cache=True, error_model="numpy")
-def load_percentiles(
-    rows: Rows, ends: Floats, quantiles: tuple[float, float, float], answers: Floats
+def compute_load_percentiles(
+    rows: HistogramRows, ends: Floats, quantiles: tuple[float, float, float], answers: Floats
 ) -> None:
     """Three quantiles, which ascend, of each row's load: a bucket weighs what it holds times where it ends."""
     pages, pool = rows.pages, rows.pool
@@ -77,43 +77,43 @@ def load_percentiles(
                 which += 1
 
 
-class Usage:
+class LoadHistogram:
     """One resource of all containers."""
 
     def __init__(
         self, rows: int, settings: AutopilotWindowSettings, *, half_life: float, least: float, most: float
     ) -> None:
         self.most = most
-        self.relative = Relative(rows, least=least, most=most)
+        self.scaler = UsageScaler(rows, least=least, most=most)
         self.histogram = Histogram(rows, BUCKETS, half_life)
-        self.maxima = Maxima(rows, seconds=settings.peak_window, slices=SLICES)
+        self.maxima = RollingMaxima(rows, seconds=settings.peak_window, slices=SLICES)
         self.samples = np.zeros(rows, np.int64)
 
     def add(self, t: float, values: Floats) -> None:
-        multiples = self.relative.of(values)
-        self.histogram.add(t, find(BUCKETS, multiples, np.inf))
+        multiples = self.scaler.to_multiples(values)
+        self.histogram.add(t, find_buckets(BUCKETS, multiples, np.inf))
         self.maxima.add(t, values, self.most)
         self.samples += ~np.isnan(multiples)
 
-    def load(self, *quantiles: float) -> Floats:
+    def compute_load_quantiles(self, *quantiles: float) -> Floats:
         """Three quantiles of the load."""
         low, middle, high = quantiles
         answers = np.full((3, self.samples.size), np.nan)
-        load_percentiles(self.histogram.rows, BUCKETS.ends, (low, middle, high), answers)
-        answers *= self.relative.unit
+        compute_load_percentiles(self.histogram.rows, BUCKETS.ends, (low, middle, high), answers)
+        answers *= self.scaler.unit
         return answers
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        own = {prefix + "unit": self.relative.unit, prefix + "samples": self.samples}
+        own = {prefix + "unit": self.scaler.unit, prefix + "samples": self.samples}
         return self.histogram.arrays(prefix) | self.maxima.arrays(prefix) | own
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        self.histogram.take_over(prefix, arrays)
-        self.maxima.take_over(prefix, arrays)
-        self.relative.unit, self.samples = arrays[prefix + "unit"], arrays[prefix + "samples"]
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+        self.histogram.load_arrays(prefix, arrays)
+        self.maxima.load_arrays(prefix, arrays)
+        self.scaler.unit, self.samples = arrays[prefix + "unit"], arrays[prefix + "samples"]
 
 
-class AutopilotWindow(Strategy[AutopilotWindowSettings]):
+class AutopilotWindowStrategy(Strategy[AutopilotWindowSettings]):
     """Autopilot's moving window."""
 
     name = "autopilot-window"
@@ -121,11 +121,15 @@ class AutopilotWindow(Strategy[AutopilotWindowSettings]):
 
     def __init__(self, containers: int, settings: AutopilotWindowSettings) -> None:
         super().__init__(containers, settings)
-        self._cpu = Usage(
-            containers, settings, half_life=settings.cpu_half_life, least=CPU_LEAST, most=CPU_MOST
+        self._cpu = LoadHistogram(
+            containers, settings, half_life=settings.cpu_half_life, least=MIN_CPU_UNIT, most=MAX_PLAUSIBLE_CPU
         )
-        self._memory = Usage(
-            containers, settings, half_life=settings.memory_half_life, least=MEMORY_LEAST, most=MEMORY_MOST
+        self._memory = LoadHistogram(
+            containers,
+            settings,
+            half_life=settings.memory_half_life,
+            least=MIN_MEMORY_UNIT,
+            most=MAX_PLAUSIBLE_MEMORY,
         )
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
@@ -133,34 +137,34 @@ class AutopilotWindow(Strategy[AutopilotWindowSettings]):
         self._memory.add(t, memory)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        self._memory.add(t, spread(self.containers, containers, memory))
+        self._memory.add(t, scatter_memory(self.containers, containers, memory))
 
-    def recommend(self, t: float) -> Sizes:
-        return Sizes(cpu=self._cpu_bounds(t), memory=self._memory_bounds(t))
+    def recommend(self, t: float) -> Targets:
+        return Targets(cpu=self._compute_cpu_range(t), memory=self._compute_memory_range(t))
 
-    def _cpu_bounds(self, t: float) -> Bounds:
-        low, target, _ = self._cpu.load(0.5, self.settings.cpu_quantile, 1.0)
-        return self._bounds(self._cpu, low, target, np.fmax(self._cpu.maxima.peak(t), target))
+    def _compute_cpu_range(self, t: float) -> TargetRange:
+        low, target, _ = self._cpu.compute_load_quantiles(0.5, self.settings.cpu_quantile, 1.0)
+        return self._compute_range(self._cpu, low, target, np.fmax(self._cpu.maxima.peak(t), target))
 
-    def _memory_bounds(self, t: float) -> Bounds:
-        low, middle, high = self._memory.load(0.5, 0.6, 0.98)
+    def _compute_memory_range(self, t: float) -> TargetRange:
+        low, middle, high = self._memory.compute_load_quantiles(0.5, 0.6, 0.98)
         peak = self._memory.maxima.peak(t)
         target = {
             OomTolerance.MINIMAL: np.fmax(peak, low),
             OomTolerance.LOW: high,
             OomTolerance.INTERMEDIATE: np.fmax(middle, 0.5 * peak),
         }[self.settings.oom_tolerance]
-        return self._bounds(self._memory, low, target, np.fmax(peak, target))
+        return self._compute_range(self._memory, low, target, np.fmax(peak, target))
 
-    def _bounds(self, usage: Usage, *bounds: Floats) -> Bounds:
+    def _compute_range(self, usage: LoadHistogram, *bounds: Floats) -> TargetRange:
         enough = usage.samples >= self.settings.min_samples
         factor = np.where(enough, 1.0 + self.settings.margin, np.nan)
         lower, target, upper = (bound * factor for bound in bounds)
-        return Bounds(lower=lower, target=target, upper=upper)
+        return TargetRange(lower=lower, target=target, upper=upper)
 
     def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)

@@ -14,13 +14,13 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import MEMORY_MOST, spread
-from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, Maxima, Window
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingMaxima, RollingWindow
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 MILLICORE, MIB = 1e-3, 2.0**20
 LOW_QUANTILE = 0.66
-CLEAN = 1e-9
+ROUNDING_TOLERANCE = 1e-9
 """A whole number of steps, but for the last bits, is not rounded up to the next."""
 
 
@@ -47,12 +47,12 @@ class KrrSettings(Settings):
     """The least bytes to ask for."""
 
 
-def rounded_up(values: Floats, step: float) -> Floats:
-    steps: Floats = np.ceil(values / step - CLEAN)
+def round_up_to(values: Floats, step: float) -> Floats:
+    steps: Floats = np.ceil(values / step - ROUNDING_TOLERANCE)
     return steps * step
 
 
-class Krr(Strategy[KrrSettings]):
+class KrrStrategy(Strategy[KrrSettings]):
     """KRR's simple strategy."""
 
     name = "krr"
@@ -61,9 +61,9 @@ class Krr(Strategy[KrrSettings]):
     def __init__(self, containers: int, settings: KrrSettings) -> None:
         super().__init__(containers, settings)
         seconds, slices = settings.window, settings.slices
-        self._cpu = Window(containers, CPU_BUCKETS, seconds=seconds, slices=slices)
-        self._memory = Window(containers, MEMORY_BUCKETS, seconds=seconds, slices=slices)
-        self._ooms = Maxima(containers, seconds=seconds, slices=slices)
+        self._cpu = RollingWindow(containers, CPU_BUCKETS, seconds=seconds, slices=slices)
+        self._memory = RollingWindow(containers, MEMORY_BUCKETS, seconds=seconds, slices=slices)
+        self._ooms = RollingMaxima(containers, seconds=seconds, slices=slices)
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._cpu.add(t, cpu)
@@ -71,35 +71,37 @@ class Krr(Strategy[KrrSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         if self.settings.use_oom:
-            self._ooms.add(t, spread(self.containers, containers, memory), MEMORY_MOST)
+            self._ooms.add(t, scatter_memory(self.containers, containers, memory), MAX_PLAUSIBLE_MEMORY)
 
-    def recommend(self, t: float) -> Sizes:
-        return Sizes(cpu=self._cpu_bounds(t), memory=self._memory_bounds(t))
+    def recommend(self, t: float) -> Targets:
+        return Targets(cpu=self._compute_cpu_range(t), memory=self._compute_memory_range(t))
 
-    def _cpu_bounds(self, t: float) -> Bounds:
+    def _compute_cpu_range(self, t: float) -> TargetRange:
         s = self.settings
-        enough = np.where(self._cpu.count(t) >= s.min_samples, 1.0, np.nan)
+        enough = np.where(self._cpu.sample_counts(t) >= s.min_samples, 1.0, np.nan)
         low, target = self._cpu.quantiles(t, min(LOW_QUANTILE, s.cpu_quantile), s.cpu_quantile) * enough
-        target = rounded_up(np.maximum(target, s.min_cpu), MILLICORE)
-        low = rounded_up(np.maximum(low, s.min_cpu), MILLICORE)
-        high = rounded_up(np.maximum(self._cpu.peak(t), target), MILLICORE)
-        return Bounds(lower=low, target=target, upper=high)
+        target = round_up_to(np.maximum(target, s.min_cpu), MILLICORE)
+        low = round_up_to(np.maximum(low, s.min_cpu), MILLICORE)
+        high = round_up_to(np.maximum(self._cpu.peak(t), target), MILLICORE)
+        return TargetRange(lower=low, target=target, upper=high)
 
-    def _memory_bounds(self, t: float) -> Bounds:
+    def _compute_memory_range(self, t: float) -> TargetRange:
         s = self.settings
-        enough = np.where(self._memory.count(t) >= s.min_samples, 1.0, np.nan)
+        enough = np.where(self._memory.sample_counts(t) >= s.min_samples, 1.0, np.nan)
         peak = self._memory.peak(t) * enough
         oom = np.nan_to_num(self._ooms.peak(t)) * (1.0 + s.oom_buffer)
         low, target, high = (
-            rounded_up(np.clip(np.maximum(peak * (1.0 + buffer), oom), s.min_memory, MEMORY_MOST), MIB)
+            round_up_to(
+                np.clip(np.maximum(peak * (1.0 + buffer), oom), s.min_memory, MAX_PLAUSIBLE_MEMORY), MIB
+            )
             for buffer in (0.0, s.memory_buffer, 2 * s.memory_buffer)
         )
-        return Bounds(lower=low, target=target, upper=high)
+        return TargetRange(lower=low, target=target, upper=high)
 
     def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | self._ooms.arrays("ooms.")
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
-        self._ooms.take_over("ooms.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+        self._ooms.load_arrays("ooms.", arrays)

@@ -13,15 +13,15 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.histogram import Histogram, exponential, find
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.histogram import Histogram, build_exponential_buckets, find_buckets
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR = 3600.0
 LOW_QUANTILE = 0.6
 
-CPU_BUCKETS = exponential(first=0.025, growth=0.05, most=1024.0, units=1e6)
-MEMORY_BUCKETS = exponential(first=5 * 2.0**20, growth=0.05, most=2.0**40, units=1.0)
+CPU_BUCKETS = build_exponential_buckets(first=0.025, growth=0.05, most=1024.0, units=1e6)
+MEMORY_BUCKETS = build_exponential_buckets(first=5 * 2.0**20, growth=0.05, most=2.0**40, units=1.0)
 
 
 class PeakSettings(Settings):
@@ -41,7 +41,7 @@ class PeakSettings(Settings):
     """Seconds after a container's first sample in which nothing is said."""
 
 
-class Peak(Strategy[PeakSettings]):
+class PeakStrategy(Strategy[PeakSettings]):
     """koordlet's predictor of peaks."""
 
     name = "peak"
@@ -55,33 +55,35 @@ class Peak(Strategy[PeakSettings]):
         """When CPU and memory were first seen."""
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        self._add(0, self._cpu, t, cpu, CPU_MOST)
-        self._add(1, self._memory, t, memory, MEMORY_MOST)
+        self._add(0, self._cpu, t, cpu, MAX_PLAUSIBLE_CPU)
+        self._add(1, self._memory, t, memory, MAX_PLAUSIBLE_MEMORY)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        self._add(1, self._memory, t, spread(self.containers, containers, memory), MEMORY_MOST)
+        self._add(
+            1, self._memory, t, scatter_memory(self.containers, containers, memory), MAX_PLAUSIBLE_MEMORY
+        )
 
     def _add(self, which: int, usage: Histogram, t: float, values: Floats, most: float) -> None:
-        usage.add(t, find(usage.buckets, values, most))
+        usage.add(t, find_buckets(usage.buckets, values, most))
         seen = (values >= 0.0) & (values <= most)
         self._since[which, seen] = np.minimum(self._since[which, seen], t)
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         s = self.settings
-        return Sizes(
-            cpu=self._bounds(t, self._cpu, self._since[0], s.cpu_quantile),
-            memory=self._bounds(t, self._memory, self._since[1], s.memory_quantile),
+        return Targets(
+            cpu=self._compute_range(t, self._cpu, self._since[0], s.cpu_quantile),
+            memory=self._compute_range(t, self._memory, self._since[1], s.memory_quantile),
         )
 
-    def _bounds(self, t: float, usage: Histogram, since: Floats, quantile: float) -> Bounds:
+    def _compute_range(self, t: float, usage: Histogram, since: Floats, quantile: float) -> TargetRange:
         warm = np.where(t - since >= self.settings.cold_start, 1.0 + self.settings.margin, np.nan)
         lower, target, upper = usage.percentiles((LOW_QUANTILE, quantile, 1.0)) * warm
-        return Bounds(lower=lower, target=target, upper=upper)
+        return TargetRange(lower=lower, target=target, upper=upper)
 
     def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.") | {"since": self._since}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
         self._since = arrays["since"]

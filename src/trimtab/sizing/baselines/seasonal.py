@@ -22,16 +22,16 @@ from pydantic import Field
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats.periods import find_periods
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, spread
-from trimtab.sizing.stats.window import Maxima
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, scatter_memory
+from trimtab.sizing.stats.window import RollingMaxima
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR, DAY = 3600.0, 86400.0
-SPREAD = 1.28
+P90_DEVIATIONS = 1.28
 """Standard deviations from a mean to the 90th percentile, of what is nearly normal."""
-RECENT = 3
+RECENT_BINS = 3
 """Bins that tell how usage now compares with what it was."""
-MOST_RAISED = 3.0
+MAX_GROWTH = 3.0
 OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 2 * DAY, 8, 1.1
 
 
@@ -60,7 +60,7 @@ class SeasonalSettings(Settings):
     """Bins under which nothing is said."""
 
 
-class Bin(NamedTuple):
+class OpenBin(NamedTuple):
     """The bin that is being filled: what its number will be made from."""
 
     samples: npt.NDArray[np.int64]
@@ -69,7 +69,7 @@ class Bin(NamedTuple):
     peak: Floats
 
 
-class Question(NamedTuple):
+class ForecastRequest(NamedTuple):
     """What is asked of the bins."""
 
     now: int
@@ -83,37 +83,43 @@ class Question(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def forecast(
-    history: npt.NDArray[np.float32], periods: npt.NDArray[np.int64], asked: Question, answers: Floats
+def forecast_rows(
+    history: npt.NDArray[np.float32],
+    periods: npt.NDArray[np.int64],
+    request: ForecastRequest,
+    answers: Floats,
 ) -> None:
     """Median and target of each row from its bins; rows that know nothing are passed over."""
     values = np.empty(3 * history.shape[1] + 3)
     for row in range(history.shape[0]):
         middle, target = -1.0, -1.0
         if periods[row] > 0:
-            raised = raise_of(history[row], asked.now, periods[row], values)
-            for bin_ in range(asked.first, asked.first + asked.bins):
-                size = same_phase(history[row], asked.now, asked.now, bin_, periods[row], values)
+            raised = compute_growth(history[row], request.now, periods[row], values)
+            for bin_ in range(request.first, request.first + request.bins):
+                size = gather_same_phase(history[row], request.now, request.now, bin_, periods[row], values)
                 if size:
-                    middle = max(middle, ranked(values, size, 0.5) * raised)
-                    target = max(target, ranked(values, size, asked.quantile) * raised)
+                    middle = max(middle, pick_quantile(values, size, 0.5) * raised)
+                    target = max(target, pick_quantile(values, size, request.quantile) * raised)
         if target < 0.0:
-            size = last_bins(history[row], asked.now, asked.fallback, values)
+            size = gather_last_bins(history[row], request.now, request.fallback, values)
             if size:
-                middle, target = ranked(values, size, 0.5), ranked(values, size, asked.quantile)
+                middle, target = (
+                    pick_quantile(values, size, 0.5),
+                    pick_quantile(values, size, request.quantile),
+                )
         if target >= 0.0:
             answers[0, row] = middle
             answers[1, row] = target
 
 
 @njit(cache=True, error_model="numpy")
-def ranked(values: Floats, size: int, quantile: float) -> float:
+def pick_quantile(values: Floats, size: int, quantile: float) -> float:
     """The quantile of the first so many values: one of them, the higher where it lies between two."""
     return float(np.sort(values[:size])[math.ceil((size - 1) * quantile)])
 
 
 @njit(cache=True, error_model="numpy")
-def last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Floats) -> int:
+def gather_last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Floats) -> int:
     """Gather the last so many bins, or the last that is known if they are all empty: how many they are."""
     kept, size = history.size, 0
     for back in range(1, kept + 1):
@@ -127,7 +133,7 @@ def last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Fl
 
 
 @njit(cache=True, error_model="numpy")
-def same_phase(
+def gather_same_phase(
     history: npt.NDArray[np.float32], now: int, before: int, bin_: int, period: int, values: Floats
 ) -> int:
     """Gather what was used in the same bins of earlier turns, and beside them, up to some bin: how many they are."""
@@ -142,22 +148,22 @@ def same_phase(
 
 
 @njit(cache=True, error_model="numpy")
-def raise_of(history: npt.NDArray[np.float32], now: int, period: int, values: Floats) -> float:
+def compute_growth(history: npt.NDArray[np.float32], now: int, period: int, values: Floats) -> float:
     """By how much the last bins lay above what their same bins say: 1 where they did not."""
     kept = history.size
     used, expected = 0.0, 0.0
-    for back in range(1, RECENT + 1):
+    for back in range(1, RECENT_BINS + 1):
         value = history[(now - back) % kept]
-        size = same_phase(history, now, now - back, now - back, period, values)
+        size = gather_same_phase(history, now, now - back, now - back, period, values)
         if size and not np.isnan(value):
             used += value
             expected += values[:size].mean()
     if expected <= 0.0:
         return 1.0
-    return float(min(max(used / expected, 1.0), MOST_RAISED))
+    return float(min(max(used / expected, 1.0), MAX_GROWTH))
 
 
-class Usage:
+class BinnedUsage:
     """One resource of all containers, by bins."""
 
     def __init__(self, rows: int, settings: SeasonalSettings, *, most: float, by_peak: bool) -> None:
@@ -165,7 +171,7 @@ class Usage:
         self._settings = settings
         self.history = np.full((rows, settings.memory), np.nan, np.float32)
         self.periods = np.zeros(rows, np.int64)
-        self.bin = Bin(np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows), np.zeros(rows))
+        self.bin = OpenBin(np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows), np.zeros(rows))
 
     def add(self, values: Floats) -> None:
         believed = (values >= 0.0) & (values <= self._most)
@@ -176,22 +182,22 @@ class Usage:
         squares += value * value
         np.maximum(peak, value, out=peak)
 
-    def close(self, number: int) -> None:
+    def close_bin(self, number: int) -> None:
         """Let the bin that is being filled be that of this number, and begin an empty one."""
         count, total, squares, peak = self.bin
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = total / count
-            high = mean + SPREAD * np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+            high = mean + P90_DEVIATIONS * np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
         made = peak if self._by_peak else np.minimum(high, peak)
         self.history[:, number % self.history.shape[1]] = np.where(count > 0, made, np.nan)
         for array in self.bin:
             array[:] = 0
 
-    def skip(self, number: int) -> None:
+    def skip_bin(self, number: int) -> None:
         """Nothing was heard in the bin of this number."""
         self.history[:, number % self.history.shape[1]] = np.nan
 
-    def find(self, now: int) -> None:
+    def update_periods(self, now: int) -> None:
         """Look for each row's period; `now` is the number of the bin that comes next."""
         s = self._settings
         oldest_first = np.roll(self.history, -(now % self.history.shape[1]), axis=1)
@@ -199,16 +205,18 @@ class Usage:
         start = int(heard.argmax()) if heard.any() else 0
         self.periods = find_periods(oldest_first[:, start:], least=s.shortest, strength=s.strength)
 
-    def bounds(self, now: int, t: float, margin: float) -> Bounds:
+    def compute_range(self, now: int, t: float, margin: float) -> TargetRange:
         s = self._settings
         first = max(now, math.floor(t / s.bin))
         count = max(now, math.floor((t + s.horizon) / s.bin)) - first + 1
         answers = np.full((2, self.periods.size), np.nan)
-        forecast(self.history, self.periods, Question(now, first, count, s.quantile, s.fallback), answers)
+        forecast_rows(
+            self.history, self.periods, ForecastRequest(now, first, count, s.quantile, s.fallback), answers
+        )
         known = np.isfinite(self.history).sum(axis=1) >= s.min_bins
         lower, target = answers * np.where(known, 1.0 + margin, np.nan)
         highest = np.fmax.reduce(self.history, axis=1, initial=0.0).astype(np.float64)
-        return Bounds(lower=lower, target=target, upper=np.maximum(target, highest * (1.0 + margin)))
+        return TargetRange(lower=lower, target=target, upper=np.maximum(target, highest * (1.0 + margin)))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         own: dict[str, Array] = {
@@ -217,15 +225,15 @@ class Usage:
         }
         return own | {f"{prefix}bin.{name}": array for name, array in self.bin._asdict().items()}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         periods = arrays[prefix + "periods"]
         if periods.min(initial=0) < 0 or periods.max(initial=0) > self._settings.memory:
             raise ValueError(f"state: {prefix}periods are not in order")
         self.history, self.periods = arrays[prefix + "history"], periods
-        self.bin = Bin(*(arrays[f"{prefix}bin.{name}"] for name in Bin._fields))
+        self.bin = OpenBin(*(arrays[f"{prefix}bin.{name}"] for name in OpenBin._fields))
 
 
-class Seasonal(Strategy[SeasonalSettings]):
+class SeasonalStrategy(Strategy[SeasonalSettings]):
     """Same time, same size."""
 
     name = "seasonal"
@@ -234,9 +242,9 @@ class Seasonal(Strategy[SeasonalSettings]):
 
     def __init__(self, containers: int, settings: SeasonalSettings) -> None:
         super().__init__(containers, settings)
-        self._cpu = Usage(containers, settings, most=CPU_MOST, by_peak=False)
-        self._memory = Usage(containers, settings, most=MEMORY_MOST, by_peak=True)
-        self._ooms = Maxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
+        self._cpu = BinnedUsage(containers, settings, most=MAX_PLAUSIBLE_CPU, by_peak=False)
+        self._memory = BinnedUsage(containers, settings, most=MAX_PLAUSIBLE_MEMORY, by_peak=True)
+        self._ooms = RollingMaxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
         self._clock = np.array([-1, 0])
         """The number of the bin that is being filled, -1 before the first; and from which on periods are due."""
 
@@ -251,40 +259,40 @@ class Seasonal(Strategy[SeasonalSettings]):
             return
         if current >= 0:
             for usage in (self._cpu, self._memory):
-                usage.close(current)
+                usage.close_bin(current)
                 for skipped in range(max(current + 1, number - self.settings.memory), number):
-                    usage.skip(skipped)
+                    usage.skip_bin(skipped)
                 if number >= due:
-                    usage.find(number)
+                    usage.update_periods(number)
         self._clock[:] = (
             number,
             max(due, number + math.ceil(DAY / self.settings.bin)) if number >= due else due,
         )
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        had = spread(self.containers, containers, memory)
+        had = scatter_memory(self.containers, containers, memory)
         if math.floor(t / self.settings.bin) >= self._clock[0]:  # one of an earlier bin is not of this one
             self._memory.add(had)
-        self._ooms.add(t, had, MEMORY_MOST)
+        self._ooms.add(t, had, MAX_PLAUSIBLE_MEMORY)
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         now = max(int(self._clock[0]), 0)
-        memory = self._memory.bounds(now, t, self.settings.memory_margin)
+        memory = self._memory.compute_range(now, t, self.settings.memory_margin)
         least = np.nan_to_num(self._ooms.peak(t)) * OOM_MARGIN
         lower, target, upper = (
             np.maximum(bound, least) for bound in (memory.lower, memory.target, memory.upper)
         )
-        return Sizes(
-            cpu=self._cpu.bounds(now, t, self.settings.cpu_margin),
-            memory=Bounds(lower=lower, target=target, upper=upper),
+        return Targets(
+            cpu=self._cpu.compute_range(now, t, self.settings.cpu_margin),
+            memory=TargetRange(lower=lower, target=target, upper=upper),
         )
 
     def arrays(self) -> dict[str, Array]:
         usage = self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
         return usage | self._ooms.arrays("ooms.") | {"clock": self._clock}
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
-        self._ooms.take_over("ooms.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)
+        self._ooms.load_arrays("ooms.", arrays)
         self._clock = arrays["clock"]

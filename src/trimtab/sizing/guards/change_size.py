@@ -4,38 +4,42 @@ from __future__ import annotations
 
 from math import ceil
 
-from trimtab.sizing.guards.context import Case, Step
-from trimtab.sizing.recommendation import MIB, ResourceName, amount_text
+from trimtab.sizing.guards.context import GuardContext, GuardStep
+from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
 
-def deadband(amount: int, case: Case) -> Step | None:
+def deadband(amount: int, case: GuardContext) -> GuardStep | None:
     """A request that the strategy finds plausible is left alone."""
-    request, ask = case.request, case.ask
+    request, ask = case.request, case.proposed
     if request is not None and amount != request and ask.lower <= request <= ask.upper:
         why = (
-            f"lies between {_rough(case.resource, ask.lower)} and {_rough(case.resource, ask.upper)}: "
+            f"lies between {_format_bound(case.resource, ask.lower)} and {_format_bound(case.resource, ask.upper)}: "
             "not worth a change"
         )
-        return Step(request, why, "strategy")
+        return GuardStep(request, why, "strategy")
     return None
 
 
-def largest_step(amount: int, case: Case) -> Step | None:
+def largest_step(amount: int, case: GuardContext) -> GuardStep | None:
     """So far at once, and no further; more may follow when this has been seen to do well."""
     request, rule = case.request, case.rule
     if request is None:
         return None
     # A share of very little is nothing at all, and nobody would ever get anywhere.
-    highest = max(int(request * (1 + rule.increase)), request + 1)
+    highest = max(int(request * (1 + rule.max_increase)), request + 1)
     if amount > highest:
-        return Step(highest, f"at most {rule.increase:.0%} more at once", f"policy changes.{case.resource}")
-    lowest = min(ceil(request * (1 - rule.decrease)), request - bool(rule.decrease))
+        return GuardStep(
+            highest, f"at most {rule.max_increase:.0%} more at once", f"policy changes.{case.resource}"
+        )
+    lowest = min(ceil(request * (1 - rule.max_decrease)), request - bool(rule.max_decrease))
     if amount < lowest:
-        return Step(lowest, f"at most {rule.decrease:.0%} less at once", f"policy changes.{case.resource}")
+        return GuardStep(
+            lowest, f"at most {rule.max_decrease:.0%} less at once", f"policy changes.{case.resource}"
+        )
     return None
 
 
-def smallest_change(amount: int, case: Case) -> Step | None:
+def smallest_change(amount: int, case: GuardContext) -> GuardStep | None:
     """A change has a price of its own: both a share of the request and an amount must be exceeded.
 
     What counts is how far there is to go: were it the next step alone, whoever may take only small ones would take none.
@@ -43,20 +47,20 @@ def smallest_change(amount: int, case: Case) -> Step | None:
     request = case.request
     if request is None or amount == request:
         return None
-    if is_small(request, amount, case):
-        return Step(
+    if is_below_minimum_change(request, amount, case):
+        return GuardStep(
             request, f"a change of {abs(amount - request) / request:.0%} is too small", "policy changes"
         )
     return None
 
 
-def is_small(before: int, after: int, case: Case) -> bool:
+def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool:
     """Whether a change is not worth making; one that restarts pods has to be worth more."""
-    factor = case.rules.caution.restart_factor if case.restarts else 1.0
-    return abs(after - before) < factor * max(case.rule.smallest, before * case.rules.minimum_change)
+    factor = case.rules.safety.restart_factor if case.restarts_container else 1.0
+    return abs(after - before) < factor * max(case.rule.min_change, before * case.rules.minimum_change)
 
 
-def rounding(amount: int, case: Case) -> Step | None:
+def rounding(amount: int, case: GuardContext) -> GuardStep | None:
     """To a number that people can read, never below the need; what is not changed is not rounded either.
 
     Nor is what is less, if only a little, rounded up to what it was or more.
@@ -64,7 +68,7 @@ def rounding(amount: int, case: Case) -> Step | None:
     rounded = round_up(case.resource, amount)
     if amount in {rounded, case.request} or amount < (case.request or 0) <= rounded:
         return None
-    return Step(rounded, "rounded up", "rounding")
+    return GuardStep(rounded, "rounded up", "rounding")
 
 
 def round_up(resource: ResourceName, amount: int) -> int:
@@ -73,7 +77,7 @@ def round_up(resource: ResourceName, amount: int) -> int:
         return -(-amount // MIB) * MIB
     if amount < 100:
         return amount
-    step = _cpu_step(amount)
+    step = _cpu_rounding_step(amount)
     return -(-amount // step) * step
 
 
@@ -81,7 +85,7 @@ def round_down(resource: ResourceName, amount: int) -> int:
     """Round to the largest readable amount that is not above this one, for what must fit into something."""
     if resource == "memory":
         return amount // MIB * MIB or amount
-    return amount if amount < 100 else amount // _cpu_step(amount) * _cpu_step(amount)
+    return amount if amount < 100 else amount // _cpu_rounding_step(amount) * _cpu_rounding_step(amount)
 
 
 def round_nearest(resource: ResourceName, amount: int) -> int:
@@ -90,10 +94,10 @@ def round_nearest(resource: ResourceName, amount: int) -> int:
     return down if amount - down < up - amount else up
 
 
-def _cpu_step(amount: int) -> int:
+def _cpu_rounding_step(amount: int) -> int:
     step: int = 10 ** (len(str(amount)) - 2)
     return step // 2 if amount < 20 * step else step
 
 
-def _rough(resource: ResourceName, amount: float) -> str:
-    return amount_text(resource, round(amount)) if amount < 1e15 else "any amount"
+def _format_bound(resource: ResourceName, amount: float) -> str:
+    return format_amount(resource, round(amount)) if amount < 1e15 else "any amount"

@@ -11,42 +11,42 @@ from sys import intern
 
 import msgspec
 
-from trimtab.sizing.constraints import Range, Surroundings
-from trimtab.sizing.proposal import Ask
+from trimtab.sizing.constraints import AllowedRange, Constraints
+from trimtab.sizing.proposal import ResourceTarget
 from trimtab.sizing.qos import GUARANTEED
-from trimtab.sizing.recommendation import Factor, amount_text
+from trimtab.sizing.recommendation import Factor, format_amount
 from trimtab.sizing.safe_minimum import SizedResource
 
-LET_LIMITS_FOLLOW = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
+LET_LIMITS_FOLLOW_REMEDY = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
 """What the author of a policy does where a limit that stays is in the way."""
 
 
-class Case(SizedResource, frozen=True, gc=False, kw_only=True):
+class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     """One resource of one container, with what was proposed for it and what it stands among."""
 
     container: str
-    ask: Ask
-    around: Surroundings
-    container_range: Range
-    pod_range: Range
-    others: int
+    proposed: ResourceTarget
+    constraints: Constraints
+    container_range: AllowedRange
+    pod_range: AllowedRange
+    others_request: int
     """What those beside it request of this resource,"""
     others_limit: int
     """and the sum of their limits."""
-    beside: int
+    other_resource_request: int
     """What it and those request of the other resource."""
-    staying: int
+    running_request: int
     """What all that stay request together."""
-    restarts: bool = False
+    restarts_container: bool = False
     """Whether a change of this resource restarts the container."""
 
     @property
-    def stays_guaranteed(self) -> bool:
+    def must_stay_guaranteed(self) -> bool:
         """Whether limit and request are to be one."""
-        return self.rules.keep_qos and self.around.qos == GUARANTEED
+        return self.rules.keep_qos and self.constraints.qos_class == GUARANTEED
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class GuardStep(msgspec.Struct, frozen=True, gc=False):
     """A guard's answer: another amount."""
 
     amount: int
@@ -54,40 +54,42 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
-class Hold(msgspec.Struct, frozen=True, gc=False):
+class NoChange(msgspec.Struct, frozen=True, gc=False):
     """A guard's answer: leave this resource as it is."""
 
     why: str
     source: str
 
 
-Guard = Callable[[int, Case], Step | Hold | None]
+Guard = Callable[[int, GuardContext], GuardStep | NoChange | None]
 
 
-class Trail:
+class ExplanationBuilder:
     """What the guards leave behind."""
 
     def __init__(self, facts: tuple[Factor, ...]) -> None:
         self.factors = list(facts)
-        self.holds: list[str] = []
+        self.no_change_reasons: list[str] = []
 
-    def step(
-        self, case: Case, name: str, before: int | None, after: int | None, *, why: str, source: str
+    def add_step(
+        self, case: GuardContext, name: str, before: int | None, after: int | None, *, why: str, source: str
     ) -> None:
         resource = case.resource
-        moved = f"{amount_text(resource, before)} -> {amount_text(resource, after)}"
-        self._tell(f"{resource} {name}", f"{moved}: {why}", source)
+        moved = f"{format_amount(resource, before)} -> {format_amount(resource, after)}"
+        self._add(f"{resource} {name}", f"{moved}: {why}", source)
 
-    def stay(self, case: Case, name: str, amount: int | None, *, why: str, source: str) -> None:
+    def add_unchanged(
+        self, case: GuardContext, name: str, amount: int | None, *, why: str, source: str
+    ) -> None:
         """Note why an amount stays although the policy asks for another."""
         resource = case.resource
-        self._tell(f"{resource} {name}", f"stays at {amount_text(resource, amount)}: {why}", source)
+        self._add(f"{resource} {name}", f"stays at {format_amount(resource, amount)}: {why}", source)
 
-    def hold(self, case: Case, hold: Hold) -> None:
-        kept = amount_text(case.resource, case.request)
-        self._tell(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
-        self.holds.append(f"{case.resource}: {hold.why}")
+    def add_no_change(self, case: GuardContext, hold: NoChange) -> None:
+        kept = format_amount(case.resource, case.request)
+        self._add(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
+        self.no_change_reasons.append(f"{case.resource}: {hold.why}")
 
-    def _tell(self, name: str, detail: str, source: str) -> None:
+    def _add(self, name: str, detail: str, source: str) -> None:
         # There are few guards and sources, and many containers that are told of them.
         self.factors.append(Factor(intern(name), detail, intern(source)))

@@ -8,63 +8,65 @@ from __future__ import annotations
 
 from math import isnan
 
-from trimtab.api.optimizationpolicy import BesideHpa
-from trimtab.plural import counted
-from trimtab.sizing.guards.context import Case, Hold
+from trimtab.api.optimizationpolicy import HpaMode
+from trimtab.plural import pluralize
+from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.qos import BEST_EFFORT
-from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.recommendation import format_amount
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
 _USAGE = "usage"
 
 
-def gate(case: Case) -> Hold | None:
+def check_data_quality(case: GuardContext) -> NoChange | None:
     """Why this resource cannot be sized now; None: it can."""
-    return _evidence(case) or _believable(case)
+    return _check_evidence(case) or _check_plausibility(case)
 
 
-def left_alone(case: Case) -> Hold | None:
+def exclusion_reason(case: GuardContext) -> NoChange | None:
     """Why this resource is not for us to size, whatever is known of it."""
-    rules, around = case.rules, case.around
-    if not case.rule.sized:
-        return Hold("the policy leaves it alone", "policy containers")
-    if rules.keep_qos and around.qos == BEST_EFFORT:
+    rules, around = case.rules, case.constraints
+    if not case.rule.is_controlled:
+        return NoChange("the policy leaves it alone", "policy containers")
+    if rules.keep_qos and around.qos_class == BEST_EFFORT:
         why = "the pod is BestEffort, and requests would change its QoS class"
-        return Hold(why, "policy updateStrategy.keepQosClass")
-    if rules.beside_hpa is BesideHpa.HOLD:
+        return NoChange(why, "policy updateStrategy.keepQosClass")
+    if rules.hpa_mode is HpaMode.HOLD:
         for scaler in around.autoscalers:
             if scaler.resource == case.resource and scaler.container in {None, case.container}:
                 why = f"HPA {scaler.name} holds its utilisation"
-                return Hold(why, "policy updateStrategy.besideHpa")
+                return NoChange(why, "policy updateStrategy.besideHpa")
     return None
 
 
-def _evidence(case: Case) -> Hold | None:
-    evidence, caution = case.evidence, case.rules.caution
-    if evidence.samples < caution.samples:
-        return Hold(f"{counted(evidence.samples, 'sample')}, {caution.samples} are needed", _USAGE)
-    if evidence.runs_on and case.now - evidence.last > caution.stale:
-        return Hold(f"the last sample is {_minutes(case.now - evidence.last)} old", _USAGE)
+def _check_evidence(case: GuardContext) -> NoChange | None:
+    evidence, caution = case.evidence, case.rules.safety
+    if evidence.samples < caution.min_samples:
+        return NoChange(f"{pluralize(evidence.samples, 'sample')}, {caution.min_samples} are needed", _USAGE)
+    if evidence.is_long_running and case.now - evidence.last_sample_at > caution.max_sample_age:
+        return NoChange(
+            f"the last sample is {_format_minutes(case.now - evidence.last_sample_at)} old", _USAGE
+        )
     if evidence.memory_peak == 0:
-        return Hold("no process runs in 0 bytes of memory: the measurement is wrong", _USAGE)
+        return NoChange("no process runs in 0 bytes of memory: the measurement is wrong", _USAGE)
     return None
 
 
-def _believable(case: Case) -> Hold | None:
-    target = case.ask.target
+def _check_plausibility(case: GuardContext) -> NoChange | None:
+    target = case.proposed.target
     if isnan(target):
-        return Hold("the strategy has not seen enough to say", "strategy")
+        return NoChange("the strategy has not seen enough to say", "strategy")
     is_cpu = case.resource == "cpu"
-    if not 0 <= target <= (CPU_MOST * 1000 if is_cpu else MEMORY_MOST):
-        return Hold(f"the strategy asks for the impossible: {target:.3g}", "strategy")
+    if not 0 <= target <= (MAX_PLAUSIBLE_CPU * 1000 if is_cpu else MAX_PLAUSIBLE_MEMORY):
+        return NoChange(f"the strategy asks for the impossible: {target:.3g}", "strategy")
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
-    most = max((room.cpu if is_cpu else room.memory for room in case.around.nodes), default=0)
+    most = max((room.cpu if is_cpu else room.memory for room in case.constraints.nodes), default=0)
     if peak is not None and peak > 2 * most > 0:
-        shown = amount_text(case.resource, peak)
+        shown = format_amount(case.resource, peak)
         why = f"its peak of {shown} is more than any node has: the measurement is wrong, or its node is gone"
-        return Hold(why, _USAGE)
+        return NoChange(why, _USAGE)
     return None
 
 
-def _minutes(seconds: float) -> str:
+def _format_minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min"

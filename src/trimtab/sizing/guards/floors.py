@@ -11,33 +11,35 @@ from collections.abc import Callable
 from math import ceil
 
 from trimtab.sizing.constraints import UtilisationTarget
-from trimtab.sizing.guards.context import Case
-from trimtab.sizing.proposal import ALMOST
-from trimtab.sizing.safe_minimum import AS_IT_IS, SafeMinimum, safe_minimums
+from trimtab.sizing.guards.context import GuardContext
+from trimtab.sizing.proposal import ROUNDING_TOLERANCE
+from trimtab.sizing.safe_minimum import NO_DECREASE, SafeMinimum, safe_minimums
 from trimtab.sizing.tracking.proposal_history import HOUR
 
 UTILISATION = "utilisation"
 
 
-def floors_of(case: Case) -> tuple[SafeMinimum, ...]:
+def list_floors(case: GuardContext) -> tuple[SafeMinimum, ...]:
     """List all floors of one resource, in the order in which an explanation names them."""
-    around = (found for floor in AROUND if (found := floor(case)) is not None)
+    around = (found for floor in CONSTRAINT_FLOORS if (found := floor(case)) is not None)
     return (*safe_minimums(case), *around)
 
 
-def stabilization(case: Case) -> SafeMinimum | None:
+def check_stabilization(case: GuardContext) -> SafeMinimum | None:
     """Lower a request only to the highest recent proposal: capacity given back at night may be gone in the morning."""
     window = case.rules.stabilization
     hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
-    highest = max(case.ask.lately[:hours], default=0.0)
+    highest = max(case.proposed.recent[:hours], default=0.0)
     # A forecast for the whole window moves with the window: good enough in place, but not where each move is a restart.
-    if not highest or (case.ask.keeps and not case.restarts):
+    if not highest or (case.proposed.covers_stabilization and not case.restarts_container):
         return None
     why = f"the highest that was proposed in the last {window / HOUR:g} h"
-    return _around("stabilization", ceil(highest - ALMOST), why, "policy changes.stabilization")
+    return _build_request_floor(
+        "stabilization", ceil(highest - ROUNDING_TOLERANCE), why, "policy changes.stabilization"
+    )
 
 
-def utilisation(case: Case) -> SafeMinimum | None:
+def check_utilisation(case: GuardContext) -> SafeMinimum | None:
     """Keep an autoscaler's utilisation at or below its target: it answers a smaller request with replicas.
 
     Every container of the pod may shrink by the same share, that which brings the utilisation up to the target; so
@@ -45,35 +47,43 @@ def utilisation(case: Case) -> SafeMinimum | None:
     container's own recent peak must fit under the target as well.
     """
     found = [
-        _under(scaler, case)
-        for scaler in case.around.autoscalers
+        _check_autoscaler(scaler, case)
+        for scaler in case.constraints.autoscalers
         if scaler.resource == case.resource and scaler.container in {None, case.container}
     ]
     return max(found, key=lambda floor: floor.amount, default=None)
 
 
-def _under(scaler: UtilisationTarget, case: Case) -> SafeMinimum:
+def _check_autoscaler(scaler: UtilisationTarget, case: GuardContext) -> SafeMinimum:
     source, target = f"HPA {scaler.name}", scaler.target
-    if scaler.highest is None:
-        return _around(UTILISATION, AS_IT_IS, "its utilisation is not known", source)
-    if scaler.highest >= target:
-        why = f"at {scaler.highest:.0%} of a target of {target:.0%}"
-        return _around(UTILISATION, AS_IT_IS, why, source)
+    if scaler.highest_seen is None:
+        return _build_request_floor(UTILISATION, NO_DECREASE, "its utilisation is not known", source)
+    if scaler.highest_seen >= target:
+        why = f"at {scaler.highest_seen:.0%} of a target of {target:.0%}"
+        return _build_request_floor(UTILISATION, NO_DECREASE, why, source)
     highest = case.evidence.cpu_peak if case.resource == "cpu" else case.evidence.memory_peak
-    least = max((case.request or 0) * scaler.highest, highest or 0) / target
-    return _around(UTILISATION, ceil(least), f"keeps its utilisation at or below {target:.0%}", source)
+    least = max((case.request or 0) * scaler.highest_seen, highest or 0) / target
+    return _build_request_floor(
+        UTILISATION, ceil(least), f"keeps its utilisation at or below {target:.0%}", source
+    )
 
 
-def initial(case: Case) -> SafeMinimum | None:
+def check_init_container(case: GuardContext) -> SafeMinimum | None:
     """Make an init container smaller only as far as that saves anything."""
     if case.role != "init":
         return None
-    return _around("initial", case.staying, "the containers that stay request as much anyway", "pod")
+    return _build_request_floor(
+        "initial", case.running_request, "the containers that stay request as much anyway", "pod"
+    )
 
 
-def _around(name: str, amount: int, why: str, source: str) -> SafeMinimum:
+def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeMinimum:
     """A floor of the request alone: none of these is about what the container itself needs."""
     return SafeMinimum(name, amount, why, source, binds_limit=False)
 
 
-AROUND: tuple[Callable[[Case], SafeMinimum | None], ...] = (stabilization, utilisation, initial)
+CONSTRAINT_FLOORS: tuple[Callable[[GuardContext], SafeMinimum | None], ...] = (
+    check_stabilization,
+    check_utilisation,
+    check_init_container,
+)

@@ -44,42 +44,42 @@ _JAVA_SMALL = 128 * MIB
 
 V = TypeVar("V", int, float)
 
-Texts = Mapping[str, str]
+TextsBySource = Mapping[str, str]
 """The command line and each variable, by `args` and the variable's name."""
 
 
-def heap(args: Iterable[str], env: Mapping[str, str], memory_limit: int | None) -> Heap | None:
+def detect_heap(args: Iterable[str], env: Mapping[str, str], memory_limit: int | None) -> Heap | None:
     """Return how far the heap of a container with this command line and environment may grow, None if nothing says so.
 
     `memory_limit` is what the container had when its process started.
     """
-    texts: Texts = {_ARGS: " ".join(args), **env}
+    texts: TextsBySource = {_ARGS: " ".join(args), **env}
     found = (
         _java_heap(texts, memory_limit),
         _node_heap(texts, memory_limit),
         *_variable_heaps(env, memory_limit),
     )
-    return max((each for each in found if each is not None), key=lambda each: each.most, default=None)
+    return max((each for each in found if each is not None), key=lambda each: each.max_bytes, default=None)
 
 
 # Java
 
 
-def _java_heap(texts: Texts, memory_limit: int | None) -> Heap | None:
+def _java_heap(texts: TextsBySource, memory_limit: int | None) -> Heap | None:
     bound = _java_size(texts) or _java_share(texts, memory_limit)
-    direct = _java_decision(texts, lambda text: _last_amount(_JAVA_DIRECT, text))
+    direct = _effective_java_value(texts, lambda text: _last_amount(_JAVA_DIRECT, text))
     if bound is None or direct is None:
         return bound
     # Direct buffers lie outside the heap: brokers such as Pulsar and BookKeeper fill both.
-    return Heap(bound.most + direct[0], f"{bound.source} and -XX:MaxDirectMemorySize in {direct[1]}")
+    return Heap(bound.max_bytes + direct[0], f"{bound.source} and -XX:MaxDirectMemorySize in {direct[1]}")
 
 
-def _java_size(texts: Texts) -> Heap | None:
+def _java_size(texts: TextsBySource) -> Heap | None:
     def size(text: str) -> int | None:
         sizes = _JAVA_SIZE.findall(text)
         return int(sizes[-1][1]) << _POWER[sizes[-1][2].lower()] if sizes else None
 
-    decision = _java_decision(texts, size)
+    decision = _effective_java_value(texts, size)
     if decision is None:
         return None
     most, where = decision
@@ -87,14 +87,14 @@ def _java_size(texts: Texts) -> Heap | None:
     return Heap(most, f"{flag.rstrip('=')} in {where}")
 
 
-def _java_share(texts: Texts, memory_limit: int | None) -> Heap | None:
+def _java_share(texts: TextsBySource, memory_limit: int | None) -> Heap | None:
     """Compute the heap of a JVM without a heap size: a share of MaxRAM, or of the container's memory."""
-    ram = _java_decision(texts, lambda text: _last_amount(_JAVA_MEMORY, text))
+    ram = _effective_java_value(texts, lambda text: _last_amount(_JAVA_MEMORY, text))
     memory = memory_limit if ram is None else ram[0]
     if memory is None:
         return None
-    share = _java_decision(texts, _java_percentage)
-    small = _java_decision(texts, lambda text: _last_number(_JAVA_SMALL_SHARE, text))
+    share = _effective_java_value(texts, _java_percentage)
+    small = _effective_java_value(texts, lambda text: _last_number(_JAVA_SMALL_SHARE, text))
     if share is not None:
         source = f"-XX:MaxRAMPercentage in {share[1]}"
     elif ram is not None:
@@ -118,7 +118,7 @@ def _java_percentage(text: str) -> float | None:
     return None if fraction is None else 100 / fraction
 
 
-def _java_decision(texts: Texts, read: Callable[[str], V | None]) -> tuple[V, str] | None:
+def _effective_java_value(texts: TextsBySource, read: Callable[[str], V | None]) -> tuple[V, str] | None:
     """Return the value that a JVM goes by and where it stands.
 
     `_JAVA_OPTIONS` is read last and overrides everything; the command line overrides `JDK_JAVA_OPTIONS`, and that
@@ -139,7 +139,7 @@ def _java_decision(texts: Texts, read: Callable[[str], V | None]) -> tuple[V, st
 # Others
 
 
-def _node_heap(texts: Texts, memory_limit: int | None) -> Heap | None:
+def _node_heap(texts: TextsBySource, memory_limit: int | None) -> Heap | None:
     found = []
     for where, text in texts.items():
         megabytes, percent = _last_number(_NODE_SIZE, text), _last_number(_NODE_SHARE, text)
@@ -150,7 +150,7 @@ def _node_heap(texts: Texts, memory_limit: int | None) -> Heap | None:
             found.append(Heap(most, f"--max-old-space-size-percentage in {where}"))
         if found and where == _ARGS:
             break  # the command line overrides NODE_OPTIONS
-    return max(found, key=lambda each: each.most, default=None)
+    return max(found, key=lambda each: each.max_bytes, default=None)
 
 
 def _variable_heaps(env: Mapping[str, str], memory_limit: int | None) -> list[Heap]:

@@ -14,14 +14,14 @@ import msgspec
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.guards import caps
-from trimtab.sizing.guards.change_size import is_small, round_down, round_nearest, round_up
-from trimtab.sizing.guards.context import Case, Hold
-from trimtab.sizing.guards.oom import least_limit
-from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import AS_IT_IS, is_oom_prone, safe_limit, safe_minimums
+from trimtab.sizing.guards.change_size import is_below_minimum_change, round_down, round_nearest, round_up
+from trimtab.sizing.guards.context import GuardContext, NoChange
+from trimtab.sizing.guards.oom import min_limit_after_kills
+from trimtab.sizing.recommendation import format_amount
+from trimtab.sizing.safe_minimum import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 
 
-class Pair(msgspec.Struct, frozen=True, gc=False):
+class RequestLimitPair(msgspec.Struct, frozen=True, gc=False):
     """A request with its limit."""
 
     request: int
@@ -30,7 +30,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
     """What the limit may not be brought below."""
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
+class LimitStep(msgspec.Struct, frozen=True, gc=False):
     """A guard's answer: another pair."""
 
     request: int
@@ -39,15 +39,15 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
-LimitGuard = Callable[[Pair, Case], Move | Hold | None]
+LimitGuard = Callable[[RequestLimitPair, GuardContext], LimitStep | NoChange | None]
 
 
-def follow(pair: Pair, case: Case) -> Move | None:
+def follow(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """Set the limit that the policy asks for."""
     request, limit, rule = pair.request, pair.limit, case.rule
     wanted, why = limit, ""
     if rule.limit is LimitMode.REMOVE and limit is not None:
-        wanted, why = _removed(request, limit, case)
+        wanted, why = _remove_limit(request, limit, case)
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
         if case.request and request != case.request:
             wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
@@ -55,40 +55,53 @@ def follow(pair: Pair, case: Case) -> Move | None:
             wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
         elif not case.request and is_oom_prone(case):
             # Without a request there is no ratio by which the limit would rise above what killed the container.
-            wanted, why = least_limit(case), "killed by it, and there is no request to keep a ratio to"
+            wanted, why = (
+                min_limit_after_kills(case),
+                "killed by it, and there is no request to keep a ratio to",
+            )
     elif rule.limit is LimitMode.MULTIPLIER:
         wanted, why = ceil(request * rule.multiplier), f"{rule.multiplier:g} times the request"
     elif rule.limit is LimitMode.HEADROOM:
-        wanted, why = request + rule.headroom, f"the request and {amount_text(case.resource, rule.headroom)}"
+        wanted, why = (
+            request + rule.headroom,
+            f"the request and {format_amount(case.resource, rule.headroom)}",
+        )
     if wanted is not None and wanted not in {request, limit}:
         wanted = round_up(case.resource, wanted)
     if wanted is None or limit is None:
-        return None if wanted == limit else _set(pair, case, wanted, why)
+        return None if wanted == limit else _set_limit(pair, case, wanted, why)
     # Where the request stays, a limit is compared as it will be: else it would follow each little fall of a peak.
     is_as_it_was = limit >= request == case.request and not is_oom_prone(case)
-    if wanted == limit or (is_as_it_was and is_small(limit, max(wanted, _least(pair, case)), case)):
+    if wanted == limit or (
+        is_as_it_was and is_below_minimum_change(limit, max(wanted, _limit_floor(pair, case)), case)
+    ):
         return None
-    return _set(pair, case, wanted, why)
+    return _set_limit(pair, case, wanted, why)
 
 
-def _set(pair: Pair, case: Case, wanted: int | None, why: str) -> Move:
+def _set_limit(pair: RequestLimitPair, case: GuardContext, wanted: int | None, why: str) -> LimitStep:
     source = f"policy limitPolicy.{case.resource}"
-    if pair.limit is None and pair.floor == AS_IT_IS:
+    if pair.limit is None and pair.floor == NO_DECREASE:
         # Its peaks are not known yet. A first limit is a decrease from all that the node has.
-        return Move(pair.request, None, f"{why} would be its first limit, and {_too_little(case)}", source)
-    return Move(pair.request, wanted, why, source)
+        return LimitStep(
+            pair.request,
+            None,
+            f"{why} would be its first limit, and {_missing_evidence_reason(case)}",
+            source,
+        )
+    return LimitStep(pair.request, wanted, why, source)
 
 
-def _too_little(case: Case) -> str:
+def _missing_evidence_reason(case: GuardContext) -> str:
     """Say why too little is known of a container to give it a limit."""
-    reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == AS_IT_IS)
+    reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == NO_DECREASE)
     return next(reasons, "too little is known of its usage")
 
 
-def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
+def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | None, str]:
     """No limit, unless the namespace would put another in its place or refuse a pod without."""
-    mine, left = case.container_range, case.around.quota
-    enough = max(limit, request, least_limit(case))
+    mine, left = case.container_range, case.constraints.quota
+    enough = max(limit, request, min_limit_after_kills(case))
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
         return enough, "stays, for the LimitRange demands one"
     if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
@@ -98,34 +111,34 @@ def _removed(request: int, limit: int, case: Case) -> tuple[int | None, str]:
     return None, "removed"
 
 
-def guaranteed(pair: Pair, case: Case) -> Move | Hold | None:
+def guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """In a Guaranteed pod limit and request are one."""
-    if not case.stays_guaranteed:
+    if not case.must_stay_guaranteed:
         return None
     if case.rule.limit is LimitMode.KEEP:
         if pair.request == case.request:
             return None
         why = "the pod is Guaranteed and its limits are kept, so its requests cannot change"
-        return Hold(why, "policy updateStrategy.updateRequestsOnly")
+        return NoChange(why, "policy updateStrategy.updateRequestsOnly")
     if pair.limit == pair.request:
         return None
-    return Move(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
+    return LimitStep(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
 
 
-def needed(pair: Pair, case: Case) -> Move | None:
+def needed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """Keep the limit at or above what the container is known to need."""
     if pair.limit is None or case.rule.limit is LimitMode.KEEP:
         return None
-    least = _least(pair, case)
+    least = _limit_floor(pair, case)
     if pair.limit >= least:
         return None
     highest = safe_limit(case)
     if highest is None or round_up(case.resource, highest.amount) < least:
-        return Move(pair.request, least, "not below what is needed", "usage")
-    return Move(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
+        return LimitStep(pair.request, least, "not below what is needed", "usage")
+    return LimitStep(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
 
 
-def admission(pair: Pair, case: Case) -> Move | Hold | None:
+def admission(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """Within what the LimitRange admits."""
     if pair.limit is None:
         return None
@@ -138,30 +151,30 @@ def admission(pair: Pair, case: Case) -> Move | Hold | None:
     if limit == pair.limit:
         return None
     if case.rule.limit is LimitMode.KEEP:
-        return Hold("the limit is kept, and the namespace would not admit it", "LimitRange")
+        return NoChange("the limit is kept, and the namespace would not admit it", "LimitRange")
     if limit < 1:
-        return Hold(
+        return NoChange(
             "the namespace leaves no limit to this container beside the others of its pod", "LimitRange"
         )
-    return Move(pair.request, limit, "what is admitted", "LimitRange")
+    return LimitStep(pair.request, limit, "what is admitted", "LimitRange")
 
 
-def quota(pair: Pair, case: Case) -> Move | Hold | None:
+def quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """Growing only by what is left of the quota on limits."""
-    around, had = case.around, case.limit or 0
+    around, had = case.constraints, case.limit or 0
     left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
     if left is None or pair.limit is None:
         return None
     most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
     if pair.limit <= most:
         return None
-    why = f"{amount_text(case.resource, left)} of quota are left for {around.replicas} replicas"
+    why = f"{format_amount(case.resource, left)} of quota are left for {around.replicas} replicas"
     if case.limit is None and most < pair.request:
-        return Hold(f"a limit is asked for, and {why}", "ResourceQuota")
-    return Move(pair.request, most, why, "ResourceQuota")
+        return NoChange(f"a limit is asked for, and {why}", "ResourceQuota")
+    return LimitStep(pair.request, most, why, "ResourceQuota")
 
 
-def ratio(pair: Pair, case: Case) -> Move | None:
+def ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """No more above the request than the LimitRange admits: the limit gives way if it may, else the request."""
     most = min(case.container_range.ratio, case.pod_range.ratio)
     if pair.limit is None or pair.limit <= pair.request * most:
@@ -169,53 +182,53 @@ def ratio(pair: Pair, case: Case) -> Move | None:
     limit = pair.limit
     if case.rule.limit is not LimitMode.KEEP:
         admitted = max(round_down(case.resource, int(pair.request * most)), pair.request)
-        limit = max(admitted, _least(pair, case))
+        limit = max(admitted, _limit_floor(pair, case))
     request = max(pair.request, ceil(limit / most))
     if request != pair.request:
         request = min(round_up(case.resource, request), limit)
-    return Move(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
+    return LimitStep(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
 
 
-def together(pair: Pair, case: Case) -> Move | None:
+def together(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """A request is never above its limit, and equal to it in a Guaranteed pod."""
     limit = pair.limit
-    if limit is None or pair.request == limit or (pair.request < limit and not case.stays_guaranteed):
+    if limit is None or pair.request == limit or (pair.request < limit and not case.must_stay_guaranteed):
         return None
-    return Move(limit, limit, "goes with its limit", "limit")
+    return LimitStep(limit, limit, "goes with its limit", "limit")
 
 
-def conflict(pair: Pair, case: Case) -> Hold | None:
+def conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
     """Whether what came last still pleases what came first: better nothing than the half of what is asked."""
     for cap in (caps.bounds, caps.admission, caps.kept_limit, caps.node, caps.quota):
         broken = cap(pair.request, case)
         if broken is not None:
-            return Hold(f"{_pair_text(pair, case)} would be against: {broken.why}", broken.source)
+            return NoChange(f"{_format_pair(pair, case)} would be against: {broken.why}", broken.source)
     for guard in (needed, admission, quota, ratio):
         refused = guard(pair, case)
         if refused is not None:
-            return Hold(f"{_pair_text(pair, case)} would be against: {refused.why}", refused.source)
+            return NoChange(f"{_format_pair(pair, case)} would be against: {refused.why}", refused.source)
     return None
 
 
-def _pair_text(pair: Pair, case: Case) -> str:
-    return f"a request of {amount_text(case.resource, pair.request)}, limit {amount_text(case.resource, pair.limit)}"
+def _format_pair(pair: RequestLimitPair, case: GuardContext) -> str:
+    return f"a request of {format_amount(case.resource, pair.request)}, limit {format_amount(case.resource, pair.limit)}"
 
 
-def _least(pair: Pair, case: Case) -> int:
+def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:
     """Return what the limit may not be brought below: what is needed, in an amount that people can read.
 
     A limit that was lower is left at that, except where the policy sets limits by itself (Multiplier, Headroom): those
     rise again with the need as they fell with it.
     """
     if case.limit is None:
-        return 0 if pair.floor == AS_IT_IS else round_up(case.resource, pair.floor)
-    if pair.floor == AS_IT_IS:
+        return 0 if pair.floor == NO_DECREASE else round_up(case.resource, pair.floor)
+    if pair.floor == NO_DECREASE:
         return case.limit
-    needed = round_up(case.resource, max(pair.floor, least_limit(case)))
-    return needed if case.rule.limit in caps.LIMITS_FOLLOW else min(case.limit, needed)
+    needed = round_up(case.resource, max(pair.floor, min_limit_after_kills(case)))
+    return needed if case.rule.limit in caps.LIMIT_SETTING_MODES else min(case.limit, needed)
 
 
-GUARDS: tuple[LimitGuard, ...] = (
+LIMIT_GUARDS: tuple[LimitGuard, ...] = (
     follow,
     guaranteed,
     needed,

@@ -12,50 +12,56 @@ from math import ceil
 
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.evidence import OomKills
-from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW, Case, Hold, Step
-from trimtab.sizing.recommendation import amount_text
-from trimtab.sizing.safe_minimum import OOM_KILLS, SizedResource, is_oom_prone, killed_size, oom_minimum
+from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
+from trimtab.sizing.recommendation import format_amount
+from trimtab.sizing.safe_minimum import (
+    OOM_KILLS_SOURCE,
+    SizedResource,
+    is_oom_prone,
+    killed_size,
+    oom_minimum,
+)
 
 
-def after_kills(amount: int, case: Case) -> Step | Hold | None:
+def after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """Raise memory above what killed the container, unless that has been tried in vain."""
     if not killed_size(case):
         return None
-    if hold := _leaking(amount, case):
+    if hold := _check_leak(amount, case):
         return hold
-    request, had = case.request or 1, amount_text("memory", killed_size(case))
+    request, had = case.request or 1, format_amount("memory", killed_size(case))
     if not is_oom_prone(case):
         return None
     if case.limit is not None and case.rule.limit is LimitMode.KEEP:
-        why = f"killed with {had}, and its limit stays: raise it by hand, or {LET_LIMITS_FOLLOW}"
-        hold = Hold(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
+        why = f"killed with {had}, and its limit stays: raise it by hand, or {LET_LIMITS_FOLLOW_REMEDY}"
+        hold = NoChange(why, "policy updateStrategy.updateRequestsOnly, limitPolicy.memory")
         return None if amount > request else hold
     restored = restored_memory(case)
-    least = max(request, _request_for(max(oom_minimum(case), restored), case))
-    back = f", and it had {amount_text('memory', restored)} before" if restored else ""
-    return Step(least, f"killed with {had}{back}", OOM_KILLS) if amount < least else None
+    least = max(request, _request_for_limit(max(oom_minimum(case), restored), case))
+    back = f", and it had {format_amount('memory', restored)} before" if restored else ""
+    return GuardStep(least, f"killed with {had}{back}", OOM_KILLS_SOURCE) if amount < least else None
 
 
-def _leaking(amount: int, case: Case) -> Hold | None:
+def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
     """Hold a container that was given more again and again and killed with it: that would only feed a leak.
 
     To give back what it had before its kills feeds nothing, so that is never held.
     """
     kills, prone = case.evidence.kills, is_oom_prone(case)
-    raised, had = raises(kills), amount_text("memory", killed_size(case))
+    raised, had = count_raises(kills), format_amount("memory", killed_size(case))
     if restored_memory(case) or not raised:
         return None
     if is_leaking(case) and (prone or amount > (case.request or 1)):
         times = sum(each.count for each in kills)
         why = f"killed {times} times, last with {had}, after {raised} raises: it looks like a leak; "
-        return Hold(why + "fix it, or set a larger memory by hand", OOM_KILLS)
+        return NoChange(why + "fix it, or set a larger memory by hand", OOM_KILLS_SOURCE)
     if prone and not _has_ceiling(case):
         why = "killed again after a raise, and nothing says how far to go: set resourceBounds.memory.max"
-        return Hold(why, OOM_KILLS)
+        return NoChange(why, OOM_KILLS_SOURCE)
     return None
 
 
-def least_limit(case: Case) -> int:
+def min_limit_after_kills(case: GuardContext) -> int:
     """Return the memory that a limit must have after kills: what it had before where it still lacks it; 0 without kills."""
     least = oom_minimum(case)
     return max(least, restored_memory(case)) if is_oom_prone(case) else least
@@ -74,7 +80,9 @@ def proportional_request(sized: SizedResource) -> int:
 
 def is_leaking(sized: SizedResource) -> bool:
     """Whether a container was given more after kills again and again, more than it ever had, and was killed with it."""
-    return raises(sized.evidence.kills) >= sized.rules.caution.oom_raises and not restored_memory(sized)
+    return count_raises(sized.evidence.kills) >= sized.rules.safety.max_oom_raises and not restored_memory(
+        sized
+    )
 
 
 def restored_memory(sized: SizedResource) -> int:
@@ -83,31 +91,31 @@ def restored_memory(sized: SizedResource) -> int:
     If that was tried and was not enough, the most of a month, or its template's.
     """
     evidence = sized.evidence
-    had = evidence.earlier_memory if raises(evidence.kills) else evidence.recent_memory
+    had = evidence.earlier_memory if count_raises(evidence.kills) else evidence.recent_memory
     return had if had > max((each.memory for each in evidence.kills), default=0) else 0
 
 
-def in_vain(case: Case) -> Hold | None:
+def check_unhandled_oom(case: GuardContext) -> NoChange | None:
     """Why a kill is left without an answer, where the size stays as it is."""
     if not is_oom_prone(case):
         return None
     answer = after_kills(case.request or 1, case)
-    if isinstance(answer, Hold):
+    if isinstance(answer, NoChange):
         return answer
-    had = amount_text("memory", killed_size(case))
-    return Hold(f"killed with {had}, and it may not have more", OOM_KILLS)
+    had = format_amount("memory", killed_size(case))
+    return NoChange(f"killed with {had}, and it may not have more", OOM_KILLS_SOURCE)
 
 
-def unanswered(case: Case, hold: Hold) -> Hold:
+def explain_excluded_oom(case: GuardContext, hold: NoChange) -> NoChange:
     """Of a kill that is not for us to answer, who has to."""
-    had = amount_text("memory", killed_size(case))
-    return Hold(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
+    had = format_amount("memory", killed_size(case))
+    return NoChange(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
 
 
-def _request_for(need: int, case: Case) -> int:
+def _request_for_limit(need: int, case: GuardContext) -> int:
     """The request by which the limit comes to this, as it follows by the policy; without one the request itself."""
     rule, request, limit = case.rule, case.request or 1, case.limit
-    if not limit or case.stays_guaranteed:
+    if not limit or case.must_stay_guaranteed:
         return need
     by_policy = request  # one that is to go is raised first
     match rule.limit:
@@ -120,7 +128,7 @@ def _request_for(need: int, case: Case) -> int:
     return max(by_policy, ceil(need / min(case.container_range.ratio, case.pod_range.ratio)))
 
 
-def raises(kills: tuple[OomKills, ...]) -> int:
+def count_raises(kills: tuple[OomKills, ...]) -> int:
     """Count how often a container had clearly more than at any kill before and was killed nevertheless."""
     found, highest = 0, 0.0
     for each in sorted(kills, key=lambda kills: kills.first):
@@ -129,5 +137,9 @@ def raises(kills: tuple[OomKills, ...]) -> int:
     return max(found - 1, 0)
 
 
-def _has_ceiling(case: Case) -> bool:
-    return case.rule.most is not None or case.container_range.max is not None or bool(case.around.nodes)
+def _has_ceiling(case: GuardContext) -> bool:
+    return (
+        case.rule.max_request is not None
+        or case.container_range.max is not None
+        or bool(case.constraints.nodes)
+    )

@@ -19,28 +19,30 @@ from math import ceil
 from typing import Any, TypeVar
 
 from trimtab.sizing.guards import caps, change_size, limits
-from trimtab.sizing.guards.context import Case, Guard, Hold, Trail
-from trimtab.sizing.guards.data_quality import gate, left_alone
-from trimtab.sizing.guards.floors import UTILISATION, floors_of
-from trimtab.sizing.guards.limits import Pair
-from trimtab.sizing.guards.oom import after_kills, in_vain, unanswered
-from trimtab.sizing.proposal import ALMOST
+from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContext, NoChange
+from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
+from trimtab.sizing.guards.floors import UTILISATION, list_floors
+from trimtab.sizing.guards.limits import RequestLimitPair
+from trimtab.sizing.guards.oom import after_kills, check_unhandled_oom, explain_excluded_oom
+from trimtab.sizing.proposal import ROUNDING_TOLERANCE
 from trimtab.sizing.recommendation import Factor, ResourceName
 from trimtab.sizing.safe_minimum import SafeMinimum, is_oom_prone
 
 G = TypeVar("G", bound=Callable[..., Any])
 
 
-def _named(*guards: G) -> tuple[tuple[str, G], ...]:
+def _with_names(*guards: G) -> tuple[tuple[str, G], ...]:
     """Guards with the names that their lines bear."""
     return tuple((guard.__name__.replace("_", " "), guard) for guard in guards)
 
 
 LARGEST_STEP = "largest step"
 """The name that the lines of `change.largest_step` bear."""
-DEADBAND: tuple[tuple[str, Guard], ...] = _named(change_size.deadband)
-WORTH: tuple[tuple[str, Guard], ...] = _named(change_size.smallest_change, change_size.largest_step)
-CAPS: tuple[tuple[str, Guard], ...] = _named(
+DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(change_size.deadband)
+CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(
+    change_size.smallest_change, change_size.largest_step
+)
+CAP_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(
     change_size.rounding,
     caps.pod_floor,
     caps.bounds,
@@ -49,49 +51,62 @@ CAPS: tuple[tuple[str, Guard], ...] = _named(
     caps.node,
     caps.quota,
 )
-KILLS: tuple[tuple[str, Guard], ...] = _named(after_kills)
-FINAL: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {"cpu": CAPS, "memory": (*KILLS, *CAPS)}
-LIMITS = _named(*limits.GUARDS)
+OOM_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(after_kills)
+FINAL_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
+    "cpu": CAP_GUARDS,
+    "memory": (*OOM_GUARDS, *CAP_GUARDS),
+}
+NAMED_LIMIT_GUARDS = _with_names(*limits.LIMIT_GUARDS)
 
 
-def size(case: Case, strategy: str, trail: Trail) -> Pair | None:
+def apply_guards(
+    case: GuardContext, strategy: str, explanation: ExplanationBuilder
+) -> RequestLimitPair | None:
     """The new request and limit; None: they stay as they are."""
-    pair = _pair(case, strategy, trail)
-    if isinstance(pair, Hold):
-        trail.hold(case, pair)
+    pair = _compute_pair(case, strategy, explanation)
+    if isinstance(pair, NoChange):
+        explanation.add_no_change(case, pair)
         return None
     if pair.request != case.request or pair.limit != case.limit:
         return pair
-    if hold := in_vain(case):
-        trail.hold(case, hold)
+    if hold := check_unhandled_oom(case):
+        explanation.add_no_change(case, hold)
     return None
 
 
-def _pair(case: Case, strategy: str, trail: Trail) -> Pair | Hold:
-    found = floors_of(case)
+def _compute_pair(
+    case: GuardContext, strategy: str, trail: ExplanationBuilder
+) -> RequestLimitPair | NoChange:
+    found = list_floors(case)
     lasting = max((floor.amount for floor in found if floor.binds_limit), default=0)
     scaled = max((floor.amount for floor in found if floor.name == UTILISATION), default=0)
-    wanted = _wanted(case, found, strategy, trail)
-    amount = wanted if isinstance(wanted, Hold) else _through(FINAL[case.resource], wanted, case, trail)
-    if isinstance(amount, Hold):
+    wanted = _compute_request(case, found, strategy, trail)
+    amount = (
+        wanted
+        if isinstance(wanted, NoChange)
+        else _run_guards(FINAL_GUARDS[case.resource], wanted, case, trail)
+    )
+    if isinstance(amount, NoChange):
         return amount
-    pair = _limited(Pair(amount, case.limit, lasting), case, trail)
-    if isinstance(pair, Pair) and pair.request < min(case.request or 0, scaled):
-        return Hold("what is admitted is less than its autoscaler allows", "HPA")
+    pair = _run_limit_guards(RequestLimitPair(amount, case.limit, lasting), case, trail)
+    if isinstance(pair, RequestLimitPair) and pair.request < min(case.request or 0, scaled):
+        return NoChange("what is admitted is less than its autoscaler allows", "HPA")
     return pair
 
 
-def _wanted(case: Case, found: tuple[SafeMinimum, ...], strategy: str, trail: Trail) -> int | Hold:
+def _compute_request(
+    case: GuardContext, found: tuple[SafeMinimum, ...], strategy: str, trail: ExplanationBuilder
+) -> int | NoChange:
     """What the container should request, before anything forbids it."""
-    hold = left_alone(case)
+    hold = exclusion_reason(case)
     if hold is not None:
-        return unanswered(case, hold) if is_oom_prone(case) else hold
-    hold = gate(case)
+        return explain_excluded_oom(case, hold) if is_oom_prone(case) else hold
+    hold = check_data_quality(case)
     if hold is None:
-        target = max(ceil(case.ask.target - ALMOST), 1)
-        trail.step(case, "strategy", case.request, target, why="target", source=f"strategy {strategy}")
-        amount = _through(DEADBAND, target, case, trail)
-        return amount if isinstance(amount, Hold) else _worth(amount, case, found, trail)
+        target = max(ceil(case.proposed.target - ROUNDING_TOLERANCE), 1)
+        trail.add_step(case, "strategy", case.request, target, why="target", source=f"strategy {strategy}")
+        amount = _run_guards(DEADBAND_GUARDS, target, case, trail)
+        return amount if isinstance(amount, NoChange) else _apply_floors(amount, case, found, trail)
     amount = case.request or 1
     if not is_oom_prone(case):
         return hold
@@ -99,7 +114,9 @@ def _wanted(case: Case, found: tuple[SafeMinimum, ...], strategy: str, trail: Tr
     return amount
 
 
-def _worth(amount: int, case: Case, found: tuple[SafeMinimum, ...], trail: Trail) -> int | Hold:
+def _apply_floors(
+    amount: int, case: GuardContext, found: tuple[SafeMinimum, ...], trail: ExplanationBuilder
+) -> int | NoChange:
     request = case.request
     if request is None:
         return amount
@@ -110,36 +127,40 @@ def _worth(amount: int, case: Case, found: tuple[SafeMinimum, ...], trail: Trail
             continue
         least = min(request, floor.amount)
         if amount < least:
-            trail.step(case, floor.name, amount, least, why=floor.why, source=floor.source)
+            trail.add_step(case, floor.name, amount, least, why=floor.why, source=floor.source)
             amount = least
-    return _through(WORTH, amount, case, trail)
+    return _run_guards(CHANGE_GUARDS, amount, case, trail)
 
 
-def _through(guards: tuple[tuple[str, Guard], ...], amount: int, case: Case, trail: Trail) -> int | Hold:
+def _run_guards(
+    guards: tuple[tuple[str, Guard], ...], amount: int, case: GuardContext, trail: ExplanationBuilder
+) -> int | NoChange:
     for name, guard in guards:
         answer = guard(amount, case)
         if answer is None:
             continue
-        if isinstance(answer, Hold):
+        if isinstance(answer, NoChange):
             return answer
-        trail.step(case, name, amount, answer.amount, why=answer.why, source=answer.source)
+        trail.add_step(case, name, amount, answer.amount, why=answer.why, source=answer.source)
         amount = answer.amount
     return amount
 
 
-def _limited(pair: Pair, case: Case, trail: Trail) -> Pair | Hold:
-    for name, guard in LIMITS:
+def _run_limit_guards(
+    pair: RequestLimitPair, case: GuardContext, trail: ExplanationBuilder
+) -> RequestLimitPair | NoChange:
+    for name, guard in NAMED_LIMIT_GUARDS:
         answer = guard(pair, case)
         if answer is None:
             continue
-        if isinstance(answer, Hold):
+        if isinstance(answer, NoChange):
             return answer
         why, source = answer.why, answer.source
         if answer.limit != pair.limit:
-            trail.step(case, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
+            trail.add_step(case, f"limit {name}", pair.limit, answer.limit, why=why, source=source)
         if answer.request != pair.request:
-            trail.step(case, name, pair.request, answer.request, why=why, source=source)
+            trail.add_step(case, name, pair.request, answer.request, why=why, source=source)
         if (answer.request, answer.limit) == (pair.request, pair.limit):
-            trail.stay(case, f"limit {name}", pair.limit, why=why, source=source)
-        pair = Pair(answer.request, answer.limit, pair.floor)
+            trail.add_unchanged(case, f"limit {name}", pair.limit, why=why, source=source)
+        pair = RequestLimitPair(answer.request, answer.limit, pair.floor)
     return pair

@@ -17,7 +17,7 @@ from trimtab.sizing.state.serialization import Array
 S = TypeVar("S", bound=Settings)
 
 
-class Rowed(ABC, Generic[S]):
+class ArrayState(ABC, Generic[S]):
     """Made of a number of containers and of settings, and of nothing else."""
 
     name: ClassVar[str]
@@ -36,7 +36,7 @@ class Rowed(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave. What could lead a loop astray raises `ValueError`."""
 
     def state(self) -> bytes:
@@ -48,4 +48,4 @@ class Rowed(ABC, Generic[S]):
 
         From then on every answer is the same to the bit. Bytes that are not that raise `ValueError`.
         """
-        self.take_over(serialization.unpack(self, state, self.arrays()))
+        self.load_arrays(serialization.unpack(self, state, self.arrays()))

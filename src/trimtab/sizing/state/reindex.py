@@ -14,38 +14,38 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trimtab.sizing.state.array_state import Rowed
+from trimtab.sizing.state.array_state import ArrayState
 from trimtab.sizing.state.serialization import Array, is_pool
 from trimtab.sizing.strategy import Indices
 
-NEW = -1
+NEW_ROW = -1
 """In place of a row: a container that was not there before."""
 
 
-R = TypeVar("R", bound=Rowed[Any])
+R = TypeVar("R", bound=ArrayState[Any])
 
 
-def regrouped(known: R, rows: Indices) -> R:
+def reindex(known: R, rows: Indices) -> R:
     """The same for other containers: `i` goes on from what is known of container `rows[i]`."""
-    kept = np.flatnonzero(rows != NEW)
+    kept = np.flatnonzero(rows != NEW_ROW)
     if len(set(rows[kept].tolist())) != kept.size:
         raise ValueError("rows: a container can go on in one place only")
     other = type(known)(rows.size, known.settings)
     old, new = known.arrays(), dict(other.arrays())
-    for name, axis in _axes(known).items():
+    for name, axis in _container_axes(known).items():
         if axis is None:
             new[name] = old[name].copy()
         else:
             into = np.moveaxis(new[name], axis, 0)
             into[kept] = np.moveaxis(old[name], axis, 0)[rows[kept]]
     for name in filter(is_pool, old):
-        _hand_back(new, name.removesuffix("pool"))
+        _compact_pool(new, name.removesuffix("pool"))
     # What is its own already stays where it is: a copy would be a third of what is known.
-    other.take_over(new)
+    other.load_arrays(new)
     return other
 
 
-def _axes(known: Rowed[Any]) -> dict[str, int | None]:
+def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
     """For each array the side that stands for containers; None where none does."""
     one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
     return {
@@ -54,7 +54,7 @@ def _axes(known: Rowed[Any]) -> dict[str, int | None]:
     }
 
 
-def _hand_back(arrays: dict[str, Array], prefix: str) -> None:
+def _compact_pool(arrays: dict[str, Array], prefix: str) -> None:
     """Leave in the pool only what some container holds; its first item belongs to nobody."""
     pages, pool = arrays[prefix + "pages"], arrays[prefix + "pool"]
     held = np.union1d(pages, 0)

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from trimtab.sizing.state.array_state import Rowed
+    from trimtab.sizing.state.array_state import ArrayState
 
 Array = npt.NDArray[Any]
 MAGIC = b"trimtab2"
-LENGTH, CHECK = 8, 4
-QUICKLY = 1
+LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
+COMPRESSION_LEVEL = 1
 """The level of compression: most of what it can do, at a fraction of the time."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class ArrayEntry(msgspec.Struct, frozen=True, array_like=True):
     """One array of a snapshot."""
 
     name: str
@@ -35,51 +35,51 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     shape: tuple[int, ...]
 
 
-class Header(msgspec.Struct, frozen=True):
+class SnapshotHeader(msgspec.Struct, frozen=True):
     """What the bytes after it are."""
 
     strategy: str
     containers: int
     settings: dict[str, Any]
-    parts: tuple[Part, ...]
+    parts: tuple[ArrayEntry, ...]
 
 
-def pack(known: Rowed[Any], arrays: Mapping[str, Array]) -> bytes:
+def pack(state: ArrayState[Any], arrays: Mapping[str, Array]) -> bytes:
     """The arrays of a strategy as a snapshot."""
-    whole = {name: _little(array) for name, array in arrays.items()}
-    parts = tuple(Part(name, array.dtype.str, array.shape) for name, array in whole.items())
+    whole = {name: _to_little_endian(array) for name, array in arrays.items()}
+    parts = tuple(ArrayEntry(name, array.dtype.str, array.shape) for name, array in whole.items())
     header = msgspec.json.encode(
-        Header(
-            strategy=known.name,
-            containers=known.containers,
-            settings=_settings(known),
+        SnapshotHeader(
+            strategy=state.name,
+            containers=state.containers,
+            settings=_dump_settings(state),
             parts=parts,
         )
     )
-    squeeze = zlib.compressobj(QUICKLY)
-    pieces = [MAGIC, len(header).to_bytes(LENGTH, "little"), header]
+    squeeze = zlib.compressobj(COMPRESSION_LEVEL)
+    pieces = [MAGIC, len(header).to_bytes(LENGTH_BYTES, "little"), header]
     pieces += [squeeze.compress(array.data.cast("B")) for array in whole.values() if array.size]
     pieces.append(squeeze.flush())
     check = 0
     for piece in pieces:
         check = zlib.crc32(piece, check)
-    return b"".join([*pieces, check.to_bytes(CHECK, "little")])
+    return b"".join([*pieces, check.to_bytes(CHECKSUM_BYTES, "little")])
 
 
-def unpack(known: Rowed[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
+def unpack(known: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays of a snapshot that a strategy like this one has made.
 
     They must have the names, types and shapes of `like`; a pool may be longer or shorter.
     """
-    header, body = _open(state)
-    _refuse_foreign(header, known)
-    content = _Content(body)
+    header, body = _read_header(state)
+    _check_header(header, known)
+    content = _CompressedReader(body)
     arrays = {}
     for part in header.parts:
         if part.name not in like:
             raise ValueError(f"state: array {part.name!r} is not one that {known.name} keeps")
-        arrays[part.name] = _array(part, content)
-        _refuse_misshapen(part, like[part.name], any_length=is_pool(part.name))
+        arrays[part.name] = _read_array(part, content)
+        _check_shape(part, like[part.name], any_length=is_pool(part.name))
     missing = like.keys() - arrays.keys()
     if missing:
         raise ValueError(f"state: array {min(missing)!r} is missing")
@@ -88,23 +88,23 @@ def unpack(known: Rowed[Any], state: bytes, like: Mapping[str, Array]) -> dict[s
     return arrays
 
 
-class _Content:
+class _CompressedReader:
     """Compressed bytes, read from the beginning, so much at a time."""
 
     def __init__(self, body: memoryview) -> None:
-        self._rest: bytes | memoryview = body
-        self._spread = zlib.decompressobj()
+        self._remaining: bytes | memoryview = body
+        self._decompressor = zlib.decompressobj()
 
     def read(self, size: int) -> bytearray:
         """So many bytes, or what is left."""
         found = bytearray()
-        while len(found) < size and not self._spread.eof:
+        while len(found) < size and not self._decompressor.eof:
             try:
-                piece = self._spread.decompress(self._rest, size - len(found))
+                piece = self._decompressor.decompress(self._remaining, size - len(found))
             except zlib.error as error:
                 raise ValueError(f"state: the arrays of the snapshot cannot be read: {error}") from None
-            self._rest = self._spread.unconsumed_tail
-            if not piece and not self._rest:
+            self._remaining = self._decompressor.unconsumed_tail
+            if not piece and not self._remaining:
                 break
             found += piece
         return found
@@ -115,45 +115,45 @@ def is_pool(name: str) -> bool:
     return name.rpartition(".")[2] == "pool"
 
 
-def _little(array: Array) -> Array:
+def _to_little_endian(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
 
 
-def _settings(known: Rowed[Any]) -> dict[str, Any]:
+def _dump_settings(known: ArrayState[Any]) -> dict[str, Any]:
     plain: dict[str, Any] = known.settings.model_dump(mode="json")
     return plain
 
 
-def _open(state: bytes) -> tuple[Header, memoryview]:
+def _read_header(state: bytes) -> tuple[SnapshotHeader, memoryview]:
     """The header and the bytes of the arrays, once the whole is known to be what was written."""
     view = memoryview(state)
     if bytes(view[: len(MAGIC)]) != MAGIC:
         raise ValueError("state: these bytes are not a snapshot of a strategy")
-    start = len(MAGIC) + LENGTH
-    if len(view) < start + CHECK:
+    start = len(MAGIC) + LENGTH_BYTES
+    if len(view) < start + CHECKSUM_BYTES:
         raise ValueError("state: the snapshot is cut short")
-    if zlib.crc32(view[:-CHECK]) != int.from_bytes(view[-CHECK:], "little"):
+    if zlib.crc32(view[:-CHECKSUM_BYTES]) != int.from_bytes(view[-CHECKSUM_BYTES:], "little"):
         raise ValueError("state: the snapshot is damaged or cut short; its checksum does not match")
     end = start + int.from_bytes(view[len(MAGIC) : start], "little")
     try:
-        return msgspec.json.decode(view[start:end], type=Header), view[end:-CHECK]
+        return msgspec.json.decode(view[start:end], type=SnapshotHeader), view[end:-CHECKSUM_BYTES]
     except msgspec.MsgspecError as error:
         raise ValueError(f"state: the header of the snapshot cannot be read: {error}") from None
 
 
-def _refuse_foreign(header: Header, known: Rowed[Any]) -> None:
+def _check_header(header: SnapshotHeader, known: ArrayState[Any]) -> None:
     if header.strategy != known.name:
         raise ValueError(f"state: it is of strategy {header.strategy!r}, not of {known.name!r}")
     if header.containers != known.containers:
         raise ValueError(f"state: it is of {header.containers} containers, not of {known.containers}")
-    ours = _settings(known)
+    ours = _dump_settings(known)
     for name in sorted(ours.keys() | header.settings.keys()):
         if ours.get(name) != header.settings.get(name):
             theirs = header.settings.get(name)
             raise ValueError(f"state: it was learned with {name} = {theirs!r}, not {ours.get(name)!r}")
 
 
-def _array(part: Part, content: _Content) -> Array:
+def _read_array(part: ArrayEntry, content: _CompressedReader) -> Array:
     try:
         dtype = np.dtype(part.dtype)
     except TypeError:
@@ -167,7 +167,7 @@ def _array(part: Part, content: _Content) -> Array:
     return np.frombuffer(found, dtype).reshape(part.shape).astype(dtype.newbyteorder("="), copy=False)
 
 
-def _refuse_misshapen(part: Part, like: Array, *, any_length: bool) -> None:
+def _check_shape(part: ArrayEntry, like: Array, *, any_length: bool) -> None:
     fixed = 1 if any_length else 0
     if np.dtype(part.dtype) != like.dtype.newbyteorder("<") or part.shape[fixed:] != like.shape[fixed:]:
         raise ValueError(

@@ -23,15 +23,15 @@ import numpy.typing as npt
 from numba import njit
 
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.prefetch import AHEAD, prefetch
+from trimtab.sizing.stats.prefetch import PREFETCH_ROWS, prefetch
 from trimtab.sizing.strategy import Floats, Indices
 
-Found = npt.NDArray[np.uint16]
+BucketIndices = npt.NDArray[np.uint16]
 """The buckets of values."""
 
 EPSILON = 1e-4
 """A bucket that weighs less is empty."""
-LONGEST = 100.0
+MAX_HALF_LIVES = 100.0
 """Half-lives after which a row is scaled back."""
 PAGE, SHIFT, MASK = 16, 4, 15
 """Buckets a page: two cache lines."""
@@ -39,7 +39,7 @@ CELLS = 64
 """Places of the look-up table in each doubling: so fine that no place holds two edges."""
 CELL_SHIFT = 52 - 6
 FIRST_CELL = 1023 * CELLS
-NOWHERE = 65535
+NO_BUCKET = 65535
 """The bucket of a value that is not believed."""
 
 
@@ -53,10 +53,10 @@ class Buckets(NamedTuple):
     """The least number of units of each bucket, and infinity after the last."""
     ends: Floats
     """What a percentile in each bucket is said to be, in cores or bytes: where the bucket ends."""
-    cells: Found
+    cells: BucketIndices
 
 
-def exponential(*, first: float, growth: float, most: float, units: float) -> Buckets:
+def build_exponential_buckets(*, first: float, growth: float, most: float, units: float) -> Buckets:
     """Buckets that start at 0, the first `first` wide, each wider by `growth`, the last from `most` on."""
     ratio = 1.0 + growth
     step = ratio - 1.0
@@ -94,14 +94,14 @@ def _power(base: float, exponent: int) -> float:
     return power
 
 
-def find(buckets: Buckets, values: Floats, most: float) -> Found:
+def find_buckets(buckets: Buckets, values: Floats, most: float) -> BucketIndices:
     """The bucket of each value; NOWHERE for what is not believed."""
     found = np.empty(values.size, np.uint16)
-    buckets_of(buckets, values, most, found)
+    find_buckets_into(buckets, values, most, found)
     return found
 
 
-class Rows(NamedTuple):
+class HistogramRows(NamedTuple):
     """The histograms themselves."""
 
     pages: npt.NDArray[np.int32]
@@ -109,15 +109,15 @@ class Rows(NamedTuple):
     pool: Floats
     used: npt.NDArray[np.int64]
     total: Floats
-    low: Found
+    low: BucketIndices
     """The first bucket that is not empty, or the last of all."""
-    high: Found
+    high: BucketIndices
     reference: Floats
     """The time at which a sample's weight is its own; -inf before the first."""
 
 
 @njit(cache=True, error_model="numpy")
-def bucket_of(buckets: Buckets, amount: float) -> int:
+def find_bucket(buckets: Buckets, amount: float) -> int:
     """The bucket of so many units: a look-up, and one comparison with the edge that may lie inside its cell."""
     place = int(np.float64(amount * buckets.scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
     bucket = int(buckets.cells[min(place, buckets.cells.size - 1)])
@@ -125,7 +125,7 @@ def bucket_of(buckets: Buckets, amount: float) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def buckets_of(buckets: Buckets, values: Floats, most: float, found: Found) -> None:
+def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: BucketIndices) -> None:
     """The bucket of each value, NOWHERE for what is not believed."""
     units, scale, edges, cells = buckets.units, buckets.scale, buckets.edges, buckets.cells
     last = cells.size - 1
@@ -137,11 +137,11 @@ def buckets_of(buckets: Buckets, values: Floats, most: float, found: Found) -> N
             bucket = np.uint64(cells[np.uint64(min(place, last))])
             found[row] = bucket + np.uint64(amount >= edges[bucket + np.uint64(1)])
         else:
-            found[row] = NOWHERE
+            found[row] = NO_BUCKET
 
 
 @njit(cache=True, error_model="numpy")
-def narrow(rows: Rows, row: int) -> None:
+def trim_empty_buckets(rows: HistogramRows, row: int) -> None:
     """Leave out empty buckets at both ends."""
     last = rows.pages.shape[1] * PAGE - 1
     low, high = int(rows.low[row]), int(rows.high[row])
@@ -153,7 +153,7 @@ def narrow(rows: Rows, row: int) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def move_reference(rows: Rows, row: int, t: float, half_life: float) -> None:
+def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) -> None:
     """Scale a row's weights back, so that those of `t` are near 1."""
     reference = math.floor(t / half_life + 0.5) * half_life
     if rows.total[row] > 0.0:
@@ -161,27 +161,29 @@ def move_reference(rows: Rows, row: int, t: float, half_life: float) -> None:
         for bucket in range(int(rows.low[row]), int(rows.high[row]) + 1):
             rows.pool[rows.pages[row, bucket >> SHIFT], bucket & MASK] *= factor
         rows.total[row] *= factor
-        narrow(rows, row)
+        trim_empty_buckets(rows, row)
     rows.reference[row] = reference
 
 
 @njit(cache=True, error_model="numpy")
-def move_references(rows: Rows, which: Indices, times: Floats, half_life: float) -> None:
+def move_references(rows: HistogramRows, which: Indices, times: Floats, half_life: float) -> None:
     """Move the references of these rows where these times are too far from them."""
     for place in range(which.size):
         row, t = which[place], times[place]
-        if t > rows.reference[row] + half_life * LONGEST:
+        if t > rows.reference[row] + half_life * MAX_HALF_LIVES:
             move_reference(rows, row, t, half_life)
 
 
 @njit(cache=True, error_model="numpy")
-def is_empty(rows: Rows, row: int) -> bool:
+def is_empty(rows: HistogramRows, row: int) -> bool:
     low = int(rows.low[row])
     return bool(rows.pool[rows.pages[row, low >> SHIFT], low & MASK] < EPSILON)
 
 
 @njit(cache=True, error_model="numpy")
-def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, float]) -> tuple[int, int, int]:
+def find_percentile_buckets(
+    rows: HistogramRows, row: int, quantiles: tuple[float, float, float]
+) -> tuple[int, int, int]:
     """The buckets of three quantiles, which ascend, in one walk."""
     high = int(rows.high[row])
     bucket = int(rows.low[row])
@@ -203,7 +205,9 @@ def percentile_buckets(rows: Rows, row: int, quantiles: tuple[float, float, floa
 
 
 @njit(cache=True, error_model="numpy")
-def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float, found: Found) -> int:
+def add_to_buckets(
+    rows: HistogramRows, start: int, t: float, half_life: float, weight: float, found: BucketIndices
+) -> int:
     """Add a sample to the bucket that was found for each row; the row at which references must move first, or the
     pool must grow.
     """
@@ -212,14 +216,14 @@ def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float,
     last = np.int64(pages.shape[1] - 1)
     reference, grown = math.nan, math.nan
     for row in range(start, found.size):
-        later = min(row + AHEAD, found.size - 1)
+        later = min(row + PREFETCH_ROWS, found.size - 1)
         prefetch(pool, pages[later, min(np.int64(found[later]) >> SHIFT, last)], found[later] & MASK)
         bucket = found[row]
-        if bucket == NOWHERE:
+        if bucket == NO_BUCKET:
             continue
         if references[row] != reference:  # most rows share one, so the power is taken once for all of them
             reference = references[row]
-            if t > reference + half_life * LONGEST:
+            if t > reference + half_life * MAX_HALF_LIVES:
                 return row
             grown = weight * 2.0 ** ((t - reference) / half_life)
         block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
@@ -242,8 +246,14 @@ def add_found(rows: Rows, start: int, t: float, half_life: float, weight: float,
 
 
 @njit(cache=True, error_model="numpy")
-def replace_found(
-    rows: Rows, start: int, which: Indices, times: Floats, half_life: float, olds: Found, news: Found
+def replace_in_buckets(
+    rows: HistogramRows,
+    start: int,
+    which: Indices,
+    times: Floats,
+    half_life: float,
+    olds: BucketIndices,
+    news: BucketIndices,
 ) -> int:
     """Take a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to the new."""
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
@@ -251,10 +261,10 @@ def replace_found(
     last = np.int64(pages.shape[1] - 1)
     age, weight = math.nan, math.nan
     for place in range(start, which.size):
-        later = min(place + AHEAD, which.size - 1)
+        later = min(place + PREFETCH_ROWS, which.size - 1)
         prefetch(pool, pages[which[later], min(np.int64(news[later]) >> SHIFT, last)], news[later] & MASK)
         row, old, new = which[place], olds[place], news[place]
-        if new == NOWHERE:
+        if new == NO_BUCKET:
             continue
         page = pages[row, new >> SHIFT]
         if page == 0:
@@ -266,7 +276,7 @@ def replace_found(
         if times[place] - references[row] != age:
             age = times[place] - references[row]
             weight = 2.0 ** (age / half_life)
-        if old != NOWHERE:
+        if old != NO_BUCKET:
             before = pages[row, old >> SHIFT]
             left = pool[before, old & MASK] - weight
             pool[before, old & MASK] = left if left >= EPSILON else 0.0
@@ -285,12 +295,12 @@ def replace_found(
 
 
 @njit(cache=True, error_model="numpy")
-def percentiles_of(
-    rows: Rows, buckets: Buckets, quantiles: tuple[float, float, float], answers: Floats
+def compute_percentiles(
+    rows: HistogramRows, buckets: Buckets, quantiles: tuple[float, float, float], answers: Floats
 ) -> None:
     for row in range(rows.total.size):
         if not is_empty(rows, row):
-            first, second, third = percentile_buckets(rows, row, quantiles)
+            first, second, third = find_percentile_buckets(rows, row, quantiles)
             answers[0, row] = buckets.ends[first]
             answers[1, row] = buckets.ends[second]
             answers[2, row] = buckets.ends[third]
@@ -303,7 +313,7 @@ class Histogram:
         pages = -(-buckets.ends.size // PAGE)
         self.buckets = buckets
         self.half_life = half_life
-        self.rows = Rows(
+        self.rows = HistogramRows(
             pages=np.zeros((rows, pages), np.int32),
             pool=np.zeros((2 * rows + 2, PAGE)),
             used=np.ones(1, np.int64),
@@ -318,37 +328,39 @@ class Histogram:
         pool[: self.rows.pool.shape[0]] = self.rows.pool
         self.rows = self.rows._replace(pool=pool)
 
-    def add(self, t: float, found: Found, weight: float = 1.0) -> None:
+    def add(self, t: float, found: BucketIndices, weight: float = 1.0) -> None:
         """Take in one sample a row, of the buckets that `find` gave."""
         row = 0
-        while (row := add_found(self.rows, row, t, self.half_life, weight, found)) < found.size:
-            late = np.flatnonzero((t > self.rows.reference + self.half_life * LONGEST) & (found != NOWHERE))
+        while (row := add_to_buckets(self.rows, row, t, self.half_life, weight, found)) < found.size:
+            late = np.flatnonzero(
+                (t > self.rows.reference + self.half_life * MAX_HALF_LIVES) & (found != NO_BUCKET)
+            )
             if late.size:
                 move_references(self.rows, late, np.full(late.size, t), self.half_life)
             else:
                 self._grow()
 
-    def replace(self, which: Indices, times: Floats, olds: Found, news: Found) -> None:
+    def replace(self, which: Indices, times: Floats, olds: BucketIndices, news: BucketIndices) -> None:
         """Let samples of these rows and times be others: take the old ones away, where there are, add the new."""
         move_references(self.rows, which, times, self.half_life)
         place = 0
         while (
-            place := replace_found(self.rows, place, which, times, self.half_life, olds, news)
+            place := replace_in_buckets(self.rows, place, which, times, self.half_life, olds, news)
         ) < which.size:
             self._grow()
 
     def percentiles(self, quantiles: tuple[float, float, float]) -> Floats:
         """Three quantiles, which ascend, of each row; NaN where there is nothing."""
         answers = np.full((3, self.rows.total.size), np.nan)
-        percentiles_of(self.rows, self.buckets, quantiles, answers)
+        compute_percentiles(self.rows, self.buckets, quantiles, answers)
         return answers
 
-    def weights(self, row: int) -> Floats:
+    def row_weights(self, row: int) -> Floats:
         """All buckets of one row."""
         whole: Floats = self.rows.pool[self.rows.pages[row]].ravel()[: self.buckets.ends.size]
         return whole
 
-    def load(self, row: int, weights: Floats, *, total: float, reference: float) -> None:
+    def load_row(self, row: int, weights: Floats, *, total: float, reference: float) -> None:
         """Make one row what it is told to be."""
         pages = np.zeros((self.rows.pages.shape[1], PAGE))
         pages.ravel()[: weights.size] = weights
@@ -369,9 +381,9 @@ class Histogram:
         kept = self.rows._replace(pool=self.rows.pool[: int(self.rows.used[0])])
         return {prefix + name: array for name, array in kept._asdict().items()}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave. What could lead a loop astray is refused."""
-        rows = Rows(**{name: arrays[prefix + name] for name in Rows._fields})
+        rows = HistogramRows(**{name: arrays[prefix + name] for name in HistogramRows._fields})
         pool = rows.pool.shape[0]
         last = rows.pages.shape[1] * PAGE
         if not (

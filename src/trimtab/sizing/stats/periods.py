@@ -14,11 +14,11 @@ from trimtab.sizing.strategy import Floats
 
 CHUNK = 4096
 """Series at a time: bounds what the transforms take."""
-NEARLY = 0.1
-DIP = 0.1
-MULTIPLES = 3
+NEAR_BEST_MARGIN = 0.1
+MIN_DIP = 0.1
+MIN_MULTIPLES = 3
 """Multiples of a period from which on they tell more of it than its own peak does."""
-FEWEST_PAIRS = 0.25
+MIN_PAIR_SHARE = 0.25
 """Of the lengths' pairs that must be there for a lag to be believed; gaps take some away."""
 
 
@@ -28,7 +28,7 @@ def find_periods(series: npt.NDArray[np.float32], *, least: int, strength: float
     A period is at least `least` places long, and its autocorrelation at least `strength`.
     """
     found = [
-        _periods(_autocorrelation(series[start : start + CHUNK].astype(np.float64)), least, strength)
+        _pick_periods(_autocorrelation(series[start : start + CHUNK].astype(np.float64)), least, strength)
         for start in range(0, series.shape[0], CHUNK)
     ]
     return np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -43,14 +43,14 @@ def _autocorrelation(series: Floats) -> Floats:
     centred = np.where(there, filled - filled.sum(axis=1, keepdims=True) / count, 0.0)
     variance = (centred**2).sum(axis=1, keepdims=True) / count
     lags = length // 2 + 1
-    pairs = _lagged(there.astype(np.float64), lags).round()
+    pairs = _lag_sums(there.astype(np.float64), lags).round()
     with np.errstate(invalid="ignore", divide="ignore"):
-        correlation: Floats = _lagged(centred, lags) / pairs / variance
-    correlation[(pairs < FEWEST_PAIRS * length) | ~np.isfinite(correlation)] = 0.0
+        correlation: Floats = _lag_sums(centred, lags) / pairs / variance
+    correlation[(pairs < MIN_PAIR_SHARE * length) | ~np.isfinite(correlation)] = 0.0
     return correlation
 
 
-def _lagged(values: Floats, lags: int) -> Floats:
+def _lag_sums(values: Floats, lags: int) -> Floats:
     """The sums of products of each row with itself, moved by each lag."""
     size = 2 * values.shape[1]
     turned = np.fft.rfft(values, size, axis=1)
@@ -58,7 +58,7 @@ def _lagged(values: Floats, lags: int) -> Floats:
     return sums
 
 
-def _periods(correlation: Floats, least: int, strength: float) -> npt.NDArray[np.int64]:
+def _pick_periods(correlation: Floats, least: int, strength: float) -> npt.NDArray[np.int64]:
     rows, lags = correlation.shape
     if lags < least + 2:
         return np.zeros(rows, np.int64)
@@ -68,18 +68,18 @@ def _periods(correlation: Floats, least: int, strength: float) -> npt.NDArray[np
     inner = smooth[:, 1:-1]
     dip = np.minimum.accumulate(inner, axis=1)
     peak = (inner >= smooth[:, :-2]) & (inner >= smooth[:, 2:])
-    peak &= (inner >= strength) & (dip <= inner - DIP)
+    peak &= (inner >= strength) & (dip <= inner - MIN_DIP)
     peak[:, : least - 1] = False
     best = np.where(peak, inner, -np.inf).max(axis=1, keepdims=True)
-    good = peak & (inner >= best - NEARLY)
-    return _sharpened(np.where(good.any(axis=1), good.argmax(axis=1) + 1, 0), correlation)
+    good = peak & (inner >= best - NEAR_BEST_MARGIN)
+    return _refine_periods(np.where(good.any(axis=1), good.argmax(axis=1) + 1, 0), correlation)
 
 
-def _sharpened(periods: npt.NDArray[np.int64], correlation: Floats) -> npt.NDArray[np.int64]:
+def _refine_periods(periods: npt.NDArray[np.int64], correlation: Floats) -> npt.NDArray[np.int64]:
     """A place off each turn adds up over many: of the lags beside a peak, take that whose multiples agree best."""
     best = np.full(periods.size, -np.inf)
     sharp = periods.copy()
-    for period in np.unique(periods[(periods > 0) & (MULTIPLES * (periods + 1) < correlation.shape[1])]):
+    for period in np.unique(periods[(periods > 0) & (MIN_MULTIPLES * (periods + 1) < correlation.shape[1])]):
         rows = np.flatnonzero(periods == period)
         for lag in (period, period - 1, period + 1):
             agreement = correlation[rows, lag::lag].mean(axis=1)

@@ -7,23 +7,23 @@ import numpy as np
 
 from trimtab.sizing.strategy import Floats, Indices
 
-CPU_MOST = 1e5
+MAX_PLAUSIBLE_CPU = 1e5
 """Cores: ten times the largest machine that there is."""
 
-MEMORY_MOST = 1e14
+MAX_PLAUSIBLE_MEMORY = 1e14
 """Bytes: 100 TB, where the VPA recommender ends too."""
 
 
-def spread(rows: int, containers: Indices, memory: Floats) -> Floats:
+def scatter_memory(rows: int, containers: Indices, memory: Floats) -> Floats:
     """What some containers had, as a sample of all: NaN for the others, the most where one is named twice."""
     values = np.full(rows, np.nan)
-    believed = (memory >= 0) & (memory <= MEMORY_MOST)
+    believed = (memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY)
     np.fmax.at(values, containers[believed], memory[believed])
     return values
 
 
-def kills(rows: int, containers: Indices, memory: Floats) -> tuple[Indices, Floats]:
+def deduplicate_kills(rows: int, containers: Indices, memory: Floats) -> tuple[Indices, Floats]:
     """The containers that were killed, each once, and the most that each had: replicas may be killed with different sizes."""
-    had = spread(rows, containers, memory)
+    had = scatter_memory(rows, containers, memory)
     killed = np.flatnonzero(~np.isnan(had))
     return killed, had[killed]

@@ -12,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
 
-AHEAD = 24
+PREFETCH_ROWS = 24
 """Rows: far enough for memory to answer, near enough for the cache to hold."""
 WRITE, KEEP, DATA = 1, 3, 1
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from trimtab.sizing.stats.histogram import exponential
+from trimtab.sizing.stats.histogram import build_exponential_buckets
 from trimtab.sizing.strategy import Floats
 
-BUCKETS = exponential(first=1e-3, growth=0.02, most=1e5, units=1e9)
+BUCKETS = build_exponential_buckets(first=1e-3, growth=0.02, most=1e5, units=1e9)
 """2 % wide where usage is near what it was at first."""
-CPU_LEAST, MEMORY_LEAST = 1e-3, 2.0**20
+MIN_CPU_UNIT, MIN_MEMORY_UNIT = 1e-3, 2.0**20
 """What a container is said to have used at first where it used less."""
 
 
-class Relative:
+class UsageScaler:
     """What each row is a multiple of."""
 
     def __init__(self, rows: int, *, least: float, most: float) -> None:
         self.unit = np.full(rows, np.nan)
         self._least, self._most = least, most
 
-    def of(self, values: Floats) -> Floats:
+    def to_multiples(self, values: Floats) -> Floats:
         """Values as multiples; NaN for what is not believed. A row's first sample is its unit."""
         believed = np.where((values >= 0.0) & (values <= self._most), values, np.nan)
         new = np.isnan(self.unit) & ~np.isnan(believed)

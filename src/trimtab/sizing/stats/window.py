@@ -17,18 +17,27 @@ import numpy.typing as npt
 from numba import njit
 
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.histogram import MASK, NOWHERE, PAGE, SHIFT, Buckets, Found, exponential, find
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
+from trimtab.sizing.stats.histogram import (
+    MASK,
+    NO_BUCKET,
+    PAGE,
+    SHIFT,
+    BucketIndices,
+    Buckets,
+    build_exponential_buckets,
+    find_buckets,
+)
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 from trimtab.sizing.strategy import Floats
 
-FULL = 65535
+MAX_COUNT = 65535
 NEVER = -(2**62)
 
-CPU_BUCKETS = exponential(first=1e-5, growth=0.02, most=1e3, units=1e7)
-MEMORY_BUCKETS = exponential(first=1e4, growth=0.02, most=1e13, units=1.0)
+CPU_BUCKETS = build_exponential_buckets(first=1e-5, growth=0.02, most=1e3, units=1e7)
+MEMORY_BUCKETS = build_exponential_buckets(first=1e4, growth=0.02, most=1e13, units=1.0)
 
 
-class Slices(NamedTuple):
+class WindowSlices(NamedTuple):
     """What is kept of the window."""
 
     samples: npt.NDArray[np.uint32]
@@ -40,12 +49,12 @@ class Slices(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def count_found(slices: Slices, start: int, at: int, found: Found) -> int:
+def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketIndices) -> int:
     """Count each value in its bucket of slice `at`; the row at which no page was left."""
     samples, pages, pool, used = slices.samples, slices.pages, slices.pool, slices.used
     for row in range(start, found.size):
         bucket = found[row]
-        if bucket == NOWHERE:
+        if bucket == NO_BUCKET:
             continue
         block, place = np.uint64(bucket >> SHIFT), np.uint64(bucket & MASK)
         page = np.uint64(pages[row, block])
@@ -55,15 +64,15 @@ def count_found(slices: Slices, start: int, at: int, found: Found) -> int:
             page = np.uint64(used[0])
             used[0] += 1
             pages[row, block] = page
-        if pool[page, at, place] < FULL:
+        if pool[page, at, place] < MAX_COUNT:
             pool[page, at, place] += 1
             samples[at, row] += 1
     return found.size
 
 
 @njit(cache=True, error_model="numpy")
-def find_ranks(
-    slices: Slices,
+def find_quantiles(
+    slices: WindowSlices,
     live: npt.NDArray[np.intp],
     totals: npt.NDArray[np.int64],
     middles: Floats,
@@ -88,7 +97,7 @@ def find_ranks(
                     which += 1
 
 
-class Maxima:
+class RollingMaxima:
     """The highest sample of each row in the last so many seconds: the ring of slices, without their buckets."""
 
     def __init__(self, rows: int, *, seconds: float, slices: int) -> None:
@@ -97,7 +106,7 @@ class Maxima:
         """The number of each slice since the beginning of time."""
         self.peaks = np.full((slices, rows), -np.inf)
 
-    def turn(self, t: float) -> tuple[int, bool] | None:
+    def advance(self, t: float) -> tuple[int, bool] | None:
         """The place of the slice of `t`, and whether it is new there: then it holds nothing.
 
         None where a later slice has taken that place already: a kill may be heard of days after it happened.
@@ -112,7 +121,7 @@ class Maxima:
         self.peaks[at] = -np.inf
         return at, True
 
-    def live(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
+    def live_slices(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
         """Which slices are in the window that ends at `t`, or in its last so many slices."""
         now = math.floor(t / self.slice_seconds)
         alive: npt.NDArray[np.bool_] = self.epoch > now - (slices or self.epoch.size)
@@ -125,7 +134,7 @@ class Maxima:
 
     def add(self, t: float, values: Floats, most: float) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
-        turned = self.turn(t)
+        turned = self.advance(t)
         if turned is None:
             return
         at, _ = turned
@@ -137,10 +146,10 @@ class Maxima:
     ) -> Floats:
         """The highest sample of each row, or of these, in the window or its last so many slices; NaN where it is empty."""
         peaks = self.peaks if rows is None else self.peaks[:, rows]
-        highest: Floats = peaks[self.live(t, slices)].max(axis=0, initial=-np.inf)
+        highest: Floats = peaks[self.live_slices(t, slices)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
 
-    def by_age(self, t: float, row: int) -> tuple[float, ...]:
+    def peaks_by_age(self, t: float, row: int) -> tuple[float, ...]:
         """The highest sample of a row in each slice of the window, the last one's first; 0 where it is empty."""
         numbers = math.floor(t / self.slice_seconds) - np.arange(self.epoch.size)
         at = numbers % self.epoch.size
@@ -151,21 +160,21 @@ class Maxima:
         """What is to be kept of it, under names with this prefix."""
         return {prefix + "epoch": self.epoch, prefix + "peaks": self.peaks}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave."""
         self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
 
 
-class Window:
+class RollingWindow:
     """The last so many seconds of each row."""
 
     def __init__(self, rows: int, buckets: Buckets, *, seconds: float, slices: int) -> None:
         pages = -(-buckets.ends.size // PAGE)
         self.buckets = buckets
-        self.maxima = Maxima(rows, seconds=seconds, slices=slices)
+        self.maxima = RollingMaxima(rows, seconds=seconds, slices=slices)
         self._middles = (np.array([0.0, *buckets.ends[:-1]]) + buckets.ends) / 2
-        self._most = CPU_MOST if buckets is CPU_BUCKETS else MEMORY_MOST
-        self.slices = Slices(
+        self._most = MAX_PLAUSIBLE_CPU if buckets is CPU_BUCKETS else MAX_PLAUSIBLE_MEMORY
+        self.slices = WindowSlices(
             samples=np.zeros((slices, rows), np.uint32),
             pages=np.zeros((rows, pages), np.int32),
             pool=np.zeros((4 * rows + 2, slices, PAGE), np.uint16),
@@ -174,7 +183,7 @@ class Window:
 
     def add(self, t: float, values: Floats) -> None:
         """Take in one sample a row; values that are not believed are passed over."""
-        turned = self.maxima.turn(t)
+        turned = self.maxima.advance(t)
         if turned is None:
             return
         at, new = turned
@@ -182,9 +191,9 @@ class Window:
             self.slices.samples[at] = 0
             self.slices.pool[: int(self.slices.used[0]), at] = 0
         self.maxima.add(t, values, self._most)
-        found = find(self.buckets, values, self._most)
+        found = find_buckets(self.buckets, values, self._most)
         row = 0
-        while (row := count_found(self.slices, row, at, found)) < found.size:
+        while (row := count_in_buckets(self.slices, row, at, found)) < found.size:
             pool = self.slices.pool
             longer = np.zeros((pool.shape[0] * 5 // 4 + PAGE, *pool.shape[1:]), np.uint16)
             longer[: pool.shape[0]] = pool
@@ -193,13 +202,15 @@ class Window:
     def quantiles(self, t: float, *quantiles: float) -> Floats:
         """These quantiles, which ascend, of the window that ends at `t`: a row each; NaN where it is empty."""
         answers = np.full((len(quantiles), self.slices.samples.shape[1]), np.nan)
-        live = np.flatnonzero(self.maxima.live(t))
-        find_ranks(self.slices, live, self.count(t), self._middles, np.array(quantiles), answers)
+        live = np.flatnonzero(self.maxima.live_slices(t))
+        find_quantiles(self.slices, live, self.sample_counts(t), self._middles, np.array(quantiles), answers)
         return answers
 
-    def count(self, t: float) -> npt.NDArray[np.int64]:
+    def sample_counts(self, t: float) -> npt.NDArray[np.int64]:
         """How many samples each row has in the window."""
-        counted: npt.NDArray[np.int64] = self.slices.samples[self.maxima.live(t)].sum(axis=0, dtype=np.int64)
+        counted: npt.NDArray[np.int64] = self.slices.samples[self.maxima.live_slices(t)].sum(
+            axis=0, dtype=np.int64
+        )
         return counted
 
     def peak(self, t: float) -> Floats:
@@ -212,12 +223,12 @@ class Window:
         counts = {prefix + name: array for name, array in kept._asdict().items()}
         return self.maxima.arrays(prefix) | counts
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         """Be what `arrays` gave. What could lead a loop astray is refused."""
-        slices = Slices(**{name: arrays[prefix + name] for name in Slices._fields})
+        slices = WindowSlices(**{name: arrays[prefix + name] for name in WindowSlices._fields})
         pool = slices.pool.shape[0]
         pages = slices.pages
         if not (1 <= slices.used[0] == pool and pages.min(initial=0) >= 0 and pages.max(initial=0) < pool):
             raise ValueError(f"state: the pages of {prefix!r} are not in order")
         self.slices = slices
-        self.maxima.take_over(prefix, arrays)
+        self.maxima.load_arrays(prefix, arrays)

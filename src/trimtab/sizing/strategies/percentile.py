@@ -13,9 +13,9 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import spread
-from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, Window
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import scatter_memory
+from trimtab.sizing.stats.window import CPU_BUCKETS, MEMORY_BUCKETS, RollingWindow
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 
 class PercentileSettings(Settings):
@@ -33,7 +33,7 @@ class PercentileSettings(Settings):
     """Samples in the window under which nothing is said."""
 
 
-class Percentile(Strategy[PercentileSettings]):
+class PercentileStrategy(Strategy[PercentileSettings]):
     """A quantile of a rolling window, with a safety factor."""
 
     name = "percentile"
@@ -41,29 +41,31 @@ class Percentile(Strategy[PercentileSettings]):
 
     def __init__(self, containers: int, settings: PercentileSettings) -> None:
         super().__init__(containers, settings)
-        self._cpu = Window(containers, CPU_BUCKETS, seconds=settings.window, slices=settings.slices)
-        self._memory = Window(containers, MEMORY_BUCKETS, seconds=settings.window, slices=settings.slices)
+        self._cpu = RollingWindow(containers, CPU_BUCKETS, seconds=settings.window, slices=settings.slices)
+        self._memory = RollingWindow(
+            containers, MEMORY_BUCKETS, seconds=settings.window, slices=settings.slices
+        )
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._cpu.add(t, cpu)
         self._memory.add(t, memory)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        self._memory.add(t, spread(self.containers, containers, memory))
+        self._memory.add(t, scatter_memory(self.containers, containers, memory))
 
-    def recommend(self, t: float) -> Sizes:
-        return Sizes(cpu=self._bounds(t, self._cpu), memory=self._bounds(t, self._memory))
+    def recommend(self, t: float) -> Targets:
+        return Targets(cpu=self._compute_range(t, self._cpu), memory=self._compute_range(t, self._memory))
 
-    def _bounds(self, t: float, window: Window) -> Bounds:
+    def _compute_range(self, t: float, window: RollingWindow) -> TargetRange:
         s = self.settings
         lower, target, upper = window.quantiles(
             t, min(0.5, s.quantile), s.quantile, max(0.99, s.quantile)
-        ) * np.where(window.count(t) >= s.min_samples, s.safety_factor, np.nan)
-        return Bounds(lower=lower, target=target, upper=upper)
+        ) * np.where(window.sample_counts(t) >= s.min_samples, s.safety_factor, np.nan)
+        return TargetRange(lower=lower, target=target, upper=upper)
 
     def arrays(self) -> dict[str, Array]:
         return self._cpu.arrays("cpu.") | self._memory.arrays("memory.")
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self._cpu.take_over("cpu.", arrays)
-        self._memory.take_over("memory.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self._cpu.load_arrays("cpu.", arrays)
+        self._memory.load_arrays("memory.", arrays)

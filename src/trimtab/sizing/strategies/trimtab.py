@@ -17,32 +17,39 @@ from pydantic import Field
 
 from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST, kills
-from trimtab.sizing.strategies.trimtab_engine.kernels import Grid, Pace, Stake
-from trimtab.sizing.strategies.trimtab_engine.state import Learner
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY, deduplicate_kills
+from trimtab.sizing.strategies.trimtab_engine.kernels import CostModel, DecayFactors, ErrorBuckets
+from trimtab.sizing.strategies.trimtab_engine.state import ResourceState
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
-CPU_GRID, CPU_SPREAD = Grid(low=-1.5, width=0.065, buckets=88), 0.35
-MEMORY_GRID, MEMORY_SPREAD = Grid(low=-0.3, width=0.03, buckets=40), 0.05
+CPU_ERROR_BUCKETS, CPU_PRIOR_SPREAD = ErrorBuckets(low=-1.5, width=0.065, buckets=88), 0.35
+MEMORY_ERROR_BUCKETS, MEMORY_PRIOR_SPREAD = ErrorBuckets(low=-0.3, width=0.03, buckets=40), 0.05
 """The buckets of errors, and how far errors spread before any was seen."""
-CPU_PRICE, KEPT_PRICE, OOM_PRICE = 0.16, 0.32, 0.05
+CPU_HARM_COST, KEPT_HARM_COST, OOM_HARM_COST = 0.16, 0.32, 0.05
 """What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked. Where
 sizes are kept, requests are less lenient and harm is dearer."""
-CARE = 12.0
+CARE_THRESHOLD = 12.0
 """How many times the risk asked a container may bear before it is treated with more care."""
-CPU_PEAK, MEMORY_PEAK, KEPT_PEAK = 0.0, 720.0, 3.0
+CPU_PEAK_HALF_LIFE, MEMORY_PEAK_HALF_LIFE, KEPT_PEAK_FACTOR = 0.0, 720.0, 3.0
 """Hours in which a peak fades by half, 0: only the last epoch's counts; and at least how many times as long as sizes are
 kept."""
-MEMORY_FOOTING = 1.07
+MEMORY_PEAK_FLOOR = 1.07
 """How many times its fading peak a container's memory is at least: what it once needed it may need again. That is not
 below the peak itself for three days, or whoever is busy by day, or but on weekdays, is killed at the next peak."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
 """How many times its highest peak a container is given at most."""
-CPU_FLEET, MEMORY_FLEET, FLEET_COSTS = 6.0, 0.5, 24.0
+CPU_FLEET_EPOCHS, MEMORY_FLEET_EPOCHS, FLEET_COST_EPOCHS = 6.0, 0.5, 24.0
 """How many epochs of a container's own the fleet's errors and costs count as much as."""
-COSTS, SLOW, TOP, YIELD, OWED, MOVES = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
+(
+    COSTS_HALF_LIFE,
+    SLOW_MEAN_HALF_LIFE,
+    HIGHEST_PEAK_HALF_LIFE,
+    USED_SHARE_HALF_LIFE,
+    SAVINGS_HALF_LIFE,
+    CHANGES_HALF_LIFE,
+) = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
 """Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
 changes that were made lose half their weight."""
 KEPT_LENIENCY = 0.5
@@ -51,15 +58,15 @@ KEPT_COSTS = 11.0
 """How many hours longer costs count for each hour that sizes are kept: a day of them is one trial."""
 MEMORY_TOLERANCE = 0.45
 """The part of the tolerance that holds for memory, which moves less."""
-NEAR = 0.2
+DEADBAND = 0.2
 """How far from the size a request may be without being worth a change."""
-OFTEN = 7.0
+FREQUENT_CHANGES = 7.0
 """Changes of late from which on the next must have more to save: about five a day."""
-NEED = 0.5
+OOM_NEED_SHARE = 0.5
 """Where between what a killed container had and what it gets its need is taken to be."""
 FIRST_WEIGHT = 1 / 60
 """The part of an update that the very first sample stands for."""
-ENOUGH = 0.9
+COMPLETE_SHARE = 0.9
 """The part of an update after which its data say enough to name sizes anew."""
 
 
@@ -92,7 +99,7 @@ class TrimtabSettings(Settings):
     """The least bytes asked for."""
 
 
-class Trimtab(Strategy[TrimtabSettings]):
+class TrimtabStrategy(Strategy[TrimtabSettings]):
     """Sizes by the forecast that pays, with the margin that its own errors ask for."""
 
     name: ClassVar[str] = "trimtab"
@@ -101,54 +108,59 @@ class Trimtab(Strategy[TrimtabSettings]):
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
-        price = (KEPT_PRICE if self.keeps_cpu else CPU_PRICE) / settings.cpu_risk
+        price = (KEPT_HARM_COST if self.covers_stabilization else CPU_HARM_COST) / settings.cpu_risk
         oom_risk = settings.memory_risk * settings.update / MONTH
-        self._cpu = Learner(
+        self._cpu = ResourceState(
             containers,
-            grid=CPU_GRID,
-            spread=CPU_SPREAD,
-            pace=_pace(
+            buckets=CPU_ERROR_BUCKETS,
+            spread=CPU_PRIOR_SPREAD,
+            decay=_build_decay_factors(
                 settings.update,
                 errors=settings.half_life,
-                peak=CPU_PEAK,
-                fleet=CPU_FLEET,
-                kept=settings.stabilization if self.keeps_cpu else 0.0,
+                peak=CPU_PEAK_HALF_LIFE,
+                fleet=CPU_FLEET_EPOCHS,
+                kept=settings.stabilization if self.covers_stabilization else 0.0,
             ),
-            stake=Stake(
-                under=(1.0 - settings.unserved) * price,
-                unserved=settings.unserved * price,
-                risk=CARE * settings.cpu_risk,
-                leniency=KEPT_LENIENCY if self.keeps_cpu else 1.0,
-                footing=0.0,
+            cost_model=CostModel(
+                overuse_penalty=(1.0 - settings.unserved) * price,
+                unserved_penalty=settings.unserved * price,
+                tolerated_overuse=CARE_THRESHOLD * settings.cpu_risk,
+                leniency=KEPT_LENIENCY if self.covers_stabilization else 1.0,
+                peak_floor=0.0,
                 headroom=CPU_HEADROOM,
-                change=settings.tolerance,
-                moves=OFTEN,
+                change_threshold=settings.tolerance,
+                frequent_changes=FREQUENT_CHANGES,
             ),
-            most=CPU_MOST,
+            most=MAX_PLAUSIBLE_CPU,
             peaks=False,
         )
-        self._memory = Learner(
+        self._memory = ResourceState(
             containers,
-            grid=MEMORY_GRID,
-            spread=MEMORY_SPREAD,
-            pace=_pace(settings.update, errors=2 * settings.half_life, peak=MEMORY_PEAK, fleet=MEMORY_FLEET),
-            stake=Stake(
-                under=OOM_PRICE / oom_risk,
-                unserved=0.0,
-                risk=CARE * oom_risk,
-                leniency=1.0,
-                footing=MEMORY_FOOTING,
-                headroom=MEMORY_HEADROOM,
-                change=settings.tolerance * MEMORY_TOLERANCE,
-                moves=OFTEN,
+            buckets=MEMORY_ERROR_BUCKETS,
+            spread=MEMORY_PRIOR_SPREAD,
+            decay=_build_decay_factors(
+                settings.update,
+                errors=2 * settings.half_life,
+                peak=MEMORY_PEAK_HALF_LIFE,
+                fleet=MEMORY_FLEET_EPOCHS,
             ),
-            most=MEMORY_MOST,
+            cost_model=CostModel(
+                overuse_penalty=OOM_HARM_COST / oom_risk,
+                unserved_penalty=0.0,
+                tolerated_overuse=CARE_THRESHOLD * oom_risk,
+                leniency=1.0,
+                peak_floor=MEMORY_PEAK_FLOOR,
+                headroom=MEMORY_HEADROOM,
+                change_threshold=settings.tolerance * MEMORY_TOLERANCE,
+                frequent_changes=FREQUENT_CHANGES,
+            ),
+            most=MAX_PLAUSIBLE_MEMORY,
             peaks=True,
         )
         self._clock = np.full(2, np.nan)  # of the last sample and of the first
 
     @property
-    def keeps_cpu(self) -> bool:
+    def covers_stabilization(self) -> bool:
         return self.settings.stabilization > self.settings.update
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
@@ -158,27 +170,27 @@ class Trimtab(Strategy[TrimtabSettings]):
         self._clock[0] = t
         weight = FIRST_WEIGHT if np.isnan(before) else min((t - before) / self.settings.update, 1.0)
         for resource, usage in ((self._cpu, cpu), (self._memory, memory)):
-            if not np.isnan(before) and self._epoch(t) != self._epoch(before):
-                resource.close(self._hour(before), self._hour(t))
-            resource.note(usage, weight)
+            if not np.isnan(before) and self._epoch_number(t) != self._epoch_number(before):
+                resource.close_epoch(self._epoch_hour(before), self._epoch_hour(t))
+            resource.observe(usage, weight)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:  # noqa: ARG002 - it counts for the present epoch
-        containers, memory = kills(self.containers, containers, memory)
+        containers, memory = deduplicate_kills(self.containers, containers, memory)
         bumped = np.maximum(memory * self.settings.oom_bump, memory + self.settings.oom_min_bump)
-        self._memory.raise_to(containers, bumped, memory + NEED * (bumped - memory))
+        self._memory.raise_to(containers, bumped, memory + OOM_NEED_SHARE * (bumped - memory))
 
-    def recommend(self, t: float) -> Sizes:
-        cpu, memory = (self._ahead(resource, t) for resource in (self._cpu, self._memory))
-        return Sizes(
-            cpu=self._bounds(cpu, self.settings.min_cpu),
-            memory=self._bounds(memory, self.settings.min_memory),
+    def recommend(self, t: float) -> Targets:
+        cpu, memory = (self._sizes_at(resource, t) for resource in (self._cpu, self._memory))
+        return Targets(
+            cpu=self._compute_range(cpu, self.settings.min_cpu),
+            memory=self._compute_range(memory, self.settings.min_memory),
         )
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         for name, array in self.arrays().items():
             array[...] = arrays[name]
-        self._cpu.forget_ahead()
-        self._memory.forget_ahead()
+        self._cpu.clear_preview()
+        self._memory.clear_preview()
 
     def arrays(self) -> dict[str, Array]:
         return {
@@ -187,53 +199,55 @@ class Trimtab(Strategy[TrimtabSettings]):
             **{f"memory.{name}": array for name, array in self._memory.arrays().items()},
         }
 
-    def _ahead(self, resource: Learner, t: float) -> Floats:
+    def _sizes_at(self, resource: ResourceState, t: float) -> Floats:
         """The sizes for the time from `t` on, as if the epoch ended now; but not soon after one has begun."""
         last = float(self._clock[0])
         if np.isnan(last):
-            return resource.held
-        late = (t - float(self._clock[1])) / self.settings.update - self._epoch(last)
-        if late < ENOUGH and resource.has_named:
-            return resource.held
-        return resource.preview(self._hour(last), self._hour(t))
+            return resource.current_sizes
+        late = (t - float(self._clock[1])) / self.settings.update - self._epoch_number(last)
+        if late < COMPLETE_SHARE and resource.has_sizes:
+            return resource.current_sizes
+        return resource.preview_sizes(self._epoch_hour(last), self._epoch_hour(t))
 
-    def _epoch(self, t: float) -> float:
+    def _epoch_number(self, t: float) -> float:
         return (t - float(self._clock[1])) // self.settings.update
 
-    def _hour(self, t: float) -> int:
+    def _epoch_hour(self, t: float) -> int:
         """The hour of the day at which the epoch of this time began."""
-        return int((float(self._clock[1]) + self._epoch(t) * self.settings.update) % DAY // HOUR)
+        return int((float(self._clock[1]) + self._epoch_number(t) * self.settings.update) % DAY // HOUR)
 
-    def _bounds(self, held: Floats, least: float) -> Bounds:
+    def _compute_range(self, held: Floats, least: float) -> TargetRange:
         target = np.maximum(held, least)
-        return Bounds(
+        return TargetRange(
             target=target,
-            lower=target * (1 - NEAR),
-            upper=target * (1 + NEAR),
+            lower=target * (1 - DEADBAND),
+            upper=target * (1 + DEADBAND),
         )
 
 
-def _pace(update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0) -> Pace:
+def _build_decay_factors(
+    update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0
+) -> DecayFactors:
     """The half-lives, in hours, as what is left after an update; and for how many hours sizes are kept."""
     hours = kept / HOUR
 
     def left(half_life: float) -> float:
         return float(0.5 ** (update / HOUR / half_life)) if half_life else 0.0
 
-    slow = left(SLOW)
-    return Pace(
+    slow = left(SLOW_MEAN_HALF_LIFE)
+    return DecayFactors(
         errors=left(errors),
-        costs=left(COSTS + KEPT_COSTS * hours),
-        slow=slow,
-        peak=left(max(peak, KEPT_PEAK * hours)),
-        top=left(TOP),
-        hourly=0.5,
-        yields=left(YIELD),
-        owed=left(OWED),
-        moves=left(MOVES),
-        fleet_errors=fleet,
-        fleet_costs=FLEET_COSTS,
-        lasting=left(hours),
-        hours=max(round(hours), 1),
-        grown=(1.0 - slow ** (hours * HOUR / update)) / (1.0 - slow),
+        costs=left(COSTS_HALF_LIFE + KEPT_COSTS * hours),
+        slow_mean=slow,
+        fading_peak=left(max(peak, KEPT_PEAK_FACTOR * hours)),
+        highest_peak=left(HIGHEST_PEAK_HALF_LIFE),
+        hourly_mean=0.5,
+        used_share=left(USED_SHARE_HALF_LIFE),
+        expected_savings=left(SAVINGS_HALF_LIFE),
+        changes=left(CHANGES_HALF_LIFE),
+        fleet_error_epochs=fleet,
+        fleet_cost_epochs=FLEET_COST_EPOCHS,
+        kept_mean=left(hours),
+        kept_hours=max(round(hours), 1),
+        mature_weight=(1.0 - slow ** (hours * HOUR / update)) / (1.0 - slow),
     )

@@ -23,25 +23,25 @@ from trimtab.plugins import Settings
 from trimtab.sizing.state.serialization import Array
 from trimtab.sizing.stats import histogram
 from trimtab.sizing.stats.histogram import (
-    NOWHERE,
+    NO_BUCKET,
+    BucketIndices,
     Buckets,
-    Found,
     Histogram,
-    Rows,
-    find,
+    HistogramRows,
+    find_buckets,
+    find_percentile_buckets,
     is_empty,
-    percentile_buckets,
 )
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
-from trimtab.sizing.strategy import Bounds, Floats, Indices, Sizes, Strategy
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 CPU_WEIGHT = 0.1
-MOST_UNITS = 1e14
+MAX_UNITS = 1e14
 """Where the recommender's amounts end, in millicores and bytes."""
 DAY = 86400.0
 
-CPU_BUCKETS = histogram.exponential(first=0.01, growth=0.05, most=1000.0, units=1000.0)
-MEMORY_BUCKETS = histogram.exponential(first=1e7, growth=0.05, most=1e12, units=1.0)
+CPU_BUCKETS = histogram.build_exponential_buckets(first=0.01, growth=0.05, most=1000.0, units=1000.0)
+MEMORY_BUCKETS = histogram.build_exponential_buckets(first=1e7, growth=0.05, most=1e12, units=1.0)
 
 
 class VpaSettings(Settings):
@@ -79,7 +79,7 @@ class VpaSettings(Settings):
         return self
 
 
-class History(NamedTuple):
+class VpaHistory(NamedTuple):
     """When CPU was seen: what confidence comes from."""
 
     first: Floats
@@ -87,7 +87,7 @@ class History(NamedTuple):
     samples: npt.NDArray[np.int64]
 
 
-class Peaks(NamedTuple):
+class VpaMemoryPeaks(NamedTuple):
     """The memory interval that each container is in."""
 
     last: Floats
@@ -101,11 +101,11 @@ class Peaks(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def note(history: History, t: float, found: Found) -> None:
+def record_samples(history: VpaHistory, t: float, found: BucketIndices) -> None:
     """Count the samples, and strike out those that are earlier than the last; those of one time are of replicas."""
     first, last, samples = history.first, history.last, history.samples
     for row in range(found.size):
-        if found[row] == NOWHERE:
+        if found[row] == NO_BUCKET:
             continue
         if t >= last[row]:
             if samples[row] == 0:
@@ -113,16 +113,16 @@ def note(history: History, t: float, found: Found) -> None:
             last[row] = t
             samples[row] += 1
         else:
-            found[row] = NOWHERE
+            found[row] = NO_BUCKET
 
 
 @njit(cache=True, error_model="numpy")
-def rising(peaks: Peaks, t: float, memory: Floats, which: Indices) -> int:
+def find_rising(peaks: VpaMemoryPeaks, t: float, memory: Floats, which: Indices) -> int:
     """Find the containers that use more than before in their interval, or begin a new one: their number."""
     last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
     found = 0
     for row in range(memory.size):
-        if 0.0 <= memory[row] <= MEMORY_MOST and t >= last[row]:
+        if 0.0 <= memory[row] <= MAX_PLAUSIBLE_MEMORY and t >= last[row]:
             last[row] = t
             if t >= end[row] or memory[row] > max(used[row], ooms[row]):
                 which[found] = row
@@ -131,8 +131,14 @@ def rising(peaks: Peaks, t: float, memory: Floats, which: Indices) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def note_peaks(
-    peaks: Peaks, t: float, interval: float, which: Indices, amounts: Floats, olds: Floats, news: Floats
+def record_peaks(
+    peaks: VpaMemoryPeaks,
+    t: float,
+    interval: float,
+    which: Indices,
+    amounts: Floats,
+    olds: Floats,
+    news: Floats,
 ) -> None:
     """Let these amounts be the peaks of their intervals: what is to be added for them, and taken away; NaN: nothing."""
     for place in range(which.size):
@@ -148,7 +154,7 @@ def note_peaks(
 
 
 @njit(cache=True, error_model="numpy")
-def start_interval(peaks: Peaks, row: int, t: float, interval: float) -> None:
+def start_interval(peaks: VpaMemoryPeaks, row: int, t: float, interval: float) -> None:
     """The interval that holds `t`; the first of all starts with its first sample."""
     if peaks.end[row] == -np.inf:
         peaks.end[row] = t
@@ -158,8 +164,8 @@ def start_interval(peaks: Peaks, row: int, t: float, interval: float) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def note_ooms(
-    peaks: Peaks,
+def record_ooms(
+    peaks: VpaMemoryPeaks,
     t: float,
     interval: float,
     bump: tuple[float, float],
@@ -171,12 +177,12 @@ def note_ooms(
     """Let peaks above what these containers had be those of their intervals. What is an interval late is not believed."""
     for place in range(which.size):
         row, had = which[place], np.floor(amounts[place])
-        if not 0.0 <= had <= MEMORY_MOST or t < peaks.last[row] - interval:
+        if not 0.0 <= had <= MAX_PLAUSIBLE_MEMORY or t < peaks.last[row] - interval:
             continue
         peaks.last[row] = t
         # What an earlier OOM stood for is left out: else a series of them would climb without end.
         had = max(had, peaks.used[row])
-        needed = min(max(had + bump[0], np.floor(had * bump[1])), MOST_UNITS)
+        needed = min(max(had + bump[0], np.floor(had * bump[1])), MAX_UNITS)
         if t < peaks.end[row]:
             old = max(peaks.used[row], peaks.oom[row])
             if old > 0.0 and needed > old:
@@ -188,10 +194,10 @@ def note_ooms(
 
 
 @njit(cache=True, error_model="numpy")
-def recommend_all(
-    rows: Rows,
+def compute_targets(
+    rows: HistogramRows,
     buckets: Buckets,
-    history: History,
+    history: VpaHistory,
     quantiles: tuple[float, float, float],
     margin: float,
     confidence_interval: float,
@@ -208,33 +214,33 @@ def recommend_all(
         confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
         wide = 1.0 + 0.001 / confidence
         factors = (1.0 / (wide * wide), 1.0, 1.0 + 1.0 / confidence)
-        places = percentile_buckets(rows, row, quantiles)
+        places = find_percentile_buckets(rows, row, quantiles)
         for which in range(3):
-            base = np.floor(min(buckets.ends[places[which]] * buckets.units, MOST_UNITS))
-            base += np.floor(min(base * margin, MOST_UNITS))
-            amount = np.floor(min(base * factors[which], MOST_UNITS))
+            base = np.floor(min(buckets.ends[places[which]] * buckets.units, MAX_UNITS))
+            base += np.floor(min(base * margin, MAX_UNITS))
+            amount = np.floor(min(base * factors[which], MAX_UNITS))
             answers[which, row] = max(amount, floors[row]) / buckets.units
 
 
-class Vpa(Strategy[VpaSettings]):
+class VpaStrategy(Strategy[VpaSettings]):
     """The Kubernetes VPA recommender."""
 
     name = "vpa"
     settings_type = VpaSettings
-    replicas_apart = True
+    wants_replica_samples = True
     divides_pod_minimum = True
 
     def __init__(self, containers: int, settings: VpaSettings) -> None:
         super().__init__(containers, settings)
-        self._sharing: Indices = np.full(containers, settings.containers_per_pod, np.intp)
+        self._containers_per_pod: Indices = np.full(containers, settings.containers_per_pod, np.intp)
         self.cpu = Histogram(containers, CPU_BUCKETS, settings.half_life)
         self.memory = Histogram(containers, MEMORY_BUCKETS, settings.half_life)
-        self.history = History(
+        self.history = VpaHistory(
             first=np.zeros(containers),
             last=np.full(containers, -np.inf),
             samples=np.zeros(containers, np.int64),
         )
-        self.peaks = Peaks(
+        self.peaks = VpaMemoryPeaks(
             last=np.full(containers, -np.inf),
             end=np.full(containers, -np.inf),
             used=np.zeros(containers),
@@ -242,42 +248,43 @@ class Vpa(Strategy[VpaSettings]):
         )
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        found = find(CPU_BUCKETS, cpu, CPU_MOST)
-        note(self.history, t, found)
+        found = find_buckets(CPU_BUCKETS, cpu, MAX_PLAUSIBLE_CPU)
+        record_samples(self.history, t, found)
         self.cpu.add(t, found, CPU_WEIGHT)
         which = np.empty(memory.size, np.intp)
-        which = which[: rising(self.peaks, t, memory, which)]
+        which = which[: find_rising(self.peaks, t, memory, which)]
         olds, news = np.full((2, which.size), np.nan)
-        note_peaks(self.peaks, t, self.settings.memory_interval, which, memory[which], olds, news)
-        self._replace(which, olds, news)
+        record_peaks(self.peaks, t, self.settings.memory_interval, which, memory[which], olds, news)
+        self._replace_peaks(which, olds, news)
 
-    def share_pods(self, containers: Indices) -> None:
+    def set_containers_per_pod(self, containers: Indices) -> None:
         if "containers_per_pod" not in self.settings.model_fields_set:  # what a user set holds
-            self._sharing = np.maximum(containers, 1)
+            self._containers_per_pod = np.maximum(containers, 1)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         s = self.settings
         olds, news = np.full((2, containers.size), np.nan)
         bump = (float(math.floor(s.oom_min_bump)), s.oom_bump_ratio)
-        note_ooms(self.peaks, t, s.memory_interval, bump, containers, memory, olds, news)
-        self._replace(containers, olds, news)
+        record_ooms(self.peaks, t, s.memory_interval, bump, containers, memory, olds, news)
+        self._replace_peaks(containers, olds, news)
 
-    def _replace(self, which: Indices, olds: Floats, news: Floats) -> None:
-        old, new = (find(MEMORY_BUCKETS, amounts, MOST_UNITS) for amounts in (olds, news))
+    def _replace_peaks(self, which: Indices, olds: Floats, news: Floats) -> None:
+        old, new = (find_buckets(MEMORY_BUCKETS, amounts, MAX_UNITS) for amounts in (olds, news))
         self.memory.replace(which, self.peaks.end[which], old, new)
 
-    def recommend(self, t: float) -> Sizes:  # noqa: ARG002 - all weights age alike, so no percentile moves
+    def recommend(self, t: float) -> Targets:  # noqa: ARG002 - all weights age alike, so no percentile moves
         s = self.settings
-        return Sizes(
-            cpu=self._bounds(self.cpu, s.pod_min_cpu), memory=self._bounds(self.memory, s.pod_min_memory)
+        return Targets(
+            cpu=self._compute_range(self.cpu, s.pod_min_cpu),
+            memory=self._compute_range(self.memory, s.pod_min_memory),
         )
 
-    def _bounds(self, usage: Histogram, pod_floor: float) -> Bounds:
+    def _compute_range(self, usage: Histogram, pod_floor: float) -> TargetRange:
         s = self.settings
         answers = np.full((3, self.containers), np.nan)
         quantiles = (s.lower_percentile, s.target_percentile, s.upper_percentile)
-        floors = np.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / self._sharing))
-        recommend_all(
+        floors = np.floor(math.floor(pod_floor * usage.buckets.units) * (1.0 / self._containers_per_pod))
+        compute_targets(
             usage.rows,
             usage.buckets,
             self.history,
@@ -287,7 +294,7 @@ class Vpa(Strategy[VpaSettings]):
             floors,
             answers,
         )
-        return Bounds(lower=answers[0], target=answers[1], upper=answers[2])
+        return TargetRange(lower=answers[0], target=answers[1], upper=answers[2])
 
     def arrays(self) -> dict[str, Array]:
         return {
@@ -297,8 +304,8 @@ class Vpa(Strategy[VpaSettings]):
             **{"peaks." + name: array for name, array in self.peaks._asdict().items()},
         }
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self.cpu.take_over("cpu.", arrays)
-        self.memory.take_over("memory.", arrays)
-        self.history = History(*(arrays["history." + name] for name in History._fields))
-        self.peaks = Peaks(*(arrays["peaks." + name] for name in Peaks._fields))
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self.cpu.load_arrays("cpu.", arrays)
+        self.memory.load_arrays("memory.", arrays)
+        self.history = VpaHistory(*(arrays["history." + name] for name in VpaHistory._fields))
+        self.peaks = VpaMemoryPeaks(*(arrays["peaks." + name] for name in VpaMemoryPeaks._fields))

@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from trimtab.api.fields import time_text
-from trimtab.sizing.stats.histogram import EPSILON, bucket_of
-from trimtab.sizing.strategies.vpa import MEMORY_BUCKETS, Vpa
+from trimtab.api.fields import format_time
+from trimtab.sizing.stats.histogram import EPSILON, find_bucket
+from trimtab.sizing.strategies.vpa import MEMORY_BUCKETS, VpaStrategy
 from trimtab.sizing.strategy import Floats
 
 VERSION = "v3"
-LARGEST = 10000
-MOST_SAMPLES = 2.0**53
+MAX_BUCKET_WEIGHT = 10000
+MAX_SAMPLES = 2.0**53
 """More than anybody has counted, and as far as a float counts exactly."""
 API_VERSION, KIND = "autoscaling.k8s.io/v1", "VerticalPodAutoscalerCheckpoint"
 
 
 def export_checkpoint(
-    sizer: Vpa, container: int, *, now: float, vpa_name: str, container_name: str
+    sizer: VpaStrategy, container: int, *, now: float, vpa_name: str, container_name: str
 ) -> dict[str, Any]:
     """The object that the recommender would write for this container."""
     return {
@@ -39,33 +39,33 @@ def export_checkpoint(
     }
 
 
-def export_status(sizer: Vpa, container: int, *, now: float) -> dict[str, Any]:
+def export_status(sizer: VpaStrategy, container: int, *, now: float) -> dict[str, Any]:
     """What was learned of one container, as the status of a checkpoint."""
     peaks = sizer.peaks
-    weights, total = sizer.memory.weights(container), float(sizer.memory.rows.total[container])
+    weights, total = sizer.memory.row_weights(container), float(sizer.memory.rows.total[container])
     end, reference = float(peaks.end[container]), float(sizer.memory.rows.reference[container])
     if now < end:
-        bucket = bucket_of(MEMORY_BUCKETS, max(peaks.used[container], peaks.oom[container]))
+        bucket = find_bucket(MEMORY_BUCKETS, max(peaks.used[container], peaks.oom[container]))
         weight = 2.0 ** ((end - reference) / sizer.settings.half_life)
-        weights[bucket] = _less(float(weights[bucket]), weight)
-        total = _less(total, weight)
+        weights[bucket] = _subtract_weight(float(weights[bucket]), weight)
+        total = _subtract_weight(total, weight)
     history = sizer.history
     seen = int(history.samples[container])
     cpu = sizer.cpu
     return {
         "version": VERSION,
-        "lastUpdateTime": time_text(now),
-        "firstSampleStart": time_text(float(history.first[container])) if seen else None,
-        "lastSampleStart": time_text(float(history.last[container])) if seen else None,
+        "lastUpdateTime": format_time(now),
+        "firstSampleStart": format_time(float(history.first[container])) if seen else None,
+        "lastSampleStart": format_time(float(history.last[container])) if seen else None,
         "totalSamplesCount": seen,
-        "cpuHistogram": _histogram(
-            cpu.weights(container), float(cpu.rows.total[container]), float(cpu.rows.reference[container])
+        "cpuHistogram": _encode_histogram(
+            cpu.row_weights(container), float(cpu.rows.total[container]), float(cpu.rows.reference[container])
         ),
-        "memoryHistogram": _histogram(weights, total, reference),
+        "memoryHistogram": _encode_histogram(weights, total, reference),
     }
 
 
-def import_checkpoint(sizer: Vpa, container: int, checkpoint: Mapping[str, Any]) -> None:
+def import_checkpoint(sizer: VpaStrategy, container: int, checkpoint: Mapping[str, Any]) -> None:
     """Let one container know what the recommender knew of it, in place of what was known."""
     status = checkpoint.get("status")
     if not isinstance(status, Mapping):
@@ -73,18 +73,23 @@ def import_checkpoint(sizer: Vpa, container: int, checkpoint: Mapping[str, Any])
     version = status.get("version")
     if version != VERSION:
         raise ValueError(f"checkpoint: status.version is {version!r}; only {VERSION!r} can be read")
-    samples = _number(status, "totalSamplesCount", "status", most=MOST_SAMPLES)
+    samples = _get_number(status, "totalSamplesCount", "status", most=MAX_SAMPLES)
     loads = [
-        (usage, *_weights(_map(status, field, "status"), f"status.{field}", usage.buckets.ends.size))
+        (
+            usage,
+            *_decode_weights(
+                _get_mapping(status, field, "status"), f"status.{field}", usage.buckets.ends.size
+            ),
+        )
         for usage, field in ((sizer.cpu, "cpuHistogram"), (sizer.memory, "memoryHistogram"))
     ]
-    first, last = (_seconds(status, field) for field in ("firstSampleStart", "lastSampleStart"))
+    first, last = (_get_time(status, field) for field in ("firstSampleStart", "lastSampleStart"))
     if samples and not math.isfinite(last - first):
         raise ValueError(
             "checkpoint: firstSampleStart or lastSampleStart is missing, though there are samples"
         )
     for usage, weights, total, reference in loads:
-        usage.load(container, weights, total=total, reference=reference)
+        usage.load_row(container, weights, total=total, reference=reference)
     sizer.history.samples[container] = int(samples)
     sizer.history.first[container] = first if samples else 0.0
     sizer.history.last[container] = last
@@ -92,46 +97,46 @@ def import_checkpoint(sizer: Vpa, container: int, checkpoint: Mapping[str, Any])
     sizer.peaks.used[container] = sizer.peaks.oom[container] = 0.0
 
 
-def _less(weight: float, taken: float) -> float:
+def _subtract_weight(weight: float, taken: float) -> float:
     return weight - taken if weight - taken >= EPSILON else 0.0
 
 
-def _histogram(weights: Floats, total: float, reference: float) -> dict[str, Any]:
+def _encode_histogram(weights: Floats, total: float, reference: float) -> dict[str, Any]:
     full = np.flatnonzero(weights >= EPSILON)
     if not full.size:
         return {"referenceTimestamp": None, "bucketWeights": {}, "totalWeight": 0.0}
     kept = weights[full[0] : full[-1] + 1]
-    scaled = np.floor(kept * (LARGEST / kept.max()) + 0.5).astype(int)
+    scaled = np.floor(kept * (MAX_BUCKET_WEIGHT / kept.max()) + 0.5).astype(int)
     return {
-        "referenceTimestamp": time_text(reference),
+        "referenceTimestamp": format_time(reference),
         "bucketWeights": {str(full[0] + k): int(w) for k, w in enumerate(scaled) if w > 0},
         "totalWeight": total,
     }
 
 
-def _weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
+def _decode_weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
     """The weights of all buckets, their sum as told, and their reference."""
-    total, weights = _number(held, "totalWeight", field), np.zeros(buckets)
-    told = _map(held, "bucketWeights", field)
+    total, weights = _get_number(held, "totalWeight", field), np.zeros(buckets)
+    told = _get_mapping(held, "bucketWeights", field)
     for bucket in told:
         if not (bucket.isdecimal() and int(bucket) < buckets):
             raise ValueError(f"checkpoint: {field}.bucketWeights has bucket {bucket}; there are {buckets}")
-        weights[int(bucket)] = _number(told, bucket, f"{field}.bucketWeights")
+        weights[int(bucket)] = _get_number(told, bucket, f"{field}.bucketWeights")
     summed = weights.sum()
-    reference = _seconds(held, "referenceTimestamp")
+    reference = _get_time(held, "referenceTimestamp")
     if not summed or math.isinf(reference):
         return np.zeros(buckets), 0.0, -math.inf
     return weights * (total / summed), total, reference
 
 
-def _map(held: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
+def _get_mapping(held: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]:
     found = held.get(field) or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"checkpoint: {where}.{field} is {found!r}, which is no object")  # noqa: TRY004 - as above
     return found
 
 
-def _number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
+def _get_number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
     """A number that is not negative; 0 where none is told."""
     found = held.get(field) or 0
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < most:
@@ -141,7 +146,7 @@ def _number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e
     return float(found)
 
 
-def _seconds(held: Mapping[str, Any], field: str) -> float:
+def _get_time(held: Mapping[str, Any], field: str) -> float:
     stamp = held.get(field)
     if stamp is None:
         return -math.inf

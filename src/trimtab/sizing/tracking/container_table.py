@@ -15,23 +15,33 @@ import msgspec
 import numpy as np
 
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.state.array_state import Rowed
-from trimtab.sizing.state.reindex import NEW, regrouped
-from trimtab.sizing.strategy import Floats, Indices, Sizes, Strategy, strategy
-from trimtab.sizing.tracking.evidence_tracker import Booleans, Hashes, Witness, WitnessSettings
-from trimtab.sizing.tracking.proposal_history import HOUR, Lately, Proposed, ProposedSettings
+from trimtab.sizing.state.array_state import ArrayState
+from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.strategy import Floats, Indices, Strategy, Targets, strategy
+from trimtab.sizing.tracking.evidence_tracker import (
+    Booleans,
+    EvidenceTracker,
+    EvidenceTrackerSettings,
+    Hashes,
+)
+from trimtab.sizing.tracking.proposal_history import (
+    HOUR,
+    ProposalHistory,
+    ProposalHistorySettings,
+    RecentTargets,
+)
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
-LEAST_ROWS = 16
-SPARE = 1.1
+MIN_ROWS = 16
+SPARE_FACTOR = 1.1
 """Rows made for each one that is needed."""
 
-_OPTIONAL = frozenset({"proposed"})
+_OPTIONAL_PARTS = frozenset({"proposed"})
 """What was not kept in earlier times."""
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _TableState(msgspec.Struct, frozen=True, array_like=True):
     """The state of a table: each kind has its own part of it, and nothing in the others.
 
     In earlier times a fleet kept the evidence too: an `EvidenceTable` understands such a state as well.
@@ -49,11 +59,11 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
 class ContainerTable(Generic[K]):
     """The row that each container has in the `known` parts; a key is a named tuple of strings."""
 
-    def __init__(self, known: Mapping[str, Rowed[Any]], *, key: type[K]) -> None:
+    def __init__(self, parts: Mapping[str, ArrayState[Any]], *, key: type[K]) -> None:
         self._key = key
-        self._known = dict(known)
+        self._parts = dict(parts)
         self._rows: dict[K, int] = {}
-        self._taken = 0
+        self._used_rows = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,43 +75,43 @@ class ContainerTable(Generic[K]):
         return iter(self._rows)
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """How many rows there are, the spare ones included."""
-        return next(iter(self._known.values())).containers
+        return next(iter(self._parts.values())).containers
 
-    def include(self, keys: Iterable[K]) -> None:
+    def add(self, keys: Iterable[K]) -> None:
         """Give a row to each that has none; it knows nothing yet."""
         new = [key for key in dict.fromkeys(keys) if key not in self._rows]
-        if self._taken + len(new) > self.places:
-            self._make_room(len(self._rows) + len(new))
+        if self._used_rows + len(new) > self.capacity:
+            self._grow(len(self._rows) + len(new))
         for key in new:
-            self._rows[key] = self._taken
-            self._taken += 1
+            self._rows[key] = self._used_rows
+            self._used_rows += 1
 
     def forget(self, keys: Iterable[K]) -> None:
         """Let go of what is known of these."""
         for key in keys:
             self._rows.pop(key, None)
 
-    def rows(self, keys: Iterable[K]) -> Indices:
+    def find_rows(self, keys: Iterable[K]) -> Indices:
         """Where these containers are, for `observe` and the others; good until one is included."""
         return np.fromiter((self._rows[key] for key in keys), dtype=np.intp)
 
     def state(self) -> bytes:
         """All that is known, and of whom."""
-        kept = _Kept(
+        kept = _TableState(
             keys=tuple(self._rows),
             rows=tuple(self._rows.values()),
-            taken=self._taken,
-            containers=self.places,
-            **{name: part.state() for name, part in self._known.items()},
+            taken=self._used_rows,
+            containers=self.capacity,
+            **{name: part.state() for name, part in self._parts.items()},
         )
         return msgspec.msgpack.encode(kept)
 
     def restore(self, state: bytes) -> None:
         """Take over what `state` returned from a table of the same kind and settings; else `ValueError`."""
         try:
-            kept = msgspec.msgpack.decode(state, type=_Kept)
+            kept = msgspec.msgpack.decode(state, type=_TableState)
             keys = msgspec.convert(kept.keys, tuple[self._key, ...])  # type: ignore[name-defined]
         except msgspec.MsgspecError as error:
             raise ValueError(f"state: these bytes are no table's: {error}") from None
@@ -109,50 +119,52 @@ class ContainerTable(Generic[K]):
             all(0 <= row < kept.taken for row in kept.rows) and kept.taken <= kept.containers
         ):
             raise ValueError("state: its rows are not in order")
-        known = {name: type(part)(kept.containers, part.settings) for name, part in self._known.items()}
+        known = {name: type(part)(kept.containers, part.settings) for name, part in self._parts.items()}
         for name, part in known.items():
             data: bytes = getattr(kept, name)
-            if data or name not in _OPTIONAL:
+            if data or name not in _OPTIONAL_PARTS:
                 part.restore(data)
-        self._known = known
+        self._parts = known
         self._rows = dict(zip(keys, kept.rows, strict=True))
-        self._taken = kept.taken
+        self._used_rows = kept.taken
 
-    def _whole(self, rows: Indices, values: Floats) -> Floats:
-        whole = np.full(self.places, np.nan)
+    def _scatter(self, rows: Indices, values: Floats) -> Floats:
+        whole = np.full(self.capacity, np.nan)
         whole[rows] = values
         return whole
 
-    def _make_room(self, needed: int) -> None:
-        rows = np.full(max(LEAST_ROWS, int(needed * SPARE)), NEW, dtype=np.intp)
+    def _grow(self, needed: int) -> None:
+        rows = np.full(max(MIN_ROWS, int(needed * SPARE_FACTOR)), NEW_ROW, dtype=np.intp)
         rows[: len(self._rows)] = list(self._rows.values())
-        for name in self._known:  # one after the other: each is let go of before the next is copied
-            self._known[name] = regrouped(self._known[name], rows)
+        for name in self._parts:  # one after the other: each is let go of before the next is copied
+            self._parts[name] = reindex(self._parts[name], rows)
         self._rows = {key: row for row, key in enumerate(self._rows)}
-        self._taken = len(self._rows)
+        self._used_rows = len(self._rows)
 
 
-class Fleet(ContainerTable[K]):
+class StrategyTable(ContainerTable[K]):
     """What a strategy with its settings learned of containers, and what it proposed for them lately."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], *, key: type[K]) -> None:
-        sizer: Strategy[Any] = strategy(name, containers=LEAST_ROWS, **settings)
-        super().__init__({"strategy": sizer, "proposed": Proposed(LEAST_ROWS, ProposedSettings())}, key=key)
+        sizer: Strategy[Any] = strategy(name, containers=MIN_ROWS, **settings)
+        super().__init__(
+            {"strategy": sizer, "proposed": ProposalHistory(MIN_ROWS, ProposalHistorySettings())}, key=key
+        )
 
     @property
     def strategy(self) -> Strategy[Any]:
         """For whoever brings what was learned elsewhere; its rows are those of `rows`."""
-        found: Strategy[Any] = self._known["strategy"]  # type: ignore[assignment]
+        found: Strategy[Any] = self._parts["strategy"]  # type: ignore[assignment]
         return found
 
     @property
-    def _proposed(self) -> Proposed:
-        found: Proposed = self._known["proposed"]  # type: ignore[assignment]
+    def _proposal_history(self) -> ProposalHistory:
+        found: ProposalHistory = self._parts["proposed"]  # type: ignore[assignment]
         return found
 
     def observe(self, t: float, rows: Indices, *, cpu: Floats, memory: Floats) -> None:
         """Take in one sample of each of these containers; the others had none. A row named twice is a fault of the caller."""
-        self.strategy.observe(t, self._whole(rows, cpu), self._whole(rows, memory))
+        self.strategy.observe(t, self._scatter(rows, cpu), self._scatter(rows, memory))
 
     def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> None:
         """Take in that these containers were killed for memory, when and at how many bytes; each kill once.
@@ -165,34 +177,34 @@ class Fleet(ContainerTable[K]):
             then = told & (hours == hour)
             self.strategy.observe_oom(float(t[then].max()), rows[then], memory[then])
 
-    def recommend(self, t: float) -> Sizes:
+    def recommend(self, t: float) -> Targets:
         """The sizes of all, by row."""
         return self.strategy.recommend(t)
 
-    def propose(self, t: float) -> Sizes:
+    def propose(self, t: float) -> Targets:
         """The same, and remembered."""
         sizes = self.strategy.recommend(t)
-        self._proposed.note(t, sizes)
+        self._proposal_history.record(t, sizes)
         return sizes
 
     def is_due(self, t: float, *, until: float) -> bool:
         """Whether it is time to propose again, or what is remembered at `until` would have a gap."""
-        return self._proposed.is_due(t, until=until)
+        return self._proposal_history.is_due(t, until=until)
 
-    def lately(self, t: float, row: int) -> Lately:
+    def recent_targets(self, t: float, row: int) -> RecentTargets:
         """What was proposed for this container in the last day."""
-        return self._proposed.lately(t, row)
+        return self._proposal_history.recent_targets(t, row)
 
 
 class EvidenceTable(ContainerTable[K]):
     """What was seen of containers: how much is known of each, its peaks, its kills, the sizes that it had."""
 
     def __init__(self, *, key: type[K]) -> None:
-        super().__init__({"witness": Witness(LEAST_ROWS, WitnessSettings())}, key=key)
+        super().__init__({"witness": EvidenceTracker(MIN_ROWS, EvidenceTrackerSettings())}, key=key)
 
     @property
-    def _witness(self) -> Witness:
-        found: Witness = self._known["witness"]  # type: ignore[assignment]
+    def _tracker(self) -> EvidenceTracker:
+        found: EvidenceTracker = self._parts["witness"]  # type: ignore[assignment]
         return found
 
     def observe(
@@ -204,20 +216,20 @@ class EvidenceTable(ContainerTable[K]):
         memory: Floats,
         throttled: Floats | None = None,
         running: Indices | None = None,
-        lasts: float = 0.0,
+        sample_seconds: float = 0.0,
     ) -> None:
         """Take in one sample of each of these containers; the others had none.
 
         Of those in `running` there should have been one; each stands for `lasts` seconds. A row named twice is a fault of
         the caller.
         """
-        self._witness.observe(
+        self._tracker.observe(
             t,
-            self._whole(rows, cpu),
-            self._whole(rows, memory),
-            throttled=None if throttled is None else self._whole(rows, throttled),
-            running=None if running is None else np.isin(np.arange(self.places), running),
-            lasts=lasts,
+            self._scatter(rows, cpu),
+            self._scatter(rows, memory),
+            throttled=None if throttled is None else self._scatter(rows, throttled),
+            running=None if running is None else np.isin(np.arange(self.capacity), running),
+            sample_seconds=sample_seconds,
         )
 
     def observe_oom(
@@ -233,22 +245,22 @@ class EvidenceTable(ContainerTable[K]):
 
         `estimated` is memory that samples tell: such a kill counts at least at the size that `observe_sizes` tells next.
         """
-        return self._witness.observe_oom(t, rows, memory, images=images, estimated=estimated)
+        return self._tracker.observe_oom(t, rows, memory, images=images, estimated=estimated)
 
     def observe_sizes(
         self, t: float, rows: Indices, memory: Floats, *, before: Floats, images: Hashes
     ) -> None:
         """Take in the memory that these containers have in effect, the most that they had before, and their images."""
-        self._witness.observe_sizes(t, rows, memory, before=before, images=images)
+        self._tracker.observe_sizes(t, rows, memory, before=before, images=images)
 
     def memory_peak(self, t: float, rows: Indices) -> Floats:
         """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
-        return self._witness.memory_peak(t, rows)
+        return self._tracker.memory_peak(t, rows)
 
-    def evidence(self, t: float, rows: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
+    def collect_evidence(self, t: float, rows: Indices, *, is_long_running: Sequence[bool]) -> list[Evidence]:
         """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
-        return self._witness.evidence(t, rows, runs_on=runs_on)
+        return self._tracker.collect_evidence(t, rows, is_long_running=is_long_running)
 
-    def first_sample(self) -> float | None:
+    def first_sample_at(self) -> float | None:
         """Return the time of the first sample of any container; None where there is none."""
-        return self._witness.first_sample(self.rows(self._rows))
+        return self._tracker.first_sample_at(self.find_rows(self._rows))

@@ -14,35 +14,35 @@ import numpy.typing as npt
 
 from trimtab.plugins import Settings
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.state.array_state import Rowed
+from trimtab.sizing.state.array_state import ArrayState
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.plausibility import CPU_MOST, MEMORY_MOST
-from trimtab.sizing.stats.window import NEVER, Maxima
+from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
+from trimtab.sizing.stats.window import NEVER, RollingMaxima
 from trimtab.sizing.strategy import Floats, Indices
-from trimtab.sizing.tracking.legacy_evidence import FormerSettings, FormerWitness
+from trimtab.sizing.tracking.legacy_evidence import LegacyEvidenceSettings, LegacyEvidenceTracker
 from trimtab.sizing.tracking.oom_records import KillRecords
 
 Booleans = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint32]
 
 HOUR, DAY = 3600.0, 86400.0
-WEEK = 8 * DAY
+PEAK_WINDOW = 8 * DAY
 """Seconds for which peaks are remembered: a slice more than seven days, so that last week's peak of a weekly job is known
 until it runs again."""
-WEEK_SLICES, DAY_SLICES = 16, 3
+PEAK_SLICES, DAY_PEAK_SLICES = 16, 3
 """The slices of these seconds, and how many of them hold the last day: 24 to 36 hours."""
-FORGOTTEN = 7 * DAY
+FORGET_AFTER = 7 * DAY
 """Seconds without a sample after which what was observed before no longer counts as history."""
-SIZES_KEPT, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
+SIZE_HISTORY, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
 """Seconds for which the sizes that a container had are remembered, in slices, and how many slices are recent."""
-HELD = HOUR
+MIN_SIZE_DURATION = HOUR
 """Seconds for which a container must have had a size to have been tried with it."""
-THROTTLED_RISES, THROTTLED_FADES = 3600.0, 86400.0
+THROTTLING_RISE_HALF_LIFE, THROTTLING_FADE_HALF_LIFE = 3600.0, 86400.0
 """Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
 less: whoever is held back by day must not be made smaller by night."""
 
 
-class WitnessSettings(Settings):
+class EvidenceTrackerSettings(Settings):
     """There are none."""
 
 
@@ -85,21 +85,21 @@ class DailyCounts:
     def arrays(self, prefix: str) -> dict[str, Array]:
         return {prefix + "epoch": self.epoch, prefix + "seen": self.seen, prefix + "due": self.due}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         self.epoch, self.seen = arrays[prefix + "epoch"], arrays[prefix + "seen"]
         self.due = arrays[prefix + "due"]
 
 
-class Witness(Rowed[WitnessSettings]):
+class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
     """How much is known of each container, its peaks, its kills, and how often its limit stopped it."""
 
     name = "witness"
 
-    def __init__(self, containers: int, settings: WitnessSettings) -> None:
+    def __init__(self, containers: int, settings: EvidenceTrackerSettings) -> None:
         super().__init__(containers, settings)
-        self._cpu = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
-        self._memory = Maxima(containers, seconds=WEEK, slices=WEEK_SLICES)
-        self._had = Maxima(containers, seconds=SIZES_KEPT, slices=SIZE_SLICES)
+        self._cpu = RollingMaxima(containers, seconds=PEAK_WINDOW, slices=PEAK_SLICES)
+        self._memory = RollingMaxima(containers, seconds=PEAK_WINDOW, slices=PEAK_SLICES)
+        self._size_history = RollingMaxima(containers, seconds=SIZE_HISTORY, slices=SIZE_SLICES)
         self._counts = DailyCounts(containers)
         self._kills = KillRecords(containers)
         self._arrays: dict[str, Array] = {
@@ -123,22 +123,22 @@ class Witness(Rowed[WitnessSettings]):
         *,
         throttled: Floats | None = None,
         running: Booleans | None = None,
-        lasts: float = 0.0,
+        sample_seconds: float = 0.0,
     ) -> None:
         """Take in one sample of each container; `running` says of which there should have been one.
 
         Each stands for `lasts` seconds; for none where a replica of the same time was shown before.
         """
         own = self._arrays
-        seen = ((cpu >= 0) & (cpu <= CPU_MOST)) | ((memory >= 0) & (memory <= MEMORY_MOST))
-        self._cpu.add(t, cpu, CPU_MOST)
-        self._memory.add(t, memory, MEMORY_MOST)
+        seen = ((cpu >= 0) & (cpu <= MAX_PLAUSIBLE_CPU)) | ((memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY))
+        self._cpu.add(t, cpu, MAX_PLAUSIBLE_CPU)
+        self._memory.add(t, memory, MAX_PLAUSIBLE_MEMORY)
         # Before its first sample a container may not have been there, or not been scraped.
         due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
         self._counts.add(t, seen, due)
         own["samples"] += seen
-        own["ran"][seen & (t - own["last"] > FORGOTTEN)] = 0.0
-        own["ran"] += seen * lasts
+        own["ran"][seen & (t - own["last"] > FORGET_AFTER)] = 0.0
+        own["ran"] += seen * sample_seconds
         own["first"][seen & np.isnan(own["first"])] = t
         own["last"][seen] = t
         if throttled is not None:
@@ -160,14 +160,14 @@ class Witness(Rowed[WitnessSettings]):
         killed: a kill of another image than the present one does not count.
         """
         with np.errstate(invalid="ignore"):
-            believed = (memory >= 0) & (memory <= MEMORY_MOST)
+            believed = (memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY)
         if estimated:  # a kill without any sample counts as well: its size is told later
             believed = np.ones(t.size, np.bool_)
-            memory = np.clip(np.nan_to_num(memory), 0.0, MEMORY_MOST)
+            memory = np.clip(np.nan_to_num(memory), 0.0, MAX_PLAUSIBLE_MEMORY)
         if images is not None:
             now = self._arrays["image"][containers]
             believed &= (images == 0) | (now == 0) | (images == now)
-        return self._kills.add(t, containers, memory, believed=believed, estimated=estimated)
+        return self._kills.add(t, containers, memory, plausible=believed, estimated=estimated)
 
     def observe_sizes(
         self, t: float, containers: Indices, memory: Floats, *, before: Floats, images: Hashes
@@ -186,38 +186,40 @@ class Witness(Rowed[WitnessSettings]):
         own["size"][containers] = memory
         own["size_since"][containers[moved]] = t
         own["size_before"][containers] = before
-        held = t - own["size_since"][containers] >= HELD
-        if (turned := self._had.turn(t)) is not None:
-            peaks = self._had.peaks[turned[0]]
+        held = t - own["size_since"][containers] >= MIN_SIZE_DURATION
+        if (turned := self._size_history.advance(t)) is not None:
+            peaks = self._size_history.peaks[turned[0]]
             peaks[containers[held]] = np.maximum(peaks[containers[held]], memory[held])
 
-    def evidence(self, t: float, containers: Indices, *, runs_on: Sequence[bool]) -> list[Evidence]:
+    def collect_evidence(
+        self, t: float, containers: Indices, *, is_long_running: Sequence[bool]
+    ) -> list[Evidence]:
         """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
         own = {name: array[containers].tolist() for name, array in self._arrays.items()}
         cpu, cpu_week, memory = (
-            self._cpu.peak(t, containers, slices=DAY_SLICES).tolist(),
+            self._cpu.peak(t, containers, slices=DAY_PEAK_SLICES).tolist(),
             self._cpu.peak(t, containers).tolist(),
             self._memory.peak(t, containers).tolist(),
         )
         coverage = self._counts.coverage(t, containers).tolist()
         recent, earlier = (
-            self._had.peak(t, containers, slices=slices).tolist() for slices in (RECENT_SLICES, None)
+            self._size_history.peak(t, containers, slices=slices).tolist() for slices in (RECENT_SLICES, None)
         )
         return [
             Evidence(
                 samples=own["samples"][place],
-                ran=own["ran"][place],
-                first=_or_zero(own["first"][place]),
-                last=_or_zero(own["last"][place]),
-                coverage=coverage[place] if runs_on[place] else 1.0,
-                runs_on=runs_on[place],
-                cpu_peak=_whole(cpu[place] * 1000),
-                cpu_peak_week=_whole(cpu_week[place] * 1000),
-                memory_peak=_whole(memory[place]),
-                throttled=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
-                kills=self._kills.of(t, int(row)),
-                recent_memory=_whole(recent[place]) or 0,
-                earlier_memory=max(_whole(earlier[place]) or 0, int(own["size_before"][place])),
+                run_seconds=own["ran"][place],
+                first_sample_at=_or_zero(own["first"][place]),
+                last_sample_at=_or_zero(own["last"][place]),
+                coverage=coverage[place] if is_long_running[place] else 1.0,
+                is_long_running=is_long_running[place],
+                cpu_peak=_to_int(cpu[place] * 1000),
+                cpu_peak_week=_to_int(cpu_week[place] * 1000),
+                memory_peak=_to_int(memory[place]),
+                throttled_share=None if math.isnan(own["throttled"][place]) else own["throttled"][place],
+                kills=self._kills.list_kills(t, int(row)),
+                recent_memory=_to_int(recent[place]) or 0,
+                earlier_memory=max(_to_int(earlier[place]) or 0, int(own["size_before"][place])),
             )
             for place, row in enumerate(containers)
         ]
@@ -226,7 +228,7 @@ class Witness(Rowed[WitnessSettings]):
         """Return the highest memory of these containers in the week up to `t`; NaN where there is no sample."""
         return self._memory.peak(t, containers)
 
-    def first_sample(self, containers: Indices) -> float | None:
+    def first_sample_at(self, containers: Indices) -> float | None:
         """Return the time of the first sample of these containers; None where they have none."""
         first = float(np.fmin.reduce(self._arrays["first"][containers], initial=np.nan))
         return None if math.isnan(first) else first
@@ -236,42 +238,42 @@ class Witness(Rowed[WitnessSettings]):
             **self._arrays,
             **self._cpu.arrays("cpu_week."),
             **self._memory.arrays("memory_week."),
-            **self._had.arrays("had."),
+            **self._size_history.arrays("had."),
             **self._counts.arrays("counts."),
             **self._kills.arrays("kills."),
         }
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = {name: arrays[name] for name in self._arrays}
-        self._cpu.take_over("cpu_week.", arrays)
-        self._memory.take_over("memory_week.", arrays)
-        self._had.take_over("had.", arrays)
-        self._counts.take_over("counts.", arrays)
-        self._kills.take_over("kills.", arrays)
+        self._cpu.load_arrays("cpu_week.", arrays)
+        self._memory.load_arrays("memory_week.", arrays)
+        self._size_history.load_arrays("had.", arrays)
+        self._counts.load_arrays("counts.", arrays)
+        self._kills.load_arrays("kills.", arrays)
 
     def restore(self, state: bytes) -> None:
         """Take over what `state` returned; also what it returned before kills were kept by size."""
         try:
             super().restore(state)
         except ValueError:
-            former = FormerWitness(self.containers, FormerSettings())
+            former = LegacyEvidenceTracker(self.containers, LegacyEvidenceSettings())
             former.restore(state)
-            self._take_over_former(former)
+            self._load_legacy(former)
 
-    def _take_over_former(self, former: FormerWitness) -> None:
-        for name in self._arrays.keys() & former.known.keys():
-            self._arrays[name] = former.known[name]
+    def _load_legacy(self, former: LegacyEvidenceTracker) -> None:
+        for name in self._arrays.keys() & former.counters.keys():
+            self._arrays[name] = former.counters[name]
         for maxima, week in ((former.cpu, self._cpu), (former.memory, self._memory)):
             for at in np.argsort(maxima.epoch).tolist():
                 if maxima.epoch[at] != NEVER:
                     week.add(maxima.epoch[at] * maxima.slice_seconds, maxima.peaks[at], math.inf)
-        times, sizes = former.known["killed_at"], former.known["killed_with"]
+        times, sizes = former.counters["killed_at"], former.counters["killed_with"]
         for row, place in zip(*np.nonzero(np.isfinite(times)), strict=True):
             self._kills.add(
                 times[row, place : place + 1],
                 np.array([row]),
                 sizes[row, place : place + 1],
-                believed=np.ones(1, np.bool_),
+                plausible=np.ones(1, np.bool_),
                 estimated=False,
             )
 
@@ -281,7 +283,7 @@ class Witness(Rowed[WitnessSettings]):
         known = (throttled >= 0) & (throttled <= 1)
         with np.errstate(invalid="ignore"):
             before = np.nan_to_num(own["throttled"])
-            half_life = np.where(throttled > before, THROTTLED_RISES, THROTTLED_FADES)
+            half_life = np.where(throttled > before, THROTTLING_RISE_HALF_LIFE, THROTTLING_FADE_HALF_LIFE)
             left = 0.5 ** np.maximum((t - own["throttled_at"]) / half_life, 0.0)
         left[np.isnan(left)] = 0.0
         own["throttled"][known] = (before * left + throttled * (1 - left))[known]
@@ -292,5 +294,5 @@ def _or_zero(moment: float) -> float:
     return 0.0 if math.isnan(moment) else moment
 
 
-def _whole(amount: float) -> int | None:
+def _to_int(amount: float) -> int | None:
     return None if math.isnan(amount) else math.ceil(amount)

@@ -11,31 +11,31 @@ import numpy as np
 from pydantic import Field
 
 from trimtab.plugins import Settings
-from trimtab.sizing.state.array_state import Rowed
+from trimtab.sizing.state.array_state import ArrayState
 from trimtab.sizing.state.serialization import Array
-from trimtab.sizing.stats.window import Maxima
+from trimtab.sizing.stats.window import RollingMaxima
 
 KILLS = 8
 SLICES = 12
 
 
-class FormerSettings(Settings):
+class LegacyEvidenceSettings(Settings):
     """How far back was looked."""
 
     window: float = Field(default=86400.0, ge=1)
     """Seconds in which peaks were the highest."""
 
 
-class FormerWitness(Rowed[FormerSettings]):
+class LegacyEvidenceTracker(ArrayState[LegacyEvidenceSettings]):
     """The arrays of that time."""
 
     name = "witness"
 
-    def __init__(self, containers: int, settings: FormerSettings) -> None:
+    def __init__(self, containers: int, settings: LegacyEvidenceSettings) -> None:
         super().__init__(containers, settings)
-        self.cpu = Maxima(containers, seconds=settings.window, slices=SLICES)
-        self.memory = Maxima(containers, seconds=settings.window, slices=SLICES)
-        self.known: dict[str, Array] = {
+        self.cpu = RollingMaxima(containers, seconds=settings.window, slices=SLICES)
+        self.memory = RollingMaxima(containers, seconds=settings.window, slices=SLICES)
+        self.counters: dict[str, Array] = {
             "samples": np.zeros(containers, np.int64),
             "due": np.zeros(containers, np.int64),
             "ran": np.zeros(containers),
@@ -48,9 +48,9 @@ class FormerWitness(Rowed[FormerSettings]):
         }
 
     def arrays(self) -> dict[str, Array]:
-        return self.known | self.cpu.arrays("cpu.") | self.memory.arrays("memory.")
+        return self.counters | self.cpu.arrays("cpu.") | self.memory.arrays("memory.")
 
-    def take_over(self, arrays: Mapping[str, Array]) -> None:
-        self.known = {name: arrays[name] for name in self.known}
-        self.cpu.take_over("cpu.", arrays)
-        self.memory.take_over("memory.", arrays)
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
+        self.counters = {name: arrays[name] for name in self.counters}
+        self.cpu.load_arrays("cpu.", arrays)
+        self.memory.load_arrays("memory.", arrays)

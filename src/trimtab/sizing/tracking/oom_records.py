@@ -19,15 +19,15 @@ from trimtab.sizing.strategy import Floats, Indices
 
 Booleans = npt.NDArray[np.bool_]
 
-SIZES = 8
+MAX_SIZES = 8
 """Sizes that are remembered of each container. Of more, the smallest gives way: it is the largest that says what is needed."""
-WIDTH = math.log(1.05)
+SIZE_BUCKET_WIDTH = math.log(1.05)
 """Sizes whose logarithms are nearer than this are one: a raise is clearly more than 5 %."""
-QUIET = 30 * 86400.0
+QUIET_PERIOD = 30 * 86400.0
 """Seconds without a kill after which earlier ones are forgotten: what comes then is another trouble."""
 EXACT, CORRECTED, ESTIMATED = 0, 1, 2
 """A pod told the size; a source of usage told the kill, and the container told its size; only samples tell. Less is better."""
-SAME_KILL = 7200.0
+SAME_KILL_WINDOW = 7200.0
 """Seconds by which a source of usage may tell of a kill later than the pod does: a step of the past, and a window."""
 
 
@@ -35,21 +35,21 @@ class KillRecords:
     """The records of all containers, in arrays of a row each; a size of 0 is a place without a record."""
 
     def __init__(self, rows: int) -> None:
-        self.size = np.zeros((rows, SIZES))
-        self.count = np.zeros((rows, SIZES), np.int32)
-        self.first = np.zeros((rows, SIZES))
-        self.last = np.zeros((rows, SIZES))
-        self.origin = np.zeros((rows, SIZES), np.int8)
+        self.size = np.zeros((rows, MAX_SIZES))
+        self.count = np.zeros((rows, MAX_SIZES), np.int32)
+        self.first = np.zeros((rows, MAX_SIZES))
+        self.last = np.zeros((rows, MAX_SIZES))
+        self.origin = np.zeros((rows, MAX_SIZES), np.int8)
         """Where the size comes from: `EXACT`, `CORRECTED` or `ESTIMATED`."""
         self.told = np.full(rows, -np.inf)
         """The time of the last kill that a pod told of: pods tell of the same kill again and again."""
 
     def add(
-        self, t: Floats, rows: Indices, memory: Floats, *, believed: Booleans, estimated: bool
+        self, t: Floats, rows: Indices, memory: Floats, *, plausible: Booleans, estimated: bool
     ) -> Booleans:
         """Count kills; return which of them were not known before."""
         new = np.zeros(t.size, np.bool_)
-        for place in np.flatnonzero(believed):
+        for place in np.flatnonzero(plausible):
             # A container without limit, request or sample has no size at all: a byte stands for that.
             size = max(float(memory[place]), 1.0)
             new[place] = self._add(int(rows[place]), float(t[place]), size, estimated=estimated)
@@ -63,31 +63,31 @@ class KillRecords:
         due = (self.origin[rows] == ESTIMATED).any(axis=1)
         for row, having in zip(rows[due].tolist(), memory[due].tolist(), strict=True):
             for place in np.flatnonzero(self.origin[row] == ESTIMATED).tolist():
-                kills = self._take(row, place)
-                self._put(row, max(kills.memory, int(having)), kills, CORRECTED)
+                kills = self._pop(row, place)
+                self._merge(row, max(kills.memory, int(having)), kills, CORRECTED)
 
     def forget(self, rows: Indices) -> None:
         """Drop all kills of these containers."""
-        for array in self._records():
+        for array in self._record_arrays():
             array[rows] = 0
 
-    def of(self, t: float, row: int) -> tuple[OomKills, ...]:
+    def list_kills(self, t: float, row: int) -> tuple[OomKills, ...]:
         """Return the records of a container in the order of their first kills; none after a quiet month."""
         if not self.size[row].any():
             return ()  # as nearly always
         held = np.flatnonzero(self.size[row])
-        if t - self.last[row, held].max() > QUIET:
+        if t - self.last[row, held].max() > QUIET_PERIOD:
             return ()
-        return tuple(sorted((self._at(row, place) for place in held.tolist()), key=lambda each: each.first))
+        return tuple(sorted((self._read(row, place) for place in held.tolist()), key=lambda each: each.first))
 
     def arrays(self, prefix: str) -> dict[str, Array]:
         return {prefix + name: array for name, array in vars(self).items()}
 
-    def take_over(self, prefix: str, arrays: Mapping[str, Array]) -> None:
+    def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
         for name in vars(self):
             setattr(self, name, arrays[prefix + name])
 
-    def _records(self) -> tuple[Array, ...]:
+    def _record_arrays(self) -> tuple[Array, ...]:
         return self.size, self.count, self.first, self.last, self.origin
 
     def _add(self, row: int, t: float, size: float, *, estimated: bool) -> bool:
@@ -98,38 +98,38 @@ class KillRecords:
         held = np.flatnonzero(self.size[row])
         if held.size:
             latest = float(self.last[row, held].max())
-            if latest - t > QUIET:
+            if latest - t > QUIET_PERIOD:
                 return False  # pods remember a kill for as long as they live
-            if t - latest > QUIET:
+            if t - latest > QUIET_PERIOD:
                 self.forget(np.array([row], np.intp))
             elif self._is_known(row, t, int(size), estimated=estimated):
                 return False
-        return self._put(row, int(size), OomKills(int(size), 1, t, t), ESTIMATED if estimated else EXACT)
+        return self._merge(row, int(size), OomKills(int(size), 1, t, t), ESTIMATED if estimated else EXACT)
 
     def _is_known(self, row: int, t: float, size: int, *, estimated: bool) -> bool:
         """Whether a pod and a source of usage told of the same kill: what the pod told then counts."""
         for place in np.flatnonzero(self.size[row]).tolist():
             if estimated == (self.origin[row, place] != EXACT):
                 continue  # neither tells twice of the same
-            if self.first[row, place] - SAME_KILL <= t <= self.last[row, place] + SAME_KILL:
+            if self.first[row, place] - SAME_KILL_WINDOW <= t <= self.last[row, place] + SAME_KILL_WINDOW:
                 if not estimated:
-                    self._put(row, size, self._take(row, place), EXACT)
+                    self._merge(row, size, self._pop(row, place), EXACT)
                 return True
         return False
 
-    def _put(self, row: int, size: int, kills: OomKills, origin: int) -> bool:
+    def _merge(self, row: int, size: int, kills: OomKills, origin: int) -> bool:
         """Merge kills into the record of their size; return False where there is no room for so small a size."""
         sizes = self.size[row]
         held = np.flatnonzero(sizes)
         count, first, last = kills.count, kills.first, kills.last
-        same = [place for place in held.tolist() if _bucket(sizes[place]) == _bucket(size)]
+        same = [place for place in held.tolist() if _size_bucket(sizes[place]) == _size_bucket(size)]
         if same:
             (place,) = same
             origin = min(origin, int(self.origin[row, place]))
-            known = self._take(row, place)
+            known = self._pop(row, place)
             size, count = max(size, known.memory), count + known.count
             first, last = min(first, known.first), max(last, known.last)
-        elif held.size < SIZES:
+        elif held.size < MAX_SIZES:
             place = int(np.flatnonzero(sizes == 0)[0])
         else:
             place = int(sizes.argmin())
@@ -140,14 +140,14 @@ class KillRecords:
         self.origin[row, place] = origin
         return True
 
-    def _take(self, row: int, place: int) -> OomKills:
+    def _pop(self, row: int, place: int) -> OomKills:
         """Remove a record and return it."""
-        kills = self._at(row, place)
-        for array in self._records():
+        kills = self._read(row, place)
+        for array in self._record_arrays():
             array[row, place] = 0
         return kills
 
-    def _at(self, row: int, place: int) -> OomKills:
+    def _read(self, row: int, place: int) -> OomKills:
         return OomKills(
             int(self.size[row, place]),
             int(self.count[row, place]),
@@ -156,5 +156,5 @@ class KillRecords:
         )
 
 
-def _bucket(size: float) -> int:
-    return math.floor(math.log(max(size, 1.0)) / WIDTH)
+def _size_bucket(size: float) -> int:
+    return math.floor(math.log(max(size, 1.0)) / SIZE_BUCKET_WIDTH)

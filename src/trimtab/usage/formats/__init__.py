@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from trimtab.errors import TrimtabError
 from trimtab.usage.formats import alibaba2018, azure, bitbrains, google2011, google2019, trimtab_format
-from trimtab.usage.formats.csv_header import head
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import Format
+from trimtab.usage.formats.csv_header import read_header
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import UsageFormat
 
 FORMATS = {
     one.name: one
@@ -22,16 +22,16 @@ FORMATS = {
 }
 
 
-def named(name: str) -> Format:
+def get_format(name: str) -> UsageFormat:
     if name not in FORMATS:
         raise TrimtabError(f"format {name!r} is not known; there are: {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
-def of(part: Part) -> Format | None:
+def detect_format(part: FilePart) -> UsageFormat | None:
     """The format of a part, by its columns; None where it is none that we know."""
-    columns = head(part)
-    return next((one for one in FORMATS.values() if one.knows(part, columns)), None)
+    columns = read_header(part)
+    return next((one for one in FORMATS.values() if one.matches(part, columns)), None)
 
 
-__all__ = ["FORMATS", "Format", "Part", "named", "of"]
+__all__ = ["FORMATS", "FilePart", "UsageFormat", "detect_format", "get_format"]

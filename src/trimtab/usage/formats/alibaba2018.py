@@ -14,12 +14,21 @@ from typing import IO
 
 import numpy as np
 
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import GIB, Format, Layout, Row, Rows, Sizes, numbered, text
-from trimtab.usage.formats.meta import rows_beside
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import (
+    GIB,
+    ColumnLayout,
+    Row,
+    RowBlock,
+    SeriesSizes,
+    UsageFormat,
+    encode_names,
+    read_csv,
+)
+from trimtab.usage.formats.meta import read_meta_rows
 from trimtab.usage.trace import Floats
 
-BYTES = 384 * GIB
+MACHINE_BYTES = 384 * GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,74 +38,85 @@ class _Tables:
     prefix: str
     """How the names of such things begin."""
     width: int
-    usage: Layout
-    meta: Layout
+    usage: ColumnLayout
+    meta: ColumnLayout
     meta_name: str
-    core: float
+    units_per_core: float
     """What the meta table calls one core."""
 
 
 CONTAINERS = _Tables(
     prefix="c_",
     width=11,
-    usage=Layout(
+    usage=ColumnLayout(
         {"container_id": 0, "time_stamp": 2, "cpu_util_percent": 3, "mem_util_percent": 4},
-        words=("container_id",),
-        needed=("time_stamp",),
+        text_columns=("container_id",),
+        required_columns=("time_stamp",),
     ),
-    meta=Layout({"container_id": 0, "cpu_request": 5, "mem_size": 7}, words=("container_id",), needed=()),
+    meta=ColumnLayout(
+        {"container_id": 0, "cpu_request": 5, "mem_size": 7},
+        text_columns=("container_id",),
+        required_columns=(),
+    ),
     meta_name="container_meta",
-    core=100.0,
+    units_per_core=100.0,
 )
 MACHINES = _Tables(
     prefix="m_",
     width=9,
-    usage=Layout(
+    usage=ColumnLayout(
         {"machine_id": 0, "time_stamp": 1, "cpu_util_percent": 2, "mem_util_percent": 3},
-        words=("machine_id",),
-        needed=("time_stamp",),
+        text_columns=("machine_id",),
+        required_columns=("time_stamp",),
     ),
-    meta=Layout({"machine_id": 0, "cpu_num": 4, "mem_size": 5}, words=("machine_id",), needed=()),
+    meta=ColumnLayout(
+        {"machine_id": 0, "cpu_num": 4, "mem_size": 5}, text_columns=("machine_id",), required_columns=()
+    ),
     meta_name="machine_meta",
-    core=1.0,
+    units_per_core=1.0,
 )
 
 
-def _format(name: str, tables: _Tables) -> Format:
-    return Format(name, _knows(tables), _rows(tables), _sizes(tables))
+def _build_format(name: str, tables: _Tables) -> UsageFormat:
+    return UsageFormat(name, _build_matcher(tables), _build_row_reader(tables), _build_size_reader(tables))
 
 
-def _knows(tables: _Tables) -> Callable[[Part, Row], bool]:
-    def knows(part: Part, head: Row) -> bool:
+def _build_matcher(tables: _Tables) -> Callable[[FilePart, Row], bool]:
+    def knows(part: FilePart, head: Row) -> bool:
         return part.kind == "csv" and len(head) == tables.width and head[0].startswith(tables.prefix)
 
     return knows
 
 
-def _rows(tables: _Tables) -> Callable[[Part, IO[bytes]], Iterator[Rows]]:
-    def rows(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-        series, time, cpu, memory = tables.usage.places
-        for block in tables.usage.blocks(part, text(stream)):
-            names, codes = numbered(block[series])
-            yield Rows(names, codes, block[time], _share(block[cpu]), _share(block[memory]))
+def _build_row_reader(tables: _Tables) -> Callable[[FilePart, IO[bytes]], Iterator[RowBlock]]:
+    def rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+        series, time, cpu, memory = tables.usage.positions
+        for block in tables.usage.read_blocks(part, read_csv(stream)):
+            names, codes = encode_names(block[series])
+            yield RowBlock(
+                names, codes, block[time], _parse_percent(block[cpu]), _parse_percent(block[memory])
+            )
 
     return rows
 
 
-def _share(percent: Floats) -> Floats:
+def _parse_percent(percent: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         return np.where((percent >= 0) & (percent <= 100), percent / 100, np.nan)
 
 
-def _sizes(tables: _Tables) -> Callable[[Path, Sequence[str]], Sizes]:
-    def sizes(path: Path, names: Sequence[str]) -> Sizes:
-        found = Sizes(*np.full((2, len(names)), np.nan))
-        for number, (cpu, memory) in rows_beside(path, tables.meta_name, names, layout=tables.meta):
-            found.cores[number], found.bytes[number] = cpu / tables.core, memory / 100 * BYTES
+def _build_size_reader(tables: _Tables) -> Callable[[Path, Sequence[str]], SeriesSizes]:
+    def sizes(path: Path, names: Sequence[str]) -> SeriesSizes:
+        found = SeriesSizes(*np.full((2, len(names)), np.nan))
+        for number, (cpu, memory) in read_meta_rows(path, tables.meta_name, names, layout=tables.meta):
+            found.cores[number], found.bytes[number] = (
+                cpu / tables.units_per_core,
+                memory / 100 * MACHINE_BYTES,
+            )
         return found
 
     return sizes
 
 
-FORMAT = _format("alibaba2018", CONTAINERS)
-MACHINES_FORMAT = _format("alibaba2018-machines", MACHINES)
+FORMAT = _build_format("alibaba2018", CONTAINERS)
+MACHINES_FORMAT = _build_format("alibaba2018-machines", MACHINES)

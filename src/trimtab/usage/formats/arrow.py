@@ -12,24 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import BLOCK
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import BLOCK_ROWS
 from trimtab.usage.trace import Floats
 
 
-def schema(part: Part, stream: IO[bytes]) -> list[str]:
+def read_column_names(part: FilePart, stream: IO[bytes]) -> list[str]:
     """The names of its columns."""
-    with _opened(part, stream) as file:
+    with _open_parquet(part, stream) as file:
         return list(file.schema_arrow.names)
 
 
-def batches(part: Part, stream: IO[bytes], *, wanted: Callable[[Sequence[str]], list[str]]) -> Iterator[Any]:
+def read_batches(
+    part: FilePart, stream: IO[bytes], *, choose_columns: Callable[[Sequence[str]], list[str]]
+) -> Iterator[Any]:
     """Record batches with the columns that `wanted` picks from those that there are."""
-    with _opened(part, stream) as file:
-        yield from file.iter_batches(batch_size=BLOCK, columns=wanted(file.schema_arrow.names))
+    with _open_parquet(part, stream) as file:
+        yield from file.iter_batches(batch_size=BLOCK_ROWS, columns=choose_columns(file.schema_arrow.names))
 
 
-def words(part: Part, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
+def read_names(part: FilePart, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The values in the dictionary of a column, and which each row has."""
     import pyarrow as pa
 
@@ -39,13 +41,13 @@ def words(part: Part, column: Any) -> tuple[list[str], npt.NDArray[np.int64]]:
     return list(map(str, encoded.dictionary.to_pylist())), encoded.indices.to_numpy().astype(np.int64)
 
 
-def numbers(part: Part, name: str, column: Any) -> Floats:
+def read_numbers(part: FilePart, name: str, column: Any) -> Floats:
     """Null is NaN, and a time of the calendar its seconds since 1970."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
         of_a_second = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[column.type.unit]
-        return numbers(part, name, column.cast(pa.int64())) / of_a_second
+        return read_numbers(part, name, column.cast(pa.int64())) / of_a_second
     try:
         return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
     except (TypeError, ValueError):
@@ -53,7 +55,7 @@ def numbers(part: Part, name: str, column: Any) -> Floats:
 
 
 @contextmanager
-def _opened(part: Part, stream: IO[bytes]) -> Iterator[Any]:
+def _open_parquet(part: FilePart, stream: IO[bytes]) -> Iterator[Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

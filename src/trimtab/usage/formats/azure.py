@@ -12,20 +12,32 @@ from typing import IO
 
 import numpy as np
 
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import Format, Layout, Row, Rows, Sizes, numbered, text
-from trimtab.usage.formats.meta import rows_beside
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import (
+    ColumnLayout,
+    Row,
+    RowBlock,
+    SeriesSizes,
+    UsageFormat,
+    encode_names,
+    read_csv,
+)
+from trimtab.usage.formats.meta import read_meta_rows
 
-READINGS = Layout({"timestamp": 0, "vm id": 1, "avg cpu": 4}, words=("vm id",), needed=("timestamp",))
-TABLE = Layout({"vm id": 0, "core count": 9}, words=("vm id", "core count"), needed=())
-OPEN = ">"
+READINGS_LAYOUT = ColumnLayout(
+    {"timestamp": 0, "vm id": 1, "avg cpu": 4}, text_columns=("vm id",), required_columns=("timestamp",)
+)
+VM_TABLE_LAYOUT = ColumnLayout(
+    {"vm id": 0, "core count": 9}, text_columns=("vm id", "core count"), required_columns=()
+)
+OPEN_BUCKET = ">"
 
 
-def knows(part: Part, head: Row) -> bool:
-    return part.kind == "csv" and len(head) == 5 and head[0].isdecimal() and not _number(head[1])
+def matches(part: FilePart, head: Row) -> bool:
+    return part.kind == "csv" and len(head) == 5 and head[0].isdecimal() and not _is_number(head[1])
 
 
-def _number(value: str) -> bool:
+def _is_number(value: str) -> bool:
     try:
         float(value)
     except ValueError:
@@ -33,18 +45,18 @@ def _number(value: str) -> bool:
     return True
 
 
-def rows(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-    for block in READINGS.blocks(part, text(stream)):
-        names, codes = numbered(block["vm id"])
-        yield Rows(names, codes, block["timestamp"], cpu=block["avg cpu"] / 100)
+def read_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+    for block in READINGS_LAYOUT.read_blocks(part, read_csv(stream)):
+        names, codes = encode_names(block["vm id"])
+        yield RowBlock(names, codes, block["timestamp"], cpu=block["avg cpu"] / 100)
 
 
-def sizes(path: Path, names: Sequence[str]) -> Sizes:
-    found = Sizes(*np.full((2, len(names)), np.nan))
-    for number, (cores,) in rows_beside(path, "vmtable", names, layout=TABLE):
-        if _number(bound := cores.removeprefix(OPEN)):
+def read_sizes(path: Path, names: Sequence[str]) -> SeriesSizes:
+    found = SeriesSizes(*np.full((2, len(names)), np.nan))
+    for number, (cores,) in read_meta_rows(path, "vmtable", names, layout=VM_TABLE_LAYOUT):
+        if _is_number(bound := cores.removeprefix(OPEN_BUCKET)):
             found.cores[number] = float(bound)
     return found
 
 
-FORMAT = Format("azure", knows, rows, sizes)
+FORMAT = UsageFormat("azure", matches, read_rows, read_sizes)

@@ -11,39 +11,43 @@ from typing import IO
 
 import numpy as np
 
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import Format, Layout, Row, Rows, places, text
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import ColumnLayout, Row, RowBlock, UsageFormat, locate_columns, read_csv
 
 TIME = "Timestamp [ms]"
-CORES, HAS, USES, MEMORY = (
+CORES, CAPACITY, USAGE, MEMORY = (
     "CPU cores",
     "CPU capacity provisioned [MHZ]",
     "CPU usage [MHZ]",
     "Memory usage [KB]",
 )
-LATEST = 1e11
+MAX_SECONDS = 1e11
 """No time in seconds is later, and none in milliseconds since 1973 is earlier."""
 
 
-def knows(part: Part, head: Row) -> bool:
+def matches(part: FilePart, head: Row) -> bool:
     return part.kind == "csv" and bool(head) and head[0].startswith(TIME + ";")
 
 
-def rows(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-    reader = text(stream, delimiter=";")
+def read_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+    reader = read_csv(stream, delimiter=";")
     head = [name.strip() for name in next(reader, [])]
-    layout = Layout(places(part, head, (TIME, CORES, HAS, USES, MEMORY)), words=(), needed=(TIME,))
-    for block in layout.blocks(part, reader, line=2):
+    layout = ColumnLayout(
+        locate_columns(part, head, (TIME, CORES, CAPACITY, USAGE, MEMORY)),
+        text_columns=(),
+        required_columns=(TIME,),
+    )
+    for block in layout.read_blocks(part, reader, line=2):
         time = block[TIME]
         with np.errstate(divide="ignore", invalid="ignore"):  # a machine that is off has 0 MHz of 0
-            cpu = np.where(block[USES] == 0, 0.0, block[USES] / block[HAS] * block[CORES])
-        yield Rows(
+            cpu = np.where(block[USAGE] == 0, 0.0, block[USAGE] / block[CAPACITY] * block[CORES])
+        yield RowBlock(
             names=[part.stem],
             codes=np.zeros(len(time), np.int64),
-            seconds=np.where(time > LATEST, time / 1000, time),
+            seconds=np.where(time > MAX_SECONDS, time / 1000, time),
             cpu=cpu,
             memory=block[MEMORY] * 1024,
         )
 
 
-FORMAT = Format("bitbrains", knows, rows)
+FORMAT = UsageFormat("bitbrains", matches, read_rows)

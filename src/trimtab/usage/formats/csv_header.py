@@ -6,25 +6,25 @@ from typing import IO
 
 import msgspec
 
-from trimtab.kube.errors import NOT_UNDERSTOOD
-from trimtab.usage.formats.arrow import schema
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import text
+from trimtab.kube.errors import DECODE_ERRORS
+from trimtab.usage.formats.arrow import read_column_names
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import read_csv
 
 
-def head(part: Part) -> list[str]:
+def read_header(part: FilePart) -> list[str]:
     """The names of its columns, or its first row where it has no head; nothing where it cannot be told."""
     with part.open() as stream:
         if part.kind == "parquet":
-            return schema(part, stream)
+            return read_column_names(part, stream)
         if part.kind == "json":
-            return _keys(stream)
-        return next(text(stream), [])
+            return _read_json_keys(stream)
+        return next(read_csv(stream), [])
 
 
-def _keys(stream: IO[bytes]) -> list[str]:
+def _read_json_keys(stream: IO[bytes]) -> list[str]:
     try:
         first = msgspec.json.decode(stream.readline())
-    except NOT_UNDERSTOOD:
+    except DECODE_ERRORS:
         return []
     return list(first) if isinstance(first, dict) else []

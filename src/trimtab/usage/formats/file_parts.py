@@ -18,21 +18,21 @@ from typing import IO, BinaryIO, Literal, cast
 
 from trimtab.errors import TrimtabError
 
-KINDS = ("csv", "json", "parquet")
+FILE_KINDS = ("csv", "json", "parquet")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 GZIP = b"\x1f\x8b"
 
-Kind = Literal["csv", "json", "parquet"]
-Count = Callable[[int], None]
+FileKind = Literal["csv", "json", "parquet"]
+ByteCounter = Callable[[int], None]
 """Told of each read from the disk, in bytes: how far a compressed stream has come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """One table of rows on the disk."""
 
     path: Path
-    kind: Kind
+    kind: FileKind
     member: str = ""
     """Its name inside an archive."""
 
@@ -45,25 +45,25 @@ class Part:
         return PurePath(self.member or self.path).name.partition(".")[0]
 
     @contextmanager
-    def open(self, count: Count | None = None) -> Iterator[IO[bytes]]:
+    def open(self, on_read: ByteCounter | None = None) -> Iterator[IO[bytes]]:
         with ExitStack() as stack:
             raw = stack.enter_context(self.path.open("rb"))
-            stream: IO[bytes] = io.BufferedReader(_Counted(raw, count)) if count else raw
+            stream: IO[bytes] = io.BufferedReader(_CountingReader(raw, on_read)) if on_read else raw
             if self.member:
-                stream = stack.enter_context(self._unpacked(stream, stack))
-            yield stack.enter_context(_plain(stream))
+                stream = stack.enter_context(self._open_member(stream, stack))
+            yield stack.enter_context(_decompress(stream))
 
-    def _unpacked(self, stream: IO[bytes], stack: ExitStack) -> IO[bytes]:
+    def _open_member(self, stream: IO[bytes], stack: ExitStack) -> IO[bytes]:
         if self.path.suffix == ".zip":
             return stack.enter_context(zipfile.ZipFile(stream)).open(self.member)
         archive = stack.enter_context(tarfile.TarFile.open(fileobj=stream))
         return cast("IO[bytes]", archive.extractfile(self.member))
 
 
-class _Counted(io.RawIOBase):
+class _CountingReader(io.RawIOBase):
     """A file that tells how much of it was read."""
 
-    def __init__(self, raw: BinaryIO | IO[bytes], count: Count) -> None:
+    def __init__(self, raw: BinaryIO | IO[bytes], count: ByteCounter) -> None:
         self._raw, self._count = raw, count
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
@@ -82,13 +82,13 @@ class _Counted(io.RawIOBase):
         return self._raw.seek(offset, whence)
 
 
-def _plain(stream: IO[bytes]) -> IO[bytes]:
+def _decompress(stream: IO[bytes]) -> IO[bytes]:
     compressed = stream.read(2) == GZIP
     stream.seek(0)
     return cast("IO[bytes]", gzip.open(stream)) if compressed else stream
 
 
-def parts(path: Path) -> list[Part]:
+def find_parts(path: Path) -> list[FilePart]:
     """All tables under a path, by name; a clear refusal where there are none."""
     try:
         path.stat()
@@ -98,9 +98,9 @@ def parts(path: Path) -> list[Part]:
         raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        found = [part for file in files for part in of_file(file)]
+        found = [part for file in files for part in find_parts_in_file(file)]
     else:
-        found = of_file(path)
+        found = find_parts_in_file(path)
     if not found:
         raise TrimtabError(
             f"{path}: is no .parquet, .csv or .json, compressed or not, and no archive of them"
@@ -108,18 +108,18 @@ def parts(path: Path) -> list[Part]:
     return found
 
 
-def of_file(file: Path) -> list[Part]:
+def find_parts_in_file(file: Path) -> list[FilePart]:
     """The tables in a file: one, or those of a zip, or the first of a tar; none where it is something else."""
     if not file.name.endswith(ARCHIVES):
-        kind = _kind(file.name)
-        return [Part(file, kind)] if kind else []
+        kind = _detect_kind(file.name)
+        return [FilePart(file, kind)] if kind else []
     try:
-        return [Part(file, kind, name) for name in _members(file) if (kind := _kind(name))]
+        return [FilePart(file, kind, name) for name in _list_members(file) if (kind := _detect_kind(name))]
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
         raise TrimtabError(f"{file}: is not an archive that can be read: {error}") from None
 
 
-def _members(file: Path) -> list[str]:
+def _list_members(file: Path) -> list[str]:
     if file.suffix == ".zip":
         with zipfile.ZipFile(file) as archive:
             return sorted(archive.namelist())
@@ -128,6 +128,6 @@ def _members(file: Path) -> list[str]:
         return [next((member.name for member in archive if member.isfile()), "")]
 
 
-def _kind(name: str) -> Kind | None:
+def _detect_kind(name: str) -> FileKind | None:
     bare = name.removesuffix(".gz")
-    return next((cast("Kind", kind) for kind in KINDS if bare.endswith(f".{kind}")), None)
+    return next((cast("FileKind", kind) for kind in FILE_KINDS if bare.endswith(f".{kind}")), None)

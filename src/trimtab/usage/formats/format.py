@@ -19,20 +19,20 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.file_parts import Part
+from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.trace import Floats
 
-BLOCK = 16_384
+BLOCK_ROWS = 16_384
 GIB = 2.0**30
 MISSING = "nan"
-_OTHER_SIGNS = ";\t|"
+_OTHER_DELIMITERS = ";\t|"
 """That some put between columns."""
 
 Row = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowBlock:
     """Some rows of a file."""
 
     names: Sequence[str]
@@ -46,7 +46,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SeriesSizes:
     """What each series has, to multiply its shares by; NaN where it is not known."""
 
     cores: Floats
@@ -54,55 +54,57 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class UsageFormat:
     """One way in which usage is published."""
 
     name: str
     """What `--format` calls it."""
-    knows: Callable[[Part, Row], bool]
+    matches: Callable[[FilePart, Row], bool]
     """Whether a part is of this format, by its columns: their names, or the first row where it has no head."""
-    rows: Callable[[Part, IO[bytes]], Iterator[Rows]]
-    sizes: Callable[[Path, Sequence[str]], Sizes] | None = None
+    read_rows: Callable[[FilePart, IO[bytes]], Iterator[RowBlock]]
+    read_sizes: Callable[[Path, Sequence[str]], SeriesSizes] | None = None
 
 
-def numbered(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+def encode_names(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """The names that there are, in the order of their first row, and which each row has."""
     index: dict[str, int] = {}
     codes = np.fromiter((index.setdefault(name, len(index)) for name in names), np.int64, len(names))
     return list(index), codes
 
 
-def text(stream: IO[bytes], *, delimiter: str = ",") -> Iterator[list[str]]:
+def read_csv(stream: IO[bytes], *, delimiter: str = ",") -> Iterator[list[str]]:
     with io.TextIOWrapper(stream, "utf-8-sig", newline="") as lines:
         yield from csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 
-def places(part: Part, present: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
+def locate_columns(part: FilePart, present: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
     """Where the wanted columns are among those that there are; a clear refusal where one is not."""
     missing = next((name for name in wanted if name not in present), None)
     if not present:
         raise TrimtabError(f"{part}: is empty")
     if missing is not None:
         has = f"{part}: has no column {missing} of {', '.join(wanted)}; it has: {', '.join(present)[:200]}"
-        if len(present) == 1 and any(sign in present[0] for sign in _OTHER_SIGNS):
+        if len(present) == 1 and any(sign in present[0] for sign in _OTHER_DELIMITERS):
             raise TrimtabError(f"{has}; put commas between columns, and points into numbers")
         raise TrimtabError(f"{has}; see `trimtab backtest --help`")
     return {name: present.index(name) for name in wanted}
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """Which columns of a table of text are read, and what they hold."""
 
-    places: Mapping[str, int]
-    words: tuple[str, ...]
+    positions: Mapping[str, int]
+    text_columns: tuple[str, ...]
     """Those that are read as they are; the others hold numbers."""
-    needed: tuple[str, ...]
+    required_columns: tuple[str, ...]
     """Numbers that no row may lack."""
 
-    def blocks(self, part: Part, reader: Iterator[list[str]], *, line: int = 1) -> Iterator[dict[str, Any]]:
+    def read_blocks(
+        self, part: FilePart, reader: Iterator[list[str]], *, line: int = 1
+    ) -> Iterator[dict[str, Any]]:
         """A block of rows at a time, a list or an array for each column; `line` is the line of the first row."""
-        pick = itemgetter(*self.places.values())
+        pick = itemgetter(*self.positions.values())
         picked: list[Row] = []
         for number, row in enumerate(reader, start=line):
             if not row:
@@ -110,39 +112,39 @@ class Layout:
             try:
                 picked.append(pick(row))
             except IndexError:
-                raise self._refusal(part, number, row) from None
-            if len(picked) == BLOCK:
-                yield self._block(part, number, picked)
+                raise self._row_error(part, number, row) from None
+            if len(picked) == BLOCK_ROWS:
+                yield self._parse_block(part, number, picked)
                 picked.clear()
         if picked:
-            yield self._block(part, number, picked)
+            yield self._parse_block(part, number, picked)
 
-    def _block(self, part: Part, last: int, picked: Sequence[Row]) -> dict[str, Any]:
-        columns = zip(self.places, zip(*picked, strict=True), strict=True)
+    def _parse_block(self, part: FilePart, last: int, picked: Sequence[Row]) -> dict[str, Any]:
+        columns = zip(self.positions, zip(*picked, strict=True), strict=True)
         try:
-            return {name: self._read(name, column) for name, column in columns}
+            return {name: self._parse_column(name, column) for name, column in columns}
         except ValueError:
             # Which row it was is looked for only now, so that good rows cost nothing.
-            place = next(place for place, row in enumerate(picked) if not self._fits(row))
-            raise self._refusal(part, last - len(picked) + 1 + place, picked[place]) from None
+            place = next(place for place, row in enumerate(picked) if not self._is_valid_row(row))
+            raise self._row_error(part, last - len(picked) + 1 + place, picked[place]) from None
 
-    def _read(self, name: str, column: Row) -> Any:
-        if name in self.words:
+    def _parse_column(self, name: str, column: Row) -> Any:
+        if name in self.text_columns:
             return column
-        missing = "" if name in self.needed else MISSING
+        missing = "" if name in self.required_columns else MISSING
         return np.array([float(value or missing) for value in column])
 
-    def _fits(self, row: Row) -> bool:
+    def _is_valid_row(self, row: Row) -> bool:
         try:
-            for name, value in zip(self.places, row, strict=True):
-                self._read(name, [value])
+            for name, value in zip(self.positions, row, strict=True):
+                self._parse_column(name, [value])
         except ValueError:
             return False
         return True
 
-    def _refusal(self, part: Part, line: int, row: Row) -> TrimtabError:
-        numbers = ", ".join(name for name in self.places if name not in self.words)
+    def _row_error(self, part: FilePart, line: int, row: Row) -> TrimtabError:
+        numbers = ", ".join(name for name in self.positions if name not in self.text_columns)
         return TrimtabError(
-            f"{part}: line {line} is not {', '.join(self.places)}, with plain numbers for {numbers}: "
+            f"{part}: line {line} is not {', '.join(self.positions)}, with plain numbers for {numbers}: "
             f"{','.join(row)[:200]}"
         )

@@ -11,13 +11,13 @@ from typing import IO
 
 import numpy as np
 
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import GIB, Format, Layout, Row, Rows, numbered, text
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import GIB, ColumnLayout, Row, RowBlock, UsageFormat, encode_names, read_csv
 
-CORES, BYTES = 32.0, 128 * GIB
-COLUMNS = (19, 20)
+MACHINE_CORES, MACHINE_BYTES = 32.0, 128 * GIB
+COLUMN_COUNTS = (19, 20)
 """The second release added a column at the end."""
-LAYOUT = Layout(
+LAYOUT = ColumnLayout(
     {
         "start time": 0,
         "job ID": 2,
@@ -26,27 +26,31 @@ LAYOUT = Layout(
         "canonical memory usage": 6,
         "maximum memory usage": 10,
     },
-    words=("job ID", "task index"),
-    needed=("start time",),
+    text_columns=("job ID", "task index"),
+    required_columns=("start time",),
 )
 
 
-def knows(part: Part, head: Row) -> bool:
+def matches(part: FilePart, head: Row) -> bool:
     return (
-        part.kind == "csv" and len(head) in COLUMNS and all(value.isdecimal() for value in head[:5] if value)
+        part.kind == "csv"
+        and len(head) in COLUMN_COUNTS
+        and all(value.isdecimal() for value in head[:5] if value)
     )
 
 
-def rows(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-    for block in LAYOUT.blocks(part, text(stream)):
-        names, codes = numbered(list(map("/".join, zip(block["job ID"], block["task index"], strict=True))))
-        yield Rows(
+def read_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+    for block in LAYOUT.read_blocks(part, read_csv(stream)):
+        names, codes = encode_names(
+            list(map("/".join, zip(block["job ID"], block["task index"], strict=True)))
+        )
+        yield RowBlock(
             names,
             codes,
             seconds=block["start time"] / 1e6,
-            cpu=block["CPU rate"] * CORES,
-            memory=np.fmax(block["maximum memory usage"], block["canonical memory usage"]) * BYTES,
+            cpu=block["CPU rate"] * MACHINE_CORES,
+            memory=np.fmax(block["maximum memory usage"], block["canonical memory usage"]) * MACHINE_BYTES,
         )
 
 
-FORMAT = Format("google2011", knows, rows)
+FORMAT = UsageFormat("google2011", matches, read_rows)

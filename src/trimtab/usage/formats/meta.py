@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.file_parts import Part, of_file
-from trimtab.usage.formats.format import Layout, text
+from trimtab.usage.formats.file_parts import FilePart, find_parts_in_file
+from trimtab.usage.formats.format import ColumnLayout, read_csv
 
 
-def rows_beside(
-    path: Path, table: str, names: Sequence[str], *, layout: Layout
+def read_meta_rows(
+    path: Path, table: str, names: Sequence[str], *, layout: ColumnLayout
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """The rows of a table of these series: which of the names, and the layout's columns after the first."""
-    part = _beside(path, table)
+    part = _find_meta_file(path, table)
     index = {name: number for number, name in enumerate(names)}
     with part.open() as stream:
-        for block in layout.blocks(part, text(stream)):
+        for block in layout.read_blocks(part, read_csv(stream)):
             for name, *values in zip(*block.values(), strict=True):
                 if (number := index.get(name)) is not None:
                     yield number, tuple(values)
 
 
-def _beside(path: Path, table: str) -> Part:
+def _find_meta_file(path: Path, table: str) -> FilePart:
     places = [
         *(sorted(path.rglob(f"{table}*")) if path.is_dir() else ()),
         *sorted(path.parent.glob(f"{table}*")),
     ]
-    found = next((part for file in places if file.is_file() for part in of_file(file)), None)
+    found = next((part for file in places if file.is_file() for part in find_parts_in_file(file)), None)
     if found is None:
         raise TrimtabError(f"{path}: {table}.csv must lie beside it: it says what each series is a share of")
     return found

@@ -10,9 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.formats.arrow import batches, numbers, words
-from trimtab.usage.formats.file_parts import Part
-from trimtab.usage.formats.format import GIB, Format, Layout, Row, Rows, numbered, places, text
+from trimtab.usage.formats.arrow import read_batches, read_names, read_numbers
+from trimtab.usage.formats.file_parts import FilePart
+from trimtab.usage.formats.format import (
+    GIB,
+    ColumnLayout,
+    Row,
+    RowBlock,
+    UsageFormat,
+    encode_names,
+    locate_columns,
+    read_csv,
+)
 from trimtab.usage.trace import Floats
 
 CPU = ("cpu_cores", "cpu_fraction")
@@ -20,43 +29,53 @@ MEMORY = ("mem_bytes", "mem_fraction")
 UNITS = {"mem_fraction": 16 * GIB}
 
 
-def knows(part: Part, head: Row) -> bool:
+def matches(part: FilePart, head: Row) -> bool:
     return part.kind != "json" and "t_seconds" in head
 
 
-def rows(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
+def read_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
     if part.kind == "parquet":
-        return _parquet(part, stream)
-    return _csv(part, stream)
+        return _read_parquet_rows(part, stream)
+    return _read_csv_rows(part, stream)
 
 
-def _csv(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-    reader = text(stream)
+def _read_csv_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+    reader = read_csv(stream)
     head = next(reader, [])
-    layout = Layout(places(part, head, _wanted(part, head)), words=("series",), needed=("t_seconds",))
-    for block in layout.blocks(part, reader, line=2):
-        names, codes = numbered(block["series"])
-        yield Rows(names, codes, block["t_seconds"], _usage(block, CPU), _usage(block, MEMORY))
+    layout = ColumnLayout(
+        locate_columns(part, head, _choose_columns(part, head)),
+        text_columns=("series",),
+        required_columns=("t_seconds",),
+    )
+    for block in layout.read_blocks(part, reader, line=2):
+        names, codes = encode_names(block["series"])
+        yield RowBlock(
+            names, codes, block["t_seconds"], _scale_usage(block, CPU), _scale_usage(block, MEMORY)
+        )
 
 
-def _parquet(part: Part, stream: IO[bytes]) -> Iterator[Rows]:
-    for batch in batches(part, stream, wanted=lambda present: _wanted(part, present)):
-        names, codes = words(part, batch["series"])
-        block = {name: numbers(part, name, batch[name]) for name in batch.schema.names if name != "series"}
-        yield Rows(names, codes, block["t_seconds"], _usage(block, CPU), _usage(block, MEMORY))
+def _read_parquet_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
+    for batch in read_batches(part, stream, choose_columns=lambda present: _choose_columns(part, present)):
+        names, codes = read_names(part, batch["series"])
+        block = {
+            name: read_numbers(part, name, batch[name]) for name in batch.schema.names if name != "series"
+        }
+        yield RowBlock(
+            names, codes, block["t_seconds"], _scale_usage(block, CPU), _scale_usage(block, MEMORY)
+        )
 
 
-def _wanted(part: Part, present: Sequence[str]) -> list[str]:
-    places(part, present, ("series", "t_seconds"))
+def _choose_columns(part: FilePart, present: Sequence[str]) -> list[str]:
+    locate_columns(part, present, ("series", "t_seconds"))
     usage = [name for options in (CPU, MEMORY) for name in [n for n in options if n in present][:1]]
     if not usage:
         raise TrimtabError(f"{part}: has no usage; a column must be one of {', '.join(CPU + MEMORY)}")
     return ["series", "t_seconds", *usage]
 
 
-def _usage(block: dict[str, Any], options: Sequence[str]) -> Floats | None:
+def _scale_usage(block: dict[str, Any], options: Sequence[str]) -> Floats | None:
     name = next((name for name in options if name in block), None)
     return None if name is None else block[name] * UNITS.get(name, 1.0)
 
 
-FORMAT = Format("trimtab", knows, rows)
+FORMAT = UsageFormat("trimtab", matches, read_rows)

@@ -19,24 +19,24 @@ from yarl import URL
 from trimtab import __version__
 from trimtab.kube.auth import Connection, Identity
 from trimtab.kube.errors import KubeError, describe
-from trimtab.usage.errors import SourceAway, SourceRefused, SourceSlow, TooMuchAsked, UsageError
-from trimtab.usage.prometheus.response import refusal
+from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout, SourceUnavailable, UsageError
+from trimtab.usage.prometheus.response import classify_http_error
 
 T = TypeVar("T")
 
-_PIECE = 1 << 20
-_LARGE = 1 << 18
+_CHUNK_BYTES = 1 << 20
+_THREAD_THRESHOLD = 1 << 18
 """Bytes of an answer that is read in a thread: others come in meanwhile."""
 
 
-class _Answer(NamedTuple):
+class _HttpResponse(NamedTuple):
     status: int
     type: str
     body: bytes
     retry_after: float
 
 
-class Wire:
+class HttpTransport:
     """A pool of connections to one PromQL server, used as an async context manager."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Wire:
         only_get: bool = False,
         headers: Mapping[str, str],
         timeout: float,
-        most_bytes: int,
+        max_response_bytes: int,
     ) -> None:
         self.address = connection.server + path
         self._connection = connection
@@ -55,7 +55,7 @@ class Wire:
         self._only_get = only_get
         self._headers = headers
         self._timeout = timeout
-        self._most_bytes = most_bytes
+        self._max_response_bytes = max_response_bytes
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -76,55 +76,55 @@ class Wire:
 
         To the API server's proxy a POST is a deed, for which a reader has no right; so there it is a GET too.
         """
-        return await self._ask("GET" if self._only_get else "POST", path, form, read)
+        return await self._request("GET" if self._only_get else "POST", path, form, read)
 
     async def get(self, path: str, query: Mapping[str, str], read: Callable[[bytes], T]) -> T:
         """The same for what cannot be posted: label values."""
-        return await self._ask("GET", path, query, read)
+        return await self._request("GET", path, query, read)
 
     @property
-    def posts(self) -> bool:
+    def can_post(self) -> bool:
         """Whether a body can be sent."""
         return not self._only_get
 
-    async def send(
+    async def post_body(
         self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
     ) -> T:
         """The same for a body of another kind, whose answer must be of the expected kind."""
-        return await self._ask("POST", path, body, read, headers=headers, expected=expected)
+        return await self._request("POST", path, body, read, headers=headers, expected=expected)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,
-        said: Mapping[str, str] | bytes,
+        payload: Mapping[str, str] | bytes,
         read: Callable[[bytes], T],
         *,
         headers: Mapping[str, str] | None = None,
         expected: str = "",
     ) -> T:
-        with _named(self.address, self._timeout):
-            identity = await self._connection.identity()
-            answer = await self._exchange(method, path, said, headers or {}, identity)
+        with _translate_errors(self.address, self._timeout):
+            identity = await self._connection.get_identity()
+            answer = await self._send(method, path, payload, headers or {}, identity)
             if answer.status == 401 and await self._connection.renew(identity):
-                identity = await self._connection.identity()
-                answer = await self._exchange(method, path, said, headers or {}, identity)
+                identity = await self._connection.get_identity()
+                answer = await self._send(method, path, payload, headers or {}, identity)
             if answer.status != 200:
-                raise refusal(answer.status, answer.body, retry_after=answer.retry_after)
+                raise classify_http_error(answer.status, answer.body, retry_after=answer.retry_after)
             if not answer.type.startswith(expected):
                 raise SourceRefused(f"the answer to {path} is {answer.type or 'of no type'}, not {expected}")
-            if len(answer.body) < _LARGE:
+            if len(answer.body) < _THREAD_THRESHOLD:
                 return read(answer.body)
             return await asyncio.to_thread(read, answer.body)
 
-    async def _exchange(
+    async def _send(
         self,
         method: str,
         path: str,
-        said: Mapping[str, str] | bytes,
+        payload: Mapping[str, str] | bytes,
         more: Mapping[str, str],
         identity: Identity,
-    ) -> _Answer:
+    ) -> _HttpResponse:
         assert self._session is not None, "use it as `async with`"
         connection = self._connection
         url = URL(connection.server + self._path + path, encoded=True)
@@ -133,7 +133,7 @@ class Wire:
         headers.update(more)
         if url.scheme == "http":  # a proxy then reads the question itself: there is no CONNECT to tell it by
             headers.update(connection.proxy_headers or {})
-        data = said if isinstance(said, bytes) else dict(said)
+        data = payload if isinstance(payload, bytes) else dict(payload)
         async with self._session.request(
             method,
             url.with_query(data) if method == "GET" and isinstance(data, dict) else url,
@@ -145,25 +145,27 @@ class Wire:
             proxy_headers=connection.proxy_headers,
             allow_redirects=False,
         ) as response:
-            return _Answer(
+            return _HttpResponse(
                 status=response.status,
                 type=response.headers.get("Content-Type", ""),
-                body=await self._body(response),
-                retry_after=_seconds(response.headers.get("Retry-After")),
+                body=await self._read_body(response),
+                retry_after=_parse_retry_after(response.headers.get("Retry-After")),
             )
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         pieces, size = [], 0
-        async for piece in response.content.iter_chunked(_PIECE):
+        async for piece in response.content.iter_chunked(_CHUNK_BYTES):
             size += len(piece)
-            if size > self._most_bytes:
-                raise TooMuchAsked(f"the answer is larger than bytes_an_answer, {self._most_bytes:,}")
+            if size > self._max_response_bytes:
+                raise QueryTooLarge(
+                    f"the answer is larger than bytes_an_answer, {self._max_response_bytes:,}"
+                )
             pieces.append(piece)
         return b"".join(pieces)
 
 
 @contextmanager
-def _named(address: str, timeout: float) -> Iterator[None]:
+def _translate_errors(address: str, timeout: float) -> Iterator[None]:
     """Give what went wrong a name from our own tree, and say where."""
     try:
         yield
@@ -180,16 +182,16 @@ def _named(address: str, timeout: float) -> Iterator[None]:
         ) from error
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError, UnicodeError) as error:
         # The last: what no host can be called, such as a..b.
-        raise SourceAway(f"{address}: cannot connect: {describe(error)}") from error
+        raise SourceUnavailable(f"{address}: cannot connect: {describe(error)}") from error
     except TimeoutError as error:
-        raise SourceSlow(f"{address}: no answer within {timeout:g} s") from error
+        raise SourceTimeout(f"{address}: no answer within {timeout:g} s") from error
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
-        raise SourceAway(f"{address}: the connection broke: {describe(error)}") from error
+        raise SourceUnavailable(f"{address}: the connection broke: {describe(error)}") from error
     except KubeError as error:
         raise SourceRefused(describe(error)) from error
 
 
-def _seconds(header: str | None) -> float:
+def _parse_retry_after(header: str | None) -> float:
     try:
         return min(60.0, max(0.0, float(header))) if header else 0.0
     except ValueError:

@@ -12,31 +12,31 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from trimtab.usage.errors import SourceRefused, SourceSlow, TooMuchAsked
+from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout
 from trimtab.usage.prometheus import schema as names
-from trimtab.usage.prometheus.api import Server
-from trimtab.usage.prometheus.pod_selector import Pods
-from trimtab.usage.prometheus.promql import all_equal, equals, one_of, selector
-from trimtab.usage.prometheus.query_scheduler import Patience
-from trimtab.usage.prometheus.response import Grid, Series, highest
-from trimtab.usage.prometheus.schema import Labels, Scheme, recognise
+from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.prometheus.pod_selector import PodSelector
+from trimtab.usage.prometheus.promql import all_equal, equals, format_selector, one_of
+from trimtab.usage.prometheus.query_scheduler import QueryScheduler
+from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, max_sample
+from trimtab.usage.prometheus.schema import ContainerLabels, MetricSchema, recognize_labels
 from trimtab.usage.prometheus.settings import PrometheusSettings
-from trimtab.usage.prometheus.sharding import Part
-from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer
+from trimtab.usage.prometheus.sharding import QueryShard
+from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
-USUAL_INTERVAL = 30.0
-_COUNTED_OVER = 600.0
-_STALE = 300.0
-_MOMENTS = 3
+DEFAULT_SCRAPE_INTERVAL = 30.0
+_COUNT_WINDOW = 600.0
+_STALENESS = 300.0
+_MAX_SAMPLE_TIMES = 3
 """At most, of a window of any length but the shortest."""
-_MOST_LOOKS = 5000
+_MAX_POINTS = 5000
 """Times of a window at which the largest machine is looked for: servers answer up to 11,000."""
-_REMEMBERED = 600.0
-_GLITCH = 2.0
+_CACHE_SECONDS = 600.0
+_CAPACITY_FACTOR = 2.0
 """Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
 
 ADVICE = "let Prometheus scrape the kubelets' /metrics/cadvisor or /metrics/resource, and check labels"
-_OPTIONAL = (
+_OPTIONAL_METRICS = (
     names.PERIODS,
     names.THROTTLED,
     names.OOM_EVENTS,
@@ -48,191 +48,206 @@ _OPTIONAL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class SeriesInventory:
     """What a server holds."""
 
-    scheme: Scheme
+    schema: MetricSchema
     series: dict[str, int]
     """About how many containers each namespace has at a time."""
     interval: float
     """Seconds between two samples."""
-    most_cores: float = MOST_CORES
+    max_cores: float = MAX_CORES
     """The CPU above which a sample is a fault: more than any machine of the window has."""
-    most_bytes: float = MOST_BYTES
+    max_bytes: float = MAX_BYTES
     """The memory above which a sample is a fault."""
 
-    def weight(self, part: Part) -> int:
+    def estimate_samples(self, part: QueryShard) -> int:
         """About how many samples a part has."""
         containers = sum(max(1, self.series.get(namespace, 1)) for namespace in part.pods.namespaces)
         return part.steps * math.ceil(containers * part.pods.share)
 
 
-class Memory:
+class InventoryCache:
     """The last look: a window that is read part by part, after its cost was told, is looked at once."""
 
     def __init__(self) -> None:
-        self._grid = Grid(0.0, 1.0, 0)
+        self._grid = TimeGrid(0.0, 1.0, 0)
         self._namespaces: tuple[str, ...] | None = None
-        self._held: Holdings | None = None
+        self._inventory: SeriesInventory | None = None
         self._at = 0.0
 
-    def keep(self, held: Holdings, grid: Grid, namespaces: tuple[str, ...] | None, *, at: float) -> None:
-        self._held, self._grid, self._namespaces, self._at = held, grid, namespaces, at
+    def store(
+        self, inventory: SeriesInventory, grid: TimeGrid, namespaces: tuple[str, ...] | None, *, at: float
+    ) -> None:
+        self._inventory, self._grid, self._namespaces, self._at = inventory, grid, namespaces, at
 
-    def of(self, grid: Grid, namespaces: tuple[str, ...] | None, *, at: float) -> Holdings | None:
+    def get(self, grid: TimeGrid, namespaces: tuple[str, ...] | None, *, at: float) -> SeriesInventory | None:
         """What was seen not long ago of a window in which this one lies."""
         within = self._grid.start <= grid.start and grid.end <= self._grid.end
-        return self._held if within and self._is_recent(at) and namespaces == self._namespaces else None
+        return self._inventory if within and self._is_recent(at) and namespaces == self._namespaces else None
 
-    def scheme(self, *, at: float) -> Scheme | None:
+    def get_schema(self, *, at: float) -> MetricSchema | None:
         """Return the names that the server used in the last look; None where that was long ago."""
-        return self._held.scheme if self._held and self._is_recent(at) else None
+        return self._inventory.schema if self._inventory and self._is_recent(at) else None
 
     def _is_recent(self, at: float) -> bool:
-        return at - self._at < _REMEMBERED
+        return at - self._at < _CACHE_SECONDS
 
 
-class Look:
+class InventoryProbe:
     """Looks at what a server holds for one window."""
 
-    def __init__(self, server: Server, patience: Patience, settings: PrometheusSettings, grid: Grid) -> None:
+    def __init__(
+        self, server: PrometheusApi, scheduler: QueryScheduler, settings: PrometheusSettings, grid: TimeGrid
+    ) -> None:
         self._server = server
-        self._patience = patience
+        self._scheduler = scheduler
         self._settings = settings
         self._grid = grid
-        self._moments = _moments(grid)
+        self._sample_times = _choose_sample_times(grid)
         # A window may be shorter than the time between two scrapes; the first of its samples then lies before it.
-        self._indexed = Grid(grid.start - _STALE, grid.end - grid.start + _STALE, 2)
+        self._index_range = TimeGrid(grid.start - _STALENESS, grid.end - grid.start + _STALENESS, 2)
         self._required = all_equal(settings.labels)
-        self._memory = selector(settings.memory_rule or names.MEMORY, self._required)
+        self._memory_selector = format_selector(settings.memory_rule or names.MEMORY, self._required)
 
-    async def holdings(
-        self, namespaces: tuple[str, ...] | None, *, now: float, known: Scheme | None = None
-    ) -> Holdings:
+    async def probe(
+        self, namespaces: tuple[str, ...] | None, *, now: float, known: MetricSchema | None = None
+    ) -> SeriesInventory:
         """Find what there is in these namespaces, or in all.
 
         A window without any samples, as before a young server was started or while it was down, is empty holdings, by
         the names `known` from another window or those of later. `SourceRefused` is for a server that has nothing later
         either: it does not scrape kubelets, or not for us.
         """
-        present = await self._names(self._memory)
+        present = await self._list_label_names(self._memory_selector)
         if not present:
-            scheme = known or await self._later_scheme(now)
-            return Holdings(scheme=scheme, series={}, interval=USUAL_INTERVAL)
-        scheme = await self._scheme(present)
-        pods = None if namespaces is None else Pods(namespaces)
+            scheme = known or await self._find_later_schema(now)
+            return SeriesInventory(schema=scheme, series={}, interval=DEFAULT_SCRAPE_INTERVAL)
+        scheme = await self._detect_schema(present)
+        pods = None if namespaces is None else PodSelector(namespaces)
         series: Counter[str] = Counter()
         for labels in scheme.labels:
-            series += await self._containers(scheme, labels, pods)
+            series += await self._count_containers(scheme, labels, pods)
         series |= Counter(namespaces or ())  # at least one in each that is asked for
         often = await asyncio.gather(
             *(
-                self._highest(f"max(count_over_time({each}[{int(_COUNTED_OVER)}s]))")
-                for each in scheme.sampled(pods)
+                self._query_maximum(f"max(count_over_time({each}[{int(_COUNT_WINDOW)}s]))")
+                for each in scheme.format_sampling_selectors(pods)
             )
         )
-        return Holdings(
-            scheme=scheme,
+        return SeriesInventory(
+            schema=scheme,
             series=dict(series),
-            interval=max(_COUNTED_OVER / max(1.0, each[()]) if each else USUAL_INTERVAL for each in often),
-            most_cores=await self._largest_machine(scheme, names.MACHINE_CORES) or MOST_CORES,
-            most_bytes=await self._largest_machine(scheme, names.MACHINE_MEMORY) or MOST_BYTES,
+            interval=max(
+                _COUNT_WINDOW / max(1.0, each[()]) if each else DEFAULT_SCRAPE_INTERVAL for each in often
+            ),
+            max_cores=await self._find_sample_limit(scheme, names.MACHINE_CORES) or MAX_CORES,
+            max_bytes=await self._find_sample_limit(scheme, names.MACHINE_MEMORY) or MAX_BYTES,
         )
 
-    async def _containers(self, scheme: Scheme, labels: Labels, pods: Pods | None) -> Counter[str]:
+    async def _count_containers(
+        self, scheme: MetricSchema, labels: ContainerLabels, pods: PodSelector | None
+    ) -> Counter[str]:
         """Count the containers of each namespace that series with these labels name; at least one where there are any."""
         by = labels.namespace
-        number = scheme.number_of_containers(labels, pods, over=max(self._grid.step, _STALE))
-        counted = await self._highest(number, by=(by,))
+        number = scheme.format_container_count_query(labels, pods, over=max(self._grid.step, _STALENESS))
+        counted = await self._query_maximum(number, by=(by,))
         found = Counter({namespace: int(count) for (namespace,), count in counted.items()})
         if (
             pods is None
         ):  # who was there at none of the moments at which they are counted is there all the same
-            found |= Counter(await self._values(by, scheme.memory_series(labels)))
+            found |= Counter(await self._list_label_values(by, scheme.format_memory_selector(labels)))
         return found
 
-    async def longest_interval(self, scheme: Scheme) -> float | None:
+    async def find_longest_interval(self, scheme: MetricSchema) -> float | None:
         """Seconds between two samples of what is sampled least often, of all that is there all the time."""
-        found = [await self._highest(f"max({_intervals(scheme, labels, None)})") for labels in scheme.labels]
+        found = [
+            await self._query_maximum(f"max({_format_interval_query(scheme, labels, None)})")
+            for labels in scheme.labels
+        ]
         return max((each[()] for each in found if each), default=None)
 
-    async def seldom(self, scheme: Scheme, pods: Pods, *, least: float) -> dict[PodContainer, float]:
+    async def find_slow_scraped(
+        self, scheme: MetricSchema, pods: PodSelector, *, least: float
+    ) -> dict[PodContainer, float]:
         """Which of these containers have so many seconds between two samples, of all that are there all the time."""
         found: dict[tuple[str, ...], float] = {}
         for labels in scheme.labels:
-            found |= await self._highest(
-                f"max by ({labels.key}) ({_intervals(scheme, labels, pods)}) >= {least:g}",
+            found |= await self._query_maximum(
+                f"max by ({labels.group_by}) ({_format_interval_query(scheme, labels, pods)}) >= {least:g}",
                 by=(labels.namespace, labels.pod, labels.container),
             )
         return {PodContainer(*name): interval for name, interval in found.items()}
 
-    async def _later_scheme(self, now: float) -> Scheme:
+    async def _find_later_schema(self, now: float) -> MetricSchema:
         """Find the names that a server uses between the window and now."""
-        later = Grid(self._grid.start, max(now, self._grid.end) - self._grid.start, 2)
-        since = Look(self._server, self._patience, self._settings, later)
-        return await since._scheme(await since._names(self._memory))
+        later = TimeGrid(self._grid.start, max(now, self._grid.end) - self._grid.start, 2)
+        since = InventoryProbe(self._server, self._scheduler, self._settings, later)
+        return await since._detect_schema(await since._list_label_names(self._memory_selector))
 
-    async def _scheme(self, present: list[str]) -> Scheme:
+    async def _detect_schema(self, present: list[str]) -> MetricSchema:
         """Find the names under which a server has what; `present` are the labels of the memory series."""
-        settings, memory = self._settings, self._memory
+        settings, memory = self._settings, self._memory_selector
         metric = settings.memory_rule or names.MEMORY
         if settings.namespace_label and settings.pod_label and settings.container_label:
-            given = Labels(settings.namespace_label, settings.pod_label, settings.container_label)
-            labels: tuple[Labels, ...] = (given,)
+            given = ContainerLabels(settings.namespace_label, settings.pod_label, settings.container_label)
+            labels: tuple[ContainerLabels, ...] = (given,)
         else:
-            labels = await self._labels(metric, present)
+            labels = await self._detect_labels(metric, present)
         if not present or not labels:
             found = f"only with the labels {', '.join(sorted(present))}" if present else "not there"
             raise SourceRefused(f"{self._server.address}: {memory} is {found}; {ADVICE}")
         if settings.cluster_label in present:
-            await self._one_cluster(memory)
-        sought = (settings.cpu_rule or names.CPU, *_OPTIONAL)
-        metrics = await self._values("__name__", selector("", (one_of("__name__", sought), *self._required)))
-        state_labels: tuple[Labels, ...] = ()
+            await self._require_one_cluster(memory)
+        sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
+        metrics = await self._list_label_values(
+            "__name__", format_selector("", (one_of("__name__", sought), *self._required))
+        )
+        state_labels: tuple[ContainerLabels, ...] = ()
         if names.RESTARTS in metrics:
-            restarts = selector(names.RESTARTS, self._required)
-            state_labels = await self._labels(names.RESTARTS, await self._names(restarts))
-        return Scheme(
+            restarts = format_selector(names.RESTARTS, self._required)
+            state_labels = await self._detect_labels(names.RESTARTS, await self._list_label_names(restarts))
+        return MetricSchema(
             labels=labels,
             state_labels=state_labels,
             metrics=frozenset(metrics),
-            required=self._required,
+            required_matchers=self._required,
             cpu_rule=settings.cpu_rule,
             memory_rule=settings.memory_rule,
         )
 
-    async def _labels(self, metric: str, present: list[str]) -> tuple[Labels, ...]:
+    async def _detect_labels(self, metric: str, present: list[str]) -> tuple[ContainerLabels, ...]:
         """Find how the series of a metric, which have these labels all together, name containers.
 
         Each scrape job is looked at by itself: a second cAdvisor, whose own labels push the container's aside, must not
         hide what the kubelets say.
         """
-        together = recognise(present)
-        series = selector(metric, self._required)
-        jobs = await self._values(names.JOB, series) if together and names.JOB in present else []
+        together = recognize_labels(present)
+        series = format_selector(metric, self._required)
+        jobs = await self._list_label_values(names.JOB, series) if together and names.JOB in present else []
         if len(jobs) <= 1:
             return (together,) if together else ()
-        found: dict[Labels, list[str]] = {}
+        found: dict[ContainerLabels, list[str]] = {}
         for job in (*jobs, ""):  # the last: series of no job
-            of_job = selector(metric, (*self._required, equals(names.JOB, job)))
-            labels = recognise(await self._names(of_job))
+            of_job = format_selector(metric, (*self._required, equals(names.JOB, job)))
+            labels = recognize_labels(await self._list_label_names(of_job))
             if labels:
                 found.setdefault(labels, []).append(job)
         if len(found) <= 1:
             return tuple(found)
         return tuple(replace(labels, jobs=tuple(theirs)) for labels, theirs in found.items())
 
-    async def _one_cluster(self, memory: str) -> None:
+    async def _require_one_cluster(self, memory: str) -> None:
         """Containers of the same name in two clusters would be taken for one."""
         label = self._settings.cluster_label
-        clusters = sorted(await self._values(label, memory))
+        clusters = sorted(await self._list_label_values(label, memory))
         if len(clusters) > 1:
             raise SourceRefused(
                 f"{self._server.address}: holds several clusters ({', '.join(clusters)}); "
                 f"say which one is meant, such as labels.{label}={clusters[0]}"
             )
 
-    async def _largest_machine(self, scheme: Scheme, metric: str) -> float:
+    async def _find_sample_limit(self, scheme: MetricSchema, metric: str) -> float:
         """Return twice what the largest machine of the window has; 0 where that is not known.
 
         All of the window is looked at, not a few moments of it: a node pool may be there for two hours a night only, and
@@ -240,56 +255,60 @@ class Look:
         """
         if metric not in scheme.metrics:
             return 0.0
-        machines = f"max({selector(metric, self._required)})"
+        machines = f"max({format_selector(metric, self._required)})"
         length = self._grid.end - self._grid.start
-        step = max(_STALE, length / _MOST_LOOKS)
-        whole = Grid(self._grid.end - length // step * step, step, int(length // step) + 1)
+        step = max(_STALENESS, length / _MAX_POINTS)
+        whole = TimeGrid(self._grid.end - length // step * step, step, int(length // step) + 1)
 
-        def read(found: list[Series]) -> float:
-            return max(map(highest, found), default=0.0)
+        def read(found: list[MatrixSeries]) -> float:
+            return max(map(max_sample, found), default=0.0)
 
-        too_much = (TooMuchAsked, SourceSlow)
+        too_much = (QueryTooLarge, SourceTimeout)
         with suppress(*too_much):
-            return _GLITCH * await self._patience.ask(
-                partial(self._server.range, machines, whole, read), unless=too_much
+            return _CAPACITY_FACTOR * await self._scheduler.run_query(
+                partial(self._server.query_range, machines, whole, read), no_retry_on=too_much
             )
         return 0.0
 
-    async def _names(self, match: str) -> list[str]:
-        return await self._patience.ask(lambda: self._server.label_names(match, self._indexed))
+    async def _list_label_names(self, match: str) -> list[str]:
+        return await self._scheduler.run_query(lambda: self._server.label_names(match, self._index_range))
 
-    async def _values(self, label: str, match: str) -> list[str]:
-        return await self._patience.ask(lambda: self._server.label_values(label, match, self._indexed))
+    async def _list_label_values(self, label: str, match: str) -> list[str]:
+        return await self._scheduler.run_query(
+            lambda: self._server.label_values(label, match, self._index_range)
+        )
 
-    async def _highest(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
+    async def _query_maximum(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
         """The highest that a query gives at a few moments, by the values of some labels.
 
         Each is asked for by itself: over all of the window a server would open every series first. Where one is too
         much for it the others are left out, for all is only counted so that the read can be cut well.
         """
 
-        def read(found: list[Series]) -> dict[tuple[str, ...], float]:
-            return {tuple(series.metric.get(label, "") for label in by): highest(series) for series in found}
+        def read(found: list[MatrixSeries]) -> dict[tuple[str, ...], float]:
+            return {
+                tuple(series.metric.get(label, "") for label in by): max_sample(series) for series in found
+            }
 
-        too_much = (TooMuchAsked, SourceSlow)
+        too_much = (QueryTooLarge, SourceTimeout)
         found: dict[tuple[str, ...], float] = {}
         with suppress(*too_much):
-            for moment in self._moments:
-                once = Grid(moment, self._grid.step, 1)
-                seen = await self._patience.ask(
-                    partial(self._server.range, promql, once, read), unless=too_much
+            for moment in self._sample_times:
+                once = TimeGrid(moment, self._grid.step, 1)
+                seen = await self._scheduler.run_query(
+                    partial(self._server.query_range, promql, once, read), no_retry_on=too_much
                 )
                 found |= {value: max(number, found.get(value, 0.0)) for value, number in seen.items()}
         return found
 
 
-def _intervals(scheme: Scheme, labels: Labels, pods: Pods | None) -> str:
+def _format_interval_query(scheme: MetricSchema, labels: ContainerLabels, pods: PodSelector | None) -> str:
     """The seconds between two samples of each container that is there all the time."""
-    memory, over = scheme.memory_series(labels, pods), int(_COUNTED_OVER)
+    memory, over = scheme.format_memory_selector(labels, pods), int(_COUNT_WINDOW)
     return f"{over} / (count_over_time({memory}[{over}s]) and {memory} offset {over}s and {memory})"
 
 
-def _moments(grid: Grid) -> list[float]:
+def _choose_sample_times(grid: TimeGrid) -> list[float]:
     """A few times of a grid, its last at first."""
-    stride = max(1, -(-(grid.steps - 1) // _MOMENTS))
+    stride = max(1, -(-(grid.steps - 1) // _MAX_SAMPLE_TIMES))
     return [grid.end - steps * grid.step for steps in range(0, grid.steps, stride)]

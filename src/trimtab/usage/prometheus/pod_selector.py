@@ -7,43 +7,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-ENDINGS = "0123456789abcdefghijklmnopqrstuvwxyz"
+LAST_CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 """What a pod's name may end with: Kubernetes takes no other."""
 
-Names = tuple[str, ...]
+NamespaceNames = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class PodSelector:
     """The pods of some namespaces whose names end with one of some letters."""
 
-    namespaces: Names
-    endings: str = ENDINGS
+    namespaces: NamespaceNames
+    last_characters: str = LAST_CHARACTERS
 
     @property
-    def all(self) -> bool:
+    def is_unfiltered(self) -> bool:
         """Whether no pod of these namespaces is left out."""
-        return self.endings == ENDINGS
+        return self.last_characters == LAST_CHARACTERS
 
     @property
-    def pattern(self) -> str:
+    def name_pattern(self) -> str:
         """What their names look like."""
-        return f".*[{self.endings}]"
+        return f".*[{self.last_characters}]"
 
     @property
     def share(self) -> float:
         """About how many of their namespaces' pods they are."""
-        return len(self.endings) / len(ENDINGS)
+        return len(self.last_characters) / len(LAST_CHARACTERS)
 
-    def halves(self) -> tuple[Pods, ...]:
+    def split(self) -> tuple[PodSelector, ...]:
         """The same in two parts; none when they cannot be fewer."""
         names, middle = self.namespaces, len(self.namespaces) // 2
         if middle:
             return replace(self, namespaces=names[:middle]), replace(self, namespaces=names[middle:])
-        middle = len(self.endings) // 2
+        middle = len(self.last_characters) // 2
         if middle:
             return (
-                replace(self, endings=self.endings[:middle]),
-                replace(self, endings=self.endings[middle:]),
+                replace(self, last_characters=self.last_characters[:middle]),
+                replace(self, last_characters=self.last_characters[middle:]),
             )
         return ()

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,17 @@ class Matcher:
     """What a label of a series must be; as text, the way PromQL writes it."""
 
     label: str
-    sign: Literal["=", "!=", "=~"]
+    operator: Literal["=", "!=", "=~"]
     value: str
 
     def __str__(self) -> str:
-        return f"{self.label}{self.sign}{quoted(self.value)}"
+        return f"{self.label}{self.operator}{quote(self.value)}"
 
 
 Matchers = tuple[Matcher, ...]
 
 
-def quoted(value: str) -> str:
+def quote(value: str) -> str:
     """A string as PromQL writes it."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
@@ -40,11 +40,11 @@ def equals(label: str, value: str) -> Matcher:
     return Matcher(label, "=", value)
 
 
-def differs(label: str, value: str) -> Matcher:
+def not_equals(label: str, value: str) -> Matcher:
     return Matcher(label, "!=", value)
 
 
-def like(label: str, pattern: str) -> Matcher:
+def matches_pattern(label: str, pattern: str) -> Matcher:
     """A label that is all of a pattern; servers anchor patterns at both ends."""
     return Matcher(label, "=~", pattern)
 
@@ -54,18 +54,18 @@ def one_of(label: str, values: Iterable[str]) -> Matcher:
     values = tuple(values)
     if len(values) == 1:
         return equals(label, values[0])
-    return like(label, "|".join(map(re.escape, values)))
+    return matches_pattern(label, "|".join(map(re.escape, values)))
 
 
 def all_equal(labels: Mapping[str, str]) -> Matchers:
     return tuple(equals(label, value) for label, value in labels.items())
 
 
-def selector(metric: str, matchers: Iterable[Matcher]) -> str:
+def format_selector(metric: str, matchers: Iterable[Matcher]) -> str:
     return f"{metric}{{{','.join(map(str, matchers))}}}"
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration; PromQL has no fractions, so it is in milliseconds where need be."""
     milliseconds = max(1, round(seconds * 1000))
     return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"

@@ -13,77 +13,83 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from trimtab.aio import side_by_side
+from trimtab.aio import task_group
 from trimtab.kube.rest.retry import Backoff
-from trimtab.usage.errors import BadAnswer, SourceAway, SourceSlow, TooMuchAsked, UsageError
-from trimtab.usage.prometheus.sharding import Part
+from trimtab.usage.errors import (
+    QueryTooLarge,
+    SourceTimeout,
+    SourceUnavailable,
+    UsageError,
+    UsageResponseError,
+)
+from trimtab.usage.prometheus.sharding import QueryShard
 
 T = TypeVar("T")
 
 
-Ask = Callable[[Part], Awaitable[None]]
+PartQuery = Callable[[QueryShard], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class QueryScheduler:
     """How many at a time, and how often again."""
 
-    free: asyncio.Semaphore
+    slots: asyncio.Semaphore
     """Shared by all who ask this server."""
     retries: int
     backoff: Backoff
     rng: random.Random
 
-    async def ask(
-        self, question: Callable[[], Awaitable[T]], *, unless: tuple[type[UsageError], ...] = ()
+    async def run_query(
+        self, query: Callable[[], Awaitable[T]], *, no_retry_on: tuple[type[UsageError], ...] = ()
     ) -> T:
         """The answer to one question that cannot be made smaller; not asked again after a failure named in `unless`."""
         failures = 0
         while True:
             try:
-                return await question()
-            except (SourceAway, BadAnswer) as error:
+                return await query()
+            except (SourceUnavailable, UsageResponseError) as error:
                 failures += 1
-                if failures > self.retries or isinstance(error, unless):
+                if failures > self.retries or isinstance(error, no_retry_on):
                     raise
-                await asyncio.sleep(self.delay(error, failures))
+                await asyncio.sleep(self.retry_delay(error, failures))
 
-    async def ask_all(self, parts: Iterable[Part], question: Ask) -> None:
+    async def run_all(self, parts: Iterable[QueryShard], query: PartQuery) -> None:
         """Every part answered, whole or in smaller ones."""
-        async with side_by_side() as group:
+        async with task_group() as group:
             for part in parts:
-                group.create_task(self._one(part, question, group))
+                group.create_task(self._run_part(part, query, group))
 
-    async def _one(self, part: Part, question: Ask, group: asyncio.TaskGroup) -> None:
+    async def _run_part(self, part: QueryShard, query: PartQuery, group: asyncio.TaskGroup) -> None:
         # Not a function inside `ask_all`: one that names itself is kept, and all that was answered with it, until the
         # collector comes by.
         try:
-            async with self.free:
-                await question(part)
-        except (TooMuchAsked, SourceAway, BadAnswer) as error:
-            rest = self._rest(part, error)
+            async with self.slots:
+                await query(part)
+        except (QueryTooLarge, SourceUnavailable, UsageResponseError) as error:
+            rest = self._remaining_parts(part, error)
             if not rest:
                 raise
-            delay = self.delay(error, rest[0].failures) if rest[0].failures else 0.0
+            delay = self.retry_delay(error, rest[0].failures) if rest[0].failures else 0.0
         else:
             return
         await asyncio.sleep(delay)
         first, *others = rest
-        await self._one(first, question, group)
+        await self._run_part(first, query, group)
         for other in others:
-            group.create_task(self._one(other, question, group))
+            group.create_task(self._run_part(other, query, group))
 
-    def _rest(self, part: Part, error: UsageError) -> tuple[Part, ...]:
+    def _remaining_parts(self, part: QueryShard, error: UsageError) -> tuple[QueryShard, ...]:
         """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""
-        if isinstance(error, TooMuchAsked):
-            return part.halves()
+        if isinstance(error, QueryTooLarge):
+            return part.split()
         if part.failures >= self.retries:
             return ()
         again = replace(part, failures=part.failures + 1)
         # Some servers say no more than "unavailable" of a query that is too much for them.
-        smaller = isinstance(error, SourceSlow) or again.failures > 1
-        return (again.halves() if smaller else ()) or (again,)
+        smaller = isinstance(error, SourceTimeout) or again.failures > 1
+        return (again.split() if smaller else ()) or (again,)
 
-    def delay(self, error: UsageError, failures: int) -> float:
-        wished = error.retry_after if isinstance(error, SourceAway) else 0.0
+    def retry_delay(self, error: UsageError, failures: int) -> float:
+        wished = error.retry_after if isinstance(error, SourceUnavailable) else 0.0
         return max(wished, self.backoff.delay(failures, rng=self.rng))

@@ -15,20 +15,20 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.kube.errors import NOT_UNDERSTOOD
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.usage.errors import (
-    BadAnswer,
-    SourceAway,
+    QueryTooLarge,
     SourceRefused,
-    SourceSlow,
-    TooMuchAsked,
+    SourceTimeout,
+    SourceUnavailable,
     UsageError,
+    UsageResponseError,
 )
 from trimtab.usage.trace import Floats
 
-_TENS = np.array([float(f"1e{power}") for power in range(23)])
+_POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(23)])
 """Those that are exact."""
-_MOST_DIGITS = 19
+_MAX_DIGITS = 19
 """That an unsigned integer of 64 bits holds for sure."""
 
 _COMMA, _QUOTE, _OPEN, _CLOSE, _DOT, _MINUS, _PLUS = (ord(sign) for sign in ',"[].-+')
@@ -48,10 +48,10 @@ def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
             at += 1
         if at >= end or text[at] != _OPEN:
             return False
-        at, flat[count] = _number(text, at + 1)
+        at, flat[count] = _parse_number(text, at + 1)
         if at < 0 or at + 1 >= end or text[at] != _COMMA or text[at + 1] != _QUOTE:
             return False
-        at, flat[count + 1] = _number(text, at + 2)
+        at, flat[count + 1] = _parse_number(text, at + 2)
         if at < 0 or at + 1 >= end or text[at] != _QUOTE or text[at + 1] != _CLOSE:
             return False
         at += 2
@@ -60,7 +60,7 @@ def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
 
 
 @njit(cache=True)
-def _number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
+def _parse_number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
     """The number that begins here and where it ends; -1 when none does."""
     end = text.size
     if at + 3 <= end and text[at] == _N and text[at + 1] == _A and text[at + 2] == _N:
@@ -75,7 +75,7 @@ def _number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
             whole = whole * np.uint64(10) + np.uint64(text[at] - _ZERO)
             digits += 1 if whole > 0 or digits > 0 else 0
             power -= dot
-            if digits > _MOST_DIGITS:
+            if digits > _MAX_DIGITS:
                 return -1, 0.0
         at += 1
     if digits == 0 and (at == 0 or text[at - 1] != _ZERO):
@@ -94,14 +94,14 @@ def _number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
         power += -written if below else written
     if power < -22 or power > 22:
         return -1, 0.0
-    value = float(whole) / _TENS[-power] if power < 0 else float(whole) * _TENS[power]
+    value = float(whole) / _POWERS_OF_TEN[-power] if power < 0 else float(whole) * _POWERS_OF_TEN[power]
     return at, -value if negative else value
 
 
-_ON_THE_GRID = 0.002
+_TIME_TOLERANCE = 0.002
 """Seconds: times are answered to the millisecond."""
 
-_LIMITS = (
+_LIMIT_ERRORS = (
     "too many samples",
     "exceeded maximum resolution",
     "too many points",
@@ -113,16 +113,16 @@ _LIMITS = (
     "exceeds",
     "code = ResourceExhausted",
 )
-_PASSING = ("code = Unavailable", "code = Aborted", "err-mimir-store-consistency-check-failed")
+_TRANSIENT_ERRORS = ("code = Unavailable", "code = Aborted", "err-mimir-store-consistency-check-failed")
 """Thanos, in gRPC's words, and Mimir say so in a 422: a store behind them is away, and will be back or no longer be
 asked."""
 
 
-Rows = npt.NDArray[np.int64]
+RowIndices = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 
 
-class Grid(NamedTuple):
+class TimeGrid(NamedTuple):
     """The times of a range query."""
 
     start: float
@@ -135,7 +135,7 @@ class Grid(NamedTuple):
         return self.start + (self.steps - 1) * self.step
 
 
-class Series(msgspec.Struct, frozen=True, gc=False):
+class MatrixSeries(msgspec.Struct, frozen=True, gc=False):
     """One series of a matrix, its numbers still as text."""
 
     metric: dict[str, str] = {}
@@ -144,10 +144,10 @@ class Series(msgspec.Struct, frozen=True, gc=False):
 
 class _Matrix(msgspec.Struct, rename="camel", frozen=True, gc=False):
     result_type: str
-    result: list[Series]
+    result: list[MatrixSeries]
 
 
-class _Said(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class _Response(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What is in every answer, whatever else is."""
 
     status: str
@@ -159,78 +159,78 @@ class _Said(msgspec.Struct, rename="camel", frozen=True, gc=False):
     is_partial: bool = False
 
 
-class _SaidMatrix(_Said, rename="camel", frozen=True, gc=False):
+class _MatrixResponse(_Response, rename="camel", frozen=True, gc=False):
     data: _Matrix | None = None
 
 
-class _SaidStrings(_Said, rename="camel", frozen=True, gc=False):
+class _StringsResponse(_Response, rename="camel", frozen=True, gc=False):
     data: list[str] | None = None
 
 
-S = TypeVar("S", bound=_Said)
+S = TypeVar("S", bound=_Response)
 
-_SAID = msgspec.json.Decoder(_Said)
-_SAID_MATRIX = msgspec.json.Decoder(_SaidMatrix)
-_SAID_STRINGS = msgspec.json.Decoder(_SaidStrings)
-_PAIRS = msgspec.json.Decoder(list[tuple[float, str]])
+_RESPONSE_DECODER = msgspec.json.Decoder(_Response)
+_MATRIX_DECODER = msgspec.json.Decoder(_MatrixResponse)
+_STRINGS_DECODER = msgspec.json.Decoder(_StringsResponse)
+_PAIRS_DECODER = msgspec.json.Decoder(list[tuple[float, str]])
 
 
-def matrix(body: bytes) -> list[Series]:
+def decode_matrix(body: bytes) -> list[MatrixSeries]:
     """The series of a range query."""
-    data = _sound(body, _SAID_MATRIX).data
+    data = _decode_success(body, _MATRIX_DECODER).data
     if data is None or data.result_type != "matrix":
         kind = data.result_type if data else "nothing"
-        raise BadAnswer(f"the answer is a {kind}, not the matrix that was asked for")
+        raise UsageResponseError(f"the answer is a {kind}, not the matrix that was asked for")
     return data.result
 
 
-def strings(body: bytes) -> list[str]:
+def decode_strings(body: bytes) -> list[str]:
     """Label names or label values."""
-    return _sound(body, _SAID_STRINGS).data or []
+    return _decode_success(body, _STRINGS_DECODER).data or []
 
 
-def _sound(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
+def _decode_success(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     try:
         said = decoder.decode(body)
-    except NOT_UNDERSTOOD as error:
-        raise BadAnswer(f"the answer is cut off or no JSON of the query API: {error}") from None
+    except DECODE_ERRORS as error:
+        raise UsageResponseError(f"the answer is cut off or no JSON of the query API: {error}") from None
     if said.status != "success":
-        raise _named(said, 200)
+        raise _classify_error(said, 200)
     # Thanos, Mimir and remote reads answer with what they could reach; what PromQL itself remarks is harmless.
     missing = [warning for warning in said.warnings if not warning.startswith("PromQL")]
     if missing or said.is_partial:
-        raise SourceAway(f"it answered in part only: {'; '.join(missing) or 'isPartial'}")
+        raise SourceUnavailable(f"it answered in part only: {'; '.join(missing) or 'isPartial'}")
     return said
 
 
-def highest(series: Series) -> float:
+def max_sample(series: MatrixSeries) -> float:
     """The highest sample of a series; 0 where it has none that is a number."""
-    values = _any_numbers(bytes(series.values))[1::2]
+    values = _parse_pairs_slowly(bytes(series.values))[1::2]
     return float(max(values[np.isfinite(values)], default=0.0))
 
 
-def first(series: Series) -> float | None:
+def first_sample(series: MatrixSeries) -> float | None:
     """The first sample of a series, if it has any."""
-    values = _any_numbers(bytes(series.values))[1:2]
+    values = _parse_pairs_slowly(bytes(series.values))[1:2]
     return float(values[0]) if len(values) else None
 
 
-def samples(found: Sequence[Series], grid: Grid) -> tuple[Indices, Rows, Floats]:
+def decode_samples(found: Sequence[MatrixSeries], grid: TimeGrid) -> tuple[Indices, RowIndices, Floats]:
     """All samples of these series: of which series each is, on which row of a grid, and its value."""
-    flat, counts = _all_numbers([bytes(series.values) for series in found])
+    flat, counts = _parse_all_pairs([bytes(series.values) for series in found])
     times, values = flat[0::2], flat[1::2]
     rows = (times - grid.start) / grid.step
     row = np.rint(rows)
-    fits = (row >= 0) & (row < grid.steps) & (np.abs(rows - row) * grid.step < _ON_THE_GRID)
+    fits = (row >= 0) & (row < grid.steps) & (np.abs(rows - row) * grid.step < _TIME_TOLERANCE)
     if not fits.all():
         # Thanos' and Mimir's query frontends may move a query to whole steps.
-        raise BadAnswer(
+        raise UsageResponseError(
             "the answer has samples at times that were not asked for; ask from a whole step on, where a frontend aligns"
         )
     return np.repeat(np.arange(len(found)), counts), row.astype(np.int64), values
 
 
-def _all_numbers(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
+def _parse_all_pairs(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
     """Times and values in turn, of one series after the other, and how many samples each has.
 
     Most answers have thousands of series with few samples, so all are read as one.
@@ -241,46 +241,53 @@ def _all_numbers(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
         whole = b"[" + b",".join(text[1:-1] for text in texts if len(text) > 2) + b"]"
         if not len(flat) or read_pairs(np.frombuffer(whole, np.uint8), flat):
             return flat, counts
-    one_by_one = [_numbers(text) for text in texts]
+    one_by_one = [_parse_pairs(text) for text in texts]
     return np.concatenate([np.empty(0), *one_by_one]), [len(numbers) // 2 for numbers in one_by_one]
 
 
-def _numbers(raw: bytes) -> Floats:
+def _parse_pairs(raw: bytes) -> Floats:
     """Times and values in turn, from `[[1700000000,"0.25"],…]`."""
     flat = np.empty(2 * max(0, raw.count(b"[") - 1))
-    return flat if len(flat) and read_pairs(np.frombuffer(raw, np.uint8), flat) else _any_numbers(raw)
+    return flat if len(flat) and read_pairs(np.frombuffer(raw, np.uint8), flat) else _parse_pairs_slowly(raw)
 
 
-def _any_numbers(raw: bytes) -> Floats:
+def _parse_pairs_slowly(raw: bytes) -> Floats:
     """The same with blanks, infinities, many digits or faults: slowly, but at once, for nothing has to be compiled."""
     try:
-        pairs = _PAIRS.decode(raw)
+        pairs = _PAIRS_DECODER.decode(raw)
         return np.array([number for time, value in pairs for number in (time, float(value))], np.float64)
-    except NOT_UNDERSTOOD as error:
-        raise BadAnswer(f"the answer has samples that are not a time and a value: {error}") from None
+    except DECODE_ERRORS as error:
+        raise UsageResponseError(f"the answer has samples that are not a time and a value: {error}") from None
     except ValueError as error:
-        raise BadAnswer(f"the answer has a sample that is no number: {error}") from None
+        raise UsageResponseError(f"the answer has a sample that is no number: {error}") from None
 
 
-def refusal(code: int, body: bytes, *, retry_after: float) -> UsageError:
+def classify_http_error(code: int, body: bytes, *, retry_after: float) -> UsageError:
     """What an HTTP answer other than 200 means for us, whether the server wrote it or something before it."""
     try:
-        said = _SAID.decode(body)
-    except NOT_UNDERSTOOD:
+        said = _RESPONSE_DECODER.decode(body)
+    except DECODE_ERRORS:
         text = " ".join(body[:200].decode("utf-8", "replace").split())
-        said = _Said("error", error=text or f"status {code}")
-    return _named(said, code, retry_after)
+        said = _Response("error", error=text or f"status {code}")
+    return _classify_error(said, code, retry_after)
 
 
-def _named(said: _Said, code: int, retry_after: float = 0.0) -> UsageError:
-    line = " ".join((said.error or said.message).split()) or f"status {code}"
-    if said.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
-        return SourceSlow(line)
-    if code in {413, 414, 431} or (code in {200, 400, 422, 500} and any(limit in line for limit in _LIMITS)):
-        return TooMuchAsked(line)
-    passing = any(word in line for word in _PASSING)
-    if passing or code == 429 or code >= 500 or said.error_type in {"canceled", "unavailable", "internal"}:
-        return SourceAway(line, retry_after=retry_after)
+def _classify_error(response: _Response, code: int, retry_after: float = 0.0) -> UsageError:
+    line = " ".join((response.error or response.message).split()) or f"status {code}"
+    if response.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
+        return SourceTimeout(line)
+    if code in {413, 414, 431} or (
+        code in {200, 400, 422, 500} and any(limit in line for limit in _LIMIT_ERRORS)
+    ):
+        return QueryTooLarge(line)
+    passing = any(word in line for word in _TRANSIENT_ERRORS)
+    if (
+        passing
+        or code == 429
+        or code >= 500
+        or response.error_type in {"canceled", "unavailable", "internal"}
+    ):
+        return SourceUnavailable(line, retry_after=retry_after)
     return SourceRefused(f"{code} {line}{_advice(code)}")
 
 

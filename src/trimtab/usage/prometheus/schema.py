@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-from trimtab.usage.prometheus.pod_selector import Pods
-from trimtab.usage.prometheus.promql import Matchers, differs, equals, like, one_of, selector, span
+from trimtab.usage.prometheus.pod_selector import PodSelector
+from trimtab.usage.prometheus.promql import (
+    Matchers,
+    equals,
+    format_duration,
+    format_selector,
+    matches_pattern,
+    not_equals,
+    one_of,
+)
 
 CPU = "container_cpu_usage_seconds_total"
 MEMORY = "container_memory_working_set_bytes"
@@ -26,20 +34,20 @@ LAST_REASON = "kube_pod_container_status_last_terminated_reason"
 MACHINE_CORES = "machine_cpu_cores"
 MACHINE_MEMORY = "machine_memory_bytes"
 
-SCRAPES = 4
+SCRAPES_PER_RATE = 4
 """Over how many a rate is taken: some are missed, and two must be there."""
-_STATES_INTERVAL = 60.0
+_STATE_METRICS_INTERVAL = 60.0
 """Seconds: kube-state-metrics is often scraped less than kubelets are."""
 
 JOB = "job"
 """The label with which Prometheus marks all that one scrape configuration finds."""
 
-Kind = Literal["cpu", "memory", "throttled", "oom"]
-KINDS: frozenset[Kind] = frozenset(get_args(Kind))
+MetricKind = Literal["cpu", "memory", "throttled", "oom"]
+METRIC_KINDS: frozenset[MetricKind] = frozenset(get_args(MetricKind))
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class ContainerLabels:
     """The labels that name a container."""
 
     namespace: str
@@ -49,173 +57,190 @@ class Labels:
     """The scrape jobs whose series have these labels; empty where those of all jobs do."""
 
     @property
-    def key(self) -> str:
+    def group_by(self) -> str:
         return f"{self.namespace}, {self.pod}, {self.container}"
 
-    def matchers(self, pods: Pods | None = None) -> Matchers:
+    def build_matchers(self, pods: PodSelector | None = None) -> Matchers:
         """Real containers, of these pods or of all: not a pod's own cgroup, nor the one that holds it open."""
         return (
             *((one_of(JOB, self.jobs),) if self.jobs else ()),
-            differs(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
-            differs(self.pod, "") if pods is None or pods.all else like(self.pod, pods.pattern),
-            differs(self.container, ""),
-            differs(self.container, "POD"),
+            not_equals(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
+            not_equals(self.pod, "")
+            if pods is None or pods.is_unfiltered
+            else matches_pattern(self.pod, pods.name_pattern),
+            not_equals(self.container, ""),
+            not_equals(self.container, "POD"),
         )
 
 
-SCHEMES = (
+KNOWN_LABELS = (
     # A scrape that puts its own pod and container on every series pushes the kubelet's aside,
-    Labels("exported_namespace", "exported_pod", "exported_container"),
+    ContainerLabels("exported_namespace", "exported_pod", "exported_container"),
     # and on the series of a cAdvisor that runs as a pod they are the cAdvisor's.
-    Labels(
+    ContainerLabels(
         "container_label_io_kubernetes_pod_namespace",
         "container_label_io_kubernetes_pod_name",
         "container_label_io_kubernetes_container_name",
     ),
-    Labels("namespace", "pod", "container"),
-    Labels("namespace", "pod_name", "container_name"),
-    Labels("kubernetes_namespace", "kubernetes_pod_name", "container_name"),
+    ContainerLabels("namespace", "pod", "container"),
+    ContainerLabels("namespace", "pod_name", "container_name"),
+    ContainerLabels("kubernetes_namespace", "kubernetes_pod_name", "container_name"),
 )
 
 
-def recognise(present: Collection[str]) -> Labels | None:
+def recognize_labels(present: Collection[str]) -> ContainerLabels | None:
     """The scheme of series that have these labels."""
-    for scheme in SCHEMES:
+    for scheme in KNOWN_LABELS:
         if {scheme.namespace, scheme.pod, scheme.container} <= set(present):
             return scheme
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class LookbackWindow:
     """How far back each step looks, in seconds."""
 
     rate: float
     """For counters: two samples must lie in it."""
     gauge: float
     """For gauges: one must."""
-    kills: float
+    ooms: float
     """For what is counted one by one: with the window before it must share a sample, or what came between is in neither."""
 
     @classmethod
-    def of(cls, *, step: float, interval: float, wished: float = 0.0) -> Window:
+    def from_interval(cls, *, step: float, interval: float, override: float = 0.0) -> LookbackWindow:
         """A step, unless that is too short for samples that come every `interval` seconds."""
-        rate = wished or max(step, SCRAPES * interval)
+        rate = override or max(step, SCRAPES_PER_RATE * interval)
         return cls(
             rate=rate,
             gauge=max(step, 2 * interval),
-            kills=max(rate, step + 2 * max(interval, _STATES_INTERVAL)),
+            ooms=max(rate, step + 2 * max(interval, _STATE_METRICS_INTERVAL)),
         )
 
-    def partly(self, step: float) -> int:
+    def count_partial_steps(self, step: float) -> int:
         """In how many steps from a counter's first sample on the window is not yet full of them."""
         return max(1, math.ceil(self.rate / step - 1e-6) - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class MetricQuery:
     """A query for one kind of number, and the labels by which its answers name containers."""
 
-    kind: Kind
-    labels: Labels
-    promql: Callable[[Pods], str]
+    kind: MetricKind
+    labels: ContainerLabels
+    build_promql: Callable[[PodSelector], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class MetricSchema:
     """Where a server has what: labels of the kubelet's series and of kube-state-metrics', and the series there are."""
 
-    labels: tuple[Labels, ...]
+    labels: tuple[ContainerLabels, ...]
     """How the kubelet's series name containers. Scrape jobs may differ in that: each is asked for by its own labels."""
-    state_labels: tuple[Labels, ...]
+    state_labels: tuple[ContainerLabels, ...]
     metrics: frozenset[str]
-    required: Matchers
+    required_matchers: Matchers
     """What every series must match besides."""
     cpu_rule: str | None = None
     memory_rule: str | None = None
 
     @property
-    def cpu(self) -> bool:
+    def has_cpu(self) -> bool:
         return (self.cpu_rule or CPU) in self.metrics
 
     @property
-    def throttling(self) -> bool:
+    def has_throttling(self) -> bool:
         return {PERIODS, THROTTLED} <= self.metrics
 
     @property
-    def ooms(self) -> bool:
-        return OOM_EVENTS in self.metrics or self._has_states
+    def has_ooms(self) -> bool:
+        return OOM_EVENTS in self.metrics or self._has_restart_metrics
 
     @property
-    def _has_states(self) -> bool:
+    def _has_restart_metrics(self) -> bool:
         return bool(self.state_labels) and {RESTARTS, LAST_REASON} <= self.metrics
 
-    def questions(self, window: Window) -> Iterator[Question]:
+    def build_queries(self, window: LookbackWindow) -> Iterator[MetricQuery]:
         """All that can be asked."""
         for labels in self.labels:
-            yield Question("cpu", labels, partial(self._cpu, labels, window))
-            yield Question("memory", labels, partial(self._memory, labels, window))
-            if self.throttling:
-                yield Question("throttled", labels, partial(self._throttled, labels, window))
+            yield MetricQuery("cpu", labels, partial(self._format_cpu_query, labels, window))
+            yield MetricQuery("memory", labels, partial(self._format_memory_query, labels, window))
+            if self.has_throttling:
+                yield MetricQuery("throttled", labels, partial(self._format_throttled_query, labels, window))
             # The kubelet's count of kills dies with the container it is of, so kube-state-metrics is asked too.
             if OOM_EVENTS in self.metrics:
-                yield Question("oom", labels, partial(self._oom_events, labels, window))
-        for labels in self.state_labels if self._has_states else ():
-            yield Question("oom", labels, partial(self._oom_restarts, labels, window))
+                yield MetricQuery("oom", labels, partial(self._format_oom_event_query, labels, window))
+        for labels in self.state_labels if self._has_restart_metrics else ():
+            yield MetricQuery("oom", labels, partial(self._format_oom_restart_query, labels, window))
 
-    def matchers(self, labels: Labels, pods: Pods | None) -> Matchers:
+    def build_matchers(self, labels: ContainerLabels, pods: PodSelector | None) -> Matchers:
         """What the kubelet's series of these pods must match, or those of all, where they have such labels."""
-        return (*labels.matchers(pods), *self.required)
+        return (*labels.build_matchers(pods), *self.required_matchers)
 
-    def memory_series(self, labels: Labels, pods: Pods | None = None) -> str:
-        return self._selected(self.memory_rule or MEMORY, labels, pods)
+    def format_memory_selector(self, labels: ContainerLabels, pods: PodSelector | None = None) -> str:
+        return self._format_selector(self.memory_rule or MEMORY, labels, pods)
 
-    def sampled(self, pods: Pods | None) -> Iterator[str]:
+    def format_sampling_selectors(self, pods: PodSelector | None) -> Iterator[str]:
         """The series by which it is told how often samples come: a rule is made at its own pace, whatever it is made of."""
         for labels in self.labels:
-            yield self.memory_series(labels, pods)
+            yield self.format_memory_selector(labels, pods)
             if self.cpu_rule or self.memory_rule:
-                yield self._selected(self.cpu_rule or CPU, labels, pods)
+                yield self._format_selector(self.cpu_rule or CPU, labels, pods)
 
-    def number_of_containers(self, labels: Labels, pods: Pods | None, over: float) -> str:
+    def format_container_count_query(
+        self, labels: ContainerLabels, pods: PodSelector | None, over: float
+    ) -> str:
         """How many containers each namespace has."""
-        there = _highest(f"last_over_time({self.memory_series(labels, pods)}[{span(over)}])", labels)
+        there = _max_by_container(
+            f"last_over_time({self.format_memory_selector(labels, pods)}[{format_duration(over)}])", labels
+        )
         return f"count by ({labels.namespace}) ({there})"
 
-    def _cpu(self, labels: Labels, window: Window, pods: Pods) -> str:
+    def _format_cpu_query(self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector) -> str:
         """Cores. PromQL's rate sees a counter's resets; without two samples in the window it says nothing."""
         if self.cpu_rule:
-            rule = self._selected(self.cpu_rule, labels, pods)
-            return _highest(f"avg_over_time({rule}[{span(window.gauge)}])", labels)
-        counter = self._selected(CPU, labels, pods)
+            rule = self._format_selector(self.cpu_rule, labels, pods)
+            return _max_by_container(f"avg_over_time({rule}[{format_duration(window.gauge)}])", labels)
+        counter = self._format_selector(CPU, labels, pods)
         # An old kubelet has a series for each processor instead of one for all.
-        return _highest(f"sum without (cpu) (rate({counter}[{span(window.rate)}]))", labels)
+        return _max_by_container(
+            f"sum without (cpu) (rate({counter}[{format_duration(window.rate)}]))", labels
+        )
 
-    def _memory(self, labels: Labels, window: Window, pods: Pods) -> str:
+    def _format_memory_query(self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector) -> str:
         """Bytes: the highest of a step, so that a long step hides no peak."""
-        return _highest(f"max_over_time({self.memory_series(labels, pods)}[{span(window.gauge)}])", labels)
+        return _max_by_container(
+            f"max_over_time({self.format_memory_selector(labels, pods)}[{format_duration(window.gauge)}])",
+            labels,
+        )
 
-    def _throttled(self, labels: Labels, window: Window, pods: Pods) -> str:
+    def _format_throttled_query(
+        self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
+    ) -> str:
         """The share of CFS periods."""
-        over = span(window.rate)
-        held, all_periods = (self._selected(metric, labels, pods) for metric in (THROTTLED, PERIODS))
-        return _highest(f"rate({held}[{over}]) / rate({all_periods}[{over}])", labels)
+        over = format_duration(window.rate)
+        held, all_periods = (self._format_selector(metric, labels, pods) for metric in (THROTTLED, PERIODS))
+        return _max_by_container(f"rate({held}[{over}]) / rate({all_periods}[{over}])", labels)
 
-    def _oom_events(self, labels: Labels, window: Window, pods: Pods) -> str:
+    def _format_oom_event_query(
+        self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
+    ) -> str:
         """A sample at each step within whose window the kernel killed something in a container."""
-        events = self._selected(OOM_EVENTS, labels, pods)
-        return _highest(f"increase({events}[{span(window.kills)}])", labels) + " > 0"
+        events = self._format_selector(OOM_EVENTS, labels, pods)
+        return _max_by_container(f"increase({events}[{format_duration(window.ooms)}])", labels) + " > 0"
 
-    def _oom_restarts(self, labels: Labels, window: Window, pods: Pods) -> str:
+    def _format_oom_restart_query(
+        self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
+    ) -> str:
         """The same where a container came back and had last ended so."""
-        matchers = (*labels.matchers(pods), *self.required)
-        restarts = f"increase({selector(RESTARTS, matchers)}[{span(window.kills)}])"
-        killed = selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
-        return f"max by ({labels.key}) ({restarts}) > 0 and max by ({labels.key}) ({killed}) > 0"
+        matchers = (*labels.build_matchers(pods), *self.required_matchers)
+        restarts = f"increase({format_selector(RESTARTS, matchers)}[{format_duration(window.ooms)}])"
+        killed = format_selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))
+        return f"max by ({labels.group_by}) ({restarts}) > 0 and max by ({labels.group_by}) ({killed}) > 0"
 
-    def _selected(self, metric: str, labels: Labels, pods: Pods | None) -> str:
-        return selector(metric, self.matchers(labels, pods))
+    def _format_selector(self, metric: str, labels: ContainerLabels, pods: PodSelector | None) -> str:
+        return format_selector(metric, self.build_matchers(labels, pods))
 
 
-def _highest(expression: str, labels: Labels) -> str:
-    return f"max by ({labels.key}) ({expression})"
+def _max_by_container(expression: str, labels: ContainerLabels) -> str:
+    return f"max by ({labels.group_by}) ({expression})"

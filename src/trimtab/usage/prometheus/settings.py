@@ -16,16 +16,16 @@ from pydantic import (
 from yarl import URL
 
 from trimtab.plugins import Settings
-from trimtab.usage.prometheus.promql import LABEL, NAME
+from trimtab.usage.prometheus.promql import LABEL_NAME, METRIC_NAME
 
 
-def _one_line(text: str) -> str:
+def _require_one_line(text: str) -> str:
     if any(sign in text for sign in "\r\n\0"):
         raise ValueError("must be one line, without a break at its end")
     return text
 
 
-def _entries(given: object, info: ValidationInfo) -> object:
+def _require_mapping(given: object, info: ValidationInfo) -> object:
     if isinstance(given, str):
         name = info.field_name
         raise ValueError(  # noqa: TRY004 - which pydantic takes for a refusal
@@ -34,13 +34,13 @@ def _entries(given: object, info: ValidationInfo) -> object:
     return given
 
 
-HeaderLine = Annotated[str, AfterValidator(_one_line)]
-Headers = Annotated[dict[HeaderLine, HeaderLine], BeforeValidator(_entries)]
-Label = Annotated[str, StringConstraints(pattern=f"^{LABEL.pattern}$")]
-Metric = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
+HeaderLine = Annotated[str, AfterValidator(_require_one_line)]
+Headers = Annotated[dict[HeaderLine, HeaderLine], BeforeValidator(_require_mapping)]
+LabelName = Annotated[str, StringConstraints(pattern=f"^{LABEL_NAME.pattern}$")]
+MetricName = Annotated[str, StringConstraints(pattern=f"^{METRIC_NAME.pattern}$")]
 
 
-def _address(text: str) -> str:
+def _validate_url(text: str) -> str:
     try:
         url = URL(text)
     except ValueError:
@@ -55,7 +55,7 @@ def _address(text: str) -> str:
 class PrometheusSettings(Settings):
     """How to read usage from Prometheus, Thanos, Mimir or VictoriaMetrics."""
 
-    url: Annotated[str, AfterValidator(_address)] | None = None
+    url: Annotated[str, AfterValidator(_validate_url)] | None = None
     """Its address, with the path under which /api/v1 is (Mimir: /prometheus). Found by Service labels if not given."""
 
     reach: Literal["auto", "direct", "proxy"] = "auto"
@@ -88,25 +88,25 @@ class PrometheusSettings(Settings):
     tenant: HeaderLine | None = None
     """The tenant of Mimir or Cortex, sent as X-Scope-OrgID; several are joined by |."""
 
-    labels: Annotated[dict[Label, str], BeforeValidator(_entries)] = Field(default_factory=dict)
+    labels: Annotated[dict[LabelName, str], BeforeValidator(_require_mapping)] = Field(default_factory=dict)
     """Labels that a series must have, such as cluster=prod where one server holds many clusters."""
 
-    cluster_label: Label = "cluster"
+    cluster_label: LabelName = "cluster"
     """The label by which such a server tells clusters apart."""
 
-    namespace_label: Label | None = None
+    namespace_label: LabelName | None = None
     """The label with the namespace; detected if not given, like the two below."""
 
-    pod_label: Label | None = None
+    pod_label: LabelName | None = None
     """The label with the pod's name."""
 
-    container_label: Label | None = None
+    container_label: LabelName | None = None
     """The label with the container's name."""
 
-    cpu_rule: Metric | None = None
+    cpu_rule: MetricName | None = None
     """A recording rule that has the cores in use by each container, to be read instead of the raw counter."""
 
-    memory_rule: Metric | None = None
+    memory_rule: MetricName | None = None
     """A recording rule that has the working set of each container in bytes, to be read instead of the raw series."""
 
     throttling: bool = True
@@ -140,7 +140,7 @@ class PrometheusSettings(Settings):
     """The largest answer taken in; what would be larger is asked for in parts."""
 
     @model_validator(mode="after")
-    def _one_way_to_prove_who_we_are(self) -> Self:
+    def _check_credentials(self) -> Self:
         if self.token_file and self.username:
             raise ValueError("token_file and username are both given; remove one")
         if (self.username is None) != (self.password_file is None):

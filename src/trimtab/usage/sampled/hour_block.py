@@ -14,17 +14,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer
+from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
-LENGTH = 3600.0
-MOST_CONTAINERS = 200_000
+HOUR_SECONDS = 3600.0
+MAX_CONTAINERS = 200_000
 """In an hour; what comes beyond is left out, so that memory stays bounded whatever a cluster does."""
 
 Singles = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.uint16]
 
 
-class Sample(NamedTuple):
+class ContainerSample(NamedTuple):
     """What a container used at one time; NaN where it is not known."""
 
     container: PodContainer
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
     memory: float
 
 
-class _Packed(msgspec.Struct, array_like=True):
+class _PackedHour(msgspec.Struct, array_like=True):
     step: float
     containers: list[PodContainer]
     cpu: bytes
@@ -41,7 +41,7 @@ class _Packed(msgspec.Struct, array_like=True):
     memory: bytes
 
 
-class Hour:
+class HourBlock:
     """The samples of one hour since 1970, by its number."""
 
     def __init__(self, number: int, *, step: float) -> None:
@@ -54,12 +54,12 @@ class Hour:
 
     @property
     def cells(self) -> int:
-        return max(1, round(LENGTH / self.step))
+        return max(1, round(HOUR_SECONDS / self.step))
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
         """When each cell begins."""
-        return self.number * LENGTH + self.step * np.arange(self.cells, dtype=np.float64)
+        return self.number * HOUR_SECONDS + self.step * np.arange(self.cells, dtype=np.float64)
 
     @property
     def cpu(self) -> Singles:
@@ -75,41 +75,41 @@ class Hour:
     def memory(self) -> Singles:
         return self._memory[:, : len(self.containers)]
 
-    def add(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[ContainerSample]) -> None:
         """Samples of this hour; of a number that cannot be nothing is kept."""
         placed = [
             (column, at, cpu, memory)
             for container, at, cpu, memory in samples
-            if (column := self._column(container)) is not None
+            if (column := self._assign_column(container)) is not None
         ]
         if not placed:
             return
         columns, at, cpu, memory = np.array(placed, np.float64).T
         into = columns.astype(np.int64)
-        cells = np.clip((at - self.number * LENGTH) / self.step, 0, self.cells - 1).astype(np.int64)
-        used = (cpu >= 0) & (cpu <= MOST_CORES)
+        cells = np.clip((at - self.number * HOUR_SECONDS) / self.step, 0, self.cells - 1).astype(np.int64)
+        used = (cpu >= 0) & (cpu <= MAX_CORES)
         held = (memory > 0) & (
-            memory <= MOST_BYTES
+            memory <= MAX_BYTES
         )  # what runs has some: none is told of one that has just ended
         np.add.at(self._cpu, (cells[used], into[used]), cpu[used].astype(np.float32))
         np.add.at(self._counts, (cells[used], into[used]), 1)
         np.fmax.at(self._memory, (cells[held], into[held]), memory[held].astype(np.float32))
 
-    def _column(self, container: PodContainer) -> int | None:
+    def _assign_column(self, container: PodContainer) -> int | None:
         column = self.containers.get(container)
-        if column is None and len(self.containers) < MOST_CONTAINERS:
+        if column is None and len(self.containers) < MAX_CONTAINERS:
             column = self.containers[container] = len(self.containers)
             if column == self._cpu.shape[1]:
-                self._widen(max(64, 2 * column))
+                self._grow(max(64, 2 * column))
         return column
 
-    def _widen(self, columns: int) -> None:
+    def _grow(self, columns: int) -> None:
         more = ((0, 0), (0, columns - self._cpu.shape[1]))
         self._cpu, self._counts = np.pad(self._cpu, more), np.pad(self._counts, more)
         self._memory = np.pad(self._memory, more, constant_values=np.nan)
 
     def pack(self) -> bytes:
-        packed = _Packed(
+        packed = _PackedHour(
             self.step,
             list(self.containers),
             self.cpu.tobytes(),
@@ -122,7 +122,7 @@ class Hour:
     def unpack(cls, number: int, data: bytes) -> Self:
         """The hour that was packed; a ValueError where this is none."""
         try:
-            packed = msgspec.msgpack.decode(zlib.decompress(data), type=_Packed)
+            packed = msgspec.msgpack.decode(zlib.decompress(data), type=_PackedHour)
         except (zlib.error, msgspec.DecodeError) as error:
             raise ValueError(f"hour {number} of the samples cannot be read: {error}") from None
         hour = cls(number, step=packed.step)

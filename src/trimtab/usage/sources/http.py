@@ -21,30 +21,30 @@ from pydantic import AfterValidator, Field
 from yarl import URL
 
 from trimtab.kube.auth import Connection
-from trimtab.kube.auth.credential_sources import Kept
-from trimtab.kube.auth.credentials import AtHand
+from trimtab.kube.auth.credential_sources import FileCredentialSource
+from trimtab.kube.auth.credentials import LocalCredentialProvider
 from trimtab.kube.auth.tls import Trust
-from trimtab.kube.errors import NOT_UNDERSTOOD
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.rest.client import Client
 from trimtab.plugins import Settings
-from trimtab.usage.errors import BadAnswer, UsageError
-from trimtab.usage.prometheus.endpoint import by_proxy
-from trimtab.usage.prometheus.http_transport import Wire
+from trimtab.usage.errors import UsageError, UsageResponseError
+from trimtab.usage.prometheus.endpoint import with_environment_proxy
+from trimtab.usage.prometheus.http_transport import HttpTransport
 from trimtab.usage.prometheus.settings import Headers
-from trimtab.usage.source import Ask, Capabilities, Cost, Health, Progress, Source
+from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.trace import Floats
-from trimtab.usage.usage import MOST_BYTES, MOST_CORES, PodContainer, Usage, plausible
+from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer, Usage, mask_implausible
 
 if TYPE_CHECKING:
     from trimtab.store import Store
 
 T = TypeVar("T")
 
-CLOSE = 0.001
+TIME_TOLERANCE = 0.001
 """Seconds: times are asked to the millisecond."""
 
 
-def _address(text: str) -> str:
+def _validate_url(text: str) -> str:
     url = URL(text)
     if url.scheme not in {"http", "https"} or not url.host or url.password:
         raise ValueError("must look like http://HOST:PORT, without a password")
@@ -54,7 +54,7 @@ def _address(text: str) -> str:
 class HttpSettings(Settings):
     """Where the protocol is spoken, and who we are there."""
 
-    url: Annotated[str, AfterValidator(_address)]
+    url: Annotated[str, AfterValidator(_validate_url)]
     """The address under which /v1/usage is."""
 
     token_file: Path | None = None
@@ -98,91 +98,99 @@ class Http(Source[HttpSettings]):
     ) -> None:
         super().__init__(settings, client=client, store=store)
         self.capabilities = Capabilities(history=True)
-        self._wire = Wire(
-            _connection(settings),
+        self._transport = HttpTransport(
+            _build_connection(settings),
             headers=settings.headers,
             timeout=settings.timeout,
-            most_bytes=settings.bytes_an_answer,
+            max_response_bytes=settings.bytes_an_answer,
         )
 
     async def __aenter__(self) -> Self:
-        await self._wire.__aenter__()
+        await self._transport.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._wire.__aexit__()
+        await self._transport.__aexit__()
 
-    async def check(self) -> Health:
+    async def check(self) -> SourceHealth:
         try:
-            found = await self._wire.get("/v1/health", {}, lambda body: _decoded(body, _Health))
+            found = await self._transport.get("/v1/health", {}, lambda body: _decode(body, _Health))
         except UsageError as error:
-            return Health(
+            return SourceHealth(
                 ok=False, detail=str(error), advice="see the server's log; check url and token_file"
             )
         self.capabilities = Capabilities(history=found.history)
         detail = f"{self.settings.url}: {found.detail or ('well' if found.ok else 'not well')}"
-        return Health(
+        return SourceHealth(
             ok=found.ok, detail=" ".join(detail.split()), advice="" if found.ok else "see the server's log"
         )
 
-    async def cost(self, ask: Ask) -> Cost:  # noqa: ARG002 - the protocol has no question for it
+    async def estimate_cost(self, query: UsageQuery) -> Cost:  # noqa: ARG002 - the protocol has no question for it
         return Cost(queries=1, series=0, samples=0, bytes=0)
 
-    async def read(self, ask: Ask, *, progress: Progress | None = None) -> Usage:
+    async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
         query = {"start": f"{ask.start:.3f}", "end": f"{ask.end:.3f}", "step": f"{ask.step:.3f}"}
         if ask.namespaces is not None:
             query["namespaces"] = ",".join(ask.namespaces)
-        usage = await self._wire.get("/v1/usage", query, lambda body: _usage(_decoded(body, _Usage), ask))
+        usage = await self._transport.get(
+            "/v1/usage", query, lambda body: _build_usage(_decode(body, _Usage), ask)
+        )
         if progress is not None:
             progress(1.0)
         return usage
 
 
-def _connection(settings: HttpSettings) -> Connection:
-    authority = Kept(settings.ca_file, where="ca_file") if settings.ca_file else None
-    token = Kept(settings.token_file, where="token_file") if settings.token_file else None
-    return by_proxy(
+def _build_connection(settings: HttpSettings) -> Connection:
+    authority = FileCredentialSource(settings.ca_file, where="ca_file") if settings.ca_file else None
+    token = FileCredentialSource(settings.token_file, where="token_file") if settings.token_file else None
+    return with_environment_proxy(
         Connection(
             server=settings.url,
             context=settings.url,
             namespace="",
-            credentials=AtHand(token=token),
+            credentials=LocalCredentialProvider(token=token),
             trust=Trust(authority) if settings.url.startswith("https:") else None,
         )
     )
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
+def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except NOT_UNDERSTOOD as error:
-        raise BadAnswer(f"the answer is not of the protocol: {error}") from error
+    except DECODE_ERRORS as error:
+        raise UsageResponseError(f"the answer is not of the protocol: {error}") from error
 
 
-def _usage(said: _Usage, ask: Ask) -> Usage:
+def _build_usage(response: _Usage, query: UsageQuery) -> Usage:
     """What was said, once it is known to be what was asked for."""
-    if max(abs(said.start - ask.start), abs(said.step - ask.step)) > CLOSE:
-        raise BadAnswer(
-            f"the answer is of start {said.start} and step {said.step}, not {ask.start} and {ask.step}"
+    if max(abs(response.start - query.start), abs(response.step - query.step)) > TIME_TOLERANCE:
+        raise UsageResponseError(
+            f"the answer is of start {response.start} and step {response.step}, not {query.start} and {query.step}"
         )
-    if len(set(said.containers)) != len(said.containers):
-        raise BadAnswer("the answer names a container twice")
-    wanted = None if ask.namespaces is None else set(ask.namespaces)
+    if len(set(response.containers)) != len(response.containers):
+        raise UsageResponseError("the answer names a container twice")
+    wanted = None if query.namespaces is None else set(query.namespaces)
     chosen = [
         number
-        for number, container in sorted(enumerate(said.containers), key=lambda pair: pair[1])
+        for number, container in sorted(enumerate(response.containers), key=lambda pair: pair[1])
         if wanted is None or container.namespace in wanted
     ]
     return Usage(
-        containers=tuple(said.containers[number] for number in chosen),
-        start=ask.start,
-        step=ask.step,
-        cpu=_grid("cpu", said.cpu, said, ask, most=MOST_CORES)[:, chosen],
-        memory=_grid("memory", said.memory, said, ask, most=MOST_BYTES)[:, chosen],
+        containers=tuple(response.containers[number] for number in chosen),
+        start=query.start,
+        step=query.step,
+        cpu=_build_grid("cpu", response.cpu, response, query, maximum=MAX_CORES)[:, chosen],
+        memory=_build_grid("memory", response.memory, response, query, maximum=MAX_BYTES)[:, chosen],
     )
 
 
-def _grid(name: str, rows: list[list[float | None]], said: _Usage, ask: Ask, *, most: float) -> Floats:
-    if len(rows) != len(said.containers) or any(len(row) != ask.steps for row in rows):
-        raise BadAnswer(f"the answer's {name} is not a list for each container of {ask.steps} numbers")
-    return plausible(np.array(rows, np.float64).reshape(len(rows), ask.steps).T.copy(), most=most)
+def _build_grid(
+    name: str, rows: list[list[float | None]], response: _Usage, query: UsageQuery, *, maximum: float
+) -> Floats:
+    if len(rows) != len(response.containers) or any(len(row) != query.steps for row in rows):
+        raise UsageResponseError(
+            f"the answer's {name} is not a list for each container of {query.steps} numbers"
+        )
+    return mask_implausible(
+        np.array(rows, np.float64).reshape(len(rows), query.steps).T.copy(), maximum=maximum
+    )

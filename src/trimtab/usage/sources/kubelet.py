@@ -19,18 +19,18 @@ import msgspec
 from pydantic import Field
 from yarl import URL
 
-from trimtab.kube.auth import runs_in_pod
+from trimtab.kube.auth import is_running_in_pod
 from trimtab.kube.auth.tls import Trust
-from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, describe
+from trimtab.kube.errors import DECODE_ERRORS, KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODES
-from trimtab.usage.errors import SourceAway, SourceRefused, UsageError
-from trimtab.usage.prometheus.http_transport import Wire
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageError
+from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.usage import PodContainer
 
 NANO = 1e-9
-BYTES_A_NODE = 64 << 20
+MAX_NODE_RESPONSE_BYTES = 64 << 20
 
 
 class _Cpu(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -85,13 +85,13 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class KubeletNode(msgspec.Struct, frozen=True, gc=False):
     """What the API server says of a node: enough to find its kubelet."""
 
     metadata: _Metadata
     status: _Status = _Status()
 
-    def url(self, kind: str) -> str:
+    def kubelet_url(self, kind: str) -> str:
         """Where its kubelet listens, at this kind of address or the node's name."""
         # The first of a kind is of the family that the cluster prefers: pods may have no way to the other.
         known = {address.type: address.address for address in reversed(self.status.addresses)}
@@ -100,10 +100,10 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Nodes(msgspec.Struct, frozen=True, gc=False):
-    items: list[Node] = []
+    items: list[KubeletNode] = []
 
 
-class KubeletSettings(SampledSettings):
+class KubeletSettings(PollingSettings):
     """How to read the kubelets' summaries."""
 
     reach: Literal["auto", "direct", "proxy"] = "auto"
@@ -122,68 +122,73 @@ class KubeletSettings(SampledSettings):
     """Seconds that one node may take."""
 
 
-class Kubelet(Sampled[KubeletSettings]):
+class Kubelet(PollingSource[KubeletSettings]):
     """All nodes of a cluster; needs the rights to list nodes and to get nodes/stats or nodes/proxy."""
 
     name = "kubelet"
     settings_type = KubeletSettings
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
             raise SourceRefused("kubelet: is found through the API server; give a client")
         client, room = self.client, asyncio.Semaphore(self.settings.concurrency)
 
-        async def ask(node: Node) -> list[Sample] | UsageError:
+        async def ask(node: KubeletNode) -> list[ContainerSample] | UsageError:
             try:
                 async with room, asyncio.timeout(self.settings.timeout):
-                    return samples(await self._summary(client, node))
+                    return parse_summary(await self._fetch_summary(client, node))
             except TimeoutError:
-                return SourceAway(f"no answer within {self.settings.timeout:g} s")
+                return SourceUnavailable(f"no answer within {self.settings.timeout:g} s")
             except UsageError as error:
                 return error
-            except (KubeError, *NOT_UNDERSTOOD) as error:
-                return SourceAway(describe(error))
+            except (KubeError, *DECODE_ERRORS) as error:
+                return SourceUnavailable(describe(error))
 
         try:
-            pages = [msgspec.json.decode(page, type=_Nodes) async for page in client.pages(NODES)]
-        except (KubeError, *NOT_UNDERSTOOD) as error:
-            raise SourceAway(f"kubelet: {describe(error)}; see that nodes may be listed") from error
+            pages = [msgspec.json.decode(page, type=_Nodes) async for page in client.list_pages(NODES)]
+        except (KubeError, *DECODE_ERRORS) as error:
+            raise SourceUnavailable(f"kubelet: {describe(error)}; see that nodes may be listed") from error
         nodes = [node for page in pages for node in page.items]
         answers = await asyncio.gather(*map(ask, nodes))
         found = [answer for answer in answers if not isinstance(answer, UsageError)]
         if answers and not found:
             advice = "see that nodes/proxy or nodes/stats may be got, and how the kubelets' certificates are signed"
-            raise SourceAway(f"kubelet: no node answers, {nodes[0].metadata.name}: {answers[0]}; {advice}")
+            raise SourceUnavailable(
+                f"kubelet: no node answers, {nodes[0].metadata.name}: {answers[0]}; {advice}"
+            )
         return [sample for answer in found for sample in answer]
 
-    async def _summary(self, client: Client, node: Node) -> _Summary:
-        if not self._directly:
+    async def _fetch_summary(self, client: Client, node: KubeletNode) -> _Summary:
+        if not self._is_direct:
             name = node.metadata.name
             return await client.get(NODES, name, subresource="proxy/stats/summary", into=_Summary)
         trust = Trust(None, insecure=True) if self.settings.insecure else client.connection.trust
         connection = replace(
-            client.connection, server=node.url(self.settings.address), server_hostname=None, trust=trust
+            client.connection,
+            server=node.kubelet_url(self.settings.address),
+            server_hostname=None,
+            trust=trust,
         )
-        async with Wire(
-            connection, headers={}, timeout=self.settings.timeout, most_bytes=BYTES_A_NODE
+        async with HttpTransport(
+            connection, headers={}, timeout=self.settings.timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
         ) as wire:
             return await wire.get("/stats/summary", {}, lambda body: msgspec.json.decode(body, type=_Summary))
 
     @property
-    def _directly(self) -> bool:
+    def _is_direct(self) -> bool:
         if self.settings.reach == "auto":
-            return runs_in_pod()
+            return is_running_in_pod()
         return self.settings.reach == "direct"
 
 
-def samples(summary: _Summary) -> list[Sample]:
+def parse_summary(summary: _Summary) -> list[ContainerSample]:
     """What a summary says of the containers that it has times for."""
     return [
-        Sample(
+        ContainerSample(
             PodContainer(intern(pod.pod_ref.namespace), pod.pod_ref.name, intern(container.name)),
             container.cpu.time.astimezone(UTC).timestamp(),
             cpu=math.nan if container.cpu.usage_nano_cores is None else container.cpu.usage_nano_cores * NANO,
-            memory=_known(container.memory),
+            memory=_working_set(container.memory),
         )
         for pod in summary.pods or ()
         for container in pod.containers or ()
@@ -191,5 +196,5 @@ def samples(summary: _Summary) -> list[Sample]:
     ]
 
 
-def _known(memory: _Memory | None) -> float:
+def _working_set(memory: _Memory | None) -> float:
     return math.nan if memory is None or memory.working_set_bytes is None else memory.working_set_bytes

@@ -9,10 +9,10 @@ from sys import intern
 import msgspec
 
 from trimtab.api import Quantity, QuantityError
-from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, NotFound, describe
+from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
 from trimtab.kube.rest.resources import Resource
-from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.usage import PodContainer
 
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
@@ -39,46 +39,52 @@ class _Pods(msgspec.Struct, gc=False):
     items: list[_Pod] | None = None
 
 
-_PODS = msgspec.json.Decoder(_Pods)
+_DECODER = msgspec.json.Decoder(_Pods)
 
 
-class MetricsServer(Sampled[SampledSettings]):
+class MetricsServer(PollingSource[PollingSettings]):
     """The resource metrics API of a cluster; needs the right to list pods.metrics.k8s.io."""
 
     name = "metrics-server"
-    settings_type = SampledSettings
+    settings_type = PollingSettings
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
             raise SourceRefused("metrics-server: is read through the API server; give a client")
         try:
-            return [sample async for page in self.client.pages(POD_METRICS) for sample in samples(page)]
+            return [
+                sample
+                async for page in self.client.list_pages(POD_METRICS)
+                for sample in parse_pod_metrics(page)
+            ]
         except NotFound as error:
             raise SourceRefused("metrics-server: the cluster has no resource metrics; install it") from error
         except KubeError as error:
-            kind = SourceAway if error.transient else SourceRefused
+            kind = SourceUnavailable if error.transient else SourceRefused
             raise kind(f"metrics-server: {describe(error)}; see `kubectl top pods`") from error
 
 
-def samples(page: bytes) -> list[Sample]:
+def parse_pod_metrics(page: bytes) -> list[ContainerSample]:
     """What a list of PodMetrics says."""
     try:
-        found = _PODS.decode(page)
-    except NOT_UNDERSTOOD as error:
-        raise BadAnswer(f"metrics-server: no list of PodMetrics: {error}; see `kubectl top pods`") from error
+        found = _DECODER.decode(page)
+    except DECODE_ERRORS as error:
+        raise UsageResponseError(
+            f"metrics-server: no list of PodMetrics: {error}; see `kubectl top pods`"
+        ) from error
     return [
-        Sample(
+        ContainerSample(
             PodContainer(intern(pod.metadata.namespace), pod.metadata.name, intern(container.name)),
             pod.timestamp.timestamp(),
-            cpu=_number(container.usage.get("cpu")),
-            memory=_number(container.usage.get("memory")),
+            cpu=_parse_quantity(container.usage.get("cpu")),
+            memory=_parse_quantity(container.usage.get("memory")),
         )
         for pod in found.items or ()
         for container in pod.containers or ()
     ]
 
 
-def _number(quantity: str | None) -> float:
+def _parse_quantity(quantity: str | None) -> float:
     """NaN for what is no quantity: one bad value is no reason to lose the others."""
     try:
         return Quantity.parse(quantity).cores if quantity else math.nan

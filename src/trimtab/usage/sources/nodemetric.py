@@ -13,10 +13,10 @@ from sys import intern
 import msgspec
 
 from trimtab.api import Quantity, QuantityError
-from trimtab.kube.errors import NOT_UNDERSTOOD, KubeError, NotFound, describe
+from trimtab.kube.errors import DECODE_ERRORS, KubeError, NotFound, describe
 from trimtab.kube.rest.resources import NODE_METRICS
-from trimtab.usage.errors import BadAnswer, SourceAway, SourceRefused
-from trimtab.usage.sampled import Sample, Sampled, SampledSettings
+from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageResponseError
+from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.usage import PodContainer
 
 
@@ -49,45 +49,49 @@ class _NodeMetrics(msgspec.Struct, frozen=True, gc=False):
     items: list[_NodeMetric] = []
 
 
-_METRICS = msgspec.json.Decoder(_NodeMetrics)
+_DECODER = msgspec.json.Decoder(_NodeMetrics)
 
 
-class NodeMetrics(Sampled[SampledSettings]):
+class NodeMetrics(PollingSource[PollingSettings]):
     """The NodeMetrics of a cluster; needs the right to list nodemetrics.trimtab.io, and the agent on its nodes."""
 
     name = "nodemetric"
-    settings_type = SampledSettings
+    settings_type = PollingSettings
 
-    async def snapshot(self) -> list[Sample]:
+    async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
             raise SourceRefused("nodemetric: is read through the API server; give a client")
         try:
-            return [sample async for page in self.client.pages(NODE_METRICS) for sample in samples(page)]
+            return [
+                sample
+                async for page in self.client.list_pages(NODE_METRICS)
+                for sample in parse_node_metrics(page)
+            ]
         except NotFound as error:
             raise SourceRefused(
                 "nodemetric: the cluster has no NodeMetrics; install our CRDs and the node agent"
             ) from error
         except KubeError as error:
-            kind = SourceAway if error.transient else SourceRefused
+            kind = SourceUnavailable if error.transient else SourceRefused
             raise kind(
                 f"nodemetric: {describe(error)}; see that nodemetrics.trimtab.io may be listed"
             ) from error
 
 
-def samples(page: bytes) -> list[Sample]:
+def parse_node_metrics(page: bytes) -> list[ContainerSample]:
     """What a list of NodeMetrics says of containers."""
     try:
-        found = _METRICS.decode(page)
-    except NOT_UNDERSTOOD as error:
-        raise BadAnswer(
+        found = _DECODER.decode(page)
+    except DECODE_ERRORS as error:
+        raise UsageResponseError(
             f"nodemetric: no list of NodeMetrics: {error}; see `kubectl get nodemetrics`"
         ) from error
     return [
-        Sample(
+        ContainerSample(
             PodContainer(intern(pod.namespace), pod.name, intern(container.name)),
             metric.status.update_time.timestamp(),
-            cpu=_number(container.usage.cpu),
-            memory=_number(container.usage.memory),
+            cpu=_parse_quantity(container.usage.cpu),
+            memory=_parse_quantity(container.usage.memory),
         )
         for metric in found.items
         if metric.status.update_time is not None
@@ -96,7 +100,7 @@ def samples(page: bytes) -> list[Sample]:
     ]
 
 
-def _number(quantity: str | int | None) -> float:
+def _parse_quantity(quantity: str | int | None) -> float:
     """NaN for what is no quantity: one bad value is no reason to lose the others."""
     try:
         return math.nan if quantity is None else Quantity.parse(str(quantity)).cores

@@ -7,17 +7,17 @@ from urllib.parse import parse_qsl
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """A token of many groups is long; nothing else is."""
 
 
-async def said(request: Request) -> dict[str, str]:
+async def read_form(request: Request) -> dict[str, str]:
     """Its fields; of one that is given twice, the last."""
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BYTES:
-            raise HTTPException(413, f"a form is no longer than {MOST_BYTES} bytes")
+        if len(body) > MAX_BYTES:
+            raise HTTPException(413, f"a form is no longer than {MAX_BYTES} bytes")
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:

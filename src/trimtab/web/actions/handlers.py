@@ -9,58 +9,59 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.actions.forms import said
+from trimtab.web.actions.forms import read_form
 from trimtab.web.auth import Access, Viewer
-from trimtab.web.backends.backend import ActError, Board
-from trimtab.web.model import Act
-from trimtab.web.rendering import Rendering
+from trimtab.web.backends.backend import ActionError, DashboardBackend
+from trimtab.web.model import WorkloadAction
+from trimtab.web.rendering import TemplateRenderer
 
-LONGEST_REASON = 200
+MAX_REASON_LENGTH = 200
 
-Deed = Callable[[], Awaitable[str]]
+RunAction = Callable[[], Awaitable[str]]
 
 
-class Acts:
-    def __init__(self, board: Board, access: Access, rendering: Rendering) -> None:
-        self._board = board
+class ActionHandlers:
+    def __init__(self, backend: DashboardBackend, access: Access, rendering: TemplateRenderer) -> None:
+        self._backend = backend
         self._access = access
         self._rendering = rendering
 
-    async def on_workload(self, request: Request) -> Response:
+    async def run_workload_action(self, request: Request) -> Response:
         asked = request.path_params
-        if asked["act"] not in set(Act):
-            raise HTTPException(404, f"there is no {asked['act']}; there are {', '.join(Act)}")
+        if asked["act"] not in set(WorkloadAction):
+            raise HTTPException(404, f"there is no {asked['act']}; there are {', '.join(WorkloadAction)}")
         key = WorkloadKey(asked["kind"], asked["namespace"], asked["name"])
-        viewer = await self._allowed(request, key)
-        why = await _reason(request)
-        return await self._told(
-            request, lambda: self._board.act(Act(asked["act"]), key, who=viewer.name, why=why)
+        viewer = await self._authorize(request, key)
+        why = await _read_reason(request)
+        return await self._respond(
+            request,
+            lambda: self._backend.run_action(WorkloadAction(asked["act"]), key, who=viewer.name, why=why),
         )
 
     async def undo(self, request: Request) -> Response:
         number = request.path_params["number"]
-        entry = await self._board.entry(number)
+        entry = await self._backend.entry(number)
         if entry is None:
             raise HTTPException(404, f"the history has no entry {number} any more")
-        viewer = await self._allowed(request, entry.key)
-        why = await _reason(request)
-        return await self._told(request, lambda: self._board.undo(number, who=viewer.name, why=why))
+        viewer = await self._authorize(request, entry.key)
+        why = await _read_reason(request)
+        return await self._respond(request, lambda: self._backend.undo(number, who=viewer.name, why=why))
 
-    async def _allowed(self, request: Request, key: WorkloadKey) -> Viewer:
+    async def _authorize(self, request: Request, key: WorkloadKey) -> Viewer:
         viewer: Viewer = request.state.session.viewer
-        if self._board.read_only:
-            raise HTTPException(403, self._board.read_only)
+        if self._backend.read_only_reason:
+            raise HTTPException(403, self._backend.read_only_reason)
         if not await self._access.may_act(viewer, key):
             raise HTTPException(403, f"{viewer.name} may not patch {key}: looking is all that RBAC grants")
         return viewer
 
-    async def _told(self, request: Request, deed: Deed) -> Response:
+    async def _respond(self, request: Request, run_action: RunAction) -> Response:
         try:
-            told = await deed()
-        except ActError as error:
+            told = await run_action()
+        except ActionError as error:
             raise HTTPException(409, str(error)) from None
-        return self._rendering.page("told.html", request, told=told)
+        return self._rendering.render_page("told.html", request, told=told)
 
 
-async def _reason(request: Request) -> str:
-    return " ".join((await said(request)).get("why", "").split())[:LONGEST_REASON]
+async def _read_reason(request: Request) -> str:
+    return " ".join((await read_form(request)).get("why", "").split())[:MAX_REASON_LENGTH]

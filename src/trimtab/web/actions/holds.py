@@ -9,87 +9,99 @@ from collections.abc import Mapping
 
 import structlog
 
-from trimtab.actuation.change_annotations import own_marks
-from trimtab.actuation.hold import HOLD, MANAGER, Hold, read_hold
-from trimtab.actuation.resources import joined, said, sizes_of
-from trimtab.api.optimizationpolicy import Mode
+from trimtab.actuation.change_annotations import read_change_annotations
+from trimtab.actuation.hold import HOLD_ANNOTATION, HOLD_MANAGER, Hold, read_hold
+from trimtab.actuation.resources import container_sizes, format_sizes, merge_sizes
+from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.state import Desk
-from trimtab.store import HistoryEntry, StoreError
-from trimtab.web.backends.backend import ActError
-from trimtab.web.model import Act
+from trimtab.operator.state import OperatorState
+from trimtab.store import HistoryRecord, StoreError
+from trimtab.web.backends.backend import ActionError
+from trimtab.web.model import WorkloadAction
 
 log = structlog.get_logger(__name__)
 
-_NOT_NOW = "it is not to be done now; load the page again"
+_NOT_AVAILABLE = "it is not to be done now; load the page again"
 
 
-def offered(desk: Desk, workload: Workload) -> dict[Act, str]:
+def list_actions(state: OperatorState, workload: Workload) -> dict[WorkloadAction, str]:
     """What makes sense now, and why it cannot be done where it cannot."""
-    hold, mandate = read_hold(workload.annotations), desk.orders.of(workload)
+    hold, mandate = read_hold(workload.annotations), state.policy_resolver.resolve(workload)
     if mandate is None:
         return {}
     mode = mandate.spec.mode
-    if mode is Mode.DISABLED:
-        return {Act.HOLD: "the mode is Disabled, so that nothing is done to it anyway"}
-    found: dict[Act, str] = {}
-    wanted = _recommended(desk, workload)
-    if wanted and wanted != _has(desk, workload) and (hold or mode is Mode.RECOMMEND):
-        found[Act.APPLY] = ""
-    found[Act.RELEASE if hold else Act.HOLD] = _how_by_hand(workload) if hold and hold.by_hand else ""
-    if _before(desk, workload):
-        found[Act.REVERT] = ""
+    if mode is PolicyMode.DISABLED:
+        return {WorkloadAction.HOLD: "the mode is Disabled, so that nothing is done to it anyway"}
+    found: dict[WorkloadAction, str] = {}
+    wanted = _read_recommended_sizes(state, workload)
+    if wanted and wanted != _read_current_sizes(state, workload) and (hold or mode is PolicyMode.RECOMMEND):
+        found[WorkloadAction.APPLY] = ""
+    found[WorkloadAction.RELEASE if hold else WorkloadAction.HOLD] = (
+        _format_release_command(workload) if hold and hold.is_manual else ""
+    )
+    if _read_previous_sizes(state, workload):
+        found[WorkloadAction.REVERT] = ""
     return found
 
 
-async def act(desk: Desk, workload: Workload, asked: Act, *, who: str, why: str, now: float) -> str:
+async def run_action(
+    state: OperatorState, workload: Workload, action: WorkloadAction, *, who: str, why: str, now: float
+) -> str:
     """Do it, and tell what comes of it."""
-    if refusal := offered(desk, workload).get(asked, _NOT_NOW):
-        raise ActError(f"{asked} {workload.key}: {refusal}")
-    if asked is Act.RELEASE:
-        await _write(desk, workload, None)
-        await _note(desk, workload, "released", who=who, why=why, now=now)
+    if refusal := list_actions(state, workload).get(action, _NOT_AVAILABLE):
+        raise ActionError(f"{action} {workload.key}: {refusal}")
+    if action is WorkloadAction.RELEASE:
+        await _write_hold(state, workload, None)
+        await _record_history(state, workload, "released", who=who, why=why, now=now)
         return f"{workload.name} is left to its policy again."
     sizes: Mapping[str, Resources] = {}
-    if asked is Act.APPLY:
-        sizes = _recommended(desk, workload)
-    elif asked is Act.REVERT:
-        sizes = _before(desk, workload)
-    return await hold_at(desk, workload, sizes, who=who, why=why, now=now)
+    if action is WorkloadAction.APPLY:
+        sizes = _read_recommended_sizes(state, workload)
+    elif action is WorkloadAction.REVERT:
+        sizes = _read_previous_sizes(state, workload)
+    return await hold_at(state, workload, sizes, who=who, why=why, now=now)
 
 
 async def hold_at(
-    desk: Desk, workload: Workload, sizes: Mapping[str, Resources], *, who: str, why: str, now: float
+    state: OperatorState,
+    workload: Workload,
+    sizes: Mapping[str, Resources],
+    *,
+    who: str,
+    why: str,
+    now: float,
 ) -> str:
     """Hold it at these sizes, or where it is."""
-    await _write(desk, workload, Hold(who=who, why=why, at=int(now), sizes=dict(sizes)))
-    await _note(desk, workload, "held", who=who, why=why, now=now)
-    where = f"goes to {said(sizes)}, and stays there" if sizes else "stays as it is"
+    await _write_hold(state, workload, Hold(who=who, why=why, at=int(now), sizes=dict(sizes)))
+    await _record_history(state, workload, "held", who=who, why=why, now=now)
+    where = f"goes to {format_sizes(sizes)}, and stays there" if sizes else "stays as it is"
     return f"{workload.name} {where} until it is released."
 
 
-async def _write(desk: Desk, workload: Workload, hold: Hold | None) -> None:
+async def _write_hold(state: OperatorState, workload: Workload, hold: Hold | None) -> None:
     body = {
         "metadata": {
             "name": workload.name,
             "namespace": workload.namespace,
             "uid": workload.uid,  # or one that is gone would be made anew
-            "annotations": {HOLD: hold.written()} if hold else {},
+            "annotations": {HOLD_ANNOTATION: hold.encode()} if hold else {},
         }
     }
     try:
-        await desk.objects.apply(workload.resource, body, force=True, manager=MANAGER)
+        await state.objects.apply(workload.resource, body, force=True, manager=HOLD_MANAGER)
     except KubeError as error:
-        raise ActError(f"{workload.key}: the cluster refused it: {describe(error)}") from None
+        raise ActionError(f"{workload.key}: the cluster refused it: {describe(error)}") from None
 
 
-async def _note(desk: Desk, workload: Workload, what: str, *, who: str, why: str, now: float) -> None:
+async def _record_history(
+    state: OperatorState, workload: Workload, what: str, *, who: str, why: str, now: float
+) -> None:
     key = workload.key
-    entry = HistoryEntry(
+    entry = HistoryRecord(
         timestamp=now,
-        cluster=desk.name,
+        cluster=state.cluster_name,
         namespace=key.namespace,
         kind=key.kind,
         name=key.name,
@@ -98,30 +110,30 @@ async def _note(desk: Desk, workload: Workload, what: str, *, who: str, why: str
         why=why,
     )
     try:
-        await desk.store.history.append([entry])
+        await state.store.history.append([entry])
     except StoreError as error:
         log.warning("dashboard.not_kept", error=str(error))
 
 
-def _has(desk: Desk, workload: Workload) -> dict[str, Resources]:
-    return sizes_of(desk.effective_containers(workload))
+def _read_current_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
+    return container_sizes(state.effective_containers(workload))
 
 
-def _recommended(desk: Desk, workload: Workload) -> dict[str, Resources]:
-    outcome = desk.statuses.outcome(workload.key)
+def _read_recommended_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
+    outcome = state.status_writer.get_outcome(workload.key)
     # One who applies by hand wants to get there: held at the first of several steps it would stay short of what it needs.
     wanted = {each.container: each.target for each in outcome.recommendations} if outcome else {}
-    return joined(_has(desk, workload), wanted) if wanted else {}
+    return merge_sizes(_read_current_sizes(state, workload), wanted) if wanted else {}
 
 
-def _before(desk: Desk, workload: Workload) -> dict[str, Resources]:
+def _read_previous_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
     """What pods had before the last change that is in effect; nothing where there was none, or it is so already."""
-    marks = own_marks(workload)
+    marks = read_change_annotations(workload)
     before = marks.applied.before if marks and marks.applied else {}
-    has = _has(desk, workload)
-    return joined(has, before) if before and joined(has, before) != has else {}
+    has = _read_current_sizes(state, workload)
+    return merge_sizes(has, before) if before and merge_sizes(has, before) != has else {}
 
 
-def _how_by_hand(workload: Workload) -> str:
+def _format_release_command(workload: Workload) -> str:
     kind, name = workload.kind.lower(), workload.name
-    return f"it was set by hand: kubectl annotate {kind} {name} -n {workload.namespace} {HOLD}-"
+    return f"it was set by hand: kubectl annotate {kind} {name} -n {workload.namespace} {HOLD_ANNOTATION}-"

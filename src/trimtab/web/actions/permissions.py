@@ -13,28 +13,28 @@ from collections.abc import Callable, Iterable
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.web.auth import Access, Viewer
 
-REMEMBERED = 60.0
-MOST = 20_000
+TTL_SECONDS = 60.0
+MAX_ENTRIES = 20_000
 """Answers that are kept at a time: beyond them the oldest goes."""
 
 
-class Offering:
+class PermissionCache:
     def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._access = access
         self._clock = clock
-        self._known: dict[tuple[Viewer, WorkloadKey], tuple[bool, float]] = {}
+        self._cache: dict[tuple[Viewer, WorkloadKey], tuple[bool, float]] = {}
 
-    async def of(self, viewer: Viewer, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
+    async def filter_allowed(self, viewer: Viewer, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
         """Those of these workloads that the viewer may act on."""
         asked = list(dict.fromkeys(keys))
-        answers = await asyncio.gather(*(self._may(viewer, key) for key in asked))
+        answers = await asyncio.gather(*(self._is_allowed(viewer, key) for key in asked))
         return frozenset(key for key, may in zip(asked, answers, strict=True) if may)
 
-    async def _may(self, viewer: Viewer, key: WorkloadKey) -> bool:
-        may, until = self._known.pop((viewer, key), (False, float("-inf")))
+    async def _is_allowed(self, viewer: Viewer, key: WorkloadKey) -> bool:
+        may, until = self._cache.pop((viewer, key), (False, float("-inf")))
         if until <= self._clock():
-            may, until = await self._access.may_act(viewer, key), self._clock() + REMEMBERED
-        while len(self._known) >= MOST:
-            del self._known[next(iter(self._known))]
-        self._known[viewer, key] = may, until
+            may, until = await self._access.may_act(viewer, key), self._clock() + TTL_SECONDS
+        while len(self._cache) >= MAX_ENTRIES:
+            del self._cache[next(iter(self._cache))]
+        self._cache[viewer, key] = may, until
         return may

@@ -12,36 +12,36 @@ from typing import Protocol
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.web.model import (
-    Act,
     HistoryEntry,
     IntentView,
-    NodeView,
+    NodeSummary,
     Overview,
+    WorkloadAction,
     WorkloadDetail,
     WorkloadRow,
 )
 
 
-class ActError(TrimtabError):
+class ActionError(TrimtabError):
     """Why what was asked for was not done."""
 
 
-class Board(Protocol):
+class DashboardBackend(Protocol):
     """What can be seen of a cluster, and done about it."""
 
     name: str
     """Of the cluster."""
-    read_only: str
+    read_only_reason: str
     """Why nobody can act here; empty where some can."""
     currency: str
 
     @property
-    def at(self) -> float:
+    def observed_at(self) -> float:
         """Of when it is what is shown."""
         ...
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What keeps all of it from being up to date; empty where nothing does."""
         ...
 
@@ -50,7 +50,7 @@ class Board(Protocol):
         """Another number whenever there is something new to see."""
         ...
 
-    async def changed(self, after: int) -> int:
+    async def wait_changed(self, after: int) -> int:
         """Wait until there is another version than this; the answer is it."""
         ...
 
@@ -64,7 +64,7 @@ class Board(Protocol):
 
     async def intents(self) -> Sequence[IntentView]: ...
 
-    async def nodes(self) -> Sequence[NodeView]: ...
+    async def nodes(self) -> Sequence[NodeSummary]: ...
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
@@ -74,7 +74,7 @@ class Board(Protocol):
 
     async def entry(self, number: int) -> HistoryEntry | None: ...
 
-    async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
+    async def run_action(self, act: WorkloadAction, key: WorkloadKey, *, who: str, why: str) -> str:
         """Do it; the answer tells what comes of it."""
         ...
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.recommender.recommender import Learning
-from trimtab.recommender.source_ingester import School
+from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.source_ingester import SourceIngester
 from trimtab.usage.errors import UsageError
 from trimtab.usage.usage import Usage
 
@@ -22,88 +22,96 @@ PodName = tuple[str, str]
 """A pod by its namespace and name."""
 
 
-class PodUsage(NamedTuple):
+class PodUsageSample(NamedTuple):
     """What all containers of a pod used together, when it was last sampled."""
 
     cpu: float
     """Cores."""
     memory: float
     """Bytes."""
-    at: float
+    sampled_at: float
     """When the newest of its samples was taken, in seconds since 1970."""
 
 
-class _Reading(NamedTuple):
+class _SourceUsage(NamedTuple):
     """What one source told."""
 
-    pods: dict[PodName, PodUsage]
-    current: float
+    pods: dict[PodName, PodUsageSample]
+    max_sample_age: float
     """Seconds for which a sample tells of the present."""
-    trouble: str = ""
+    error: str = ""
 
 
-class Present:
+class CurrentUsage:
     """The newest samples of all pods; `read` them once a step."""
 
     def __init__(self) -> None:
-        self._readings: dict[str, _Reading] = {}
-        self.last: float | None = None
+        self._by_source: dict[str, _SourceUsage] = {}
+        self.last_sampled_at: float | None = None
         """When anything was last sampled."""
 
-    async def read(self, learning: Learning, pods: Collection[PodName], *, now: float) -> None:
+    async def read(self, recommender: Recommender, pods: Collection[PodName], *, now: float) -> None:
         """Read every source; samples of pods that are no longer among `pods` are forgotten.
 
         The sources do not wait for each other. What a source told before is kept where it fails, or knows nothing new.
         """
         there = frozenset(pods)
-        schools = learning.schools
-        found = await asyncio.gather(*(self._read(name, schools[name], there, now) for name in schools))
-        self._readings = dict(zip(schools, found, strict=True))
-        samples = (pod.at for reading in found for pod in reading.pods.values())
-        self.last = max((at for at in (self.last, *samples) if at is not None), default=None)
+        schools = recommender.schools
+        found = await asyncio.gather(
+            *(self._read_source(name, schools[name], there, now) for name in schools)
+        )
+        self._by_source = dict(zip(schools, found, strict=True))
+        samples = (pod.sampled_at for reading in found for pod in reading.pods.values())
+        self.last_sampled_at = max(
+            (at for at in (self.last_sampled_at, *samples) if at is not None), default=None
+        )
 
-    async def _read(self, name: str, school: School, there: frozenset[PodName], now: float) -> _Reading:
-        before = self._readings.get(name)
-        pods, trouble = before.pods if before else dict[PodName, PodUsage](), ""
+    async def _read_source(
+        self, name: str, ingester: SourceIngester, there: frozenset[PodName], now: float
+    ) -> _SourceUsage:
+        before = self._by_source.get(name)
+        pods, trouble = before.pods if before else dict[PodName, PodUsageSample](), ""
         try:
-            pods = pods | by_pod(await school.read_present(now))
+            pods = pods | sum_by_pod(await ingester.read_present(now))
         except UsageError as error:
             trouble = str(error)
         except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the others
-            trouble = f"{name or school.name} failed: {error!r}"
-        return _Reading({pod: used for pod, used in pods.items() if pod in there}, school.current, trouble)
+            trouble = f"{name or ingester.name} failed: {error!r}"
+        return _SourceUsage(
+            {pod: used for pod, used in pods.items() if pod in there}, ingester.current, trouble
+        )
 
     @property
-    def troubles(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Why sources could not be read the last time."""
-        return [reading.trouble for reading in self._readings.values() if reading.trouble]
+        return [reading.error for reading in self._by_source.values() if reading.error]
 
-    def current(self, now: float) -> dict[PodName, PodUsage]:
+    def list_current(self, now: float) -> dict[PodName, PodUsageSample]:
         """Return what pods use now; those without a current sample are left out. Of two sources the first is believed."""
-        found: dict[PodName, PodUsage] = {}
-        for reading in self._readings.values():
-            oldest = now - reading.current
-            found = {pod: used for pod, used in reading.pods.items() if used.at >= oldest} | found
+        found: dict[PodName, PodUsageSample] = {}
+        for reading in self._by_source.values():
+            oldest = now - reading.max_sample_age
+            found = {pod: used for pod, used in reading.pods.items() if used.sampled_at >= oldest} | found
         return found
 
-    def last_sample(self, pods: Iterable[PodName]) -> float | None:
+    def find_last_sample(self, pods: Iterable[PodName]) -> float | None:
         """Return when any of these pods was last sampled; None where it is not known."""
         names = list(pods)
         times = (
-            reading.pods[name].at
-            for reading in self._readings.values()
+            reading.pods[name].sampled_at
+            for reading in self._by_source.values()
             for name in names
             if name in reading.pods
         )
         return max(times, default=None)
 
 
-def by_pod(usage: Usage) -> dict[PodName, PodUsage]:
+def sum_by_pod(usage: Usage) -> dict[PodName, PodUsageSample]:
     """Return the newest samples of each pod's containers together; pods without any are left out."""
-    found: dict[PodName, PodUsage] = defaultdict(lambda: PodUsage(0.0, 0.0, 0.0))
+    found: dict[PodName, PodUsageSample] = defaultdict(lambda: PodUsageSample(0.0, 0.0, 0.0))
     if not usage.steps:
         return {}
-    newest, times = usage.newest(), usage.last_times()
+    newest, times = usage.take_latest(), usage.last_times()
     for name, cpu, memory, at in zip(
         usage.containers,
         np.nan_to_num(newest.cpu[0]).tolist(),
@@ -114,5 +122,5 @@ def by_pod(usage: Usage) -> dict[PodName, PodUsage]:
         if at == at:  # noqa: PLR0124 - NaN
             pod = name.namespace, name.pod
             so_far = found[pod]
-            found[pod] = PodUsage(so_far.cpu + cpu, so_far.memory + memory, max(so_far.at, at))
+            found[pod] = PodUsageSample(so_far.cpu + cpu, so_far.memory + memory, max(so_far.sampled_at, at))
     return dict(found)

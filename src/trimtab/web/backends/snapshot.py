@@ -13,26 +13,26 @@ from pathlib import Path
 import msgspec
 
 from trimtab.errors import TrimtabError
-from trimtab.kube.errors import NOT_UNDERSTOOD
+from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.web.backends.backend import ActError, Board
+from trimtab.web.backends.backend import ActionError, DashboardBackend
 from trimtab.web.model import (
-    Act,
     HistoryEntry,
     IntentView,
-    NodeView,
+    NodeSummary,
     Overview,
-    Record,
+    ViewRecord,
+    WorkloadAction,
     WorkloadDetail,
     WorkloadRow,
 )
 
 VERSION = 1
-MOST_DETAILS = 30
-MOST_HISTORY = 5000
+MAX_DETAILS = 30
+MAX_HISTORY = 5000
 
 
-class Snapshot(Record, frozen=True, kw_only=True):
+class DashboardSnapshot(ViewRecord, frozen=True, kw_only=True):
     """All that a board showed at one time."""
 
     version: int = VERSION
@@ -41,7 +41,7 @@ class Snapshot(Record, frozen=True, kw_only=True):
     workloads: tuple[WorkloadRow, ...] = ()
     details: tuple[WorkloadDetail, ...] = ()
     intents: tuple[IntentView, ...] = ()
-    nodes: tuple[NodeView, ...] = ()
+    nodes: tuple[NodeSummary, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     def encode(self) -> bytes:
@@ -53,7 +53,7 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
-def read_snapshot(path: Path) -> Snapshot:
+def read_snapshot(path: Path) -> DashboardSnapshot:
     """A snapshot from its file; what is wrong with it is told in one line."""
     try:
         text = path.read_bytes()
@@ -65,42 +65,42 @@ def read_snapshot(path: Path) -> Snapshot:
             raise TrimtabError(
                 f"--snapshot {path}: is of version {version}, and this trimtab reads {VERSION}; take it anew"
             )
-        return msgspec.json.decode(text, type=Snapshot)
-    except NOT_UNDERSTOOD as error:
+        return msgspec.json.decode(text, type=DashboardSnapshot)
+    except DECODE_ERRORS as error:
         raise TrimtabError(f"--snapshot {path}: is no snapshot of a dashboard: {error}") from None
 
 
-async def take(board: Board) -> Snapshot:
+async def take_snapshot(backend: DashboardBackend) -> DashboardSnapshot:
     """All that a board shows now."""
-    rows = tuple(await board.workloads())
+    rows = tuple(await backend.workloads())
     loudest = sorted(rows, key=lambda row: (-len(row.risks), -abs(row.saving), -(row.changed or 0.0)))
-    details = [await board.workload(row.key) for row in loudest[:MOST_DETAILS]]
-    return Snapshot(
-        name=board.name,
-        overview=await board.overview(),
+    details = [await backend.workload(row.key) for row in loudest[:MAX_DETAILS]]
+    return DashboardSnapshot(
+        name=backend.name,
+        overview=await backend.overview(),
         workloads=rows,
         details=tuple(found for found in details if found),
-        intents=tuple(await board.intents()),
-        nodes=tuple(await board.nodes()),
-        history=tuple(await board.history(limit=MOST_HISTORY)),
+        intents=tuple(await backend.intents()),
+        nodes=tuple(await backend.nodes()),
+        history=tuple(await backend.history(limit=MAX_HISTORY)),
     )
 
 
-class SnapshotBoard:
+class SnapshotBackend:
     """Shows a snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: DashboardSnapshot) -> None:
         self._snapshot = snapshot
         self._details = {found.row.key: found for found in snapshot.details}
         self._rows = {row.key: row for row in snapshot.workloads}
         self.name = snapshot.name
-        self.read_only = "this is a snapshot: nothing can be changed in it"
+        self.read_only_reason = "this is a snapshot: nothing can be changed in it"
         self.currency = snapshot.overview.money.currency
         self.version = 1
-        self.at = snapshot.overview.at
-        self.trouble = snapshot.overview.trouble
+        self.observed_at = snapshot.overview.at
+        self.problem = snapshot.overview.trouble
 
-    async def changed(self, after: int) -> int:
+    async def wait_changed(self, after: int) -> int:
         if after != self.version:
             return self.version
         await asyncio.Event().wait()
@@ -121,25 +121,25 @@ class SnapshotBoard:
     async def intents(self) -> Sequence[IntentView]:
         return self._snapshot.intents
 
-    async def nodes(self) -> Sequence[NodeView]:
+    async def nodes(self) -> Sequence[NodeSummary]:
         return self._snapshot.nodes
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
     ) -> Sequence[HistoryEntry]:
-        return page_of(self._snapshot.history, key=key, what=what, before=before, limit=limit)
+        return filter_history(self._snapshot.history, key=key, what=what, before=before, limit=limit)
 
     async def entry(self, number: int) -> HistoryEntry | None:
         return next((entry for entry in self._snapshot.history if entry.id == number), None)
 
-    async def act(self, act: Act, key: WorkloadKey, *, who: str, why: str) -> str:
-        raise ActError(f"{act} {key}, for {who} ({why}): {self.read_only}")
+    async def run_action(self, act: WorkloadAction, key: WorkloadKey, *, who: str, why: str) -> str:
+        raise ActionError(f"{act} {key}, for {who} ({why}): {self.read_only_reason}")
 
     async def undo(self, number: int, *, who: str, why: str) -> str:
-        raise ActError(f"undo {number}, for {who} ({why}): {self.read_only}")
+        raise ActionError(f"undo {number}, for {who} ({why}): {self.read_only_reason}")
 
 
-def page_of(
+def filter_history(
     entries: Sequence[HistoryEntry], *, key: WorkloadKey | None, what: str, before: int | None, limit: int
 ) -> Sequence[HistoryEntry]:
     """Of entries, newest first, those that are asked for; all after the one numbered `before`."""

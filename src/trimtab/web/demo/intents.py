@@ -12,39 +12,39 @@ from statistics import median
 
 import msgspec
 
-from trimtab.actuation.executor import Actuator
-from trimtab.api.intent import IntentSpec, Objective, TargetRef
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.client import LABEL, Vector
-from trimtab.intents.plugins.registry import Registry
-from trimtab.kube.kinds.custom import Intent, KPIProfile
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
-from trimtab.lab.simulator.simulation import Stage
-from trimtab.lab.simulator.world import World
+from trimtab.lab.simulator.simulation import Simulation
+from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.controller import IntentLoop
-from trimtab.operator.intents.effect_learner import Lessons
-from trimtab.operator.intents.endpoints import Endpoints
-from trimtab.operator.intents.executor import Performer
-from trimtab.operator.intents.intent_index import Roll
-from trimtab.operator.intents.observer import Observer
-from trimtab.operator.intents.planning import Planning
-from trimtab.operator.intents.status_writer import Telling
-from trimtab.operator.policy.status_writer import Silence
-from trimtab.operator.state import IntentDesk
+from trimtab.operator.intents.controller import IntentController
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.endpoints import KpiEndpoints
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObserver
+from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.status_writer import IntentStatusWriter
+from trimtab.operator.policy.status_writer import NullEventSink
+from trimtab.operator.state import IntentOperatorState
 
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'
-_PART = re.compile(rf'label_replace\(\n(.*?)\n, "{LABEL}", "([^"]*)"', re.DOTALL)
+_QUERY_PART = re.compile(rf'label_replace\(\n(.*?)\n, "{LABEL}", "([^"]*)"', re.DOTALL)
 _NAME = re.compile(r'namespace="([^"]*)".*?container="([^"]*)"', re.DOTALL)
 
 
 class SimulatedIntents:
     """One intent about one service; `turn` once a step."""
 
-    def __init__(self, stage: Stage, *, service: WorkloadKey, seconds: float) -> None:
+    def __init__(self, simulation: Simulation, *, service: WorkloadKey, seconds: float) -> None:
         config = OperatorConfig(
             intents=IntentSettings.model_validate(
                 {
@@ -60,77 +60,79 @@ class SimulatedIntents:
         def settings() -> IntentSettings:
             return config.intents
 
-        self._stage = stage
-        roll = Roll(self._stage.following)
-        self._stage.following.put(KPI_PROFILES, _profile(service.namespace))
-        self._intent = _intent(service, seconds)
-        self._stage.following.put(INTENTS, self._intent)
-        endpoints = Endpoints(_Teller(stage.world), stale=900.0, patience=10.0)
-        store, objects = stage.desk.store, stage.desk.objects
-        self.desk = IntentDesk(
-            roll=roll,
-            observer=Observer(stage.catalog, roll, endpoints, settings=settings),
-            lessons=Lessons(store, cluster=stage.desk.name, settings=settings),
-        )
-        self._loop = IntentLoop(
-            catalog=stage.catalog,
-            roll=roll,
-            observer=self.desk.observer,
-            planning=Planning(Registry(), settings=settings, metrics=stage.metrics),
-            safe_sizes=stage.safe_sizes,
-            performer=Performer(
-                stage.cluster,
-                Actuator(stage.cluster, may_write=lambda: True),
-                may_write=lambda: True,
-                resizes_in_place=lambda: True,
-                watched=lambda: settings().cool_down.seconds / 2,
+        self._simulation = simulation
+        roll = IntentIndex(self._simulation.informers)
+        self._simulation.informers.put(KPI_PROFILES, _build_profile(service.namespace))
+        self._intent = _build_intent(service, seconds)
+        self._simulation.informers.put(INTENTS, self._intent)
+        endpoints = KpiEndpoints(_SimulatedPromqlClient(simulation.world), max_age=900.0, timeout=10.0)
+        store, objects = simulation.operator_state.store, simulation.operator_state.objects
+        self.state = IntentOperatorState(
+            index=roll,
+            observer=IntentObserver(simulation.cluster_state, roll, endpoints, settings=settings),
+            effect_learner=EffectLearner(
+                store, cluster=simulation.operator_state.cluster_name, settings=settings
             ),
-            lessons=self.desk.lessons,
-            telling=Telling(objects, Silence(), may_write=lambda: True),
+        )
+        self._controller = IntentController(
+            cluster_state=simulation.cluster_state,
+            intent_index=roll,
+            observer=self.state.observer,
+            planning_service=PlanningService(PluginRegistry(), settings=settings, metrics=simulation.metrics),
+            safe_sizes=simulation.safe_sizes,
+            executor=PlanExecutor(
+                simulation.cluster,
+                ChangeExecutor(simulation.cluster, may_write=lambda: True),
+                may_write=lambda: True,
+                can_resize_in_place=lambda: True,
+                observation_period=lambda: settings().cool_down.seconds / 2,
+            ),
+            effect_learner=self.state.effect_learner,
+            status_writer=IntentStatusWriter(objects, NullEventSink(), may_write=lambda: True),
             config=lambda: config,
-            resizes_in_place=lambda: True,
-            metrics=stage.metrics,
+            can_resize_in_place=lambda: True,
+            metrics=simulation.metrics,
         )
 
-    async def turn(self) -> None:
-        await self._loop.turn(self._stage.world.time)
-        await self.desk.lessons.flush()
-        self._stage.following.refresh()
-        found = await self._stage.desk.objects.get(
+    async def run_once(self) -> None:
+        await self._controller.run_once(self._simulation.world.control_time)
+        await self.state.effect_learner.flush()
+        self._simulation.informers.sync()
+        found = await self._simulation.operator_state.objects.get(
             INTENTS, self._intent.name, namespace=self._intent.namespace
         )
         self._intent = msgspec.structs.replace(
             self._intent, status=msgspec.json.encode(found["status"]), version=self._intent.version + 1
         )
-        self._stage.following.put(INTENTS, self._intent)
+        self._simulation.informers.put(INTENTS, self._intent)
 
 
-class _Teller:
+class _SimulatedPromqlClient:
     """Answers what the loop asks, as PromQL that it writes itself, from the world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
     async def vector(self, promql: str, *, at: float) -> Vector:
         del at  # of now alone
-        return [({LABEL: mark}, value) for mark, value in self._answers(promql)]
+        return [({LABEL: mark}, value) for mark, value in self._answer_queries(promql)]
 
-    def _answers(self, promql: str) -> Iterator[tuple[str, float]]:
-        for query, mark in _PART.findall(promql):
+    def _answer_queries(self, promql: str) -> Iterator[tuple[str, float]]:
+        for query, mark in _QUERY_PART.findall(promql):
             if mark.endswith(" age"):
                 yield mark, 0.0
-            elif (value := self._value(query)) is not None:
+            elif (value := self._read_value(query)) is not None:
                 yield mark, value
 
-    def _value(self, query: str) -> float | None:  # noqa: PLR0911 - one return a query
+    def _read_value(self, query: str) -> float | None:  # noqa: PLR0911 - one return a query
         named = _NAME.search(query)
         found = self._world.workloads.get(WorkloadKey("Deployment", *named.groups())) if named else None
         if found is None:
             return None
         rows = [row for pod in found.pods.values() for row in pod.rows]
-        containers = self._world.rows.containers
+        containers = self._world.container_arrays.containers
         if "simulated_seconds_p99" in query:
-            return float(self._world.times[found.number, -1])
+            return float(self._world.latencies[found.number, -1])
         if "simulated_requests" in query and (service := found.spec.service):
             return float(self._world.load[found.number]) / service.cpu_seconds
         if query.startswith("count("):
@@ -144,8 +146,8 @@ class _Teller:
         return None
 
 
-def _profile(namespace: str) -> KPIProfile:
-    return KPIProfile(
+def _build_profile(namespace: str) -> KPIProfileRecord:
+    return KPIProfileRecord(
         namespace=namespace,
         name="p99",
         uid="kpi-p99",
@@ -157,8 +159,8 @@ def _profile(namespace: str) -> KPIProfile:
     )
 
 
-def _intent(service: WorkloadKey, seconds: float) -> Intent:
-    return Intent(
+def _build_intent(service: WorkloadKey, seconds: float) -> IntentRecord:
+    return IntentRecord(
         namespace=service.namespace,
         name=f"{service.name}-fast",
         uid=f"intent-{service.name}",
@@ -168,7 +170,7 @@ def _intent(service: WorkloadKey, seconds: float) -> Intent:
         spec=IntentSpec(
             target_ref=TargetRef(name=service.name),
             priority=0.9,
-            objectives=(Objective(name="p99", value=seconds, measured_by="p99", tolerance=0.1),),
+            objectives=(ObjectiveSpec(name="p99", value=seconds, measured_by="p99", tolerance=0.1),),
         ),
         problem="",
         status=b"{}",

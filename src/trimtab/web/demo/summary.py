@@ -10,32 +10,32 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from trimtab.plural import counted
-from trimtab.scan.render.text_chart import chart
-from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
-from trimtab.web.backends.backend import Board
-from trimtab.web.model import HistoryEntry, Overview, Plot, Role, Values
+from trimtab.plural import pluralize
+from trimtab.scan.render.text_chart import draw_chart
+from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
+from trimtab.web.backends.backend import DashboardBackend
+from trimtab.web.model import CurveRole, CurveValues, HistoryEntry, Overview, Plot
 
-Document = dict[str, Any]
+SummaryDocument = dict[str, Any]
 
-MOST_HISTORY = 100_000
+MAX_HISTORY = 100_000
 CHART_HEIGHT = 10
 
 
-async def summary(board: Board, *, days: float, seed: int) -> Document:
+async def build_summary(backend: DashboardBackend, *, days: float, seed: int) -> SummaryDocument:
     """All figures; times are simulated."""
-    overview, rows = await board.overview(), await board.workloads()
-    history = await board.history(limit=MOST_HISTORY)
+    overview, rows = await backend.overview(), await backend.workloads()
+    history = await backend.history(limit=MAX_HISTORY)
     counts = Counter(entry.what for entry in history)
-    intents = await board.intents()
+    intents = await backend.intents()
     return {
         "days": days,
         "seed": seed,
         "workloads": len(rows),
         "pods": sum(row.pods for row in rows),
         "states": overview.states,
-        "cpuCores": _resource(overview.cpu),
-        "memoryBytes": _resource(overview.memory),
+        "cpuCores": _resource_record(overview.cpu),
+        "memoryBytes": _resource_record(overview.memory),
         "moneyMonth": {
             "atFirst": round(overview.money.at_first, 2),
             "now": round(overview.money.requested, 2),
@@ -48,8 +48,8 @@ async def summary(board: Board, *, days: float, seed: int) -> Document:
             "there": overview.nodes,
         },
         "changes": {what: counts[what] for what in ("applied", "reverted", "recommended")},
-        "kills": [_told(entry) for entry in history if entry.what == "killed"],
-        "reverted": [_told(entry) for entry in history if entry.what == "reverted"],
+        "kills": [_entry_record(entry) for entry in history if entry.what == "killed"],
+        "reverted": [_entry_record(entry) for entry in history if entry.what == "reverted"],
         "intents": [
             {
                 "name": f"{intent.namespace}/{intent.name}",
@@ -57,16 +57,16 @@ async def summary(board: Board, *, days: float, seed: int) -> Document:
             }
             for intent in intents
         ],
-        "series": {"times": list(overview.cpu.times), **_series(overview)},
+        "series": {"times": list(overview.cpu.times), **_series_record(overview)},
     }
 
 
-def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
+def render_summary(found: SummaryDocument, *, width: int) -> Iterator[RenderableType]:
     """For a terminal."""
     money, nodes, changes = found["moneyMonth"], found["nodes"], found["changes"]
     yield Text(
-        f"{counted(found['days'], 'simulated day')}, {counted(found['workloads'], 'workload')} "
-        f"in {counted(found['pods'], 'pod')}, seed {found['seed']}",
+        f"{pluralize(found['days'], 'simulated day')}, {pluralize(found['workloads'], 'workload')} "
+        f"in {pluralize(found['pods'], 'pod')}, seed {found['seed']}",
         style="bold",
     )
     yield ""
@@ -76,15 +76,16 @@ def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
     first, last = series["cpuRequested"][0] * 1000, series["cpuRequested"][-1] * 1000
     drawn = {"requested at first": first, "requested now": last}
     yield from (
-        Text(row, no_wrap=True) for row in chart(used, drawn, text=cpu_text, width=width, height=CHART_HEIGHT)
+        Text(row, no_wrap=True)
+        for row in draw_chart(used, drawn, text=format_cpu, width=width, height=CHART_HEIGHT)
     )
     yield ""
     yield Text(
-        f"Requested   {money_text(money['atFirst'])} -> {money_text(money['now'])} a month, "
-        f"{share_text(abs(money['saved']), money['atFirst'])} {'less' if money['saved'] >= 0 else 'more'}; "
-        f"{money_text(money['toSave'])} to save still"
+        f"Requested   {format_money(money['atFirst'])} -> {format_money(money['now'])} a month, "
+        f"{format_share(abs(money['saved']), money['atFirst'])} {'less' if money['saved'] >= 0 else 'more'}; "
+        f"{format_money(money['toSave'])} to save still"
     )
-    for name, key, text in (("CPU", "cpuCores", _cores), ("memory", "memoryBytes", memory_text)):
+    for name, key, text in (("CPU", "cpuCores", _format_cores), ("memory", "memoryBytes", format_memory)):
         each = found[key]
         yield Text(
             f"{name:<11} {text(each['requestedAtFirst'])} -> {text(each['requestedNow'])} requested, "
@@ -95,13 +96,13 @@ def lines(found: Document, *, width: int) -> Iterator[RenderableType]:
         f"{(nodes['neededAtFirst'] or 0) - (nodes['neededNow'] or 0)} freed"
     )
     yield Text(f"Changes     {changes['applied']} applied, {changes['reverted']} taken back")
-    yield from _notable("OOM kills", found["kills"])
-    yield from _notable("Taken back", found["reverted"])
+    yield from _render_entries("OOM kills", found["kills"])
+    yield from _render_entries("Taken back", found["reverted"])
     for intent in found["intents"]:
         yield Text(f"Intent      {intent['name']}: {'met' if intent['met'] else 'not met'}")
 
 
-def _notable(title: str, entries: Sequence[Document]) -> Iterator[RenderableType]:
+def _render_entries(title: str, entries: Sequence[SummaryDocument]) -> Iterator[RenderableType]:
     """Of each workload what was last told of it, and how often something was."""
     times = Counter(entry["workload"] for entry in entries)
     last = {entry["workload"]: entry["why"] for entry in sorted(entries, key=lambda entry: entry["at"])}
@@ -113,24 +114,24 @@ def _notable(title: str, entries: Sequence[Document]) -> Iterator[RenderableType
             overflow="ellipsis",
         )
     if len(times) > 3:
-        yield Text(f"{'':<11} and {counted(len(times) - 3, 'more workload')}", style="dim")
+        yield Text(f"{'':<11} and {pluralize(len(times) - 3, 'more workload')}", style="dim")
 
 
-def _cores(amount: float) -> str:
-    return cpu_text(amount * 1000)
+def _format_cores(amount: float) -> str:
+    return format_cpu(amount * 1000)
 
 
-def _told(entry: HistoryEntry) -> Document:
+def _entry_record(entry: HistoryEntry) -> SummaryDocument:
     return {"at": entry.at, "workload": f"{entry.namespace}/{entry.name}", "why": entry.why}
 
 
-def _values(plot: Plot, role: Role) -> Values:
+def _curve_values(plot: Plot, role: CurveRole) -> CurveValues:
     return next((curve.values for curve in plot.curves if curve.role is role), ())
 
 
-def _resource(plot: Plot) -> Document:
-    requested = [each for each in _values(plot, Role.REQUESTED) if each is not None]
-    used = [each for each in _values(plot, Role.USED) if each is not None]
+def _resource_record(plot: Plot) -> SummaryDocument:
+    requested = [each for each in _curve_values(plot, CurveRole.REQUESTED) if each is not None]
+    used = [each for each in _curve_values(plot, CurveRole.USED) if each is not None]
     return {
         "requestedAtFirst": requested[0] if requested else 0.0,
         "requestedNow": requested[-1] if requested else 0.0,
@@ -138,9 +139,9 @@ def _resource(plot: Plot) -> Document:
     }
 
 
-def _series(overview: Overview) -> Document:
+def _series_record(overview: Overview) -> SummaryDocument:
     return {
-        f"{name}{role.value.capitalize()}": list(_values(plot, role))
+        f"{name}{role.value.capitalize()}": list(_curve_values(plot, role))
         for name, plot in (("cpu", overview.cpu), ("memory", overview.memory))
-        for role in (Role.REQUESTED, Role.USED, Role.ALLOCATABLE)
+        for role in (CurveRole.REQUESTED, CurveRole.USED, CurveRole.ALLOCATABLE)
     }

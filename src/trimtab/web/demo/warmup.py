@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from trimtab.intents.effects.inputs import Fan, Knobs
-from trimtab.intents.effects.latency_model import Service
-from trimtab.intents.effects.samples import Sample
+from trimtab.intents.effects.inputs import InputBatch, ModelInputs
+from trimtab.intents.effects.latency_model import LatencyModel
+from trimtab.intents.effects.samples import EffectSample
 from trimtab.sizing.strategy import strategy
 
 CONTAINERS = 16
@@ -25,7 +25,7 @@ EPOCHS, EPOCH, SAMPLE = 3, 3600, 300
 
 
 @contextmanager
-def compiling_beside() -> Iterator[None]:
+def compile_in_background() -> Iterator[None]:
     """While the block goes on, or until all is compiled."""
     quiet = subprocess.DEVNULL
     ourselves = [sys.executable, "-m", __name__]
@@ -48,10 +48,10 @@ def compile_sizing() -> None:
 
 def compile_effects() -> None:
     """By asking of one service what another pod would bring it."""
-    here, there = (Knobs(pods, 0.5, 2.0**29, 10.0, "", "", ()) for pods in (2.0, 3.0))
-    model = Service.guess(Sample(0.0, here, 0.1))
-    model.moves(Fan(np.array([here[:4], there[:4]]), (here, there)), 0.1)
-    model.at([here, there])
+    here, there = (ModelInputs(pods, 0.5, 2.0**29, 10.0, "", "", ()) for pods in (2.0, 3.0))
+    model = LatencyModel.from_prior(EffectSample(0.0, here, 0.1))
+    model.predict_changes(InputBatch(np.array([here[:4], there[:4]]), (here, there)), 0.1)
+    model.predict_latency([here, there])
 
 
 if __name__ == "__main__":

@@ -14,147 +14,159 @@ import structlog
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.state import Desk
-from trimtab.scan.pricing import Prices
+from trimtab.operator.state import OperatorState
+from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.recommendation import Recommendation
-from trimtab.store import HistoryEntry, StoreError
+from trimtab.store import HistoryRecord, StoreError
 from trimtab.usage.errors import UsageError
 from trimtab.usage.trace import Trace
-from trimtab.web.model import ContainerView, Factor, Fared, Plot
-from trimtab.web.views.resources import size_of
-from trimtab.web.views.timeseries import Sizes, backtests, plots, read_past
+from trimtab.web.model import BacktestResult, ContainerDetail, FactorView, Plot
+from trimtab.web.views.resources import build_size
+from trimtab.web.views.timeseries import SizeHistory, build_plots, read_usage_history, run_backtests
 
 log = structlog.get_logger(__name__)
 
-MOST_HISTORY = 2000
-MOST_KEPT = 100
+MAX_HISTORY = 2000
+MAX_CACHED = 100
 """Workloads of which the past is kept for the next viewer."""
-UNMANAGED = OptimizationPolicySpec()
+DEFAULT_POLICY = OptimizationPolicySpec()
 """By which one is replayed that no policy selects."""
-REPLAY_LASTS = 6 * 3600.0
+BACKTEST_TTL = 6 * 3600.0
 """Seconds for which a back-test is good: it is slow, and a few hours more of a week change little."""
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedDetail:
     at: float
-    containers: tuple[ContainerView, ...]
-    replayed_at: float
-    replayed: Mapping[str, tuple[Fared, ...]]
+    containers: tuple[ContainerDetail, ...]
+    backtested_at: float
+    backtests: Mapping[str, tuple[BacktestResult, ...]]
     spec: OptimizationPolicySpec
     """By which it was replayed."""
 
 
-class Details:
+class DetailCache:
     """The containers of workloads in full, kept for a while."""
 
-    def __init__(self, *, prices: Prices, fresh: float) -> None:
+    def __init__(self, *, prices: ResourcePrices, fresh: float) -> None:
         """`fresh` is for how many seconds a past is shown before it is read again."""
         self._prices = prices
-        self._fresh = fresh
-        self._kept: dict[WorkloadKey, _Kept] = {}
-        self._turns: WeakValueDictionary[WorkloadKey, asyncio.Lock] = WeakValueDictionary()
+        self._ttl = fresh
+        self._cache: dict[WorkloadKey, _CachedDetail] = {}
+        self._locks: WeakValueDictionary[WorkloadKey, asyncio.Lock] = WeakValueDictionary()
 
-    async def of(self, desk: Desk, workload: Workload, *, now: float) -> tuple[ContainerView, ...]:
+    async def get(
+        self, state: OperatorState, workload: Workload, *, now: float
+    ) -> tuple[ContainerDetail, ...]:
         """Each of its containers; without curves where the past cannot be read."""
         # A page asks for its words and for its curves at the same time: whoever comes second waits for the first.
-        turn = self._turns.setdefault(workload.key, asyncio.Lock())
+        turn = self._locks.setdefault(workload.key, asyncio.Lock())
         async with turn:
-            known = self._kept.pop(workload.key, None)
-            if known is None or now - known.at >= self._fresh:
-                known = await self._read(desk, workload, known, now=now)
-            self._kept[workload.key] = known
-        while len(self._kept) > MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+            known = self._cache.pop(workload.key, None)
+            if known is None or now - known.at >= self._ttl:
+                known = await self._read(state, workload, known, now=now)
+            self._cache[workload.key] = known
+        while len(self._cache) > MAX_CACHED:
+            del self._cache[next(iter(self._cache))]
         return known.containers
 
-    def forget(self, key: WorkloadKey) -> None:
+    def invalidate(self, key: WorkloadKey) -> None:
         """What is kept of it is not so any more."""
-        if key in self._kept:
-            self._kept[key].at = float("-inf")
+        if key in self._cache:
+            self._cache[key].at = float("-inf")
 
-    async def _read(self, desk: Desk, workload: Workload, before: _Kept | None, *, now: float) -> _Kept:
-        key, pods = workload.key, desk.catalog.pods_of(workload)
-        containers = [each for each in desk.effective_containers(workload) if each.role != "init"]
-        outcome, mandate = desk.statuses.outcome(key), desk.orders.of(workload)
+    async def _read(
+        self, state: OperatorState, workload: Workload, before: _CachedDetail | None, *, now: float
+    ) -> _CachedDetail:
+        key, pods = workload.key, state.cluster_state.list_pods(workload)
+        containers = [each for each in state.effective_containers(workload) if each.role != "init"]
+        outcome, mandate = state.status_writer.get_outcome(key), state.policy_resolver.resolve(workload)
         wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
-        stored: list[HistoryEntry] = []
+        stored: list[HistoryRecord] = []
         with suppress(StoreError):  # without it the curves show the sizes of now, and the page says why
-            stored = await desk.store.history.find(
-                cluster=desk.name, namespace=key.namespace, kind=key.kind, name=key.name, limit=MOST_HISTORY
+            stored = await state.store.history.find(
+                cluster=state.cluster_name,
+                namespace=key.namespace,
+                kind=key.kind,
+                name=key.name,
+                limit=MAX_HISTORY,
             )
         names = [each.name for each in containers]
         trace: Trace | None = None
-        source = desk.learning.of(mandate.sizing if mandate else None).source
+        source = state.recommender.ingester_for(mandate.strategy_spec if mandate else None).source
         try:
-            trace = await read_past(source, desk.catalog.owners(), key, names, now=now)
+            trace = await read_usage_history(
+                source, state.cluster_state.build_owner_index(), key, names, now=now
+            )
         except UsageError as error:
             log.warning("dashboard.no_past", workload=str(key), error=str(error))
-        spec = mandate.spec if mandate else UNMANAGED
-        replayed: Mapping[str, tuple[Fared, ...]] = {}
+        spec = mandate.spec if mandate else DEFAULT_POLICY
+        replayed: Mapping[str, tuple[BacktestResult, ...]] = {}
         replayed_at = float("-inf")
         if before is not None and before.spec == spec:
-            replayed, replayed_at = before.replayed, before.replayed_at
-        if trace is not None and now - replayed_at >= REPLAY_LASTS:
+            replayed, replayed_at = before.backtests, before.backtested_at
+        if trace is not None and now - replayed_at >= BACKTEST_TTL:
             instances: float = max(len(pods), 1)
-            if not workload.runs_on:
-                instances = _share_of_time(trace) * max(1, workload.replicas)
-            replayed, replayed_at = await self._replay(trace, names, spec, pods=instances), now
+            if not workload.is_long_running:
+                instances = _running_share(trace) * max(1, workload.replicas)
+            replayed, replayed_at = await self._run_backtests(trace, names, spec, pods=instances), now
         views = [
-            _view(
+            _build_detail(
                 each,
                 wanted.get(each.name),
-                _curves(trace, place, each, wanted.get(each.name), stored),
+                _build_plots(trace, place, each, wanted.get(each.name), stored),
                 replayed.get(each.name, ()),
             )
             for place, each in enumerate(containers)
         ]
-        return _Kept(now, tuple(views), replayed_at, replayed, spec)
+        return _CachedDetail(now, tuple(views), replayed_at, replayed, spec)
 
-    async def _replay(
+    async def _run_backtests(
         self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: float
-    ) -> dict[str, tuple[Fared, ...]]:
+    ) -> dict[str, tuple[BacktestResult, ...]]:
         return {
-            name: await backtests(trace, place, spec, pods=pods, prices=self._prices)
+            name: await run_backtests(trace, place, spec, pods=pods, prices=self._prices)
             for place, name in enumerate(names)
         }
 
 
-def _share_of_time(trace: Trace) -> float:
+def _running_share(trace: Trace) -> float:
     """In which one ran that runs now and then."""
     return float((~np.isnan(trace.cpu)).any(axis=1).mean()) if trace.steps else 0.0
 
 
-def _curves(
+def _build_plots(
     trace: Trace | None,
     place: int,
     container: Container,
     wanted: Recommendation | None,
-    stored: list[HistoryEntry],
+    stored: list[HistoryRecord],
 ) -> tuple[Plot, Plot]:
     if trace is None:
         return Plot(unit="cores"), Plot(unit="bytes")
     should = wanted.target if wanted else None
-    return plots(trace, place, Sizes(container.name, stored, has=container.resources, should=should))
+    return build_plots(
+        trace, place, SizeHistory(container.name, stored, has=container.resources, should=should)
+    )
 
 
-def _view(
+def _build_detail(
     container: Container,
     wanted: Recommendation | None,
     curves: tuple[Plot, Plot],
-    replayed: tuple[Fared, ...],
-) -> ContainerView:
+    replayed: tuple[BacktestResult, ...],
+) -> ContainerDetail:
     cpu, memory = curves
-    return ContainerView(
+    return ContainerDetail(
         name=container.name,
-        has=size_of(container.resources),
-        should=size_of(wanted.target) if wanted else None,
-        step=size_of(wanted.resources) if wanted and wanted.target != wanted.resources else None,
-        held=(wanted.held or "") if wanted else "",
+        has=build_size(container.resources),
+        should=build_size(wanted.target) if wanted else None,
+        step=build_size(wanted.resources) if wanted and wanted.target != wanted.resources else None,
+        held=(wanted.no_change_reason or "") if wanted else "",
         cpu=cpu,
         memory=memory,
         explanation=tuple(
-            Factor(name=factor.name, detail=factor.detail, source=factor.source)
+            FactorView(name=factor.name, detail=factor.detail, source=factor.source)
             for factor in (wanted.explanation if wanted else ())
         ),
         backtest=replayed,

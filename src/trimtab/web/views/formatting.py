@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from trimtab.plural import counted
+from trimtab.plural import pluralize
 from trimtab.scan.render.summary import SHORT_KINDS
-from trimtab.scan.render.units import cpu_text, memory_text, money_text, share_text
+from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
 
-NOTHING = "\u2013"
+NO_VALUE = "\u2013"
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 TONES = {
@@ -36,19 +36,19 @@ def tone(state: str) -> str:
 
 
 def cores(amount: float | None) -> str:
-    return NOTHING if amount is None else cpu_text(amount * 1000) if amount else "0"
+    return NO_VALUE if amount is None else format_cpu(amount * 1000) if amount else "0"
 
 
 def size(amount: float | None) -> str:
-    return NOTHING if amount is None else memory_text(amount) if amount else "0"
+    return NO_VALUE if amount is None else format_memory(amount) if amount else "0"
 
 
 def money(amount: float, currency: str = "$") -> str:
-    return money_text(amount, currency)
+    return format_money(amount, currency)
 
 
 def share(part: float | None, whole: float | None) -> str:
-    return NOTHING if part is None or not whole else share_text(part, whole)
+    return NO_VALUE if part is None or not whole else format_share(part, whole)
 
 
 def percent(part: float | None, whole: float | None) -> int:
@@ -58,17 +58,17 @@ def percent(part: float | None, whole: float | None) -> int:
 
 def rate(amount: float | None) -> str:
     """A share that may be small."""
-    return NOTHING if amount is None else f"{amount:.1%}"
+    return NO_VALUE if amount is None else f"{amount:.1%}"
 
 
 def number(amount: float | None) -> str:
-    return NOTHING if amount is None else f"{amount:,.4g}"
+    return NO_VALUE if amount is None else f"{amount:,.4g}"
 
 
 def ago(then: float | None, now: float) -> str:
     """`3 min ago`; days at most."""
     if then is None:
-        return NOTHING
+        return NO_VALUE
     passed = max(0.0, now - then)
     if passed < MINUTE:
         return "just now"
@@ -96,7 +96,7 @@ FILTERS = {
     function.__name__: function
     for function in (
         tone,
-        counted,
+        pluralize,
         cores,
         size,
         money,

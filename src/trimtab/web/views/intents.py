@@ -16,77 +16,90 @@ from typing import Any
 import msgspec
 
 from trimtab.api.intent import IntentSpec
-from trimtab.intents.effects.model import Effects
-from trimtab.intents.effects.samples import observed
-from trimtab.intents.state import State
-from trimtab.kube.kinds.custom import Intent, IntentKey
-from trimtab.operator.state import Desk, IntentDesk
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.effects.samples import decode_state
+from trimtab.intents.state import TargetState
+from trimtab.kube.kinds.custom import IntentKey, IntentRecord
+from trimtab.operator.state import IntentOperatorState, OperatorState
 from trimtab.store import PlannerEvent, StoreError
-from trimtab.web.model import Curve, EffectView, Factor, IntentView, ObjectiveView, Plot, Role, Values
+from trimtab.web.model import (
+    Curve,
+    CurveRole,
+    CurveValues,
+    EffectView,
+    FactorView,
+    IntentView,
+    ObjectiveView,
+    Plot,
+)
 
-MOST_EVENTS = 500
-PLACES = 24
-NINE_OF_TEN = 1.645
+MAX_EVENTS = 500
+CURVE_POINTS = 24
+STDDEVS_90 = 1.645
 """Standard deviations."""
 
-Dated = tuple[float, State]
+TimedState = tuple[float, TargetState]
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class _CachedIntent:
     """What was seen of an intent, as curves."""
 
     at: float
     generation: int
-    over_time: Mapping[str, Plot]
+    objective_plots: Mapping[str, Plot]
     """By objective."""
     effects: tuple[EffectView, ...]
 
 
-class IntentViews:
+class IntentViewCache:
     """All intents that are looked after. What was seen of each is slow to read, and is kept for a while."""
 
     def __init__(self, *, fresh: float) -> None:
         """`fresh` is for how many seconds a past is shown before it is read again."""
-        self._fresh = fresh
-        self._pasts: dict[IntentKey, _Past] = {}
-        self._turn = asyncio.Lock()
+        self._ttl = fresh
+        self._cache: dict[IntentKey, _CachedIntent] = {}
+        self._lock = asyncio.Lock()
 
-    async def of(self, desk: Desk, *, now: float) -> tuple[IntentView, ...]:
-        known = desk.intents
+    async def get_all(self, state: OperatorState, *, now: float) -> tuple[IntentView, ...]:
+        known = state.intents
         if known is None:
             return ()
-        found = sorted(known.roll.intents, key=lambda intent: intent.key)
-        async with self._turn:  # a page asks for its words and for its curves at the same time
-            self._pasts = {intent.key: await self._past(desk, known, intent, now) for intent in found}
-            return tuple(_view(intent, self._pasts[intent.key]) for intent in found)
+        found = sorted(known.index.intents, key=lambda intent: intent.key)
+        async with self._lock:  # a page asks for its words and for its curves at the same time
+            self._cache = {intent.key: await self._load(state, known, intent, now) for intent in found}
+            return tuple(_build_view(intent, self._cache[intent.key]) for intent in found)
 
-    def forget_stale(self, now: float) -> None:
+    def drop_stale(self, now: float) -> None:
         """Let go of what would be read again anyway: of hundreds of intents it is tens of MiB, and nobody may be looking."""
-        self._pasts = {key: past for key, past in self._pasts.items() if self._is_fresh(past, now)}
+        self._cache = {key: past for key, past in self._cache.items() if self._is_fresh(past, now)}
 
-    def _is_fresh(self, past: _Past, now: float) -> bool:
-        return now - past.at < self._fresh
+    def _is_fresh(self, past: _CachedIntent, now: float) -> bool:
+        return now - past.at < self._ttl
 
-    async def _past(self, desk: Desk, known: IntentDesk, intent: Intent, now: float) -> _Past:
-        before = self._pasts.get(intent.key)
+    async def _load(
+        self, state: OperatorState, known: IntentOperatorState, intent: IntentRecord, now: float
+    ) -> _CachedIntent:
+        before = self._cache.get(intent.key)
         if before and before.generation == intent.generation and self._is_fresh(before, now):
             return before
         spec = intent.spec
         if spec is None:
-            return _Past(now, intent.generation, {}, ())
+            return _CachedIntent(now, intent.generation, {}, ())
         try:
-            events = await desk.store.events.find(cluster=desk.name, name=str(intent), limit=MOST_EVENTS)
+            events = await state.store.events.find(
+                cluster=state.cluster_name, name=str(intent), limit=MAX_EVENTS
+            )
         except StoreError:
-            return _Past(float("-inf"), intent.generation, {}, ())
-        states = _states(events)
+            return _CachedIntent(float("-inf"), intent.generation, {}, ())
+        states = _parse_states(events)
         over_time = {
-            each.name: _over_time(each.name, each.value, states) for each in spec.objectives if states
+            each.name: _plot_objective(each.name, each.value, states) for each in spec.objectives if states
         }
-        return _Past(now, intent.generation, over_time, _effects(known, intent, spec, states))
+        return _CachedIntent(now, intent.generation, over_time, _build_effects(known, intent, spec, states))
 
 
-def _view(intent: Intent, past: _Past) -> IntentView:
+def _build_view(intent: IntentRecord, past: _CachedIntent) -> IntentView:
     status: dict[str, Any] = msgspec.json.decode(intent.status) or {}
     spec = intent.spec
     if spec is None:
@@ -98,25 +111,25 @@ def _view(intent: Intent, past: _Past) -> IntentView:
         workload=str(intent.target),
         priority=spec.priority,
         state="active" if spec.active else "paused",
-        objectives=_objectives(spec, status, past.over_time),
-        plan=_plan(plan),
+        objectives=_build_objectives(spec, status, past.objective_plots),
+        plan=_build_plan(plan),
         effects=past.effects,
-        planned=_seconds(plan.get("madeAt")),
+        planned=_parse_time(plan.get("madeAt")),
     )
 
 
-def _states(events: Sequence[PlannerEvent]) -> list[Dated]:
+def _parse_states(events: Sequence[PlannerEvent]) -> list[TimedState]:
     """Oldest first; what cannot be read says nothing."""
     found = []
     for event in reversed(events):
         try:
-            found.append((event.timestamp, observed(event)))
+            found.append((event.timestamp, decode_state(event)))
         except (TypeError, ValueError, msgspec.ValidationError):
             continue
     return found
 
 
-def _objectives(
+def _build_objectives(
     spec: IntentSpec, status: dict[str, Any], over_time: Mapping[str, Plot]
 ) -> tuple[ObjectiveView, ...]:
     said = {each["name"]: each for each in status.get("objectives") or ()}
@@ -133,24 +146,28 @@ def _objectives(
     )
 
 
-def _over_time(name: str, target: float, states: Sequence[Dated]) -> Plot:
+def _plot_objective(name: str, target: float, states: Sequence[TimedState]) -> Plot:
     return Plot(
         unit="",
         times=tuple(at for at, _ in states),
         curves=(
-            Curve(role=Role.USED, name=name, values=tuple(state.objectives.get(name) for _, state in states)),
-            Curve(role=Role.TARGET, name="wanted", values=(target,) * len(states)),
+            Curve(
+                role=CurveRole.USED,
+                name=name,
+                values=tuple(state.objectives.get(name) for _, state in states),
+            ),
+            Curve(role=CurveRole.TARGET, name="wanted", values=(target,) * len(states)),
         ),
     )
 
 
-def _plan(plan: dict[str, Any]) -> tuple[Factor, ...]:
+def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
     why = "; ".join(plan.get("why") or ()) or plan.get("withheld") or ""
     deeds = plan.get("deeds") or ()
     if not deeds:
-        return (Factor(name=plan["purpose"], detail="nothing is to be done", source=why),) if plan else ()
+        return (FactorView(name=plan["purpose"], detail="nothing is to be done", source=why),) if plan else ()
     return tuple(
-        Factor(
+        FactorView(
             name=each["actuator"],
             detail=(each.get("what") or "").removeprefix(each["actuator"]).strip(),
             source=why,
@@ -159,38 +176,38 @@ def _plan(plan: dict[str, Any]) -> tuple[Factor, ...]:
     )
 
 
-def _effects(
-    known: IntentDesk, intent: Intent, spec: IntentSpec, states: Sequence[Dated]
+def _build_effects(
+    known: IntentOperatorState, intent: IntentRecord, spec: IntentSpec, states: Sequence[TimedState]
 ) -> tuple[EffectView, ...]:
     if not states:
         return ()
     state = states[-1][1]
-    effects = known.lessons.effects(known.observer.goal(intent, spec), state)
+    effects = known.effect_learner.get_effects(known.observer.build_goal(intent, spec), state)
     found = []
     for objective in spec.objectives:
         name = objective.name
-        if state.objectives.get(name) is None or name not in effects.learned:
+        if state.objectives.get(name) is None or name not in effects.learned_models:
             continue
         if state.cpu:
-            amounts = [state.cpu * (0.3 + 2.2 * place / PLACES) for place in range(PLACES + 1)]
-            found.append(_effect(effects, name, "cores a pod", states, amounts, _cpu, _with_cpu))
+            amounts = [state.cpu * (0.3 + 2.2 * place / CURVE_POINTS) for place in range(CURVE_POINTS + 1)]
+            found.append(_plot_effect(effects, name, "cores a pod", states, amounts, _get_cpu, _with_cpu))
         most = max(4, 2 * state.replicas)
         counts = [float(count) for count in range(1, most + 1)]
-        found.append(_effect(effects, name, "pods", states, counts, _pods, _with_pods))
+        found.append(_plot_effect(effects, name, "pods", states, counts, _get_pods, _with_pods))
     return tuple(found)
 
 
-def _effect(
-    effects: Effects,
+def _plot_effect(
+    effects: EffectModels,
     name: str,
     along: str,
-    states: Sequence[Dated],
+    states: Sequence[TimedState],
     amounts: Sequence[float],
-    amount_of: Callable[[State], float | None],
-    changed: Callable[[State, float], State],
+    amount_of: Callable[[TargetState], float | None],
+    changed: Callable[[TargetState, float], TargetState],
 ) -> EffectView:
     state = states[-1][1]
-    expected = effects.after(state, [changed(state, amount) for amount in amounts], group="")
+    expected = effects.predict(state, [changed(state, amount) for amount in amounts], group="")
     curve = {
         amount: (after.objectives.get(name), after.spread.get(name, 0.0))
         for amount, after in zip(amounts, expected, strict=True)
@@ -202,7 +219,7 @@ def _effect(
             points[place + len(points) * 1e-9] = value  # several at one amount are several points
     along_all = sorted({*curve, *points})
 
-    def line(deviations: float) -> Values:
+    def line(deviations: float) -> CurveValues:
         return tuple(
             None if value is None else value * math.exp(deviations * spread)
             for value, spread in (curve.get(each, (None, 0.0)) for each in along_all)
@@ -216,24 +233,24 @@ def _effect(
             along=along,
             times=tuple(along_all),
             curves=(
-                Curve(role=Role.LOW, name="low", values=line(-NINE_OF_TEN)),
-                Curve(role=Role.HIGH, name="high", values=line(NINE_OF_TEN)),
-                Curve(role=Role.ESTIMATE, name="expected", values=line(0.0)),
-                Curve(role=Role.DATA, name="seen", values=tuple(points.get(each) for each in along_all)),
+                Curve(role=CurveRole.LOW, name="low", values=line(-STDDEVS_90)),
+                Curve(role=CurveRole.HIGH, name="high", values=line(STDDEVS_90)),
+                Curve(role=CurveRole.ESTIMATE, name="expected", values=line(0.0)),
+                Curve(role=CurveRole.DATA, name="seen", values=tuple(points.get(each) for each in along_all)),
             ),
         ),
     )
 
 
-def _cpu(state: State) -> float | None:
+def _get_cpu(state: TargetState) -> float | None:
     return state.cpu
 
 
-def _pods(state: State) -> float | None:
+def _get_pods(state: TargetState) -> float | None:
     return float(state.replicas)
 
 
-def _with_cpu(state: State, cores: float) -> State:
+def _with_cpu(state: TargetState, cores: float) -> TargetState:
     size = state.sizes[state.main]
     wanted = msgspec.structs.replace(
         size, cpu_request=cores, cpu_limit=None if size.cpu_limit is None else cores
@@ -243,9 +260,9 @@ def _with_cpu(state: State, cores: float) -> State:
     )
 
 
-def _with_pods(state: State, count: float) -> State:
+def _with_pods(state: TargetState, count: float) -> TargetState:
     return msgspec.structs.replace(state, replicas=int(count))
 
 
-def _seconds(text: str | None) -> float | None:
+def _parse_time(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None

@@ -8,67 +8,74 @@ from typing import NamedTuple
 
 from trimtab.actuation.hold import read_hold
 from trimtab.kube.kinds.custom import NodeReport
-from trimtab.kube.kinds.nodes import Node, Room
+from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.state import Desk
-from trimtab.recommender.cohort import Learned
-from trimtab.scan.pricing import Prices
-from trimtab.scan.risk import risks
-from trimtab.scan.usage_totals import Consumed
+from trimtab.operator.state import OperatorState
+from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.scan.risk import assess_risks
+from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.policy_rules import Rules
+from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.usage.pod_ownership import WorkloadContainer
-from trimtab.web.backends.current_usage import PodName, PodUsage
-from trimtab.web.model import HistoryEntry, Knob, NodeView, Tier, WorkloadRow
-from trimtab.web.views.history import kills_of
-from trimtab.web.views.resources import together
+from trimtab.web.backends.current_usage import PodName, PodUsageSample
+from trimtab.web.model import HistoryEntry, KnobSummary, NodeSummary, TierSummary, WorkloadRow
+from trimtab.web.views.history import build_kill_entries
+from trimtab.web.views.resources import sum_sizes
 
 UNMANAGED = "Unmanaged"
 HOUR = 3600.0
-SILENT = 300.0
+REPORT_TTL = 300.0
 """Seconds after which what an agent told is not believed any more."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
-class Seen(NamedTuple):
+class WorkloadRowData(NamedTuple):
     """A row, and the kills behind it."""
 
     row: WorkloadRow
     kills: tuple[HistoryEntry, ...]
 
 
-def seen(
-    desk: Desk, workload: Workload, used: Mapping[PodName, PodUsage], *, prices: Prices, now: float
-) -> Seen:
+def build_row(
+    state: OperatorState,
+    workload: Workload,
+    used: Mapping[PodName, PodUsageSample],
+    *,
+    prices: ResourcePrices,
+    now: float,
+) -> WorkloadRowData:
     """One workload; whoever asks holds the lock of `desk.learning`."""
     key = workload.key
-    mandate, outcome = desk.orders.of(workload), desk.statuses.outcome(key)
-    pods = [pod for pod in desk.catalog.pods_of(workload) if not pod.deleting]
-    containers = [each for each in desk.effective_containers(workload) if each.role != "init"]
+    mandate, outcome = state.policy_resolver.resolve(workload), state.status_writer.get_outcome(key)
+    pods = [pod for pod in state.cluster_state.list_pods(workload) if not pod.deleting]
+    containers = [each for each in state.effective_containers(workload) if each.role != "init"]
     should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     dangers: dict[str, None] = {}
     kills: list[HistoryEntry] = []
     shares: list[float] = []
     for each in containers:
-        name = WorkloadContainer.of(key, each.name)
-        known: Learned | None = None
+        name = WorkloadContainer.from_workload(key, each.name)
+        known: ContainerEstimate | None = None
         if mandate:
-            known = desk.learning.learned(name, mandate.sizing, now=now, runs_on=workload.runs_on)
+            known = state.recommender.estimate(
+                name, mandate.strategy_spec, now=now, is_long_running=workload.is_long_running
+            )
         if known is None:
             continue
         evidence = known.evidence
-        shares.append(_share_of_time(evidence, now=now))
-        peak = Consumed(memory_peak=evidence.memory_peak or 0.0)
-        kills += kills_of(key, each.name, evidence.kills)
-        rules = mandate.rules if mandate else Rules()
-        dangers |= dict.fromkeys(risks(each, evidence, peak, rules=rules, now=now))
+        shares.append(_running_share(evidence, now=now))
+        peak = UsageTotals(memory_peak=evidence.memory_peak or 0.0)
+        kills += build_kill_entries(key, each.name, evidence.kills)
+        rules = mandate.rules if mandate else PolicyRules()
+        dangers |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(pods)
-    if shares and not workload.runs_on:
+    if shares and not workload.is_long_running:
         instances = max(shares) * max(1, workload.replicas)
-    cost = sum(prices.of(each.resources) for each in containers) * instances
+    cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
     seen_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
@@ -81,56 +88,64 @@ def seen(
         state=outcome.state.value if outcome else "Pending" if mandate else UNMANAGED,
         reason=outcome.reason if outcome else "",
         pods=len(pods),
-        has=together(each.resources for each in containers),
-        should=together(wanted) if should else None,
-        step=together(next_step.get(each.name, each.resources) for each in containers)
+        has=sum_sizes(each.resources for each in containers),
+        should=sum_sizes(wanted) if should else None,
+        step=sum_sizes(next_step.get(each.name, each.resources) for each in containers)
         if next_step != should
         else None,
         used_cpu=max((each.cpu for each in seen_pods), default=None),
         used_memory=max((each.memory for each in seen_pods), default=None),
         cost=cost,
-        saving=cost - sum(map(prices.of, wanted)) * instances if should else 0.0,
+        saving=cost - sum(map(prices.price_requests, wanted)) * instances if should else 0.0,
         risks=tuple(dangers),
         changed=outcome.applied_at if outcome else None,
         pinned=str(hold) if hold else "",
     )
-    return Seen(row, tuple(kills))
+    return WorkloadRowData(row, tuple(kills))
 
 
-def _share_of_time(evidence: Evidence, *, now: float) -> float:
+def _running_share(evidence: Evidence, *, now: float) -> float:
     """How much of the time, since it was first seen, one ran that runs now and then.
 
     Its rest is counted in whole hours: by the second, every look would find another price, and be news to every page.
     """
-    until = max(evidence.last, now // HOUR * HOUR)
-    return evidence.ran / max(evidence.ran, until - evidence.first) if evidence.ran else 0.0
+    until = max(evidence.last_sample_at, now // HOUR * HOUR)
+    return (
+        evidence.run_seconds / max(evidence.run_seconds, until - evidence.first_sample_at)
+        if evidence.run_seconds
+        else 0.0
+    )
 
 
-def node_view(
+def build_node_summary(
     node: Node,
     pods: Iterable[Pod],
-    used: Mapping[PodName, PodUsage],
+    used: Mapping[PodName, PodUsageSample],
     report: NodeReport | None,
     *,
     last_sample: float | None,
     now: float,
-) -> NodeView:
+) -> NodeSummary:
     """A node with the pods that are on it, and what its agent tells of it; of one that fell silent, only since when.
 
     `used` is what pods of the cluster use now, `last_sample` when one of this node's was last sampled.
     """
-    told = report if report and report.at is not None and now - report.at < SILENT else None
+    told = (
+        report
+        if report and report.reported_at is not None and now - report.reported_at < REPORT_TTL
+        else None
+    )
     own = list(pods)
     asked = {pod.uid: pod_requests(pod) for pod in own}
-    requested = _total(asked.values())
+    requested = _sum_requests(asked.values())
     tiers: dict[str, list[Pod]] = defaultdict(list)
     for pod in own:
-        tiers[pod.qos or "BestEffort"].append(pod)
+        tiers[pod.qos_class or "BestEffort"].append(pod)
     known = {pod.uid: used[pod.namespace, pod.name] for pod in own if (pod.namespace, pod.name) in used}
-    covered = _total(asked[uid] for uid in known)
+    covered = _sum_requests(asked[uid] for uid in known)
     # On a node without pods nothing is used, wherever usage is known at all.
     is_known = bool(known) or (bool(used) and not own)
-    return NodeView(
+    return NodeSummary(
         name=node.name,
         ready=node.ready,
         schedulable=not node.unschedulable,
@@ -144,20 +159,21 @@ def node_view(
         memory_covered=float(covered.memory),
         last_sample=None if is_known else last_sample,
         pods=len(own),
-        reported=report.at if report else None,
+        reported=report.reported_at if report else None,
         pressure=dict(told.pressure) if told else {},
         policy=told.policy if told else "",
         knobs=tuple(
-            Knob(name=f"{each.where} {each.knob}", value=each.value, why=each.why) for each in told.knobs
+            KnobSummary(name=f"{each.where} {each.knob}", value=each.value, why=each.why)
+            for each in told.knobs
         )
         if told
         else (),
         tiers=tuple(
-            Tier(
+            TierSummary(
                 name=tier,
                 pods=len(tiers[tier]),
-                cpu_requested=_total(asked[pod.uid] for pod in tiers[tier]).cpu / 1000,
-                memory_requested=float(_total(asked[pod.uid] for pod in tiers[tier]).memory),
+                cpu_requested=_sum_requests(asked[pod.uid] for pod in tiers[tier]).cpu / 1000,
+                memory_requested=float(_sum_requests(asked[pod.uid] for pod in tiers[tier]).memory),
             )
             for tier in _TIERS
             if tiers[tier]
@@ -165,10 +181,10 @@ def node_view(
     )
 
 
-def _total(rooms: Iterable[Room]) -> Room:
+def _sum_requests(rooms: Iterable[NodeResources]) -> NodeResources:
     found = list(rooms)
-    return Room(cpu=sum(each.cpu for each in found), memory=sum(each.memory for each in found))
+    return NodeResources(cpu=sum(each.cpu for each in found), memory=sum(each.memory for each in found))
 
 
-def states(rows: Iterable[WorkloadRow]) -> dict[str, int]:
+def count_states(rows: Iterable[WorkloadRow]) -> dict[str, int]:
     return dict(Counter(row.state for row in rows).most_common())

@@ -12,21 +12,21 @@ from typing import Any
 
 from trimtab.web.model import WorkloadRow
 
-PAGE = 50
+PAGE_SIZE = 50
 
-Key = Callable[[WorkloadRow], Any]
+SortKey = Callable[[WorkloadRow], Any]
 
 
-def _gap(has: float | None, should: float | None) -> float:
+def _excess(has: float | None, should: float | None) -> float:
     return (has or 0.0) - (should if should is not None else has or 0.0)
 
 
-SORTS: Mapping[str, Key] = {
+SORTS: Mapping[str, SortKey] = {
     "name": lambda row: (row.namespace, row.name, row.kind),
     "state": lambda row: (row.state, row.namespace, row.name),
     "pods": lambda row: row.pods,
-    "cpu": lambda row: _gap(row.has.cpu, row.should.cpu if row.should else None) * row.pods,
-    "memory": lambda row: _gap(row.has.memory, row.should.memory if row.should else None) * row.pods,
+    "cpu": lambda row: _excess(row.has.cpu, row.should.cpu if row.should else None) * row.pods,
+    "memory": lambda row: _excess(row.has.memory, row.should.memory if row.should else None) * row.pods,
     "cost": lambda row: row.cost,
     "saving": lambda row: row.saving,
     "risk": lambda row: (len(row.risks), row.cost),
@@ -36,7 +36,7 @@ DEFAULT = "-saving"
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class TableQuery:
     """What a viewer asked for; whatever makes no sense is taken for nothing asked."""
 
     text: str = ""
@@ -48,7 +48,7 @@ class Query:
     page: int = 1
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Query:
+    def parse(cls, given: Mapping[str, str]) -> TableQuery:
         sort, page = given.get("sort", DEFAULT), given.get("page", "1")
         return cls(
             text=given.get("q", "")[:200].strip(),
@@ -67,7 +67,7 @@ class Query:
     def column(self) -> str:
         return self.sort.removeprefix("-")
 
-    def turned(self, column: str) -> str:
+    def toggle_sort(self, column: str) -> str:
         """The order after a click on a column: what counts most first, names from the beginning, then the other way."""
         first = column if column in {"name", "state"} else f"-{column}"
         other = f"-{column}" if column in {"name", "state"} else column
@@ -75,7 +75,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TablePage:
     """One page of what was asked for."""
 
     rows: Sequence[WorkloadRow]
@@ -88,14 +88,14 @@ class Page:
 
     @property
     def first(self) -> int:
-        return (self.number - 1) * PAGE + 1 if self.total else 0
+        return (self.number - 1) * PAGE_SIZE + 1 if self.total else 0
 
     @property
     def last(self) -> int:
-        return min(self.number * PAGE, self.total)
+        return min(self.number * PAGE_SIZE, self.total)
 
 
-class Listing:
+class WorkloadTable:
     """The rows of one version of a board, ready to be searched."""
 
     def __init__(self, rows: Sequence[WorkloadRow]) -> None:
@@ -108,20 +108,20 @@ class Listing:
         self._orders: dict[str, list[int]] = {}
         self.states = Counter(row.state for row in rows)
         self.namespaces = sorted({row.namespace for row in rows})
-        self.in_danger = sum(bool(row.risks) for row in rows)
+        self.at_risk = sum(bool(row.risks) for row in rows)
         """How many: by danger, one that is in two would count twice."""
 
-    def page(self, query: Query) -> Page:
-        found = self._ordered(query.sort)
+    def page(self, query: TableQuery) -> TablePage:
+        found = self._sort_rows(query.sort)
         texts = self._texts
         for word in query.text.lower().split():
             found = [place for place in found if word in texts[place]]
         if query.state or query.namespace or query.risk:
             found = [place for place in found if _matches(self.rows[place], query)]
-        pages = max(1, -(-len(found) // PAGE))
+        pages = max(1, -(-len(found) // PAGE_SIZE))
         number = min(query.page, pages)
-        return Page(
-            rows=[self.rows[place] for place in found[(number - 1) * PAGE : number * PAGE]],
+        return TablePage(
+            rows=[self.rows[place] for place in found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]],
             total=len(found),
             number=number,
             pages=pages,
@@ -129,7 +129,7 @@ class Listing:
             saving=sum(map(self._savings.__getitem__, found)),
         )
 
-    def _ordered(self, sort: str) -> list[int]:
+    def _sort_rows(self, sort: str) -> list[int]:
         if sort not in self._orders:
             key = SORTS[sort.removeprefix("-")]
             by_name = sorted(range(len(self.rows)), key=lambda place: SORTS["name"](self.rows[place]))
@@ -139,7 +139,7 @@ class Listing:
         return self._orders[sort]
 
 
-def _matches(row: WorkloadRow, query: Query) -> bool:
+def _matches(row: WorkloadRow, query: TableQuery) -> bool:
     return (
         (not query.state or row.state == query.state)
         and (not query.namespace or row.namespace == query.namespace)

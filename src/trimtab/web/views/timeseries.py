@@ -13,92 +13,96 @@ import numpy as np
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.recommender.workload import sizing_of
-from trimtab.scan.explanation import Fared as Replayed
-from trimtab.scan.explanation import Past, fared, lived
-from trimtab.scan.pricing import Prices
-from trimtab.store import HistoryEntry
-from trimtab.usage.pod_ownership import Owners
-from trimtab.usage.source import Ask, Source
+from trimtab.recommender.workload import strategy_spec_from_policy
+from trimtab.scan.explanation import StrategyBacktest as Replayed
+from trimtab.scan.explanation import UsageRecorder, backtest_strategies, trim_start
+from trimtab.scan.pricing import ResourcePrices
+from trimtab.store import HistoryRecord
+from trimtab.usage.pod_ownership import PodOwnerIndex
+from trimtab.usage.source import Source, UsageQuery
 from trimtab.usage.trace import Floats, Trace
-from trimtab.web.model import Curve, Fared, Plot, Role, Values
-from trimtab.web.views.resources import by_container
+from trimtab.web.model import BacktestResult, Curve, CurveRole, CurveValues, Plot
+from trimtab.web.views.resources import parse_sizes
 
 WINDOW = 8 * 86400.0
 STEP = 600.0
 """Seconds between two points."""
-PART = 2 * 86400.0
+READ_SECONDS = 2 * 86400.0
 """Seconds that are read at once."""
-RESIZING = frozenset({"applying", "applied", "reverted"})
+RESIZE_EVENTS = frozenset({"applying", "applied", "reverted"})
 """What the history has of sizes that pods got: a change is begun some time before it is found good, or taken back."""
 
 
-async def read_past(
-    source: Source[Any], owners: Owners, key: WorkloadKey, containers: Sequence[str], *, now: float
+async def read_usage_history(
+    source: Source[Any], owners: PodOwnerIndex, key: WorkloadKey, containers: Sequence[str], *, now: float
 ) -> Trace:
     """What the containers of a workload used, a column each, from when it was first seen; of replicas the one that used
     most.
     """
-    past = Past(key.name, key.namespace)
+    past = UsageRecorder(key.name, key.namespace)
     step = STEP if source.capabilities.history else 60.0
-    whole = Ask.last(WINDOW if source.capabilities.history else step, now=now, step=step)
+    whole = UsageQuery.last(WINDOW if source.capabilities.history else step, now=now, step=step)
     begin = whole.start
     while begin < whole.end:
-        end = min(begin + PART, whole.end)
-        ask = Ask(start=begin, end=end, step=step, namespaces=(key.namespace,), kills=False)
-        past.hear(await source.read(ask), owners)
+        end = min(begin + READ_SECONDS, whole.end)
+        ask = UsageQuery(start=begin, end=end, step=step, namespaces=(key.namespace,), include_ooms=False)
+        past.observe_usage(await source.read(ask), owners)
         begin = end
-    return lived(past.trace(key.kind, containers))
+    return trim_start(past.build_trace(key.kind, containers))
 
 
-class Sizes:
+class SizeHistory:
     """The sizes that a container had and was recommended, by its history; before and without it those of now."""
 
     def __init__(
-        self, container: str, history: Sequence[HistoryEntry], *, has: Resources, should: Resources | None
+        self, container: str, history: Sequence[HistoryRecord], *, has: Resources, should: Resources | None
     ) -> None:
         """`history` is of the workload, newest first."""
-        self._had = list(_changes(container, reversed(history), RESIZING))
-        self._wanted = [
-            (at, after) for at, _, after in _changes(container, reversed(history), {"recommended"})
+        self._changes = list(_list_changes(container, reversed(history), RESIZE_EVENTS))
+        self._recommendations = [
+            (at, after) for at, _, after in _list_changes(container, reversed(history), {"recommended"})
         ]
-        self._has, self._should = has, should
+        self._current, self._recommended = has, should
 
-    def had(self, times: Sequence[float], amount: Callable[[Resources], float | None]) -> Values:
-        if not self._had:
-            return (amount(self._has),) * len(times)
-        steps = [(-math.inf, self._had[0][1]), *((at, after) for at, _, after in self._had)]
-        steps[-1] = (steps[-1][0], self._has)
-        return _along(times, steps, amount)
+    def current_values(
+        self, times: Sequence[float], amount: Callable[[Resources], float | None]
+    ) -> CurveValues:
+        if not self._changes:
+            return (amount(self._current),) * len(times)
+        steps = [(-math.inf, self._changes[0][1]), *((at, after) for at, _, after in self._changes)]
+        steps[-1] = (steps[-1][0], self._current)
+        return _step_values(times, steps, amount)
 
-    def wanted(self, times: Sequence[float], amount: Callable[[Resources], float | None]) -> Values:
-        if not self._wanted:
-            return (amount(self._should),) * len(times) if self._should else (None,) * len(times)
-        return _along(times, self._wanted, amount)
+    def recommended_values(
+        self, times: Sequence[float], amount: Callable[[Resources], float | None]
+    ) -> CurveValues:
+        if not self._recommendations:
+            return (amount(self._recommended),) * len(times) if self._recommended else (None,) * len(times)
+        return _step_values(times, self._recommendations, amount)
 
 
-def _changes(
-    container: str, history: Iterator[HistoryEntry], what: AbstractSet[str]
+def _list_changes(
+    container: str, history: Iterator[HistoryRecord], what: AbstractSet[str]
 ) -> Iterator[tuple[float, Resources, Resources]]:
     for entry in history:
         if entry.what in what:
-            before = by_container(entry.before, entry.container).get(container, Resources())
-            after = by_container(entry.after, entry.container).get(container)
+            before = parse_sizes(entry.before, entry.container).get(container, Resources())
+            after = parse_sizes(entry.after, entry.container).get(container)
             if after is not None:
                 yield entry.timestamp, before, after
 
 
-def _along(
+def _step_values(
     times: Sequence[float],
     steps: Sequence[tuple[float, Resources]],
     amount: Callable[[Resources], float | None],
-) -> Values:
+) -> CurveValues:
     places = np.searchsorted([at for at, _ in steps], times, side="right") - 1
     amounts = [amount(size) for _, size in steps]
     return tuple(amounts[place] if place >= 0 else None for place in places.tolist())
 
 
-def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
+def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plot]:
     """CPU in cores and memory in bytes of one container."""
     times = tuple((trace.start + trace.step * np.arange(trace.steps)).tolist())
 
@@ -110,14 +114,20 @@ def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
 
             return amount
 
-        limits = sizes.had(times, of("limit"))
+        limits = sizes.current_values(times, of("limit"))
         curves = [
-            Curve(role=Role.USED, name="used", values=_values(used)),
-            Curve(role=Role.REQUESTED, name="request", values=sizes.had(times, of("request"))),
-            Curve(role=Role.RECOMMENDED, name="recommended", values=sizes.wanted(times, of("request"))),
+            Curve(role=CurveRole.USED, name="used", values=_curve_values(used)),
+            Curve(
+                role=CurveRole.REQUESTED, name="request", values=sizes.current_values(times, of("request"))
+            ),
+            Curve(
+                role=CurveRole.RECOMMENDED,
+                name="recommended",
+                values=sizes.recommended_values(times, of("request")),
+            ),
         ]
         if any(limit is not None for limit in limits):
-            curves.append(Curve(role=Role.LIMIT, name="limit", values=limits))
+            curves.append(Curve(role=CurveRole.LIMIT, name="limit", values=limits))
         return Plot(unit=unit, times=times, curves=tuple(curves))
 
     return (
@@ -126,31 +136,33 @@ def plots(trace: Trace, place: int, sizes: Sizes) -> tuple[Plot, Plot]:
     )
 
 
-async def backtests(
-    trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: float, prices: Prices
-) -> tuple[Fared, ...]:
+async def run_backtests(
+    trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: float, prices: ResourcePrices
+) -> tuple[BacktestResult, ...]:
     """How the strategy and its peers would have fared with one container; in a thread, for it takes its time."""
-    own = lived(trace.only(np.array([place], np.intp)))
-    sizing, kept = sizing_of(spec), spec.changes.stabilization.seconds
-    found = await asyncio.to_thread(fared, own, sizing.strategy, sizing.given(), stabilization=kept)
-    return tuple(_fared(each, pods, prices) for each in found)
+    own = trim_start(trace.select_columns(np.array([place], np.intp)))
+    sizing, kept = strategy_spec_from_policy(spec), spec.changes.stabilization.seconds
+    found = await asyncio.to_thread(
+        backtest_strategies, own, sizing.strategy, sizing.decode_settings(), stabilization=kept
+    )
+    return tuple(_build_result(each, pods, prices) for each in found)
 
 
-def _fared(replayed: Replayed, pods: float, prices: Prices) -> Fared:
+def _build_result(replayed: Replayed, pods: float, prices: ResourcePrices) -> BacktestResult:
     summary = replayed.scores.summary()
-    return Fared(
+    return BacktestResult(
         strategy=replayed.strategy,
-        cpu_slack=_known(summary["cpu_slack"]),
-        cpu_under=_known(summary["cpu_under"]),
-        memory_slack=_known(summary["memory_slack"]),
-        kills_a_day=_known(summary["ooms_day"]),
+        cpu_slack=_nan_to_none(summary["cpu_slack"]),
+        cpu_under=_nan_to_none(summary["cpu_under"]),
+        memory_slack=_nan_to_none(summary["memory_slack"]),
+        kills_a_day=_nan_to_none(summary["ooms_day"]),
         cost=replayed.cost(prices, pods=pods),
     )
 
 
-def _known(value: float) -> float | None:
+def _nan_to_none(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _values(grid: Floats) -> Values:
+def _curve_values(grid: Floats) -> CurveValues:
     return tuple(None if math.isnan(value) else value for value in grid.tolist())

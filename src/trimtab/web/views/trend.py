@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from trimtab.web.model import Curve, Plot, Role
+from trimtab.web.model import Curve, CurveRole, Plot
 
-MOST = 2000
+MAX_SAMPLES = 2000
 
 
-class Totals(NamedTuple):
+class ClusterTotals(NamedTuple):
     """Of a whole cluster at one time: cores and bytes; None where usage is not known."""
 
     at: float
@@ -27,24 +27,24 @@ class Totals(NamedTuple):
     memory_allocatable: float
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _TrendState(msgspec.Struct, frozen=True, array_like=True):
     version: int
     every: float
-    samples: list[Totals]
+    samples: list[ClusterTotals]
 
 
 class Trend:
     def __init__(self, *, every: float) -> None:
         """`every` is how many seconds lie between two samples at least."""
         self.every = every
-        self.samples: list[Totals] = []
+        self.samples: list[ClusterTotals] = []
 
-    def add(self, totals: Totals) -> bool:
+    def add(self, totals: ClusterTotals) -> bool:
         """Take it in, unless the last one was a moment ago; whether it was."""
         if self.samples and totals.at < self.samples[-1].at + self.every:
             return False
         self.samples.append(totals)
-        if len(self.samples) > MOST:
+        if len(self.samples) > MAX_SAMPLES:
             self.samples = [self.samples[0], *self.samples[2::2]]
             self.every *= 2
         return True
@@ -52,7 +52,7 @@ class Trend:
     def plot(self, resource: str) -> Plot:
         """cpu or memory."""
 
-        def curve(role: Role) -> Curve:
+        def curve(role: CurveRole) -> Curve:
             return Curve(
                 role=role,
                 name=role.value,
@@ -62,16 +62,16 @@ class Trend:
         return Plot(
             unit="cores" if resource == "cpu" else "bytes",
             times=tuple(each.at for each in self.samples),
-            curves=(curve(Role.ALLOCATABLE), curve(Role.REQUESTED), curve(Role.USED)),
+            curves=(curve(CurveRole.ALLOCATABLE), curve(CurveRole.REQUESTED), curve(CurveRole.USED)),
         )
 
     def state(self) -> bytes:
-        return msgspec.msgpack.encode(_Kept(1, self.every, self.samples))
+        return msgspec.msgpack.encode(_TrendState(1, self.every, self.samples))
 
     def restore(self, state: bytes) -> None:
         """Go on from what was kept, with what came since; what cannot be read is left, for it costs a chart and nothing else."""
         try:
-            kept = msgspec.msgpack.decode(state, type=_Kept)
+            kept = msgspec.msgpack.decode(state, type=_TrendState)
         except msgspec.MsgspecError:
             return
         since, self.every, self.samples = self.samples, kept.every, kept.samples

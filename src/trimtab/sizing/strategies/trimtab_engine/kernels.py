@@ -29,31 +29,31 @@ from trimtab.sizing.strategy import Floats
 
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
 FORECASTERS = 5
-SEEN, TOTAL, HIGHEST, HARMED, MASS, LATE = range(6)
+SEEN, TOTAL, HIGHEST, OVER_SIZE, MASS, RECENT = range(6)
 """What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
 held; the weight of all errors; and what was used of late."""
-EPOCH = 6
-MEAN, WEIGHT, UNREST, LASTING = range(4)
-LATELY = 0.15
+EPOCH_FIELDS = 6
+MEAN, WEIGHT, UNREST, KEPT_MEAN = range(4)
+RECENT_HALF_LIFE = 0.15
 """The part of an epoch in which what was used of late loses half its weight."""
-YOUNG = 0.1
+YOUNG_ERROR_WEIGHT = 0.1
 """The part of its errors that counts while a container is young."""
-KINDS = (0.1, 0.25, 0.5, 1.0)
+UNREST_BOUNDARIES = (0.1, 0.25, 0.5, 1.0)
 """How far an epoch's peak is above its mean, as a logarithm, from which on a container is of the next kind."""
-OTHERS = 3.0
+FLEET_WEIGHT = 3.0
 """How many containers of its own kind the rest of the fleet counts as much as."""
 HOURS = 24
-UNIT = 2.0**32
+FIXED_POINT_UNIT = 2.0**32
 """The integers that stand for shares when the fleet is summed."""
-LEAST = 1e-9
-DEAREST = 1e4
-REACH = 2.0
+MIN_LEVEL = 1e-9
+MAX_COST = 1e4
+SEARCH_FACTOR = 2.0
 """How far above the highest size that may be given the best size is looked for: if it is there, the highest is given."""
 
 Singles = npt.NDArray[np.float32]
 
 
-class Grid(NamedTuple):
+class ErrorBuckets(NamedTuple):
     """The buckets of errors: use divided by forecast, from exp(low), each wider by exp(width)."""
 
     low: float
@@ -64,7 +64,7 @@ class Grid(NamedTuple):
         edges: Floats = np.exp(self.low + self.width * np.arange(self.buckets + 1))
         return edges
 
-    def prior(self, spread: float) -> Floats:
+    def prior_weights(self, spread: float) -> Floats:
         """What errors look like before any was seen: log-normal."""
         middle = self.low + self.width * (np.arange(self.buckets) + 0.5)
         weights: Floats = np.exp(-0.5 * (middle / spread) ** 2)
@@ -72,51 +72,51 @@ class Grid(NamedTuple):
         return weights
 
 
-class Pace(NamedTuple):
+class DecayFactors(NamedTuple):
     """How much of what was learned is left after an epoch, and how much the fleet counts in epochs of one's own."""
 
     errors: float
     costs: float
-    slow: float
-    peak: float
-    top: float
-    hourly: float
-    yields: float
-    owed: float
-    moves: float
-    fleet_errors: float
-    fleet_costs: float
-    lasting: float
+    slow_mean: float
+    fading_peak: float
+    highest_peak: float
+    hourly_mean: float
+    used_share: float
+    expected_savings: float
+    changes: float
+    fleet_error_epochs: float
+    fleet_cost_epochs: float
+    kept_mean: float
     """Of the mean over the time that sizes are kept; nothing where that is the epoch."""
-    hours: int
+    kept_hours: int
     """How many hours of the day sizes are kept for."""
-    grown: float
+    mature_weight: float
     """The weight of the slow mean from which on errors count in full: until then no level knows all of these hours."""
 
 
-class Stake(NamedTuple):
+class CostModel(NamedTuple):
     """What harm costs, in units of a container's mean use, and when a size is let be."""
 
-    under: float
+    overuse_penalty: float
     """An epoch spent over the request."""
-    unserved: float
+    unserved_penalty: float
     """Each unit of use over the request."""
-    risk: float
+    tolerated_overuse: float
     """The share of time over the request at which a container begins to be treated with more care."""
     leniency: float
     """How much cheaper a request is where little of it is used: 1 by the share that is, 0 not at all."""
-    footing: float
+    peak_floor: float
     """How many times its fading peak a container is given at least,"""
     headroom: float
     """and how many times its highest peak at most."""
-    change: float
+    change_threshold: float
     """What it takes to change a size: what not changing it must have cost;"""
-    moves: float
+    frequent_changes: float
     """and how many changes of late make the next one dearer."""
 
 
 @dataclass(slots=True)
-class Small:
+class EpochState:
     """The part of the state that an epoch's end writes: little enough to be copied to look ahead."""
 
     base: Floats
@@ -146,7 +146,7 @@ class Small:
     held: Floats
 
     @classmethod
-    def new(cls, containers: int) -> Small:
+    def new(cls, containers: int) -> EpochState:
         shape = (containers, FORECASTERS)
         return cls(
             base=np.full(shape, np.nan),
@@ -170,18 +170,18 @@ class Small:
 
 
 @njit(cache=True)
-def _bucket(value: float, base: float, grid: Grid) -> int:
+def _find_bucket(value: float, base: float, grid: ErrorBuckets) -> int:
     if value <= 0:
         return 0
     return int(min(max((np.log(value) - base - grid.low) / grid.width, 0.0), grid.buckets - 1.0))
 
 
 @njit(cache=True)
-def note_samples(
+def observe_samples(
     usage: Floats,
     most: float,
     weights: Floats,
-    grid: Grid,
+    grid: ErrorBuckets,
     epoch: Floats,
     errors: Singles,
     base: Floats,
@@ -190,14 +190,14 @@ def note_samples(
     lack: Floats,
     held: Floats,
     level: Floats,
-    grown: float,
+    mature_weight: float,
 ) -> None:
     """Take in some samples of each container (a row a time, each of its weight), where each sample counts."""
     left = np.empty(len(weights))
     for row in range(len(weights)):
-        left[row] = 0.5 ** (weights[row] / LATELY)
+        left[row] = 0.5 ** (weights[row] / RECENT_HALF_LIFE)
     for i in range(usage.shape[1]):
-        trust = 1.0 if level[i, WEIGHT] >= grown else YOUNG
+        trust = 1.0 if level[i, WEIGHT] >= mature_weight else YOUNG_ERROR_WEIGHT
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
             if not 0.0 <= use <= most:
@@ -205,12 +205,12 @@ def note_samples(
             epoch[i, SEEN] += weight
             epoch[i, TOTAL] += weight * use
             epoch[i, HIGHEST] = max(epoch[i, HIGHEST], use)
-            epoch[i, HARMED] += weight if use > held[i] else 0.0
+            epoch[i, OVER_SIZE] += weight if use > held[i] else 0.0
             epoch[i, MASS] += weight * trust
             if np.isnan(base[i, 0]):
-                base[i, :] = np.log(max(use, LEAST))
-                epoch[i, LATE] = use
-            epoch[i, LATE] = epoch[i, LATE] * left[row] + use * (1.0 - left[row])
+                base[i, :] = np.log(max(use, MIN_LEVEL))
+                epoch[i, RECENT] = use
+            epoch[i, RECENT] = epoch[i, RECENT] * left[row] + use * (1.0 - left[row])
             logarithm = np.log(use) - grid.low if use > 0 else -1e9
             for k in range(FORECASTERS):
                 place = int(min(max((logarithm - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
@@ -221,11 +221,11 @@ def note_samples(
 
 
 @njit(cache=True)
-def note_peaks(
+def observe_peaks(
     usage: Floats,
     most: float,
     weights: Floats,
-    grid: Grid,
+    grid: ErrorBuckets,
     epoch: Floats,
     errors: Singles,
     base: Floats,
@@ -234,11 +234,11 @@ def note_peaks(
     lack: Floats,
     held: Floats,
     level: Floats,
-    grown: float,
+    mature_weight: float,
 ) -> None:
     """Take in some samples of each container, where only the peak of the epoch counts: it replaces the one before."""
     for i in range(usage.shape[1]):
-        trust = 1.0 if level[i, WEIGHT] >= grown else YOUNG
+        trust = 1.0 if level[i, WEIGHT] >= mature_weight else YOUNG_ERROR_WEIGHT
         for row in range(len(weights)):
             use, weight = usage[row, i], weights[row]
             if not 0.0 <= use <= most:
@@ -248,14 +248,14 @@ def note_peaks(
             epoch[i, TOTAL] += weight * use
             if not first and use <= epoch[i, HIGHEST]:
                 continue
-            epoch[i, HARMED] = 1.0 if use > held[i] else 0.0
+            epoch[i, OVER_SIZE] = 1.0 if use > held[i] else 0.0
             epoch[i, MASS] += trust if first else 0.0
             if np.isnan(base[i, 0]):
-                base[i, :] = np.log(max(use, LEAST))
+                base[i, :] = np.log(max(use, MIN_LEVEL))
             for k in range(FORECASTERS):
                 if not first:
-                    errors[i, k, _bucket(epoch[i, HIGHEST], base[i, k], grid)] -= trust
-                errors[i, k, _bucket(use, base[i, k], grid)] += trust
+                    errors[i, k, _find_bucket(epoch[i, HIGHEST], base[i, k], grid)] -= trust
+                errors[i, k, _find_bucket(use, base[i, k], grid)] += trust
                 if use > bid[i, k]:
                     over[i, k] = 1.0
                     lack[i, k] = use - bid[i, k]
@@ -263,54 +263,59 @@ def note_peaks(
 
 
 @njit(cache=True)
-def settle(
+def close_epoch(
     hour: int,
     hour_ahead: int,
     peaks: bool,  # noqa: FBT001 - compiled code takes no keywords
-    pace: Pace,
-    stake: Stake,
+    decay: DecayFactors,
+    cost_model: CostModel,
     epoch: Floats,
-    small: tuple[Floats, ...],
+    state: tuple[Floats, ...],
 ) -> None:
     """End an epoch: what each forecaster's bid has cost, and its level for the next."""
-    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, _, held = small
+    base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, _, held = state
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
         seen = 1.0 if peaks else epoch[i, SEEN]
-        mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, LEAST)
+        mean = max(epoch[i, HIGHEST] if peaks else epoch[i, TOTAL] / seen, MIN_LEVEL)
         usual = level[i, MEAN] if level[i, WEIGHT] > 0 else mean
         if not np.isnan(bid[i, 0]):
-            share = _share(served[i], usual) ** stake.leniency
+            share = _used_share(served[i], usual) ** cost_model.leniency
             for k in range(FORECASTERS):
-                paid = share * bid[i, k] / usual + stake.under * care[i] * over[i, k] / seen
-                paid += (share + stake.unserved * care[i]) * lack[i, k] / (seen * usual)
-                cost[i, k] = cost[i, k] * pace.costs + min(paid, DEAREST)
-            tries[i] = tries[i] * pace.costs + 1.0
-            served[i, 0] = served[i, 0] * pace.yields + min(mean, held[i])
-            served[i, 1] = served[i, 1] * pace.yields + held[i]
-            harmed = epoch[i, HARMED] / seen
-            care[i] = min(max(care[i] * np.exp(0.05 * min(harmed / stake.risk - 1.0, 20.0)), 1.0), 20.0)
+                paid = share * bid[i, k] / usual + cost_model.overuse_penalty * care[i] * over[i, k] / seen
+                paid += (share + cost_model.unserved_penalty * care[i]) * lack[i, k] / (seen * usual)
+                cost[i, k] = cost[i, k] * decay.costs + min(paid, MAX_COST)
+            tries[i] = tries[i] * decay.costs + 1.0
+            served[i, 0] = served[i, 0] * decay.used_share + min(mean, held[i])
+            served[i, 1] = served[i, 1] * decay.used_share + held[i]
+            harmed = epoch[i, OVER_SIZE] / seen
+            care[i] = min(
+                max(care[i] * np.exp(0.05 * min(harmed / cost_model.tolerated_overuse - 1.0, 20.0)), 1.0),
+                20.0,
+            )
         for k in range(FORECASTERS):
             over[i, k] = 0.0
             lack[i, k] = 0.0
-        before = level[i, WEIGHT] * pace.slow
+        before = level[i, WEIGHT] * decay.slow_mean
         level[i, MEAN] = (level[i, MEAN] * before + mean) / (before + 1.0)
-        rise = np.log(max(epoch[i, HIGHEST], LEAST) / mean)
+        rise = np.log(max(epoch[i, HIGHEST], MIN_LEVEL) / mean)
         level[i, UNREST] = (level[i, UNREST] * before + rise) / (before + 1.0)
         level[i, WEIGHT] = before + 1.0
-        lasting = pace.lasting if level[i, LASTING] > 0.0 else 0.0
-        level[i, LASTING] = level[i, LASTING] * lasting + mean * (1.0 - lasting)
-        peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * pace.peak, LEAST)
-        peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * pace.top, LEAST)
+        lasting = decay.kept_mean if level[i, KEPT_MEAN] > 0.0 else 0.0
+        level[i, KEPT_MEAN] = level[i, KEPT_MEAN] * lasting + mean * (1.0 - lasting)
+        peak[i, 0] = max(epoch[i, HIGHEST], peak[i, 0] * decay.fading_peak, MIN_LEVEL)
+        peak[i, 1] = max(epoch[i, HIGHEST], peak[i, 1] * decay.highest_peak, MIN_LEVEL)
         now = np.log(mean)
         known = hourly[i, hour]
-        hourly[i, hour] = now if np.isnan(known) else known * pace.hourly + now * (1.0 - pace.hourly)
+        hourly[i, hour] = (
+            now if np.isnan(known) else known * decay.hourly_mean + now * (1.0 - decay.hourly_mean)
+        )
         ahead = hourly[i, hour_ahead]
-        for later in range(1, pace.hours):
+        for later in range(1, decay.kept_hours):
             ahead = np.fmax(ahead, hourly[i, (hour_ahead + later) % HOURS])
-        late = now if peaks else np.log(max(epoch[i, LATE], LEAST))
-        base[i, LAST] = np.log(level[i, LASTING]) if pace.lasting > 0.0 else late
+        late = now if peaks else np.log(max(epoch[i, RECENT], MIN_LEVEL))
+        base[i, LAST] = np.log(level[i, KEPT_MEAN]) if decay.kept_mean > 0.0 else late
         base[i, SLOW] = np.log(level[i, MEAN])
         base[i, HOURLY] = base[i, SLOW] if np.isnan(ahead) else ahead
         base[i, HIGHER] = max(base[i, HOURLY], late)
@@ -318,29 +323,29 @@ def settle(
 
 
 @njit(cache=True)
-def _share(served: Floats, usual: float) -> float:
+def _used_share(served: Floats, usual: float) -> float:
     """What part of the request is used; at first half."""
     return float(min(max((served[0] + 2.5 * usual) / (served[1] + 5.0 * usual), 0.02), 1.0))
 
 
 @njit(cache=True)
-def _kind(level: Floats) -> int:
+def _unrest_class(level: Floats) -> int:
     """How unsteady a container is."""
     kind = 0
-    for least in KINDS:
+    for least in UNREST_BOUNDARIES:
         kind += 1 if level[UNREST] > least else 0
     return kind
 
 
 @njit(cache=True)
-def fleet_costs(small: tuple[Floats, ...]) -> Floats:
+def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
     """The mean cost of each forecaster over the containers of each kind that have tried; the whole fleet counts too."""
-    cost, tries, level = small[4], small[5], small[7]
-    kinds = len(KINDS) + 1
+    cost, tries, level = state[4], state[5], state[7]
+    kinds = len(UNREST_BOUNDARIES) + 1
     total, count = np.zeros((kinds, FORECASTERS), np.int64), np.zeros(kinds, np.int64)
     for i in range(len(tries)):
         if tries[i] > 0:
-            kind = _kind(level[i])
+            kind = _unrest_class(level[i])
             count[kind] += 1
             for k in range(FORECASTERS):
                 total[kind, k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
@@ -353,23 +358,25 @@ def fleet_costs(small: tuple[Floats, ...]) -> Floats:
             tried += count[kind]
         whole = costs / max(tried, 1)
         for kind in range(kinds):
-            means[kind, k] = (total[kind, k] + OTHERS * whole) / ((count[kind] + OTHERS) * 2.0**20)
+            means[kind, k] = (total[kind, k] + FLEET_WEIGHT * whole) / (
+                (count[kind] + FLEET_WEIGHT) * 2.0**20
+            )
     return means
 
 
 @njit(cache=True)
-def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -> Floats:
+def average_fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -> Floats:
     """The mean shape of each forecaster's errors for each kind of container; the whole fleet counts too.
 
     Containers with more to tell count more, up to one each.
     """
     containers, _, buckets = errors.shape
-    kinds = len(KINDS) + 1
+    kinds = len(UNREST_BOUNDARIES) + 1
     total = np.zeros((kinds, FORECASTERS, buckets), np.int64)
     for i in range(containers):
-        kind = _kind(level[i])
+        kind = _unrest_class(level[i])
         for k in range(FORECASTERS):
-            scale = UNIT / (epoch[i, MASS] + 1.0)
+            scale = FIXED_POINT_UNIT / (epoch[i, MASS] + 1.0)
             for b in range(buckets):
                 total[kind, k, b] += np.int64(errors[i, k, b] * scale)
     shape = np.empty((kinds, FORECASTERS, buckets))
@@ -379,13 +386,13 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -
         for b in range(buckets):
             fleet[b] = prior[b]
             for kind in range(kinds):
-                fleet[b] += total[kind, k, b] / UNIT
+                fleet[b] += total[kind, k, b] / FIXED_POINT_UNIT
             whole += fleet[b]
-        scale = OTHERS / whole
+        scale = FLEET_WEIGHT / whole
         for kind in range(kinds):
             whole = 0.0
             for b in range(buckets):
-                shape[kind, k, b] = fleet[b] * scale + total[kind, k, b] / UNIT
+                shape[kind, k, b] = fleet[b] * scale + total[kind, k, b] / FIXED_POINT_UNIT
                 whole += shape[kind, k, b]
             for b in range(buckets):
                 shape[kind, k, b] /= whole
@@ -393,7 +400,7 @@ def fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -
 
 
 @njit(cache=True)
-def _cheapest(
+def _find_cheapest_edge(
     top: int,
     errors: Singles,
     shape: Floats,
@@ -423,59 +430,62 @@ def _cheapest(
 
 
 @njit(cache=True)
-def decide(
-    pace: Pace,
-    stake: Stake,
-    grid: Grid,
+def choose_sizes(
+    decay: DecayFactors,
+    cost_model: CostModel,
+    buckets: ErrorBuckets,
     edges: Floats,
     epoch: Floats,
     errors: Singles,
     shape: Floats,
     fleet: Floats,
-    small: tuple[Floats, ...],
+    state: tuple[Floats, ...],
 ) -> None:
     """Name the sizes of the next epoch: each forecaster's bid, and the one that is held.
 
     A margin is good for one level only, so each is found anew: where the level is low, covering a spike costs little.
     """
-    base, bid, _, _, cost, _, _, level, peak, served, care, owed, moves, held = small
-    costs = np.empty(grid.buckets + 1)
+    base, bid, _, _, cost, _, _, level, peak, served, care, owed, moves, held = state
+    costs = np.empty(buckets.buckets + 1)
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
             continue
-        usual, kind = level[i, MEAN], _kind(level[i])
-        share = _share(served[i], usual) ** stake.leniency
-        mass = epoch[i, MASS] + pace.fleet_errors
-        jump, missed = stake.under * care[i] / mass, (share + stake.unserved * care[i]) / (usual * mass)
+        usual, kind = level[i, MEAN], _unrest_class(level[i])
+        share = _used_share(served[i], usual) ** cost_model.leniency
+        mass = epoch[i, MASS] + decay.fleet_error_epochs
+        jump, missed = (
+            cost_model.overuse_penalty * care[i] / mass,
+            (share + cost_model.unserved_penalty * care[i]) / (usual * mass),
+        )
         chosen = 0
         for k in range(1, FORECASTERS):
-            judged = cost[i, k] + pace.fleet_costs * fleet[kind, k]
-            if judged < cost[i, chosen] + pace.fleet_costs * fleet[kind, chosen]:
+            judged = cost[i, k] + decay.fleet_cost_epochs * fleet[kind, k]
+            if judged < cost[i, chosen] + decay.fleet_cost_epochs * fleet[kind, chosen]:
                 chosen = k
-        saved, highest = 0.0, peak[i, 1] * stake.headroom
-        reach = np.log(highest * REACH) - grid.low
+        saved, highest = 0.0, peak[i, 1] * cost_model.headroom
+        reach = np.log(highest * SEARCH_FACTOR) - buckets.low
         for k in range(FORECASTERS):
             forecast = np.exp(base[i, k])
-            top = int(min(max((reach - base[i, k]) / grid.width, 0.0), grid.buckets - 1.0))
-            place = _cheapest(
+            top = int(min(max((reach - base[i, k]) / buckets.width, 0.0), buckets.buckets - 1.0))
+            place = _find_cheapest_edge(
                 top,
                 errors[i, k],
                 shape[kind, k],
                 edges,
-                pace.fleet_errors,
+                decay.fleet_error_epochs,
                 share / usual * forecast,
                 jump,
                 missed * forecast,
                 costs,
             )
-            bid[i, k] = min(max(forecast * edges[place], peak[i, 0] * stake.footing), highest)
+            bid[i, k] = min(max(forecast * edges[place], peak[i, 0] * cost_model.peak_floor), highest)
             if k == chosen and held[i] > 0:
-                saved = costs[_bucket(held[i], base[i, k], grid) + 1] - costs[place]
-        owed[i] = owed[i] * pace.owed + max(saved, 0.0) / share
-        moves[i] *= pace.moves
-        due = owed[i] > stake.change * max(1.0, moves[i] / stake.moves) ** 4
+                saved = costs[_find_bucket(held[i], base[i, k], buckets) + 1] - costs[place]
+        owed[i] = owed[i] * decay.expected_savings + max(saved, 0.0) / share
+        moves[i] *= decay.changes
+        due = owed[i] > cost_model.change_threshold * max(1.0, moves[i] / cost_model.frequent_changes) ** 4
         # What grows slowly wears its margin off before a change pays.
-        if np.isnan(held[i]) or due or held[i] < peak[i, 0] * stake.footing:
+        if np.isnan(held[i]) or due or held[i] < peak[i, 0] * cost_model.peak_floor:
             owed[i] = 0.0
             moves[i] += 1.0
             held[i] = bid[i, chosen]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from trimtab.usage.errors import BadAnswer
+from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.remote_read.chunks import Bytes, Numbers, Spans
 from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
     Chunk,
@@ -23,12 +23,12 @@ from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
 )
 
 _CASTAGNOLI = 0x82F63B78
-_CHECKSUM = 4
+_CHECKSUM_BYTES = 4
 """Bytes of it, before each frame."""
-_VARINT, _EIGHT, _COUNTED, _FOUR = 0, 1, 2, 5
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 """How protobuf says how long a field is."""
 _CUT_OFF, _DAMAGED, _UNREADABLE = -1, -2, -3
-_WRONG = {
+_ERROR_TEXTS = {
     _CUT_OFF: "is cut off",
     _DAMAGED: "has a frame whose checksum is wrong",
     _UNREADABLE: "has a frame that cannot be read",
@@ -39,50 +39,52 @@ _TYPE, _DATA = Chunk.TYPE_FIELD_NUMBER, Chunk.DATA_FIELD_NUMBER
 _XOR = int(Chunk.XOR)
 
 
-class Places(NamedTuple):
+class FrameIndex(NamedTuple):
     """Where things are in an answer. A series that is spread over frames is there several times, one after the other."""
 
     labels: Spans
     """Of each series, without its chunks a message of its own."""
-    firsts: Numbers
+    first_chunks: Numbers
     """The number of the first chunk of each series."""
     chunks: Spans
 
 
-def places(body: Bytes) -> Places:
+def index_frames(body: Bytes) -> FrameIndex:
     """Where in an answer each series is; `BadAnswer` where it is not whole."""
-    nowhere = Places(np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64))
-    series, chunks = _walk(body, _TABLE, nowhere)
+    nowhere = FrameIndex(np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64))
+    series, chunks = _walk(body, _CRC_TABLE, nowhere)
     if series < 0:
-        raise BadAnswer(f"the answer {_WRONG[series]}")
-    found = Places(
+        raise UsageResponseError(f"the answer {_ERROR_TEXTS[series]}")
+    found = FrameIndex(
         np.empty((series, 2), np.int64), np.empty(series, np.int64), np.empty((chunks, 2), np.int64)
     )
-    _walk(body, _TABLE, found)
+    _walk(body, _CRC_TABLE, found)
     return found
 
 
 @njit(cache=True, nogil=True)
-def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: Places) -> tuple[int, int]:
+def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple[int, int]:
     """Count series and chunks and look at checksums, or, where there is room for them, fill them in."""
-    counting = into.firsts.size == 0
+    counting = into.first_chunks.size == 0
     at = series = chunks = 0
     while at < data.size:
-        size, begin = _varint(data, at, data.size)
-        begin += _CHECKSUM
+        size, begin = _read_varint(data, at, data.size)
+        begin += _CHECKSUM_BYTES
         at = begin + size
-        if begin < _CHECKSUM or not begin <= at <= data.size:
+        if begin < _CHECKSUM_BYTES or not begin <= at <= data.size:
             return _CUT_OFF, 0
-        if counting and _crc(data[begin:at], table) != _big_endian(data[begin - _CHECKSUM : begin]):
+        if counting and _crc(data[begin:at], table) != _read_big_endian(
+            data[begin - _CHECKSUM_BYTES : begin]
+        ):
             return _DAMAGED, 0
         while begin < at:
-            number, inside, begin = _field(data, begin, at)
+            number, inside, begin = _read_field(data, begin, at)
             if begin < 0:
                 return _UNREADABLE, 0
             if number == _SERIES:
                 if not counting:
-                    into.firsts[series] = chunks
-                chunks = _series(data, inside, begin, series, chunks, into)
+                    into.first_chunks[series] = chunks
+                chunks = _index_series(data, inside, begin, series, chunks, into)
                 if chunks < 0:
                     return _UNREADABLE, 0
                 series += 1
@@ -90,60 +92,60 @@ def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: Places) -> tuple[int
 
 
 @njit(cache=True, nogil=True)
-def _series(data: Bytes, at: int, end: int, series: int, chunks: int, into: Places) -> int:
+def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into: FrameIndex) -> int:
     """Count or fill in the chunks of a series, and fill in where its labels are; the answer is how many chunks there are now."""
     begin = labels = at
     there = chunks
     while at < end:
-        number, inside, at = _field(data, at, end)
+        number, inside, at = _read_field(data, at, end)
         if at < 0 or (number == _LABELS and there > chunks):
             return _UNREADABLE
         if number == _LABELS:
             labels = at
         elif number == _CHUNKS:
-            first, last = _chunk(data, inside, at)
+            first, last = _locate_chunk(data, inside, at)
             if first < 0:
                 return _UNREADABLE
             if last > first:
-                if into.firsts.size:
+                if into.first_chunks.size:
                     into.chunks[there] = first, last
                 there += 1
-    if into.firsts.size:
+    if into.first_chunks.size:
         into.labels[series] = begin, labels
     return there
 
 
 @njit(cache=True, nogil=True)
-def _chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def _locate_chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """Where the samples of a chunk are; nowhere if it is of another kind."""
     first = last = at
     kind = 0
     while at < end:
-        number, inside, at = _field(data, at, end)
+        number, inside, at = _read_field(data, at, end)
         if at < 0:
             return _UNREADABLE, 0
         if number == _TYPE:
-            kind = _varint(data, inside, at)[0]
+            kind = _read_varint(data, inside, at)[0]
         elif number == _DATA:
             first, last = inside, at
     return (first, last) if kind == _XOR else (end, end)
 
 
 @njit(cache=True, nogil=True)
-def _field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
+def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
     """The number of a field, where its content begins, and where it ends, which is below 0 where that cannot be."""
-    key, begin = _varint(data, at, end)
+    key, begin = _read_varint(data, at, end)
     if begin < 0:
         return 0, 0, _UNREADABLE
     kind, last = key & 7, begin
     if kind == _VARINT:
-        _, last = _varint(data, begin, end)
-    elif kind == _EIGHT:
+        _, last = _read_varint(data, begin, end)
+    elif kind == _FIXED64:
         last = begin + 8
-    elif kind == _COUNTED:
-        size, begin = _varint(data, begin, end)
+    elif kind == _LENGTH_DELIMITED:
+        size, begin = _read_varint(data, begin, end)
         last = begin + size if begin >= 0 else _UNREADABLE
-    elif kind == _FOUR:
+    elif kind == _FIXED32:
         last = begin + 4
     else:
         last = _UNREADABLE
@@ -151,7 +153,7 @@ def _field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """A number of seven bits a byte, and where it ends, which is below 0 where it does not."""
     found = shift = 0
     while at < end and shift < 64:
@@ -165,14 +167,14 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _big_endian(data: Bytes) -> int:
+def _read_big_endian(data: Bytes) -> int:
     found = 0
     for byte in data:
         found = found << 8 | int(np.int64(byte))
     return found
 
 
-def _table(polynomial: int) -> Iterable[int]:
+def _build_crc_table(polynomial: int) -> Iterable[int]:
     for byte in range(256):
         value = byte
         for _ in range(8):
@@ -180,7 +182,7 @@ def _table(polynomial: int) -> Iterable[int]:
         yield value
 
 
-_TABLE = np.array(list(_table(_CASTAGNOLI)), np.uint32)
+_CRC_TABLE = np.array(list(_build_crc_table(_CASTAGNOLI)), np.uint32)
 
 
 @njit(cache=True, nogil=True)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from trimtab.usage.errors import BadAnswer
+from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.promql import Matchers, equals
-from trimtab.usage.prometheus.remote_read.chunks import Packed
-from trimtab.usage.prometheus.remote_read.framing import places
+from trimtab.usage.prometheus.remote_read.chunks import PackedChunks
+from trimtab.usage.prometheus.remote_read.framing import index_frames
 from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
     ChunkedSeries,
     LabelMatcher,
@@ -26,57 +26,58 @@ HEADERS = {
     "Content-Encoding": "snappy",
     "X-Prometheus-Remote-Read-Version": "0.1.0",
 }
-STREAMED = "application/x-streamed-protobuf"
+STREAMED_CONTENT_TYPE = "application/x-streamed-protobuf"
 
-_TYPES = {"=": LabelMatcher.EQ, "!=": LabelMatcher.NEQ, "=~": LabelMatcher.RE}
-_LITERAL = 60
+_MATCHER_TYPES = {"=": LabelMatcher.EQ, "!=": LabelMatcher.NEQ, "=~": LabelMatcher.RE}
+_MAX_LITERAL_BYTES = 60
 
 
-def request(metric: str, matchers: Matchers, *, start: float, end: float) -> bytes:
+def encode_request(metric: str, matchers: Matchers, *, start: float, end: float) -> bytes:
     """All samples of the series of a metric that match, from a time to a time in seconds."""
     query = Query(
         start_timestamp_ms=round(start * 1000),
         end_timestamp_ms=round(end * 1000),
         matchers=[
-            LabelMatcher(type=_TYPES[each.sign], name=each.label, value=each.value)
+            LabelMatcher(type=_MATCHER_TYPES[each.operator], name=each.label, value=each.value)
             for each in (equals("__name__", metric), *matchers)
         ],
     )
     asked = ReadRequest(queries=[query], accepted_response_types=[ReadRequest.STREAMED_XOR_CHUNKS])
-    return _snappy(asked.SerializeToString())
+    return _encode_snappy(asked.SerializeToString())
 
 
-class Answered(NamedTuple):
+class SeriesChunks(NamedTuple):
     """Every series of an answer."""
 
     labels: list[dict[str, str]]
-    chunks: Packed
+    chunks: PackedChunks
 
 
-def answered(body: bytes) -> Answered:
+def decode_response(body: bytes) -> SeriesChunks:
     """What an answer holds; a series that is spread over several frames is put together."""
-    labels, firsts, chunks = places(np.frombuffer(body, np.uint8))
+    labels, firsts, chunks = index_frames(np.frombuffer(body, np.uint8))
     pieces = [body[begin:end] for begin, end in labels.tolist()]
     new = [number for number, piece in enumerate(pieces) if number == 0 or piece != pieces[number - 1]]
     begins = np.append(firsts[new], len(chunks))
-    return Answered(
-        [_labels(pieces[number]) for number in new], Packed.within(body, chunks=chunks, begins=begins)
+    return SeriesChunks(
+        [_decode_labels(pieces[number]) for number in new],
+        PackedChunks.from_body(body, chunks=chunks, begins=begins),
     )
 
 
-def _labels(piece: bytes) -> dict[str, str]:
+def _decode_labels(piece: bytes) -> dict[str, str]:
     try:
         return {label.name: label.value for label in ChunkedSeries.FromString(piece).labels}
     except DecodeError as error:
-        raise BadAnswer(f"the answer has labels that cannot be read: {error}") from None
+        raise UsageResponseError(f"the answer has labels that cannot be read: {error}") from None
 
 
-def _snappy(data: bytes) -> bytes:
+def _encode_snappy(data: bytes) -> bytes:
     """In snappy's block format without compressing: requests are short."""
     size, header = len(data), bytearray()
     while size >= 0x80:
         header.append(size & 0x7F | 0x80)
         size >>= 7
     header.append(size)
-    pieces = (data[begin : begin + _LITERAL] for begin in range(0, len(data), _LITERAL))
+    pieces = (data[begin : begin + _MAX_LITERAL_BYTES] for begin in range(0, len(data), _MAX_LITERAL_BYTES))
     return bytes(header) + b"".join(bytes([(len(piece) - 1) << 2]) + piece for piece in pieces)

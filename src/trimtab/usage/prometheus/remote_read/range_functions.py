@@ -9,28 +9,41 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from trimtab.usage.prometheus.remote_read.chunks import DAMAGED, Packed, Times, counted, unpack
+from trimtab.usage.prometheus.remote_read.chunks import (
+    DAMAGED,
+    PackedChunks,
+    Times,
+    count_samples,
+    unpack_series,
+)
 from trimtab.usage.trace import Floats
 
 
 @njit(cache=True, nogil=True)
-def windowed(chunks: Packed, first: int, step: int, width: int, rate: bool, out: Floats) -> bool:  # noqa: FBT001 - numba has no keyword-only arguments
+def evaluate_windows(
+    chunks: PackedChunks,
+    first: int,
+    step: int,
+    width: int,
+    rate: bool,  # noqa: FBT001 - numba has no keyword-only arguments
+    out: Floats,
+) -> bool:
     """Fill in a row for each series: its rate, or else its maximum, in the window of `width` that ends at each step.
 
     Times are in milliseconds. False when a chunk cannot be read.
     """
     for series in range(chunks.begins.size - 1):
-        room = counted(chunks, series)
+        room = count_samples(chunks, series)
         times, values = np.empty(room, np.int64), np.empty(room)
-        if unpack(chunks, series, times, values) == DAMAGED:
+        if unpack_series(chunks, series, times, values) == DAMAGED:
             return False
-        count = _sound(times, values)
-        _fill(times[:count], values[:count], first, step, width, rate, out[series])
+        count = _clean_samples(times, values)
+        _fill_row(times[:count], values[:count], first, step, width, rate, out[series])
     return True
 
 
 @njit(cache=True, nogil=True)
-def _sound(times: Times, values: Floats) -> int:
+def _clean_samples(times: Times, values: Floats) -> int:
     """Put in order, each time once, and without the marks of a series that went stale; the answer is how many are left."""
     count, ordered = 0, True
     for place in range(times.size):
@@ -51,7 +64,7 @@ def _sound(times: Times, values: Floats) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _fill(
+def _fill_row(
     times: Times,
     values: Floats,
     first: int,
@@ -70,13 +83,15 @@ def _fill(
         while begin < end and times[begin] <= since:
             begin += 1
         if rate:
-            out[row] = _rate(times, values, begin, end, since, until) if end - begin > 1 else np.nan
+            out[row] = (
+                _extrapolated_rate(times, values, begin, end, since, until) if end - begin > 1 else np.nan
+            )
         else:
-            out[row] = _highest(values, begin, end)
+            out[row] = _max_value(values, begin, end)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
+def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
     """Increase a second over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
     grown = values[end - 1] - values[begin]
     for place in range(begin + 1, end):
@@ -96,7 +111,7 @@ def _rate(times: Times, values: Floats, begin: int, end: int, since: int, until:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _highest(values: Floats, begin: int, end: int) -> float:
+def _max_value(values: Floats, begin: int, end: int) -> float:
     """The highest of some samples, which windows that overlap by little go through one by one."""
     highest = np.nan
     for place in range(begin, end):

@@ -12,101 +12,119 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab.usage.errors import BadAnswer
-from trimtab.usage.prometheus.api import Server
-from trimtab.usage.prometheus.remote_read.protocol import answered, request
-from trimtab.usage.prometheus.remote_read.range_functions import windowed
-from trimtab.usage.prometheus.response import Grid
-from trimtab.usage.prometheus.schema import CPU, MEMORY, PERIODS, THROTTLED, Kind, Labels, Scheme, Window
-from trimtab.usage.prometheus.sharding import Part
+from trimtab.usage.errors import UsageResponseError
+from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.prometheus.remote_read.protocol import decode_response, encode_request
+from trimtab.usage.prometheus.remote_read.range_functions import evaluate_windows
+from trimtab.usage.prometheus.response import TimeGrid
+from trimtab.usage.prometheus.schema import (
+    CPU,
+    MEMORY,
+    PERIODS,
+    THROTTLED,
+    ContainerLabels,
+    LookbackWindow,
+    MetricKind,
+    MetricSchema,
+)
+from trimtab.usage.prometheus.sharding import QueryShard
 from trimtab.usage.trace import Floats
 
-BYTES_A_SAMPLE = 10
+BYTES_PER_SAMPLE = 10
 """At most, about: a counter of floats compresses badly."""
 
-Metric = Mapping[str, str]
-Key = tuple[tuple[str, str], ...]
+SeriesLabels = Mapping[str, str]
+SeriesKey = tuple[tuple[str, str], ...]
 
 
-class Rows(NamedTuple):
+class SeriesRows(NamedTuple):
     """The labels of each container's series, and its number at every step; NaN where it has none."""
 
-    labels: Sequence[Metric]
+    labels: Sequence[SeriesLabels]
     values: Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class SampleReader:
     """What one read needs to know of a server to take raw samples from it."""
 
-    server: Server
-    scheme: Scheme
-    window: Window
-    grid: Grid
+    server: PrometheusApi
+    schema: MetricSchema
+    window: LookbackWindow
+    grid: TimeGrid
 
-    def has(self, kind: Kind) -> bool:
+    def supports(self, kind: MetricKind) -> bool:
         """Whether raw samples tell of this kind: what a recording rule says, and kills, are asked for by queries."""
         if kind == "memory":
-            return self.scheme.memory_rule is None
-        return kind == "throttled" or (kind == "cpu" and self.scheme.cpu_rule is None)
+            return self.schema.memory_rule is None
+        return kind == "throttled" or (kind == "cpu" and self.schema.cpu_rule is None)
 
-    async def rows(self, kind: Kind, labels: Labels, part: Part) -> Rows:
+    async def read(self, kind: MetricKind, labels: ContainerLabels, part: QueryShard) -> SeriesRows:
         """What the part's containers have of this kind, in series that name them by these labels."""
         if kind == "memory":
-            return await self._windows(MEMORY, labels, part, self.window.gauge)
+            return await self._read_windows(MEMORY, labels, part, self.window.gauge)
         if kind == "cpu":
-            return await self._windows(CPU, labels, part, self.window.rate, counter=True)
-        held = await self._windows(THROTTLED, labels, part, self.window.rate, counter=True)
-        return _share(held, await self._windows(PERIODS, labels, part, self.window.rate, counter=True))
+            return await self._read_windows(CPU, labels, part, self.window.rate, counter=True)
+        held = await self._read_windows(THROTTLED, labels, part, self.window.rate, counter=True)
+        return _divide(held, await self._read_windows(PERIODS, labels, part, self.window.rate, counter=True))
 
-    async def _windows(
-        self, metric: str, names: Labels, part: Part, width: float, *, counter: bool = False
-    ) -> Rows:
+    async def _read_windows(
+        self, metric: str, names: ContainerLabels, part: QueryShard, width: float, *, counter: bool = False
+    ) -> SeriesRows:
         start = self.grid.start + part.first * self.grid.step
         end = start + (part.steps - 1) * self.grid.step
-        asked = request(metric, self.scheme.matchers(names, part.pods), start=start - width, end=end)
+        asked = encode_request(
+            metric, self.schema.build_matchers(names, part.pods), start=start - width, end=end
+        )
 
-        def read(body: bytes) -> Rows:
-            labels, chunks = answered(body)
+        def read(body: bytes) -> SeriesRows:
+            labels, chunks = decode_response(body)
             values = np.empty((len(labels), part.steps))
-            if not windowed(chunks, _ms(start), _ms(self.grid.step), _ms(width), counter, values):
-                raise BadAnswer("the answer has a chunk of samples that cannot be read")
-            return _added_up(Rows(labels, values))
+            if not evaluate_windows(
+                chunks,
+                _to_milliseconds(start),
+                _to_milliseconds(self.grid.step),
+                _to_milliseconds(width),
+                counter,
+                values,
+            ):
+                raise UsageResponseError("the answer has a chunk of samples that cannot be read")
+            return _sum_over_cpus(SeriesRows(labels, values))
 
-        return await self.server.raw(asked, read)
+        return await self.server.remote_read(asked, read)
 
 
-def _added_up(rows: Rows) -> Rows:
+def _sum_over_cpus(rows: SeriesRows) -> SeriesRows:
     """An old kubelet has a series for each processor instead of one for all."""
     if not any("cpu" in labels for labels in rows.labels):
         return rows
-    whole: dict[Key, Floats] = {}
+    whole: dict[SeriesKey, Floats] = {}
     for labels, row in zip(rows.labels, rows.values, strict=True):
         rest = tuple(sorted(item for item in labels.items() if item[0] != "cpu"))
         before = whole.get(rest)
-        whole[rest] = row if before is None else _sum(before, row)
-    return Rows([dict(key) for key in whole], np.array(list(whole.values())))
+        whole[rest] = row if before is None else _add_rates(before, row)
+    return SeriesRows([dict(key) for key in whole], np.array(list(whole.values())))
 
 
-def _sum(one: Floats, other: Floats) -> Floats:
+def _add_rates(one: Floats, other: Floats) -> Floats:
     """A processor without a rate adds nothing, as in PromQL."""
     both: Floats = np.where(np.isnan(one), other, np.where(np.isnan(other), one, one + other))
     return both
 
 
-def _share(part: Rows, whole: Rows) -> Rows:
+def _divide(part: SeriesRows, whole: SeriesRows) -> SeriesRows:
     """One counter in another of the same container; who has only one of them has no share."""
-    place = {_key(labels): number for number, labels in enumerate(whole.labels)}
-    both = [number for number, labels in enumerate(part.labels) if _key(labels) in place]
-    over = whole.values[[place[_key(part.labels[number])] for number in both]]
+    place = {_series_key(labels): number for number, labels in enumerate(whole.labels)}
+    both = [number for number, labels in enumerate(part.labels) if _series_key(labels) in place]
+    over = whole.values[[place[_series_key(part.labels[number])] for number in both]]
     share = np.divide(part.values[both], over, out=np.full_like(over, np.nan), where=over > 0)
-    return Rows([part.labels[number] for number in both], share)
+    return SeriesRows([part.labels[number] for number in both], share)
 
 
-def _ms(seconds: float) -> int:
+def _to_milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _key(labels: Metric) -> Key:
+def _series_key(labels: SeriesLabels) -> SeriesKey:
     """What two counters of one container have in common: all labels but the name."""
     return tuple(sorted(item for item in labels.items() if item[0] != "__name__"))
