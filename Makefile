@@ -83,7 +83,7 @@ demo: .venv/.installed ## See what Trimtab does, in a minute: a simulated week u
 	@trimtab demo
 
 docs: setup ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict # --quiet would hide warnings from --strict
 	@echo "open site/index.html, or run: mkdocs serve"
 
 reference: setup ## Write docs/reference anew from the code
