@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 GENERATED = "reference"  # compared with the code by tests/cli/test_docsgen.py
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-GUIDES = [page for page in PAGES if page.stem == "write-a-strategy"]
+GUIDES = [page for page in PAGES if page.stem in {"simulate", "workloads", "write-a-strategy"}]
 BY_NAME = {kind.__name__: kind for kind in KINDS}
 ids = [str(page.relative_to(ROOT)) for page in PAGES]
 
