@@ -47,6 +47,7 @@ lint: setup ## Check style, types and layers
 	ruff format --check .
 	mypy
 	lint-imports --no-cache
+	python -m tools.commits
 
 # The linters work beside the builds and the tests, which leave them a part of a core. What fails first does not stop the
 # other: both are told of.
