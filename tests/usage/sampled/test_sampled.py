@@ -256,7 +256,7 @@ class Named:
         self.uid = uid
         self.failure = failure
 
-    async def items(self, resource: Resource, *, fields: str) -> list[dict[str, Any]]:
+    async def list_objects(self, resource: Resource, *, fields: str) -> list[dict[str, Any]]:
         assert (resource, fields) == (NAMESPACES, "metadata.name=kube-system")
         if self.failure:
             raise self.failure
