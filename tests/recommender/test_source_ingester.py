@@ -246,7 +246,7 @@ async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_noth
         assert "no answer" in bed.school.last_error
     assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
     errors = bed.metrics.registry.get_sample_value
-    assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceAway"}) == 3
+    assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceUnavailable"}) == 3
     bed.source.come_back()
     bed.source.asked.clear()
     await bed.advance(NOW + 4 * MINUTE)
@@ -307,7 +307,7 @@ async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_ov
     assert told == ["learning.strategy_failed", "learning.strategy_back"] * 2 + ["learning.strategy_failed"]
 
 
-@pytest.mark.parametrize("deed", ["__init__", "arrays", "take_over", "observe"])
+@pytest.mark.parametrize("deed", ["__init__", "arrays", "load_arrays", "observe"])
 async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
     store: Store, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:

@@ -131,7 +131,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         def free(rules: ResourceRules) -> ResourceRules:
             # A decrease of 0 is no step: it says that nothing is ever made smaller.
             return msgspec.structs.replace(
-                rules, increase=_UNLIMITED_INCREASE, decrease=1.0 if rules.max_decrease else 0.0
+                rules, max_increase=_UNLIMITED_INCREASE, max_decrease=1.0 if rules.max_decrease else 0.0
             )
 
         return msgspec.structs.replace(
@@ -190,7 +190,7 @@ def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRu
             least, most = _min_and_max(resource.value, bounds)
             said_in = f"containers[{rule.name}].resourceBounds"
             usual = msgspec.structs.replace(usual, min_request=least, max_request=most, bounds_field=said_in)
-        return msgspec.structs.replace(usual, sized=resource in rule.controlled_resources)
+        return msgspec.structs.replace(usual, is_controlled=resource in rule.controlled_resources)
 
     bounds = rule.resource_bounds
     return ContainerRules(
