@@ -35,7 +35,7 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
     ]
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(float(at)) for at in range(98, 162, 2)])
-        board = board_of(SimpleNamespace(name="test", store=store))
+        board = board_of(SimpleNamespace(cluster_name="test", store=store))
         board._view = _ClusterView(kills=number_kills(kills))
         found: list[Told] = []
         last = None
@@ -49,13 +49,13 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
 async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), entry(200.0)])
-        assert await board_of(SimpleNamespace(name="test", store=store)).history(before=10**6) == ()
+        assert await board_of(SimpleNamespace(cluster_name="test", store=store)).history(before=10**6) == ()
 
 
 async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
-        board = board_of(SimpleNamespace(name="test", store=store))
+        board = board_of(SimpleNamespace(cluster_name="test", store=store))
         board._view = _ClusterView(
             observed_at=500.0,
             kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),
@@ -87,14 +87,14 @@ async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        desk = SimpleNamespace(name="test", store=store)
+        desk = SimpleNamespace(cluster_name="test", store=store)
         former = board_of(desk)
         await former._restore_trend(desk)  # type: ignore[arg-type]
         former._trend.add(totals(1000.0))
         await former._save_trend()
 
         kept = Away(store)
-        desk = SimpleNamespace(name="test", store=kept)
+        desk = SimpleNamespace(cluster_name="test", store=kept)
         board = board_of(desk)
         await board._restore_trend(desk)  # type: ignore[arg-type]
         board._trend.add(totals(2000.0))
@@ -116,7 +116,7 @@ async def test_without_its_store_the_overview_shows_what_is_known_and_says_what_
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         kept = Away(store)
-        board = board_of(SimpleNamespace(name="test", store=kept))
+        board = board_of(SimpleNamespace(cluster_name="test", store=kept))
         board._view = _ClusterView(
             observed_at=200.0,
             kills=number_kills(build_kill_entries(WEB, "app", [OomKills(10**8, 1, 150.0, 150.0)])),

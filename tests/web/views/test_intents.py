@@ -54,12 +54,12 @@ async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status
     """To read it takes 40 ms an intent, and every page that is open asks for all of them whenever there is news."""
     events, roll = Events(), [FAST]
     desk: Any = SimpleNamespace(
-        name="prod",
+        cluster_name="prod",
         store=SimpleNamespace(events=events),
         intents=SimpleNamespace(
-            roll=SimpleNamespace(intents=roll),
-            observer=SimpleNamespace(goal=lambda *_: None),
-            lessons=SimpleNamespace(effects=lambda *_: EffectModels()),
+            index=SimpleNamespace(intents=roll),
+            observer=SimpleNamespace(build_goal=lambda *_: None),
+            effect_learner=SimpleNamespace(get_effects=lambda *_: EffectModels()),
         ),
     )
     views = IntentViewCache(fresh=60.0)

@@ -36,15 +36,15 @@ def row(
         is_long_running=found.is_long_running,
     )
     desk: Any = SimpleNamespace(
-        catalog=SimpleNamespace(pods_of=lambda _: ()),
+        cluster_state=SimpleNamespace(list_pods=lambda _: ()),
         effective_containers=lambda each: each.containers,
-        statuses=SimpleNamespace(outcome=lambda _: None),
-        orders=SimpleNamespace(
-            of=lambda _: SimpleNamespace(
-                name="p", sizing=None, spec=SimpleNamespace(mode=PolicyMode.AUTO), rules=PolicyRules()
+        status_writer=SimpleNamespace(get_outcome=lambda _: None),
+        policy_resolver=SimpleNamespace(
+            resolve=lambda _: SimpleNamespace(
+                name="p", strategy_spec=None, spec=SimpleNamespace(mode=PolicyMode.AUTO), rules=PolicyRules()
             )
         ),
-        learning=SimpleNamespace(learned=lambda *_, **__: SimpleNamespace(evidence=evidence)),
+        recommender=SimpleNamespace(estimate=lambda *_, **__: SimpleNamespace(evidence=evidence)),
     )
     return build_row(desk, found, {}, prices=ResourcePrices(), now=now).row
 

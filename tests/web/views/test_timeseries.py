@@ -71,13 +71,13 @@ async def test_a_source_that_was_away_for_a_moment_costs_no_back_test_for_hours(
     monkeypatch.setattr(detail, "run_backtests", backtests)
     web, source = workload("web", containers=({"name": "app"},)), Returning()
     desk: Any = SimpleNamespace(
-        name="test",
-        catalog=SimpleNamespace(pods_of=lambda _: (), owners=lambda: PodOwnerIndex([web])),
+        cluster_name="test",
+        cluster_state=SimpleNamespace(list_pods=lambda _: (), build_owner_index=lambda: PodOwnerIndex([web])),
         effective_containers=lambda of: of.containers,
-        statuses=SimpleNamespace(outcome=lambda _: None),
-        orders=SimpleNamespace(of=lambda _: None),
+        status_writer=SimpleNamespace(get_outcome=lambda _: None),
+        policy_resolver=SimpleNamespace(resolve=lambda _: None),
         store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
-        learning=SimpleNamespace(of=lambda _: SimpleNamespace(source=source)),
+        recommender=SimpleNamespace(ingester_for=lambda _: SimpleNamespace(source=source)),
     )
     details = DetailCache(prices=ResourcePrices(), fresh=60.0)
 
