@@ -27,9 +27,9 @@ MISSED = {
 }
 COUNTS = """
 import os
-from trimtab.node.collectors.perf import CYCLES, Group
+from trimtab.node.collectors.perf import CYCLES, CounterGroup
 try:
-    Group(os.open("/", os.O_RDONLY), 0, (CYCLES,))
+    CounterGroup(os.open("/", os.O_RDONLY), 0, (CYCLES,))
 except Exception as error:
     print(error)
 """

@@ -24,16 +24,16 @@ SUBJECT = RuntimeContainer(
     quota=50_000,
 )
 WANTED = Adjustment(cpus="0-1", quota=30_000, env={"OURS": "ü"})
-SOMEBODY = """
+AGENT_PROGRAM = """
 import asyncio, pathlib, sys
-from trimtab.node.hooks.adjustments import NOTHING
-from trimtab.node.hooks.agent_socket import answering
+from trimtab.node.hooks.adjustments import NO_ADJUSTMENT
+from trimtab.node.hooks.agent_socket import serve_agent_socket
 
 async def decide(subject):
-    return NOTHING
+    return NO_ADJUSTMENT
 
 async def serve():
-    async with answering(pathlib.Path(sys.argv[1]), decide):
+    async with serve_agent_socket(pathlib.Path(sys.argv[1]), decide):
         await asyncio.Event().wait()
 
 asyncio.run(serve())
@@ -75,7 +75,7 @@ async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
 
 async def test_who_hangs_or_was_killed_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "agent"
-    agent = Process("agent", [sys.executable, "-c", SOMEBODY, path], log=tmp_path / "log")
+    agent = Process("agent", [sys.executable, "-c", AGENT_PROGRAM, path], log=tmp_path / "log")
     agent.start()
     try:
         await _first_answer(AgentClient(path, deadline=60))

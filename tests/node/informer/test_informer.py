@@ -185,7 +185,7 @@ async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of its instances root has 128 on most nodes, and collectors of logs may have taken all."""
-    monkeypatch.setattr("trimtab.node.informer.informer.FolderWatch", _deaf)
+    monkeypatch.setattr("trimtab.node.informer.informer.InotifyWatch", _deaf)
     with capture_logs() as logs:
         states = NodeInformer("node", hierarchy=Hierarchy.detect(tree))
     assert [each["event"] for each in logs] == ["cgroups.not_watched"]
