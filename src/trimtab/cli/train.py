@@ -284,7 +284,7 @@ def _print_result(
     if output == "json":
         told = {
             "learner": learner,
-            "updates": made.done,
+            "updates": made.updates_done,
             "objective": objective,
             "first": first,
             "last": last,
@@ -292,7 +292,7 @@ def _print_result(
         print(json.dumps({**told, "weights": str(weights)}, indent=2))
         return
     print(
-        f"{learner}: {made.done} updates, {objective} {first:.4f} at first, {last:.4f} now; written to {weights}"
+        f"{learner}: {made.updates_done} updates, {objective} {first:.4f} at first, {last:.4f} now; written to {weights}"
     )
     name = USED_BY[learner]
     print(f"try it: trimtab backtest --demo --strategy trimtab,{name} --setting {name}.weights={weights}")

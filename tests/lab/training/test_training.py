@@ -100,13 +100,13 @@ KILLED = """
     import os, signal, sys
     from pathlib import Path
     from lab.training.test_training import forecaster
-    from trimtab.lab.training import training
+    from trimtab.lab.training import loop
 
     def told(done, figures):
         if done == 3:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    training.train(forecaster(), Path(sys.argv[1]), updates=6, every=2, told=told)
+    loop.train(forecaster(), Path(sys.argv[1]), updates=6, checkpoint_every=2, on_update=told)
 """
 
 
@@ -138,6 +138,19 @@ def test_a_checkpoint_of_another_learner_is_refused(tmp_path: Path) -> None:
         (tmp_path / loop.CHECKPOINT).write_bytes(nonsense)
         with pytest.raises(TrimtabError, match="name another folder"):
             loop.train(forecaster(), tmp_path, updates=1)
+
+
+def test_train_resumes_a_run_that_an_earlier_version_started(tmp_path: Path) -> None:
+    loop.train(sac(), tmp_path, updates=1)
+    path = tmp_path / provenance.RUN_FILE
+    text = path.read_text()
+    for former, today in provenance.FORMER_KINDS.items():
+        text = text.replace(f'"kind":"{today}"', f'"kind":"{former}"').replace(
+            f'"kind": "{today}"', f'"kind": "{former}"'
+        )
+    assert text != path.read_text(), "the run names no class that was renamed"
+    path.write_text(text)
+    assert len(loop.train(sac(), tmp_path, updates=2)) == 2
 
 
 def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_begun_with(
@@ -186,7 +199,7 @@ def test_settings_that_differ_are_described_differently_and_the_same_alike(one: 
 
 
 def test_the_cards_of_shipped_weights_are_what_the_code_writes() -> None:
-    folder = Path(str(files("trimtab.sizing"))) / "weights"
+    folder = Path(str(files("trimtab.lab.neural"))) / "weights"
     found = {path.stem: msgspec.json.decode(path.read_bytes()) for path in folder.glob("*.json")}
     assert found.keys() == {"forecaster", "ppo", "sac"}
     for name, told in found.items():

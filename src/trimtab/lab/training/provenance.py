@@ -133,6 +133,19 @@ def _require_same_settings(path: Path, before: Provenance, now: Provenance) -> N
         )
 
 
+FORMER_KINDS = {
+    "Stage": "RolloutConfig",
+    "Course": "EnvironmentConfig",
+    "PpoPlan": "PpoConfig",
+    "SacPlan": "SacConfig",
+    "ForecasterPlan": "ForecasterConfig",
+    "Generated": "GeneratedDemand",
+    "Recorded": "RecordedDemand",
+    "AnyOf": "MixedDemand",
+}
+"""Class names that earlier versions wrote into `run.json`, with their names of today: such runs can still be resumed."""
+
+
 def _flatten_run(run: Provenance) -> Iterator[tuple[str, Any]]:
     for name in ("learner", "seed", "settings", "data", "command"):
         yield from _flatten(name, msgspec.to_builtins(getattr(run, name)))
@@ -146,4 +159,4 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         for at, each in enumerate(value):
             yield from _flatten(f"{name}.{at}", each)
     else:
-        yield name, value
+        yield name, FORMER_KINDS.get(value, value) if name.endswith(".kind") else value
