@@ -22,6 +22,8 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 from trimtab import __version__
 from trimtab.errors import TrimtabError
 
+__all__ = ["COMMANDS", "build_app", "main"]
+
 COMMANDS = {
     "agent": "Run the node agent: sees what each pod uses and suffers, and keeps latency-sensitive ones fast.",
     "backtest": "Replay recorded usage through strategies, and compare what they would have cost and harmed.",

@@ -1,4 +1,57 @@
-"""Intents: from what is wanted of a workload to the cheapest deeds that bring it.
+"""Intents: from objectives of a workload to the cheapest actions that meet them.
 
-The core is pure: what is known goes in, a plan comes out. Measuring, performing and remembering are at the edges.
+The core is pure: observed state goes in, a plan comes out. Measuring, executing and storing are at the edges.
 """
+
+from typing import TYPE_CHECKING
+
+from trimtab.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trimtab.intents.action import IntentAction
+    from trimtab.intents.actuator import Actuator
+    from trimtab.intents.constraints import PlanConstraints
+    from trimtab.intents.objective import Goal, Objective
+    from trimtab.intents.plan import ExpectedOutcome, Plan
+    from trimtab.intents.planner import Planner, SearchBudget
+    from trimtab.intents.plugins.server import ActuatorService, PlannerService, serve_plugin
+    from trimtab.intents.state import ContainerSize, PodState, TargetState
+
+__all__ = [
+    "Actuator",
+    "ActuatorService",
+    "ContainerSize",
+    "ExpectedOutcome",
+    "Goal",
+    "IntentAction",
+    "Objective",
+    "Plan",
+    "PlanConstraints",
+    "Planner",
+    "PlannerService",
+    "PodState",
+    "SearchBudget",
+    "TargetState",
+    "serve_plugin",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Actuator": "actuator",
+        "ActuatorService": "plugins.server",
+        "ContainerSize": "state",
+        "ExpectedOutcome": "plan",
+        "Goal": "objective",
+        "IntentAction": "action",
+        "Objective": "objective",
+        "Plan": "plan",
+        "PlanConstraints": "constraints",
+        "Planner": "planner",
+        "PlannerService": "plugins.server",
+        "PodState": "state",
+        "SearchBudget": "planner",
+        "TargetState": "state",
+        "serve_plugin": "plugins.server",
+    },
+)

@@ -1,10 +1,46 @@
-"""Talk to Kubernetes. Each module is one noun; import what you need from where it lives.
+"""The Kubernetes client: credentials, requests, caches, kinds, and the parts that controllers run on.
 
-To reach a cluster: `auth` (who we are), `wire` (how a request travels), `client` (what can be asked), `errors`,
-`pace` (how fast, and when again), `resources`, `features` and `rights` (what the cluster can and lets us do).
-
-To keep a copy of it: `informer` (list, watch, resume), `watch` (bytes to events), `cache`, `intern`, and the records
-that it holds: `pods`, `nodes`, `metadata`, over `records`.
-
-To work on it: `queue` and `schedule`, `lease` and `election`, `events` and `ledger`.
+- `auth`, `rest`, `errors`: how a request reaches the API server, and how it fails.
+- `cache`, `kinds`: copies of cluster objects, kept current by list and watch, as small records.
+- `runtime`: work queue, leader election, Events.
 """
+
+from typing import TYPE_CHECKING
+
+from trimtab.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trimtab.kube.auth import Connection, load_connection
+    from trimtab.kube.cache.informer import Informer, Scope
+    from trimtab.kube.cache.informer_set import InformerSet
+    from trimtab.kube.rest.client import Client
+    from trimtab.kube.runtime.event_recorder import EventRecorder
+    from trimtab.kube.runtime.leader_election import LeaderElector
+    from trimtab.kube.runtime.workqueue import WorkQueue
+
+__all__ = [
+    "Client",
+    "Connection",
+    "EventRecorder",
+    "Informer",
+    "InformerSet",
+    "LeaderElector",
+    "Scope",
+    "WorkQueue",
+    "load_connection",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Client": "rest.client",
+        "Connection": "auth",
+        "EventRecorder": "runtime.event_recorder",
+        "Informer": "cache.informer",
+        "InformerSet": "cache.informer_set",
+        "LeaderElector": "runtime.leader_election",
+        "Scope": "cache.informer",
+        "WorkQueue": "runtime.workqueue",
+        "load_connection": "auth",
+    },
+)

@@ -1,1 +1,31 @@
-"""One look at a cluster as it is now, reading only: what is requested, used, recommended, at risk, and what it costs."""
+"""A read-only report on a cluster: what is requested, used, recommended and at risk, and what it costs."""
+
+from typing import TYPE_CHECKING
+
+from trimtab.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+    from trimtab.scan.pricing import ResourcePrices, read_prices
+    from trimtab.scan.scan import scan_cluster
+
+__all__ = [
+    "ContainerFinding",
+    "ResourcePrices",
+    "ScanResult",
+    "WorkloadFinding",
+    "read_prices",
+    "scan_cluster",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "ContainerFinding": "model",
+        "ResourcePrices": "pricing",
+        "ScanResult": "model",
+        "WorkloadFinding": "model",
+        "read_prices": "pricing",
+        "scan_cluster": "scan",
+    },
+)
