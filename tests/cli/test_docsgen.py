@@ -24,6 +24,12 @@ def test_reference_folder_has_only_generated_pages(tmp_path: Path) -> None:
     assert {page.name for page in REFERENCE.iterdir()} == {page.name for page in tmp_path.iterdir()}
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_reference_explains_every_row(name: str) -> None:
+    rows = [line for line in (REFERENCE / name).read_text().splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
 def test_commands_page_has_a_section_for_every_command() -> None:
     page = (REFERENCE / "commands.md").read_text()
     assert all(f"## trimtab {name}\n" in page for name in COMMANDS)

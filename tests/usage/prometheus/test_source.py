@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from harness import UnavailableError
 from harness.prometheus import Recorded
-from trimtab.docstrings import read_field_descriptions
 from trimtab.errors import TrimtabError
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
@@ -193,11 +191,3 @@ def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any
         source("prometheus", **settings)
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_every_setting_is_explained_where_users_read() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to" / "usage-sources.md").read_text()
-    said = read_field_descriptions(PrometheusSettings)
-    for name in PrometheusSettings.model_fields:
-        assert f"`{name}`" in page
-        assert said[name]
