@@ -10,7 +10,7 @@ from trimtab.memory_trim import limit_allocator_arenas, release_compiler_memory
 SCRIPT = """
 from pathlib import Path
 from threading import Thread
-from trimtab.memory_trim import keep_small
+from trimtab.memory_trim import limit_allocator_arenas
 
 def held():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in line]
@@ -21,7 +21,7 @@ def read():
     larger = [bytes(8 << 20) for _ in range(20)]
     stays.append(bytes(4096))
 
-keep_small()
+limit_allocator_arenas()
 stays = []
 before = held()
 for _ in range(4):
@@ -34,7 +34,7 @@ print(held() - before)
 LLVM = """
 from pathlib import Path
 import numba
-from trimtab.memory_trim import let_go_of_llvm
+from trimtab.memory_trim import release_compiler_memory
 
 def held():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "RssFile" in line]
@@ -46,7 +46,7 @@ def compiled(number):
 for number in range(2):  # it has work again, now and then
     assert compiled(number) == number + 1
     before = held()
-    let_go_of_llvm()
+    release_compiler_memory()
     print(before - held())
 assert compiled(2) == 3
 """

@@ -21,11 +21,11 @@ PROMISED = {
     "Quantity",
     "QuantityError",
     "Kind",
-    "crd",
-    "crd_yaml",
-    "memory_bytes",
-    "millicores",
-    "problems_of",
+    "build_crd",
+    "render_crd",
+    "parse_memory_bytes",
+    "parse_millicores",
+    "format_problems",
 }
 
 

@@ -441,7 +441,7 @@ def test_on_a_terminal_a_plugin_can_ask_and_explain(plugin: Plugin, tmp_path: Pa
     program = (
         "import asyncio; from trimtab.kube.auth.cluster_access import load_connection; "
         f"way = load_connection(kubeconfig={str(tmp_path / 'config')!r}); "
-        "print(asyncio.run(way.identity()).headers['Authorization'])"
+        "print(asyncio.run(way.get_identity()).headers['Authorization'])"
     )
     ours, theirs = pty.openpty()
     with subprocess.Popen(

@@ -126,14 +126,14 @@ def _objects(cluster: Cluster, resource: Resource, wire: type[Any]) -> st.Search
 
 def test_projections_are_all_checked_against_the_published_schema() -> None:
     modules = [
-        importlib.import_module(f"trimtab.kube.{found.name}")
-        for found in pkgutil.iter_modules(trimtab.kube.__path__)
+        importlib.import_module(found.name)
+        for found in pkgutil.walk_packages(trimtab.kube.__path__, "trimtab.kube.")
     ]
     makers = {
         made
         for module in modules
         for _, made in inspect.getmembers(module, inspect.isfunction)
-        if str(inspect.signature(made).return_annotation).startswith("Shape[")
+        if str(inspect.signature(made).return_annotation).startswith("Projection[")
     }
     checked = {make.func if isinstance(make, partial) else make for _, make in PROJECTIONS}
     assert makers - checked == {custom_resource_projection}, (

@@ -115,7 +115,7 @@ def test_an_object_may_say_25_things_at_once_and_then_one_in_five_minutes() -> N
 
 
 def test_a_count_that_must_wait_for_its_object_is_written_when_it_may() -> None:
-    at = desk(rewrite_every=1.0, burst=3, one_every=60.0)
+    at = desk(rewrite_interval=1.0, burst=3, token_interval=60.0)
     for _ in range(30):
         at.say(said())
         at.wait(1)
@@ -150,7 +150,7 @@ def test_a_name_that_cannot_be_part_of_an_events_name_is_left_out() -> None:
 
 
 def test_memory_is_bounded_however_much_is_said() -> None:
-    at = desk(remembered=100)
+    at = desk(max_tracked=100)
     for number in range(2000):
         at.say(said(about=str(number)))
         if number % 3:
@@ -172,7 +172,7 @@ STEPS = st.tuples(
 def test_every_occurrence_is_counted_or_refused_and_no_object_gets_more_than_its_share(
     steps: list[tuple[str, str, float]],
 ) -> None:
-    at = desk(rewrite_every=2.0, burst=4, one_every=30.0, same_within=1e6)
+    at = desk(rewrite_interval=2.0, burst=4, token_interval=30.0, series_window=1e6)
     told: Counter[str] = Counter()
     for about, message, pause in steps:
         told["taken" if all(at.say(said(message, about=about))) else "refused"] += 1
