@@ -1,13 +1,12 @@
-"""Replays usage through a strategy, as the loop would have run, and counts what it would have cost and harmed.
+"""Replay usage through a strategy on the operator's schedule, and count what its sizes would have cost and harmed.
 
-Every sample goes to the strategy in the order of time. At each update it is asked for sizes with what it has seen
-until then, and a container keeps what it was given until the next update. A container is sized from its first sample
-plus the warm-up on (a quarter of its history where that is shorter); until a strategy has an answer for it, nothing
-is counted.
+The strategy sees every sample in order of time. At each update it recommends sizes from what it has seen so far, and
+a container keeps its size until the next update. A container is sized from its first sample plus the warm-up on (a
+quarter of its history where that is shorter). Nothing is counted before the strategy has a recommendation for it.
 
-A container that needs more memory than it was given is killed: what it shows then is its limit and not its need, the
-strategy is told, and the container is back with what the strategy then says. CPU beyond the request only counts as
-unserved: replayed usage does not grow when there is more.
+A container that needs more memory than it has is OOM-killed: its usage then shows the limit, not the need. The
+strategy observes the kill, and the container restarts with what the strategy recommends next. CPU beyond the request
+only counts as unserved: replayed usage does not grow when there is more.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ MIN_COUNTED_CHANGE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class BacktestSchedule:
-    """How the loop would have run: seconds, the least relative change that is carried out, and for how long a size is
-    made smaller only to the highest that was proposed.
-    """
+    """The schedule of a back-test: seconds, the smallest relative change that is applied, and how long a size is kept."""
 
     update: float = 3600.0
     warm_up: float = 86400.0
@@ -42,7 +39,7 @@ class BacktestSchedule:
 def backtest(
     trace: Trace, strategy: Strategy[Any], schedule: BacktestSchedule, *, progress: RowProgress | None = None
 ) -> Scores:
-    """The scores of a strategy on a trace; `progress` is told of each sample row that is done."""
+    """Score a strategy on a trace; `progress` is called after each row of samples."""
     replay = _Replay(trace, strategy, schedule)
     every = replay.rows_per_update
     for row in range(0, trace.steps, every):
@@ -102,7 +99,7 @@ class _Replay:
             self.memory = self._apply(self.memory, back_with, self.memory_sums)
 
     def _apply(self, held: Floats, wanted: Floats, sums: Floats) -> Floats:
-        """What each container has from now on; a change is counted where it had something before."""
+        """Set the sizes that containers have from now on; a change is counted where a container had a size before."""
         change = np.abs(wanted - held)
         stays = np.isnan(wanted) | (change <= self.schedule.minimum_change * held)
         sums[:, CHANGES] += ~stays & (change > MIN_COUNTED_CHANGE * held)
@@ -113,13 +110,13 @@ class _Replay:
 
 
 def _stabilize(now: float, proposed: Floats, held: Floats, recent: RollingMaxima) -> Floats:
-    """What is proposed, but made smaller only to the highest of late."""
+    """Return the proposal, lowered no further than the highest recent proposal."""
     recent.add(now, proposed, np.inf)
     return np.fmax(proposed, np.fmin(held, recent.peak(now)))
 
 
 def _find_sizing_start(trace: Trace, warm_up: float) -> tuple[Floats, Floats]:
-    """When each container may first be sized, which is never without a sample; and for how many days it then lives."""
+    """Return when each container may first be sized (never without a sample), and for how many days it then runs."""
     sampled = ~(np.isnan(trace.cpu) & np.isnan(trace.memory))
     first, last = sampled.argmax(axis=0), trace.steps - sampled[::-1].argmax(axis=0)
     unsized = np.minimum(warm_up, (last - first) * trace.step / 4)

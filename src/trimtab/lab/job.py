@@ -45,12 +45,12 @@ class BacktestJob:
 
 
 def select_schedule_settings(name: str, schedule: BacktestSchedule) -> dict[str, float]:
-    """What of the schedule a strategy has settings for; those that are given go before."""
+    """Return the schedule's values for which the strategy has settings; settings that are given win."""
     return {key: getattr(schedule, key) for key in ("update", "stabilization") if has_setting(name, key)}
 
 
 JobProgress = Callable[[int, int], None]
-"""Told which run has come how many steps further."""
+"""Called with the run that advanced and the number of its new steps."""
 
 
 class Engine(Protocol):

@@ -83,7 +83,7 @@ class RayEngine:
             ray.shutdown()
 
     def _check_reachable(self) -> None:
-        """Where nobody listens Ray itself waits for minutes."""
+        """Check the address first: without a listener, Ray itself waits for minutes."""
         there = urlsplit(self._address if "://" in self._address else f"//{self._address}")
         try:
             where = (there.hostname, there.port)

@@ -25,7 +25,7 @@ td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"""
 
 @dataclass(frozen=True, slots=True)
 class BacktestOutcome:
-    """How one strategy fared with one choice of settings."""
+    """The result of one strategy with one choice of settings."""
 
     strategy: str
     settings: str
@@ -37,7 +37,7 @@ class BacktestOutcome:
 
 
 def describe_partial_coverage(outcomes: Sequence[BacktestOutcome]) -> list[str]:
-    """Who sized fewer containers than others, and so is scored on these alone."""
+    """Strategies that sized fewer containers than others, and are scored on these alone."""
     most = max((len(outcome.scores.containers) for outcome in outcomes), default=0)
     return [
         f"{outcome.label} sized {len(outcome.scores.containers)} of {pluralize(most, 'container')}: its scores are of these"
@@ -53,7 +53,7 @@ def render_page(title: str, sections: Iterable[str]) -> str:
 
 
 def render_section(title: str, outcomes: Sequence[BacktestOutcome], rows: Sequence[Sequence[str]]) -> str:
-    """What there is to say of one recording; `rows` is the table of scores with its head."""
+    """Render the report of one recording; `rows` is the table of scores with its header."""
     return (
         f"<h1>{escape(title)}</h1>"
         "<p>Left is cheaper, down is safer: the lower left wins. A line joins the settings of one strategy.</p>"

@@ -1,4 +1,4 @@
-"""What sizes would have cost and what harm they would have done, counted while a back-test runs.
+"""The cost and the harm of sizes, counted while a back-test runs.
 
 Each resource of each container has one row of sums; all scores are ratios of them. Money is at OpenCost's prices.
 """
@@ -63,13 +63,13 @@ class Scores:
     changes: Floats
     """Changes of more than 5 % of the CPU or the memory request, a day."""
     dollars: Floats
-    """What the requests cost a month."""
+    """Return the monthly cost of the requests."""
     sums: tuple[Floats, Floats]
     """The counts behind all this, of CPU and of memory."""
 
     @classmethod
     def from_sums(cls, names: tuple[str, ...], *, cpu: Floats, memory: Floats, days: Floats) -> Scores:
-        """Of the sums, and of the days that each container could be sized, seen or not."""
+        """Compute the scores from the sums, and from the days in which each container could be sized."""
         sized = (cpu[:, SAMPLES] > 0) | (memory[:, SAMPLES] > 0)
         cpu, memory, days = cpu[sized], memory[sized], days[sized]
         no_cpu, no_memory = cpu[:, SAMPLES] == 0, memory[:, SAMPLES] == 0

@@ -1,8 +1,8 @@
-"""Stress pods that live through their courses on a real cluster, one period at a time, whoever sizes them.
+"""Run stress pods through their load profiles on a real cluster, one period at a time, whichever strategy sizes them.
 
-A period: the pods are left alone with what they were told to use, then what they used and suffered is measured, and
-they are told what to use next. Between two periods they may be given other sizes, which the operator's own actuator
-brings about in place.
+In a period the pods use what they were set to use; at its end their usage, throttling and OOM kills are measured, and
+they get the targets of the next period. Between two periods pods may be resized; the operator's own executor does
+that in place.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ IMMEDIATE_UPDATE = UpdateStrategy(
     min_interval=Duration.from_seconds(0),
 )
 MIN_CORES, MIN_BYTES = 0.02, 24 * 2**20
-"""What the stress pod itself needs to be there."""
+"""The resources that the stress pod itself needs to run."""
 
 MeterFunction = Callable[[Mapping[str, StressPodStatus]], Awaitable[dict[str, MeasuredUsage]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmulationConfig:
-    """Where and how courses are lived through."""
+    """The place and the pace at which load profiles run."""
 
     namespace: str
     run: str = "stress"
@@ -88,7 +88,7 @@ class EmulationConfig:
         )
 
     def build_peak_resources(self, course: LoadProfile) -> Resources:
-        """What the highest demand of a course asks for."""
+        """Return the resources that the highest demand of a profile needs."""
         return self.build_resources(float(course.cpu.max()), float(course.memory.max()) + MIN_BYTES)
 
 
@@ -110,10 +110,10 @@ class Emulation:
             name: (sizes or {}).get(name) or config.build_peak_resources(course)
             for name, course in profiles.items()
         }
-        """What each is to have."""
+        """The sizes that pods should have."""
         self.period = 0
         self.resize_errors: list[str] = []
-        """Why resizes were not made, in the cluster's words."""
+        """The reasons why resizes were not made, in the cluster's words."""
         self._pods = StressPods(client, namespace=config.namespace, run=config.run, image=config.image)
         events = EventRecorder(
             client, component="trimtab.io/stress", instance=config.run, now=lambda: datetime.now(UTC)
@@ -140,7 +140,7 @@ class Emulation:
 
     @property
     def missed_updates(self) -> int:
-        """How often a pod could not be told what to use."""
+        """The number of times that a pod could not be reached to set its load."""
         return sum(each.missed_updates for each in self._server.pods.values())
 
     async def run_period(self) -> list[PeriodRecord]:
@@ -208,7 +208,7 @@ class Emulation:
             await _send_request(session, "POST", f"/pods/{name}/connection")
 
     async def _open_meter(self, stack: AsyncExitStack) -> MeterFunction:
-        """How usage is read: the kernel's counters, or a source of the house."""
+        """Choose how usage is read: from the kernel's counters or from a usage source."""
         place = self._config
         if place.source == CADVISOR:
             settings = KubeletSettings(**place.source_settings)

@@ -143,7 +143,7 @@ class EmulatedSizing(gymnasium.Env[Doubles, Doubles]):
 
 
 def ignore_small_changes(had: Sequence[float], asked: Sequence[float]) -> list[float]:
-    """What is asked for where the change is worth it, by the rule of the simulated one; NaN leaves things as they are."""
+    """Return the requests that are worth a change, by the rule of the simulated environment; NaN keeps a size."""
     least = RequestRules().minimum_change
     return [new if abs(new - old) > least * old else old for old, new in zip(had, asked, strict=True)]
 
@@ -156,7 +156,7 @@ def _mean_usage(entries: Sequence[PeriodRecord]) -> tuple[float, float]:
 
 
 def _sum_hour(entries: Sequence[PeriodRecord]) -> Doubles:
-    """What `reward` sums over an hour, in its order."""
+    """Return the sums over an hour that the reward needs, in its order."""
     cpu, memory = (
         np.array([(getattr(e, f"wanted_{r}"), getattr(e, f"{r}_request")) for e in entries]).T
         for r in ("cpu", "memory")

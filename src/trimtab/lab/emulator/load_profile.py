@@ -1,4 +1,4 @@
-"""What a stress pod is to use, period by period: one series of a workload, at the pace of the clock on the wall."""
+"""The load of a stress pod, period by period: one series of a workload, replayed in real time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 class PodDemand(NamedTuple):
-    """What is to be used: whole thousandths of a core, whole MiB."""
+    """The load to generate: whole millicores and whole MiB."""
 
     milli: int
     mib: int
@@ -57,10 +57,10 @@ class LoadProfile:
         return len(self.cpu)
 
     def demand_at(self, period: int) -> PodDemand:
-        """What is to be used in a period; after the last, what that one had."""
+        """Return the load of a period; after the last period, the load of the last."""
         place = min(max(period, 0), self.periods - 1)
         return PodDemand.from_amounts(self.cpu[place], self.memory[place])
 
     def period_end(self, period: int) -> float:
-        """The workload's own time at the end of a period: what a strategy is told."""
+        """Return the workload's own time at the end of a period, as a strategy sees it."""
         return self.start + (period + 1) * self.step

@@ -1,7 +1,7 @@
-"""What stress pods really used: the kernel's own counters by the kubelet's cAdvisor, or any usage source of the house.
+"""The measured usage of stress pods: the kernel's counters through the kubelet's cAdvisor, or any usage source.
 
-Counters tell of a whole period what was used and how often a limit held it back; sources such as metrics-server tell
-of a moment, and are what a recommender in production would see.
+Counters cover a whole period: what was used, and how often a limit throttled it. Sources such as metrics-server
+sample a moment, as a recommender in production would see it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Counters(NamedTuple):
-    """Of a container, since it started."""
+    """Counters of a container since it started."""
 
     at: float = math.nan
-    """When the kubelet looked."""
+    """The time at which the kubelet read the counters."""
     cpu: float = math.nan
     """Seconds of CPU."""
     memory: float = math.nan
@@ -64,7 +64,7 @@ class MeasuredUsage(NamedTuple):
 
 
 def diff_counters(before: Counters | None, after: Counters | None) -> MeasuredUsage:
-    """What two looks at the same container tell of the time between them."""
+    """Return the usage of a container between two readings of its counters."""
     if after is None:
         return MeasuredUsage()
     if before is None or not after.at > before.at or after.cpu < before.cpu:
@@ -101,7 +101,7 @@ def parse_counters(text: str, namespace: str) -> dict[str, Counters]:
 
 
 class Cadvisor:
-    """What the nodes' cAdvisor counts: through the API server's proxy, or from each kubelet itself."""
+    """Read the counters of the nodes' cAdvisor, through the API server's proxy or from each kubelet directly."""
 
     def __init__(self, client: Client, *, namespace: str, settings: KubeletSettings) -> None:
         self._client, self._namespace, self._settings = client, namespace, settings
@@ -142,7 +142,7 @@ class Cadvisor:
 
 
 async def read_current_usage(source: Source[Any], *, namespace: str, span: float) -> dict[str, MeasuredUsage]:
-    """What a usage source knows of the stress pods now, by pod."""
+    """Return the current usage of the stress pods by pod, from a usage source."""
     if isinstance(source, PollingSource):
         samples = await source.snapshot()
         return {

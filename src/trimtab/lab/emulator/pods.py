@@ -25,12 +25,12 @@ class StressPodStatus:
     node: str
     ready: bool
     size: Resources
-    """What its container has by now."""
+    """The resources that its container has now."""
     restarts: int
     killed_at: str
-    """When memory last killed it; empty when it never did."""
+    """The time of its last OOM kill; empty if there was none."""
     waiting: str
-    """Why it does not run, in the kubelet's or the scheduler's words."""
+    """The reason why it does not run, in the kubelet's or the scheduler's words."""
 
 
 class StressPods:

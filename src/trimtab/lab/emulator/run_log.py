@@ -1,4 +1,4 @@
-"""What was wanted, used, asked for and suffered in each period of a stress run, and what it comes to."""
+"""The record of a stress run: load, usage, requests and harm of each period, and their summary."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PeriodRecord(NamedTuple):
     throttled: float
     """The share of the kernel's periods in which its limit held it back."""
     killed: bool
-    """Whether memory killed it."""
+    """True if the container was OOM-killed."""
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ class RunLog:
     entries: list[PeriodRecord] = field(default_factory=list)
     resizes: int = 0
     resize_errors: list[str] = field(default_factory=list)
-    """Why resizes were not made, in the cluster's words."""
+    """The reasons why resizes were not made, in the cluster's words."""
     missed_updates: int = 0
-    """Periods in which a pod could not be told what to use."""
+    """The number of periods in which a pod could not be reached to set its load."""
 
     def column(self, name: str) -> Floats:
         return np.array([getattr(entry, name) for entry in self.entries], float)

@@ -21,7 +21,7 @@ from trimtab.lab.emulator.run_log import PeriodRecord, RunLog
 from trimtab.sizing import Strategy, TargetRange, strategy
 
 ProgressCallback = Callable[[str, float], None]
-"""What is being done, and the share of the run that is done."""
+"""Called with the current activity and the share of the run that is done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +107,6 @@ class _StrategyRunner:
 
 
 def _next_request(have: float, bounds: TargetRange, place: int) -> float:
-    """What is plausible stays; what the strategy cannot tell of, too."""
+    """Keep plausible sizes, and the current size where the strategy has no recommendation."""
     lower, target, upper = (float(each[place]) for each in (bounds.lower, bounds.target, bounds.upper))
     return have if math.isnan(target) or lower <= have <= upper else target

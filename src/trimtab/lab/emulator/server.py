@@ -1,10 +1,10 @@
-"""The utilisation server: knows what each stress pod is to use, and tells it, period by period, over HTTP.
+"""The utilisation server: it holds the load profile of each stress pod and sends it, period by period, over HTTP.
 
-Its life with a pod: a workload is uploaded; a pod and its Service are registered for one of its series; the two are
-connected, and the pod is told what to use first; then, with every period, what to use next. The clock belongs to who
-calls `advance`, so that whoever measures knows which period a measurement is of; `serve` runs it by the wall's.
+A workload is uploaded; a pod and its Service are registered for one of its series; the two are connected, and the pod
+receives its first load. Each period brings the next load. The caller of `advance` owns the clock, so that it knows
+which period a measurement belongs to; `serve` advances in real time.
 
-How a pod is reached is the affair of `reach`: directly within a cluster, through the API server from outside.
+`transport` decides how a pod is reached: directly within a cluster, through the API server from outside.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trimtab.errors import TrimtabError
 from trimtab.lab.emulator.load_profile import LoadProfile, PodDemand
 
 MAX_UPLOAD_BYTES = 256 << 20
-"""Of an upload."""
+"""The largest upload in bytes."""
 
 SendDemand = Callable[[str, PodDemand], Awaitable[bool]]
 """Tells the pod behind a Service what to use; whether it heard."""
@@ -37,7 +37,7 @@ class RegisteredPod:
     period: int = -1
     """The one it is in; -1 before it was connected."""
     missed_updates: int = 0
-    """Periods of which it could not be told."""
+    """The number of periods whose load could not be delivered."""
 
     @property
     def current_demand(self) -> PodDemand:
@@ -178,7 +178,7 @@ class _Routes:
         return web.json_response(first._asdict())
 
     async def show(self, request: web.Request) -> web.Response:
-        """What it is to use now: a pod that reaches the server may also ask for itself."""
+        """Return the current load of a pod, for pods that can reach the server themselves."""
         follower = self._state.get_pod(request.match_info["pod"])
         return web.json_response(
             {

@@ -1,4 +1,4 @@
-"""The stress pod: a container that uses as much CPU and memory as it was last told, and the objects it is made of.
+"""The stress pod: a container that generates the CPU and memory load that it last received, and its manifests.
 
 It is a shell script, so that it runs from any image with busybox in it and none has to be built. CPU is burnt by
 loops that are stopped and let go on, twenty milliseconds at a time, until their CPU time is what was asked for; what a
@@ -18,7 +18,7 @@ IMAGE = "busybox:1"
 PORT = 8080
 CONTAINER = "burner"
 USAGE_PATH = "cgi-bin/usage"
-"""Where it is told what to use: `?milli=250&mib=64`."""
+"""The path at which a pod receives its load: `?milli=250&mib=64`."""
 LABEL = "trimtab.io/stress"
 
 _CATCH_UP = 200
@@ -110,7 +110,7 @@ def build_deployment(
 
 
 def build_service(name: str, *, run: str = "stress") -> dict[str, Any]:
-    """The Service by which the stress pod is told what to use."""
+    """Return the Service through which the stress pod receives its load."""
     labels = {"app": name, LABEL: run}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What all environments are made of: where demand comes from, the rules, the weights of the reward, and an episode's length."""
+"""The configuration that all environments share: demand, rules, reward weights, and the length of an episode."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class Episode:
         self._weights = np.array(weights)
 
     def step(self, cpu: Floats, memory: Floats) -> tuple[Floats, dict[str, Any]]:
-        """Live an hour with such requests: the reward of each container, its costs by name, and whether it was measured.
+        """Run an hour with the given requests: return the reward of each container, its costs by name, and whether it
+        was measured.
 
-        An hour without samples has no reward, which is told as 0, and no costs, which are NaN. `measured` is False then.
+        An hour without samples has a reward of 0 and costs of NaN; `measured` is False for it.
         """
         if self.sim.is_over:
             raise ResetNeeded(EPISODE_OVER)

@@ -1,9 +1,9 @@
-"""Containers that live through demand hour by hour with the requests that they are given: the core of all environments.
+"""Simulate containers hour by hour with given requests: the core of all environments.
 
-Each container stands alone: on a node of its own, so to speak, that has room for everything. What happens to it is the
-simulator's physics; what is seen of it is the record that strategies keep. An hour of all containers is one call of
-compiled code. A container that was killed for memory gets `oom_bump` times what it had at once, as the operator
-would; everything else waits for the next hour.
+Each container is simulated by itself, on a node with capacity for everything. The simulator's physics decides what
+happens to it; the observation is the record that strategies keep. An hour of all containers is one call of compiled
+code. An OOM-killed container gets `oom_bump` times its memory at once, as the operator would do; every other change
+waits for the next hour.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ NO_OOM_HOURS = 1e6
 
 
 class RequestRules(NamedTuple):
-    """How requests become what a container really has."""
+    """Rules that turn requests into what a container really has."""
 
     cpu_limit: float = np.inf
     """The CPU limit in multiples of the request; infinite for none."""
     oom_bump: float = 1.25
-    """What a killed container gets at once, in multiples of what it had."""
+    """The memory of an OOM-killed container, in multiples of what it had."""
     minimum_change: float = 0.1
     """The least relative change of a request that is carried out."""
     burst: float = 0.3
-    """How much demand differs between the kernel's periods, as a share of its mean: decides who is throttled."""
+    """The variation of demand between CFS periods, as a share of its mean; it decides how much a limit throttles."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -117,7 +117,7 @@ class ContainerSim:
 
     @property
     def is_over(self) -> bool:
-        """Whether no whole hour of demand is left."""
+        """True if no whole hour of demand is left."""
         return (self.hour + 1) * self._rows_per_hour > self._demand.steps
 
     @property
@@ -139,10 +139,10 @@ class ContainerSim:
         return cpu, memory
 
     def warm_up(self, hours: int) -> None:
-        """Watch for so many hours while there is room for everything, then request what was highest.
+        """Observe for so many hours with capacity for everything, then request the highest usage.
 
-        Whoever has not been seen yet keeps that room until an agent can say something of it: else it would be killed
-        for what nobody could know, again and again.
+        A container without samples keeps that capacity until an agent can size it: otherwise it would be OOM-killed
+        again and again for usage that nobody could know.
         """
         self._set_requests(
             np.full(len(self.sums), MAX_PLAUSIBLE_CPU), np.full(len(self.sums), MAX_PLAUSIBLE_MEMORY)
@@ -192,7 +192,7 @@ class ContainerSim:
         self.hour += 1
 
     def observe(self) -> tuple[Floats, tuple[ActionRange, ActionRange]]:
-        """What an agent sees of each container, and between which sizes it chooses."""
+        """Return the agent's observation of each container, and the sizes between which it chooses."""
         shown, spans = [], []
         for record, span in ((self._cpu, cpu_action_range), (self._memory, memory_action_range)):
             levels, peaks, features = record.compute_features(self.hour - 1, self.time)

@@ -1,4 +1,4 @@
-"""What containers want in an episode: drawn by a generator, or cut out of a recording.
+"""The demand of an episode's containers: drawn by a generator, or cut out of a recording.
 
 An episode's demand is a `Trace` of so many hours, a column for each container. The same chance gives the same demand.
 """
@@ -25,7 +25,7 @@ NOISE_RANGE = (0.02, 0.4)
 
 
 class DemandSource(Protocol):
-    """Where an episode's demand comes from."""
+    """A source of demand for episodes."""
 
     def sample(self, rng: np.random.Generator, *, containers: int, hours: int) -> Trace:
         """The demand of so many containers over so many hours."""
@@ -83,7 +83,7 @@ class RecordedDemand:
 
     trace: Trace
     _sampled: npt.NDArray[np.bool_] = field(init=False, repr=False, compare=False)
-    """Whether each hour of each container has a sample."""
+    """True for each hour of each container that has a sample."""
 
     def __post_init__(self) -> None:
         trace, an_hour = self.trace, self._rows_per_hour

@@ -1,8 +1,8 @@
-"""What an hour was worth: the costs of a size, each with a weight that can be set.
+"""The reward of an hour: the costs of a size, each with a weight that can be set.
 
-All costs are shares or counts of the hour, so that a small container counts as much as a large one. The reward is minus
-their weighted sum: at most 0, and 0 only for a container that used exactly what it asked for and was left alone. Of an
-hour without samples nothing is known: its costs are NaN, and whoever adds rewards up has to leave it out (`measured`).
+All costs are shares or counts of the hour, so that a small container counts as much as a large one. The reward is
+minus their weighted sum: at most 0, and 0 only for a container that used exactly its request and had neither changes
+nor harm. An hour without samples has costs of NaN, and sums of rewards must leave it out (`measured`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from trimtab.usage.trace import Floats
     MEMORY_STEPS,
 ) = range(11)
 SUMS = 11
-"""What is summed over the steps of an hour: CPU asked for, the unused part of it, steps in which more was wanted, what
-was wanted over it, what was wanted at all, the throttled share, the steps; memory asked for, the unused part of it; kills;
-and the steps of memory. Steps are those that have a sample."""
+"""The sums over the steps of an hour: CPU requested, its unused part, steps over the request, and so on."""
 
 
 class Weights(NamedTuple):
-    """What each cost counts."""
+    """The weight of each cost."""
 
     cpu_slack: float = 1.0
     """The share of requested CPU that was not used."""
@@ -43,7 +41,7 @@ class Weights(NamedTuple):
     under: float = 4.0
     """The share of time in which more CPU was wanted than requested."""
     unserved: float = 4.0
-    """What was wanted over the CPU request, as a share of all that was wanted."""
+    """The demand over the CPU request, as a share of all demand."""
     throttled: float = 1.0
     """The share of the kernel's periods in which the CPU limit held the container back."""
     oom: float = 20.0

@@ -22,7 +22,7 @@ Singles = npt.NDArray[np.float32]
 
 
 def build_observation_space() -> Any:
-    """What an agent sees: see `trimtab.lab.neural.actions`."""
+    """The agent's observation; see `trimtab.lab.neural.actions`."""
     return spaces.Box(-100.0, 100.0, (OBSERVATION_SIZE,), np.float32)
 
 
@@ -50,7 +50,7 @@ class SizingVector(VectorEnv[Singles, Singles, npt.NDArray[Any]]):
         self._config = EnvironmentConfig(**config)
         self._spans: tuple[ActionRange, ActionRange] | None = None
         self.is_over = False
-        """Whether the episode has ended, so that the next step begins another."""
+        """True if the episode has ended, so that the next step starts another."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""What an agent sees of a container, and what it may choose: the same in the environments and in the strategy.
+"""The observation and the actions of an agent: the same in the environments and in the strategy.
 
 A choice is a place from 0 to 1 for CPU and for memory, on a logarithmic scale: of CPU between somewhat under the mean of
 the last day and somewhat over the peak of the week, of memory between that peak and half as much again. So the worst that an untrained agent can ask for is still sane, and
@@ -18,7 +18,7 @@ from trimtab.sizing.strategy import Floats
 ACTION_SIZE = 2
 EXTRA_FEATURES = 5
 OBSERVATION_SIZE = 2 * FEATURES + EXTRA_FEATURES
-"""How many numbers an agent sees."""
+"""The number of values in an observation."""
 OOM_DECAY_HOURS = 24.0
 """The time in which an OOM is forgotten to a third."""
 
@@ -34,7 +34,7 @@ class ActionRange(NamedTuple):
         return sizes
 
     def to_position(self, size: Floats) -> Floats:
-        """Where a size stands; a little beyond the ends at most."""
+        """Return the position of a size on the scale, at most a little beyond its ends."""
         with np.errstate(divide="ignore", invalid="ignore"):
             places = np.log(size / self.low) / np.log(self.high / self.low)
         return np.clip(np.nan_to_num(places, nan=0.5), -0.5, 1.5)
@@ -62,7 +62,7 @@ def build_observation(
     requests: tuple[Floats, Floats],
     hours_since_oom: Floats,
 ) -> Floats:
-    """What the agent sees, a row a container; zeros where nothing is known."""
+    """Return the observation, one row a container; zeros stand for unknown values."""
     beside = [
         *(span.to_position(request) for span, request in zip(spans, requests, strict=True)),
         *(span.width for span in spans),

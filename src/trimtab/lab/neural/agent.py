@@ -34,11 +34,11 @@ from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_M
 from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
 
 OOM_NEED_SHARE = 0.5
-"""Where between what a killed container had and what it gets its need is taken to be."""
+"""The position of an OOM-killed container's need between what it had and what it gets."""
 
 
 class AgentStrategySettings(Settings):
-    """Which agent."""
+    """The name of the agent."""
 
     weights: str = "ppo"
     """The agent: ppo or sac, which ship with Trimtab and lose to unchanged requests on workloads of other kinds than they
@@ -67,7 +67,7 @@ class AgentStrategy(Strategy[AgentStrategySettings]):
         )
         self._held = np.full((2, containers), np.nan)
         self._last_killed = np.full(containers, -np.inf)
-        """When each was last killed."""
+        """The time of each container's last OOM kill."""
         self._clock = HourClock()
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
@@ -98,7 +98,7 @@ class AgentStrategy(Strategy[AgentStrategySettings]):
         return Targets(cpu=self._compute_range(held[0]), memory=self._compute_range(held[1]))
 
     def _choose_sizes(self, now: int, ahead: float) -> Floats:
-        """What is held from the next hour on. Changes nothing."""
+        """Return the sizes from the next hour on; this changes no state."""
         cpu, memory = self._cpu.compute_features(now, ahead), self._memory.compute_features(now, ahead)
         spans = cpu_action_range(cpu.levels, cpu.peaks), memory_action_range(memory.levels, memory.peaks)
         view = build_observation(

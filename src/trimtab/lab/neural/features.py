@@ -1,4 +1,4 @@
-"""What a network is shown of a container: a week of hours in numbers that do not depend on the container's size.
+"""The input of a network: a week of hours as numbers that do not depend on the size of the container.
 
 Time is cut into hours from the first sample on. Of each hour the mean, a high value (near the 90th percentile) and the
 peak are kept, for a week. `features` makes of them what the networks were trained on: logarithms of what was used
@@ -30,7 +30,7 @@ P90_DEVIATIONS = 1.28
 """Standard deviations from a mean to the 90th percentile, of what is nearly normal."""
 MIN_LEVEL = 1e-9
 MAX_LOG_RATIO = 7.0
-"""Where logarithms of ratios end: a thousandth and a thousandfold."""
+"""The bounds of logarithms of ratios: a thousandth and a thousandfold."""
 COMPLETE_SHARE = 0.9
 """The part of an hour after which its data say enough of it."""
 
@@ -40,7 +40,7 @@ LAGS = (22, 23, 24, 46, 47, 48, 71, 167)
 """Hours before the last full one: the next hour on former days, and those beside it."""
 RECENT_HOURS = 4
 TIME_FEATURES = 9
-"""The features that tell of time and of how much is known."""
+"""The features for time and for the amount of data."""
 FEATURES = 1 + STATISTICS * RECENT_HOURS + 4 * len(WINDOWS) + 2 * len(LAGS) + 4 + TIME_FEATURES
 
 Singles = npt.NDArray[np.float32]
@@ -61,7 +61,7 @@ class OpenHour(NamedTuple):
 
 
 class FeatureSet(NamedTuple):
-    """What there is to see of each row."""
+    """Return the features of each row."""
 
     levels: Floats
     """The mean of the last day; NaN without any sample."""
@@ -285,7 +285,7 @@ class HourlyUsage:
             self.history[:, skipped % HOURS] = np.nan
 
     def compute_features(self, now: int, ahead: float) -> FeatureSet:
-        """What there is to see of each row, as if the hour of this number were over."""
+        """Return the features of each row as if the hour of this number were over."""
         rows = len(self.history)
         shown = FeatureSet(np.full(rows, np.nan), np.zeros(rows), np.zeros((rows, FEATURES)))
         compute_features(now, ahead, self.open_hour, self.history, self.density, *shown)
@@ -301,7 +301,7 @@ class HourlyUsage:
 
 
 class HourClock:
-    """Which hour it is, counted from the first sample."""
+    """The number of the hour, counted from the first sample."""
 
     def __init__(self) -> None:
         self.times = np.full(2, np.nan)
@@ -334,5 +334,5 @@ class HourClock:
         return before, now
 
     def is_nearly_over(self, t: float) -> bool:
-        """Whether the present hour is as good as over."""
+        """True if the current hour is almost over."""
         return t - self.hour_start(self.current_hour) >= COMPLETE_SHARE * HOUR

@@ -34,26 +34,26 @@ STEPS_PER_QUANTILE = 4
 TAIL_COUNT, TAIL_STEP, TAIL_POWER = 8, 1.1, 3.0
 """Places beyond the last quantile, how far apart, and the power by which it gets unlikely to be over them."""
 CPU_HARM_COST, OOM_HARM_COST = 0.16, 0.05
-"""What harm costs in units of mean use, divided by the risk asked, as for `trimtab`."""
+"""The cost of harm in units of mean use, divided by the accepted risk, as for `trimtab`."""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.25
-"""How many times the week's peak a container is given at most."""
+"""The largest size in multiples of the week's peak."""
 SAVINGS_DECAY, CHANGES_DECAY = 0.5 ** (1 / 12), 0.5 ** (1 / 24)
-"""What is left after an hour of what a change would have saved, and of the changes that were made."""
+"""The hourly decay of the savings that a change would have brought, and of the count of changes."""
 FREQUENT_CHANGES = 7.0
 """Changes of late from which on the next must have more to save: about five a day."""
 CARE_RATE, MAX_HARM = 0.03, 10.0
-"""How fast a container is treated with more care whose harm is over what was asked, and what counts as most of it."""
+"""The rate at which the care for a container rises while its harm exceeds the target, and the highest care."""
 MIN_CARE, MAX_CARE = 0.25, 20.0
 MEMORY_TOLERANCE = 0.3
 """The part of the tolerance that holds for memory, which moves less."""
 DEADBAND = 0.2
-"""How far from the size a request may be without being worth a change."""
+"""The relative distance from the target within which a request is not worth a change."""
 OOM_NEED_SHARE = 0.5
-"""Where between what a killed container had and what it gets its need is taken to be."""
+"""The position of an OOM-killed container's need between what it had and what it gets."""
 
 
 class ForecasterSettings(Settings):
-    """What is asked for."""
+    """Settings of the strategy."""
 
     weights: str = "forecaster"
     """The network: the one that ships with Trimtab, or the path of an .npz file that `trimtab train` has written."""
@@ -62,25 +62,25 @@ class ForecasterSettings(Settings):
     memory_risk: float = Field(default=0.2, gt=0)
     """OOMs a container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=0.5, ge=0, le=1)
-    """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
+    """The definition of harm: 0 counts time over the request, 1 counts unserved CPU, which covers spikes better."""
     tolerance: float = Field(default=0.8, ge=0)
-    """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an hour."""
+    """The wasted cost, as a fraction of hourly use, from which a size is changed."""
     oom_bump: float = Field(default=1.25, gt=1)
-    """A killed container gets this many times what it had,"""
+    """The factor by which the memory of an OOM-killed container grows."""
     oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
-    """or this many bytes more, whichever is more."""
+    """The bytes by which it grows at least."""
 
 
 class HeldSizes(NamedTuple):
-    """What each container has, and how it fared with it."""
+    """The size of each container and its results with that size."""
 
     size: Floats
     owed: Floats
-    """What another size would have been expected to save since the last change."""
+    """The expected savings of another size since the last change."""
     moves: Floats
-    """How often the size was changed of late; as if it had been so often before the first."""
+    """The decayed number of recent changes; the initial value stands for changes before the first."""
     care: Floats
-    """How much dearer harm is for this container than the network thinks, by what harm it had."""
+    """The factor on the cost of harm of this container, learned from the harm it had."""
     over: Floats
     """Samples of this hour over the size."""
 
@@ -96,7 +96,7 @@ class HeldSizes(NamedTuple):
 
 
 class ForecasterCostModel(NamedTuple):
-    """What harm costs, in units of the level, and between which multiples of the week's peak a size is."""
+    """Return the cost of harm in units of the level, and the multiples of the week's peak that bound a size."""
 
     tolerated_overuse: float
     """The share of samples that may be over the size."""
@@ -125,7 +125,7 @@ def choose_sizes(
     samples: npt.NDArray[np.int64],
     held: HeldSizes,
 ) -> None:
-    """End an hour: let each container be treated with the care that it needs, and name its size anew where that is worth it.
+    """End an hour: adjust the care for each container, and choose a new size where that is worth a change.
 
     `quantiles` has the network's answers: the lowest quantile's logarithm, then what is between each and the next.
     """
@@ -169,7 +169,7 @@ def choose_sizes(
 def _find_cheapest_size(
     sizes: Floats, over: Floats, price: float, under: float, unserved: float, costs: Floats
 ) -> int:
-    """Which size has the least expected cost; and the cost of each."""
+    """Return the size of least expected cost, and the cost of each."""
     lack, best = 0.0, sizes.size - 1
     for place in range(sizes.size - 1, -1, -1):
         if place < sizes.size - 1:
@@ -214,7 +214,7 @@ class ResourceForecast:
         self.usage.add(usage)
 
     def compute_next_sizes(self, now: int, ahead: float) -> HeldSizes:
-        """What is held from the next hour on. Changes nothing."""
+        """Return the sizes from the next hour on; this changes no state."""
         shown = self.usage.compute_features(now, ahead)
         held = HeldSizes(*(array.copy() for array in self.held))
         answers = predict(self._model, shown.features)

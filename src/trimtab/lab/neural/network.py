@@ -25,7 +25,7 @@ MAX_INPUT_DEVIATIONS = 6.0
 
 
 class Network(NamedTuple):
-    """What is computed with: middle and width of each input, then the layers."""
+    """The parameters of the network: centre and width of each input, then the layers."""
 
     middle: Floats
     width: Floats
@@ -113,7 +113,7 @@ def build_network(arrays: dict[str, Array], prefix: str, *, inputs: int, source:
         ) from None
     if made.input_count != inputs:
         raise TrimtabError(
-            f"weights: {source}: made for {made.input_count} inputs, not {inputs}; train it anew with this version"
+            f"weights: {source}: made for {made.input_count} inputs, not {inputs}; train it again with this version"
         )
     return made
 

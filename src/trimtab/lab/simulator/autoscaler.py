@@ -1,9 +1,9 @@
-"""Adds and removes nodes, as cluster autoscalers do: without one, smaller requests would leave as many nodes as before.
+"""Add and remove nodes as cluster autoscalers do: without one, smaller requests would not lower the number of nodes.
 
-By the defaults of Kubernetes' own: a pod that fits nowhere brings a node back, which takes a while; a node of which less
-than half is asked for, and whose pods would all fit on the others, is emptied, one at a time. Its pods are made anew
-elsewhere. A resize that is deferred for want of room brings no node, as it does not there. There are never more nodes
-than the scene has.
+The defaults are those of Kubernetes' Cluster Autoscaler: a pod that fits nowhere brings a node back after a delay; a
+node with less than half of its capacity requested, whose pods all fit elsewhere, is drained, one at a time, and its
+pods are recreated on other nodes. A deferred resize brings no node, as on a real cluster. There are never more nodes
+than the scenario has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.lab.simulator.world import SimulatedWorld
 COOLDOWN = 600.0
 """Seconds after a node came or went until the next may go."""
 NODE_START_DELAY = 120.0
-"""Seconds from the wish for a node to the node."""
+"""The seconds from the request for a node until the node is ready."""
 SCALE_DOWN_THRESHOLD = 0.5
 """The share of a node's CPU or memory that is asked for, from which on it stays."""
 
@@ -83,7 +83,7 @@ class Autoscaler:
         world.process_due(world.control_time)
 
     def _fits_elsewhere(self, pods: list[SimulatedPod], *, without: int) -> bool:
-        """Whether all of them find a place on other nodes."""
+        """Return whether all of these pods fit on other nodes."""
         ground = self._world.nodes
         cpu, memory, room = ground.cpu_left.copy(), ground.memory_left.copy(), ground.pods_left.copy()
         room[without] = 0

@@ -39,7 +39,7 @@ _NODE_HEADROOM = 1.15
 STEP = 300.0
 """Seconds of a step, where nobody says otherwise."""
 _DEFAULT_MEMORY = 64 * MIB
-"""What a container holds of whose memory nothing was recorded."""
+"""The memory of a container without recorded memory."""
 
 
 def generate_cluster(
@@ -152,7 +152,7 @@ def _fill_missing_memory(demand: Trace) -> Trace:
 def _guess_resources(
     cpu: Floats, memory: Floats, rng: np.random.Generator, node_cpu: float, node_memory: float
 ) -> Resources:
-    """What somebody would ask for whose service uses this at its peak."""
+    """Return the requests that a user would set for a service with this peak usage."""
     peak, held = float(np.nanquantile(cpu, 0.99)), float(np.nanmax(memory))
     request = _round_up(peak * 1000 * rng.lognormal(0.5, 0.6), _MILLICORES, most=node_cpu * 800)
     amount = _round_up(

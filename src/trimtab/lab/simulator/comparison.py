@@ -32,7 +32,7 @@ PolicySpecs = Mapping[str, OptimizationPolicySpec]
 
 
 def load_policies(policy_name: str) -> PolicySpecs:
-    """What a contender wants: `none`, the name of a strategy, or the file of an OptimizationPolicy."""
+    """Parse a contender: `none`, the name of a strategy, or the file of an OptimizationPolicy."""
     if policy_name == NONE:
         return {}
     if policy_name.endswith((".yaml", ".yml", ".json")):
@@ -97,7 +97,7 @@ def _is_selected(spec: OptimizationPolicySpec, workload: WorkloadSpec) -> bool:
 
 @dataclass(slots=True)
 class PolicyRun:
-    """How one contender fared, moment by moment; harm and cost are counted from `begins` on."""
+    """The run of one contender over time; harm and cost are counted from `begins` on."""
 
     policy_name: str
     pool: NodePool
@@ -119,7 +119,7 @@ class PolicyRun:
 
     @property
     def counted_days(self) -> float:
-        """That count."""
+        """Return that count."""
         return max(self.history[-1].at - max(self.counted_from, self.history[0].at), 1.0) / 86400
 
     def summary(self) -> dict[str, float]:
@@ -169,7 +169,7 @@ async def run_policy(
     seed: int = 0,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> PolicyRun:
-    """Let a contender have the cluster for so many days; `advance` is told the share that is done."""
+    """Run the cluster under a contender for some days; `advance` is called with the share that is done."""
     async with Simulation(scenario, policies=load_policies(policy_name), seed=seed, autoscale=True) as stage:
         course = PolicyRun(policy_name, scenario.pools[0], counted_from=stage.world.start + warm_up)
         stage.subscribe(course.record)

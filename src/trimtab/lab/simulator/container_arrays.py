@@ -17,16 +17,16 @@ class ContainerArrays:
     def __init__(self) -> None:
         self.containers = Containers.empty(0)
         self.demand_column: Indices = np.zeros(0, np.int32)
-        """Of the demand; -1 of a free row."""
+        """The index of its demand; -1 for a free row."""
         self.workload: Indices = np.zeros(0, np.int32)
         self.serial: Serials = np.zeros(0, np.uint64)
         """A number that no other container ever had."""
         self.cpu_seconds: Floats = np.zeros(0)
         """CPU time of a request, where it answers any."""
         self.cpu_demand: Floats = np.zeros(0)
-        """Wanted in this step,"""
+        """The CPU demand of this step."""
         self.memory_demand: Floats = np.zeros(0)
-        """likewise."""
+        """The memory demand of this step."""
         self._free: list[int] = []
         self._next_serial = 0
 
@@ -60,7 +60,7 @@ class ContainerArrays:
         self._free.append(row)
 
     def set_resources(self, row: int, resources: Resources) -> None:
-        """What its cgroup has from now on; a request that is not stated is its limit, as the API server has it."""
+        """Set the resources of a container's cgroup; a missing request equals the limit, as the API server defaults it."""
         containers = self.containers
         cpu, memory = resources.cpu_limit, resources.memory_limit
         containers.cpu_request[row] = (resources.cpu_request or cpu or 0) / 1000

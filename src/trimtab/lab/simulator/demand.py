@@ -1,4 +1,4 @@
-"""What each container wants in a step: its workload's demand, spread over the pods that are ready, with chance.
+"""The demand of each container in a step: its workload's demand, spread randomly over the ready pods.
 
 Chance is counted, not drawn: a number made of the seed, the container and the step, so that nothing depends on who was
 asked first, or on how many there are.
@@ -15,7 +15,7 @@ from trimtab.lab.simulator.physics import Floats, Indices
 Serials = npt.NDArray[np.uint64]
 
 _MEMORY_NOISE_SHARE = 0.5
-"""How much the memory of one replica differs from another's for as long as both live, beside their CPU of a step."""
+"""The lasting difference in memory between replicas, beside the step-wise difference in CPU."""
 
 
 @njit(cache=True, error_model="numpy")

@@ -137,7 +137,7 @@ def _with_sizes(containers: Sequence[Container], sizes: Sizes) -> tuple[Containe
 
 
 def _validate_resize(before: Sequence[Container], after: Sequence[Container]) -> None:
-    """What the API server refuses of a resize."""
+    """Reject the resizes that the API server would reject."""
     for old, new in zip(before, after, strict=True):
         if _exceeds_limit(new.resources):
             raise _build_invalid_error(f"{new.name}: must be less than or equal to its limit")

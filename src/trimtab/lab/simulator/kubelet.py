@@ -1,4 +1,5 @@
-"""What kubelets decide: whether a resize is taken up, later or never, and whom a node without memory sends away.
+"""The decisions of kubelets: whether a resize is accepted, deferred or infeasible, and which pod a node without memory
+evicts.
 
 As Kubernetes 1.35 has it: a resize that does not fit beside the others is deferred and tried again, one that never fits
 is infeasible, and memory is not made less than is in use. A node that is short of memory evicts the pod that holds
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from trimtab.lab.simulator.world import SimulatedWorld
 
 RESIZE_DELAY = 2.0
-"""Seconds from the request to the kubelet's answer,"""
+"""The seconds from the request to the kubelet's answer."""
 RESIZE_RETRY_DELAY = 30.0
-"""and until it tries again."""
+"""The seconds until the kubelet retries."""
 EVICTION_THRESHOLD = 100 * 2.0**20
 """Bytes that a node wants to have left, by default."""
 

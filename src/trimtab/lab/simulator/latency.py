@@ -1,4 +1,4 @@
-"""How long requests take: a queue with as many servers as a pod has cores to get, and what throttling adds.
+"""The latency of requests: a queue with as many servers as a pod has cores, plus what throttling adds.
 
 A pod can get what it uses and what its node has left, up to its limit. Of a queue with c servers (M/M/c) the chance to
 wait is Sakasegawa's approximation, which holds for fractions of a core too; who waits does so exponentially. A
@@ -22,7 +22,7 @@ INTERFERENCE_THRESHOLD = 0.6
 """The share of a node's CPU from which on neighbours are felt."""
 QUANTILES = (0.5, 0.95, 0.99)
 LOG_TAIL_SHARES = (math.log(0.5), math.log(0.05), math.log(0.01))
-"""Of the shares that come later."""
+"""The shares of requests whose latencies are computed later."""
 
 
 @njit(cache=True, error_model="numpy")

@@ -1,4 +1,4 @@
-"""How a simulated cluster fares at one moment, in a few numbers: what is there, asked for, used, missing and paid.
+"""The state of a simulated cluster in a few numbers: nodes, requests, usage, unserved demand and cost.
 
 Money is what the requests of all pods cost a month at OpenCost's prices. The nodes that are needed are those of the
 first pool that all pods would fit on if they were packed well; that is counted now and then only, for it is slow.
@@ -27,7 +27,7 @@ class ClusterMetrics:
     at: float
     cpu_allocatable: float
     cpu_requested: float
-    """By pods that have a node."""
+    """Requests of pods that have a node."""
     cpu_used: float
     cpu_slack: float
     """Requested and not used, container by container."""
@@ -45,12 +45,12 @@ class ClusterMetrics:
     nodes: int
     nodes_needed: int
     services: int
-    """Workloads that answered requests,"""
+    """The number of workloads that served requests."""
     slow: int
-    """and of them those that did not meet their objective."""
+    """The number of those workloads that missed their objective."""
     dollars_month: float
     events: tuple[SimulatedEvent, ...]
-    """What happened in this step, of the operator's doing or not."""
+    """Events of this step, caused by the operator or not."""
 
 
 def collect_metrics(world: SimulatedWorld, *, needed: int) -> ClusterMetrics:
@@ -89,7 +89,7 @@ def collect_metrics(world: SimulatedWorld, *, needed: int) -> ClusterMetrics:
 
 
 def count_nodes_needed(world: SimulatedWorld) -> int:
-    """How many nodes of the first pool all pods of now need, those that wait included."""
+    """Return how many nodes of the first pool all current pods need, pending pods included."""
     pool = world.scenario.pools[0]
     sizes = np.array([sum_requests(pod.applied) for pod in world.pods.values()], np.float64).reshape(-1, 2)
     return count_packed_nodes(

@@ -29,7 +29,7 @@ class SimulatedNodes:
         self.memory_left = self.allocatable_memory.copy()
         self.pods_left: Counts = np.array([pool.pods for pool in everyone], np.int64)
         self.active = np.ones(len(everyone), np.bool_)
-        """Whether a node is there: one that is not has no room for pods."""
+        """True if a node exists; a missing node has no capacity for pods."""
         self._pod_capacity = self.pods_left.copy()
         self._pack = pack
 
@@ -72,13 +72,13 @@ class SimulatedNodes:
         self.memory_left[node] -= memory
 
     def has_capacity(self, node: int, cpu: int, memory: int) -> bool:
-        """Whether so much more can be booked; who asks for no more always may."""
+        """Return whether the node can hold so much more; a request for no more always fits."""
         return bool(
             (cpu <= 0 or cpu <= self.cpu_left[node]) and (memory <= 0 or memory <= self.memory_left[node])
         )
 
     def fits_empty_node(self, node: int, cpu: int, memory: int) -> bool:
-        """Whether a pod that asks for this would fit if it were alone."""
+        """Return whether a pod of this size would fit on an empty node."""
         return bool(cpu <= self.allocatable_cpu[node] and memory <= self.allocatable_memory[node])
 
     def to_records(self) -> list[Node]:

@@ -23,7 +23,7 @@ from trimtab.lab.simulator.scenario import WorkloadSpec
 from trimtab.sizing.qos import qos_class
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Of which Kubernetes makes names."""
+"""The characters from which Kubernetes generates names."""
 RESOURCES = {"Deployment": DEPLOYMENTS, "StatefulSet": STATEFUL_SETS}
 
 
@@ -41,7 +41,7 @@ class SimulatedWorkload:
     generation: int = 1
     version: int = 0
     annotations: dict[str, dict[str, str]] = field(default_factory=dict)
-    """By who manages them."""
+    """The replicas by their manager."""
     pods: dict[str, SimulatedPod] = field(default_factory=dict)
     created_count: int = 0
     """Pods that it ever had."""
@@ -113,9 +113,9 @@ class SimulatedPod:
     ready: bool = False
     resize: PodResize | None = None
     unschedulable: bool = False
-    """Whether users were told that it fits nowhere."""
+    """True if users have been notified that the pod fits nowhere."""
     resize_due: float = 0.0
-    """When the kubelet looks at its resize."""
+    """The time at which the kubelet handles its resize."""
     version: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""What happens to containers on nodes in one step of time: who gets how much CPU, who is held back, who is killed.
+"""One step of containers on nodes: how much CPU each one gets, which are throttled, which are OOM-killed.
 
 Containers are rows of arrays and a step is one call of compiled code, so that a week of a large cluster takes minutes.
 It follows the kernel and the kubelet where these decide:
@@ -38,7 +38,7 @@ UNSCHEDULED = -1
 GUARANTEED, BURSTABLE, BEST_EFFORT = 0, 1, 2
 
 NOT_KILLED, KILLED_BY_LIMIT, KILLED_BY_NODE = 0, 1, 2
-"""Whether a container was killed in a step, and for want of whose memory."""
+"""The OOM kill of a container in a step: none, by its own limit, or by its node."""
 
 MIN_CPU_WEIGHT = 0.002
 BACKOFF_INITIAL, BACKOFF_MAX, BACKOFF_RESET = 10.0, 300.0, 600.0
@@ -55,7 +55,7 @@ class Containers(NamedTuple):
     memory_request: Floats
     memory_limit: Floats
     burst: Floats
-    """How much demand for CPU differs from period to period, as a share of its mean; 0 for not at all."""
+    """The variation of CPU demand between CFS periods, as a share of its mean; 0 for none."""
 
     runs_from: Floats
     """From when on it runs: until then it starts, or waits after a kill."""
@@ -64,13 +64,13 @@ class Containers(NamedTuple):
     restarts: Indices
 
     cpu: Floats
-    """Used in the last step, as a mean,"""
+    """The mean usage of the last step."""
     throttled: Floats
-    """the share of periods in which its limit held it back,"""
+    """The share of periods in which the limit throttled it."""
     memory: Floats
-    """the memory held, by one that was killed until then,"""
+    """The memory that it held; for an OOM-killed container, until the kill."""
     killed: Flags
-    """and whether it was."""
+    """True if it was OOM-killed."""
 
     @classmethod
     def empty(cls, rows: int) -> Containers:
@@ -168,7 +168,7 @@ def _step(
 def _apply_demand(
     containers: Containers, nodes: Nodes, cpu: Floats, memory: Floats, now: float, seconds: float
 ) -> bool:
-    """What each would use if it were alone on its node; whether any is killed for its own limit."""
+    """Return what each container would use alone on its node, and whether any exceeds its own limit."""
     killed = False
     end = now + seconds
     for row in range(len(containers.node)):
@@ -277,7 +277,7 @@ def _share_cpu(request: Floats, cpu: Floats, rows: Indices, capacity: float) -> 
 def _select_oom_victim(
     memory: Floats, request: Floats, qos: Flags, killed: Flags, rows: Indices, capacity: float
 ) -> int:
-    """Whom the kernel kills: the highest score, the first of equals; -1 when none holds anything."""
+    """Return the container that the kernel kills: the highest score, the first of equals; -1 if none holds memory."""
     victim, most = -1, -np.inf
     for row in rows:
         held = memory[row]

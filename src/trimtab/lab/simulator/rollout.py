@@ -1,4 +1,4 @@
-"""What a workload's controller does: as many pods as are wanted, of the present template, a few at a time.
+"""The workload controller: keep the wanted number of pods of the current template, a few at a time.
 
 A Deployment replaces a quarter of its pods at once, with a quarter more than it has; a StatefulSet one after another.
 """

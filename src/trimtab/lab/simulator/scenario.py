@@ -1,4 +1,4 @@
-"""What a simulated cluster is made of: nodes, workloads, and what their containers want over time.
+"""The definition of a simulated cluster: nodes, workloads, and the demand of their containers over time.
 
 Demand is a `Trace`, whose columns containers name: what one replica wants while all replicas of the workload are there.
 A generator's workload, a recording and a file all come as one. Left out: DaemonSets, Jobs and CronJobs, affinities,
@@ -28,11 +28,11 @@ class NodePool:
     name: str = "node"
     count: int
     cpu: float
-    """Cores,"""
+    """The cores of a node."""
     memory: float
-    """bytes"""
+    """The bytes of memory of a node."""
     pods: int = 110
-    """and pods that one has."""
+    """The number of pods that a node can hold."""
 
     @property
     def allocatable_cpu(self) -> float:
@@ -52,13 +52,13 @@ class ContainerSpec:
     """The column of the demand that each replica of it wants."""
     resources: Resources
     burst: float = 0.3
-    """How much its demand for CPU differs from one of the kernel's periods to the next, as a share of its mean."""
+    """The variation of CPU demand between CFS periods, as a share of its mean."""
     restart_on_memory_resize: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
-    """What answers requests: of the first container, whose CPU they cost."""
+    """A service that answers requests with the CPU of its first container."""
 
     cpu_seconds: float = 0.02
     """CPU time of a request."""
@@ -80,7 +80,7 @@ class WorkloadSpec:
     startup_seconds: float = 10.0
     """Seconds from a pod's start to its being ready."""
     max_unavailable: int | None = None
-    """How many of its pods an eviction may leave missing, as a PodDisruptionBudget says; any when left out."""
+    """The number of pods that evictions may leave missing, as in a PodDisruptionBudget; unlimited if left out."""
     service: ServiceSpec | None = None
 
     @property
@@ -96,9 +96,9 @@ class Scenario:
     workloads: tuple[WorkloadSpec, ...]
     demand: Trace
     noise: float = 0.1
-    """How much the CPU of one replica differs from that of another, at each step, as a share; memory half as much."""
+    """The difference in CPU between replicas at each step, as a share; memory differs half as much."""
     interference: float = 0.3
-    """How much longer everything takes on a node whose CPU is all used."""
+    """The slowdown of everything on a node whose CPU is fully used."""
 
     def __post_init__(self) -> None:
         if not self.pools or not self.workloads:

@@ -1,4 +1,4 @@
-"""Where pods go: the scheduler's filter and score over arrays of nodes, and how many nodes a set of pods needs.
+"""Pod placement: the scheduler's filter and score over arrays of nodes, and the number of nodes that pods need.
 
 It packs by requests alone, as Kubernetes does, and knows two scores: the least allocated node, which is the default
 there, and the most allocated one. Amounts are whole millicores and bytes, so that they add up. Nobody is preempted.
@@ -44,7 +44,7 @@ def select_node(
 def count_packed_nodes(
     cpu: Floats, memory: Floats, *, node_cpu: float, node_memory: float, node_pods: int
 ) -> int:
-    """How many alike nodes these pods need when they are packed well: the largest first, each where it first fits."""
+    """Return how many equal nodes these pods need when packed well: largest first, each on the first node that fits."""
     order = np.argsort(-np.maximum(cpu / node_cpu, memory / node_memory), kind="stable")
     # Found here: compiled code would take as long to compile for it as for all else that it does.
     least = (float(cpu.min()), float(memory.min())) if len(cpu) else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""What the operator sees of a simulated cluster: its own live picture, fed from the world instead of by informers.
+"""The operator's view of a simulated cluster: its own cluster state, fed from the world instead of by informers.
 
 The catalog is the production one. It asks to follow resources; here each is a cache that `refresh` brings up to date
 with what has changed in the world, and what nobody puts anything into (HPAs, quotas) stays empty. Objects that are
@@ -97,7 +97,7 @@ class SimulatedObjectClient:
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self.statuses: dict[tuple[str, str, str], Object] = {}
-        """By kind, namespace and name."""
+        """The objects by kind, namespace and name."""
 
     async def get(
         self,

@@ -1,14 +1,14 @@
-"""The stage: the operator of production at work on a simulated cluster, in simulated time.
+"""Run the production operator on a simulated cluster, in simulated time.
 
-What decides and acts is not written here: turns learn from usage, the sizing loop looks at workloads, the actuator
-resizes, watches and takes back, all of them the very classes that run in a cluster. The stage only calls them when
-their time has come: looks in between two steps at the second that they asked for, turns when a step is over.
+Nothing is decided here: ingest cycles learn from usage, the sizing reconciler handles workloads, and the change
+executor resizes, verifies and reverts, all of them the classes that run in a cluster. The simulation only calls them
+when they are due: reconciles between two steps at the second that they asked for, ingest cycles at the end of a step.
 
-    async with Stage(scene, policies={"all": OptimizationPolicySpec(mode=Mode.AUTO)}, seed=7) as stage:
-        stage.observe(lambda moment: print(moment.cpu_requested))
-        await stage.run(86400)
+    async with Simulation(scenario, policies={"all": OptimizationPolicySpec(mode=PolicyMode.AUTO)}, seed=7) as run:
+        run.observe(lambda metrics: print(metrics.cpu_requested))
+        await run.run(86400)
 
-Left out: intents, leadership, the webhook, and whatever waits on a network.
+Left out: Intents, leader election, the webhook, and everything that waits on a network.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ class Simulation:
         self._needed, self._counted_at = 0, float("-inf")
         self._exit_stack = contextlib.AsyncExitStack()
         self.metrics = Metrics()
-        """What the operator counts of itself."""
+        """The operator's own metrics."""
         self.usage_source = SimulatedUsageSource(
             self.world, retention=max(history_seconds, retention, MIN_SAMPLE_RETENTION) + self.step
         )
         self.cluster = SimulatedCluster(self.world)
         self.informers = SimulatedInformerSet(self.world)
-        """What the catalog follows; who puts an object of another kind in there has it followed too."""
+        """The objects that the cluster state watches; an object of another kind added here is watched too."""
         self._objects = SimulatedObjectClient(self.world)
 
     # Watching
@@ -120,7 +120,7 @@ class Simulation:
         return self.world.now
 
     def outcomes(self) -> dict[WorkloadKey, WorkloadOutcome]:
-        """What became of each workload at the operator's last look: state, reason, recommendations."""
+        """The last outcome of each workload: state, reason, recommendations."""
         found = ((key, self._status_writer.get_outcome(key)) for key in self.world.workloads)
         return {key: outcome for key, outcome in found if outcome}
 
@@ -243,7 +243,7 @@ class Simulation:
         self.safe_sizes = RecommenderSafeSizes(
             self.cluster_state, orders, learning, lambda: self._ingest_cycle.cluster_constraints
         )
-        """What Intents on this stage must respect."""
+        """The constraints that Intents on this simulation must respect."""
         self._recorder = AuditRecorder(
             self._objects,
             self.cluster,

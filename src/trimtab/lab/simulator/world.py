@@ -67,9 +67,9 @@ class SimulatedWorld:
         # The week of the demand is kept, its year is not: an operator would wonder about 1970.
         self.start = start or MONDAY + (scenario.demand.start - _FIRST_MONDAY) % _WEEK
         self.now = self.start
-        """Up to when containers have run,"""
+        """The time up to which containers have run."""
         self.control_time = self.start
-        """and up to when everything else is settled: in between two steps that is later."""
+        """The time up to which everything else is settled; between two steps it is later."""
         self.steps = 0
         self.nodes = SimulatedNodes(scenario.pools, pack=pack)
         self.container_arrays = ContainerArrays()
@@ -78,11 +78,11 @@ class SimulatedWorld:
         self.events: list[SimulatedEvent] = []
         """Since somebody last took them."""
         self.changed: dict[str, SimulatedPod | SimulatedWorkload] = {}
-        """What looks different since somebody last looked, by uid."""
+        """The pods that changed since the last read, by uid."""
         self.deleted_pods: list[SimulatedPod] = []
         """Pods that are no more, likewise."""
         self.due_times: DelayHeap[str] = DelayHeap()
-        """When something about a pod is to be looked at, by uid."""
+        """The times at which pods need attention, by uid."""
         self.workloads: dict[WorkloadKey, SimulatedWorkload] = {}
         many = len(scenario.workloads)
         self.load_share: Floats = np.ones(many)
@@ -246,7 +246,7 @@ class SimulatedWorld:
         return pod
 
     def delete_pod(self, pod: SimulatedPod) -> None:
-        """It is gone at once: what it does when it is told to end is left out."""
+        """Remove it at once; graceful termination is not simulated."""
         if pod.node != UNSCHEDULED:
             self.nodes.remove_pod(pod.node, *sum_requests(pod.applied))
         for row in pod.rows:
@@ -270,7 +270,7 @@ class SimulatedWorld:
         self.enqueue(workload)
 
     def retry_pending(self) -> None:
-        """There may be room for pods that wait."""
+        """Retry pending pods, since capacity may be free now."""
         self._capacity_changed = True
         self.process_due(self.control_time)
 
@@ -330,7 +330,7 @@ class SimulatedWorld:
         self.events.append(SimulatedEvent(self.control_time, workload.spec.key, pod, kind, reason, message))
 
     def find_container(self, row: int) -> tuple[SimulatedPod, int]:
-        """Whose row it is: a pod, and which of its containers."""
+        """Return the pod of a row, and the index of its container."""
         return self._by_row[row]
 
     def node_name(self, pod: SimulatedPod) -> str:

@@ -1,4 +1,4 @@
-"""What the training loop asks of a learner: to take a step, to say what it is worth now, and to be kept and taken up again.
+"""The contract of a learner with the training loop: update, report figures, save and restore.
 
 An update draws all its chance from the seed and its own number. So a learner that is restored after update n goes on
 bit for bit as the one that was never ended.
@@ -22,13 +22,13 @@ class Learner(ABC):
 
     name: ClassVar[str]
     objective: ClassVar[str]
-    """The figure of an update by which it is judged,"""
+    """The figure of an update by which the learner is judged."""
     lower_is_better: ClassVar[bool]
 
     tree: Any
     """All that is learned: parameters and the state of the optimiser."""
     config: Any
-    """How it is trained: all its settings, as a data class."""
+    """The training settings, as a data class."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -56,7 +56,7 @@ class Learner(ABC):
 
     @abstractmethod
     def export_weights(self) -> dict[str, Array]:
-        """What a strategy needs of it."""
+        """Return the weights that a strategy needs."""
 
     def arrays(self) -> dict[str, Array]:
         """All that has to be kept."""

@@ -1,4 +1,4 @@
-"""What the agents' learners have in common: how episodes are lived through, and what is shipped."""
+"""The parts that the agents' learners share: running episodes and exporting weights."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COST_NAMES = ("cpu slack", "memory slack", "time under", "unserved", "throttled"
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """Where an agent learns."""
+    """The environments in which an agent learns."""
 
     course: EnvironmentConfig = field(default_factory=lambda: EnvironmentConfig(hours=72))
     containers: int = 256
-    """Of a shard."""
+    """The number of environments of a shard."""
     warm_ups: tuple[int, ...] = (6, 24, 72, 96)
     """The hours that each shard watches first: an agent meets containers that are young and some that are not."""
 

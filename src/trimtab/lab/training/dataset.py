@@ -1,4 +1,4 @@
-"""What a forecaster learns from: what was known of a container at the end of an hour, and what the next hour brought."""
+"""The training data of the forecaster: features at the end of an hour, and the usage of the next hour."""
 
 from __future__ import annotations
 

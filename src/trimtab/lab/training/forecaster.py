@@ -33,7 +33,7 @@ RESOURCES = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class ForecasterConfig:
-    """How it is trained."""
+    """The training settings of the forecaster."""
 
     hidden: int = 64
     batch: int = 2048
@@ -46,7 +46,7 @@ class ForecasterConfig:
     examples: int = 60_000
     """At most so many of each recording and resource."""
     decay: float = 1e-4
-    """Of weights, so that small ones stay small."""
+    """The weight decay, which keeps small weights small."""
 
 
 def predict_quantiles(parameters: jax_network.Parameters, shown: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The training loop: updates, their figures, and checkpoints from which it goes on after whatever ended it.
+"""The training loop: updates, their figures, and checkpoints from which an interrupted run resumes.
 
-A run has a folder: `run.json` with what it was begun with, `checkpoint.npz` with all that was learned, `figures.csv` with a
-row an update, and TensorBoard's logs. A checkpoint is written beside the old one and then takes its place, so that one that is there is always whole.
-Figures are cut back to the checkpoint when a run is taken up again: nothing is told twice.
+A run has a folder: `run.json` with its settings, `checkpoint.npz` with the learner's state, `figures.csv` with a row
+an update, and TensorBoard's logs. A checkpoint is written beside the old one and then replaces it, so that it is
+always whole. On resume, figures are truncated to the checkpoint: no update is reported twice.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from trimtab.lab.training import provenance
 from trimtab.lab.training.base import Learner
 
 MAX_CURVE_POINTS = 50
-"""Of the curve, at most."""
+"""The number of points of the curve, at most."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, rename={"made_with": "made with"}):
-    """What is told of weights."""
+    """The model card of trained weights."""
 
     learner: str
     command: str

@@ -26,7 +26,7 @@ from trimtab.usage.trace import Floats
 
 @dataclass(frozen=True)
 class PpoConfig:
-    """How it is trained."""
+    """The training settings of PPO."""
 
     stage: RolloutConfig = field(default_factory=RolloutConfig)
     hidden: int = 64
@@ -37,10 +37,10 @@ class PpoConfig:
     batch: int = 8192
     discount: float = 0.9
     trace: float = 0.9
-    """How far the blame for what happened goes back: the lambda of generalised advantages."""
+    """The lambda of generalised advantage estimation."""
     clip: float = 0.2
     curiosity: float = 2e-3
-    """What it is worth to stay undecided."""
+    """The bonus for entropy."""
     worst: float = -25.0
     """Rewards under this count as this: one catastrophe must not drown everything else."""
 
@@ -103,7 +103,7 @@ class PpoLearner(AgentLearner):
 def _compute_advantages(
     rewards: Floats, measured: npt.NDArray[np.bool_], expected: Floats, config: PpoConfig
 ) -> Floats:
-    """How much better than expected things went from each step on; an hour of which nothing is known is no surprise."""
+    """Return the advantage of each step; an hour without samples has none."""
     better = np.zeros(rewards.shape)
     running = np.zeros(rewards.shape[1])
     for step in range(len(rewards) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""What a run was begun with: written down before anything is learned, and held against whoever goes on with it.
+"""The settings of a run: written before training starts, and compared when the run is resumed.
 
 Weights are worth what is known of how they were made. So a run's folder has `run.json` from its beginning: the command, the
 names of the data, and every setting that a learner has, recordings by a digest of their samples. A run is gone on with only
@@ -25,18 +25,18 @@ from trimtab.usage.trace import Trace
 
 RUN_FILE = "run.json"
 MAX_SHOWN_DIFFERENCES = 3
-"""Differences that are told, at most."""
+"""The number of differences that an error message lists."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run was begun."""
+    """The settings with which a run was started."""
 
     learner: str
     seed: int
     command: str = ""
-    """What was typed to begin it; empty where nobody typed anything."""
+    """The command that started the run; empty if there was none."""
     data: tuple[str, ...] = ()
-    """What it learns from, in words."""
+    """The training data in words."""
     settings: Any = None
     """All that shapes what is learned, as `describe` has it."""
     made_with: tuple[dict[str, str], ...] = ()

@@ -32,7 +32,7 @@ class Rollout(NamedTuple):
     """Before they are squashed into places."""
     rewards: Singles
     measured: npt.NDArray[np.bool_]
-    """Whether the hour had a sample; else its reward, 0, says nothing."""
+    """True if the hour had a sample; otherwise its reward of 0 means nothing."""
     costs: Floats
     """The mean of each cost over the hours in which it was measured, in the order of `Weights`; NaN without any."""
 
@@ -59,7 +59,7 @@ class RolloutShard:
     agent: Network | None
     """Without one, choices are drawn evenly."""
     spread: Floats
-    """How far choices stray from what the agent thinks best."""
+    """The standard deviation of the exploration noise."""
     containers: int
     seed: tuple[int, ...]
     config: EnvironmentConfig = field(default_factory=EnvironmentConfig)
@@ -88,7 +88,7 @@ def run_shard(shard: RolloutShard) -> Rollout:
 
 
 def choose_actions(shard: RolloutShard, view: Singles, rng: np.random.Generator) -> Floats:
-    """What the agent does where it sees this."""
+    """Return the agent's action for an observation."""
     stray = rng.standard_normal((len(view), ACTION_SIZE))
     if shard.agent is None:
         return 1.5 * stray

@@ -28,7 +28,7 @@ CRITICS = ("one", "two")
 
 @dataclass(frozen=True)
 class SacConfig:
-    """How it is trained."""
+    """The training settings of SAC."""
 
     stage: RolloutConfig = field(default_factory=RolloutConfig)
     hidden: int = 64
@@ -42,9 +42,9 @@ class SacConfig:
     batch: int = 2048
     discount: float = 0.9
     follow: float = 0.02
-    """How fast the networks that are believed follow those that learn."""
+    """The rate at which the target networks follow the trained ones."""
     undecided: float = -2.0
-    """How undecided the agent is meant to stay: its entropy."""
+    """The target entropy."""
     worst: float = -25.0
     """Rewards under this count as this."""
 

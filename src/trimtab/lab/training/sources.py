@@ -1,4 +1,4 @@
-"""What learners are trained on: generators of some families, and recordings. Others are left for the test.
+"""The training data: generators of some families, and recordings. The other families are held out.
 
 A test on the same kind of workload that was trained on says little. So whole families of generators are held out, and
 whoever trains on recordings holds out whole sets. A family may have statistics of a recording in it, though: what is known
@@ -40,7 +40,7 @@ MIN_HOURS = 3
 def build_training_traces(
     traces: Sequence[Trace], *, seed: int, containers: int, generated: bool = True, days: int = 14
 ) -> list[Trace]:
-    """For the forecaster: so many containers of each family, half of them drawn anew, and then the recordings."""
+    """Build the forecaster's data: so many containers of each family, half of them drawn afresh, then the recordings."""
     if not generated:
         return list(traces)
     made = [
@@ -54,7 +54,7 @@ def build_training_traces(
 
 
 def covers_hours(trace: Trace, hours: int) -> bool:
-    """Whether a recording is so many hours long."""
+    """Return whether a recording is so many hours long."""
     return trace.steps * trace.step >= hours * HOUR
 
 

@@ -1,4 +1,4 @@
-"""Who does the parts of an update: this process, or a Ray cluster's machines. The result is the same.
+"""Workers run the parts of an update: in this process or on a Ray cluster. The result is the same.
 
 Nothing here loads JAX: Ray starts processes by forking, and JAX has threads that do not like that, so Ray comes first.
 """

@@ -36,7 +36,7 @@ class ArabesqueSettings(NoisyGeneratorSettings):
     load_share: float = Field(default=0.1, gt=0, le=1)
     """The share of a job in which it loads its data."""
     night_share: float = Field(default=0.2, ge=0, le=1)
-    """How likely a job is at night or on a weekend, beside one in working hours."""
+    """The probability of a job at night or on a weekend, relative to working hours."""
 
 
 class Arabesque(SampledGenerator[ArabesqueSettings]):

@@ -21,7 +21,7 @@ class BatchSettings(NoisyGeneratorSettings):
     length: float = Field(default=5400.0, gt=0)
     """Seconds that a run takes, typically."""
     length_spread: float = Field(default=0.3, ge=0, le=3)
-    """How much runs differ in length: the width of a log-normal factor."""
+    """The variation of run lengths: the width of a log-normal factor."""
     missed_share: float = Field(default=0.05, ge=0, le=1)
     """The share of runs that do not take place."""
     cores: float = Field(default=2.0, ge=0)

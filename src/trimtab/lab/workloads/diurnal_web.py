@@ -19,13 +19,13 @@ class DiurnalWebSettings(NoisyGeneratorSettings):
     peak_hour: float = Field(default=14.0, ge=0, lt=24)
     """The hour of the day with most requests."""
     hours_apart: float = Field(default=2.0, ge=0, le=12)
-    """How far a series' peak may be from that, in hours."""
+    """The largest distance of a series' peak from that hour, in hours."""
     night_share: float = Field(default=0.15, ge=0, le=1)
     """Requests at the quietest hour, as a share of the peak."""
     weekend_share: float = Field(default=0.5, ge=0)
     """Requests on a weekend, as a share of a working day's."""
     sharpness: float = Field(default=1.5, gt=0)
-    """How short the peak is: 1 is a wave, more is sharper."""
+    """The sharpness of the peak: 1 is a sine wave, more is sharper."""
     cpu_milliseconds: float = Field(default=8.0, ge=0)
     """CPU time of one request."""
     idle_cores: float = Field(default=0.02, ge=0)
@@ -33,7 +33,7 @@ class DiurnalWebSettings(NoisyGeneratorSettings):
     mib: float = Field(default=300.0, ge=0)
     """Memory without any request, in MiB."""
     mib_at_peak: float = Field(default=80.0, ge=0)
-    """What is added to that at the peak."""
+    """The memory that is added at the peak."""
 
 
 class DiurnalWeb(SampledGenerator[DiurnalWebSettings]):

@@ -1,4 +1,4 @@
-"""What a fleet's series are like, in one number each: how large, how uneven, how they go on, how they come back.
+"""The features of a fleet's series, one number each: size, variability, autocorrelation, periodicity.
 
 By these a fitted type is held against what it was fitted to. Gaps (NaN) are passed over.
 """
@@ -19,7 +19,7 @@ BURST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """One number a series; NaN where it cannot be told."""
+    """One number a series; NaN if it cannot be computed."""
 
     mean_cores: Floats
     peak_ratio: Floats
@@ -39,7 +39,7 @@ class Features:
 
     @classmethod
     def from_series(cls, cpu: Floats, memory: Floats, *, step: float) -> Features:
-        """Of arrays [series, steps]."""
+        """Compute the features of arrays [series, steps]."""
         with np.errstate(invalid="ignore", divide="ignore"):
             mean, level = _mean(cpu), _mean(memory) / MIB
             spread, unrest = _deviation(cpu), _deviation(memory)

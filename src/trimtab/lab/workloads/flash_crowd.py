@@ -17,11 +17,11 @@ class FlashCrowdSettings(NoisyGeneratorSettings):
     rate: float = Field(default=20.0, ge=0)
     """Requests a second without a crowd."""
     crowds: int = Field(default=2, ge=0, le=1000)
-    """How many crowds come, at random times."""
+    """The number of crowds, at random times."""
     magnitude: float = Field(default=10.0, ge=1)
     """The load at the height of a crowd, beside the usual one."""
     magnitude_spread: float = Field(default=0.4, ge=0, le=3)
-    """How much crowds differ in that: the width of a log-normal factor."""
+    """The variation of their sizes: the width of a log-normal factor."""
     rise: float = Field(default=300.0, gt=0)
     """Seconds from the usual load to the height."""
     decay: float = Field(default=3600.0, gt=0)
@@ -31,7 +31,7 @@ class FlashCrowdSettings(NoisyGeneratorSettings):
     mib: float = Field(default=256.0, ge=0)
     """Memory without any request, in MiB."""
     mib_a_request: float = Field(default=0.5, ge=0)
-    """What each request a second adds to that."""
+    """The memory that each request a second adds."""
 
 
 class FlashCrowd(SampledGenerator[FlashCrowdSettings]):

@@ -28,7 +28,7 @@ QUANTILE_LEVELS = np.array([0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0])
 MEASURED_STEP = 300.0
 """Seconds: correlations from one step to the next are those of samples so far apart."""
 MEMORY_PERSISTENCE = 0.995
-"""How much of its wandering memory keeps over such a step."""
+"""The share of its random walk that memory keeps over such a step."""
 MIN_VALUE = 1e-6
 FITTED_DIR = Path(__file__).parent / "fitted"
 """A file a fleet: its numbers, the recordings that they come from, and how."""
@@ -68,13 +68,13 @@ class FleetSettings(GeneratorSettings):
     memory_follows: float = Field(ge=-1, le=1)
     """The correlation of memory with CPU's course over time."""
     sizes_together: float = Field(ge=-1, le=1)
-    """Whether who has much CPU has much memory: the rank correlation of the means."""
+    """The rank correlation of mean CPU and mean memory."""
     small_vary: float = Field(ge=-1, le=1)
-    """Whether who has little CPU varies more: the rank correlation of variability with smallness."""
+    """The rank correlation of variability with smallness."""
     peak_hour: float = Field(default=14.0, ge=0, lt=24)
     """The hour at which most series are highest."""
     hours_apart: float = Field(default=3.0, ge=0, le=12)
-    """How far a series' peak is from that, typically, in hours."""
+    """The typical distance of a series' peak from that hour, in hours."""
     most_cores: float = Field(default=64.0, gt=0)
     """The most that a series can have at any time, in cores."""
 
@@ -136,7 +136,7 @@ class FleetGenerator(SampledGenerator[FleetSettings]):
         return course, np.sqrt(np.log1p(variability**2))
 
     def _draw_bursts(self, sampler: Sampler) -> npt.NDArray[np.bool_]:
-        """Whether each sample is in a burst: a chain of two states, begun at random."""
+        """Return whether each sample is in a burst: a two-state Markov chain with a random start."""
         s = self.settings
         share = np.clip(_draw_quantile(sampler, s.burst_share), 0.0, 0.95)
         ends = min(1.0, sampler.step / s.burst_length)

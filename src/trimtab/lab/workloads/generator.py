@@ -1,4 +1,4 @@
-"""What a workload generator is: settings that document themselves and a seed become a `Workload`.
+"""The contract of a workload generator: documented settings and a seed become a `GeneratedWorkload`.
 
 Generators come in by the entry point group `trimtab.workloads`, ours and others' alike. One is a file with a settings
 model and one method, `drawn`, which draws all series at once.
@@ -24,7 +24,7 @@ CENTURY = 36525 * DAY
 
 
 class GeneratorSettings(Settings):
-    """What every generator that draws has in common."""
+    """Settings that every random generator shares."""
 
     step: float = Field(default=300.0, gt=0)
     """Seconds from one sample to the next."""
@@ -33,12 +33,12 @@ class GeneratorSettings(Settings):
 
 
 class NoisyGeneratorSettings(GeneratorSettings):
-    """What most have: how noisy samples are, and how much series differ."""
+    """Settings that most generators share: the noise of samples and the differences between series."""
 
     noise: float = Field(default=0.05, ge=0, le=3)
     """The standard deviation of a sample around the shape, as a share of it."""
     spread: float = Field(default=0.3, ge=0, le=3)
-    """How much series differ in size: the width of a log-normal factor; 0 makes them all alike."""
+    """The variation in size between series: the width of a log-normal factor; 0 makes them equal."""
 
 
 S = TypeVar("S", bound=Settings)
@@ -47,7 +47,7 @@ D = TypeVar("D", bound=GeneratorSettings)
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What was drawn; whatever spreads out to [series, steps]."""
+    """The drawn values, of any shape that broadcasts to [series, steps]."""
 
     cpu: Floats
     """Cores."""

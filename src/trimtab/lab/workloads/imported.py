@@ -1,6 +1,6 @@
-"""A recording as a workload: any file that `trimtab backtest` reads, some of its series drawn by chance.
+"""A recording as a workload: any file that `trimtab backtest` reads, with a random sample of its series.
 
-A gap is bridged by the last sample before it, since whoever follows a workload must be told something at every step.
+A gap repeats the last sample before it, since a workload needs a value at every step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ImportedSettings(Settings):
 
 
 class Imported(Generator[ImportedSettings]):
-    """What was recorded."""
+    """The recording."""
 
     name = "imported"
     settings_type = ImportedSettings

@@ -20,9 +20,9 @@ class JvmSettings(NoisyGeneratorSettings):
     cores: float = Field(default=0.5, ge=0)
     """CPU of the work itself at its busiest, in cores."""
     collector_cores: float = Field(default=1.0, ge=0)
-    """What a collection adds for one step."""
+    """The CPU that a garbage collection adds for one step."""
     live_mib: float = Field(default=400.0, ge=0)
-    """What lives after a collection, in MiB."""
+    """The live heap after a collection, in MiB."""
     heap_mib: float = Field(default=1200.0, gt=0)
     """The mark at which the heap is collected."""
     beside_mib: float = Field(default=180.0, ge=0)
@@ -30,7 +30,7 @@ class JvmSettings(NoisyGeneratorSettings):
     mib_a_second: float = Field(default=0.5, gt=0)
     """Garbage made at its busiest."""
     night_share: float = Field(default=0.2, ge=0, le=1)
-    """How busy the night is, beside the day."""
+    """The load at night relative to the day."""
     returns: bool = True
     """Memory is given back after a collection; false: it is held once it was used, as most JVMs do."""
 

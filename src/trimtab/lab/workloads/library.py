@@ -28,14 +28,14 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def default_path() -> Path:
-    """Where a user's workloads are kept when no folder is named."""
+    """The folder of a user's workloads if none is named."""
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "trimtab" / "workloads"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedWorkload:
-    """What is known of a saved workload without reading its arrays."""
+    """The summary of a saved workload, available without reading its arrays."""
 
     id: str
     type: str

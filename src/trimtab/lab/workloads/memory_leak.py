@@ -1,4 +1,4 @@
-"""A memory leak: memory grows with what is done and never falls, until the container is started anew."""
+"""A memory leak: memory grows with activity and never shrinks, until the container restarts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class MemoryLeakSettings(NoisyGeneratorSettings):
     mib: float = Field(default=128.0, ge=0)
     """Memory after a start, in MiB."""
     mib_an_hour: float = Field(default=8.0, ge=0)
-    """How fast it grows."""
+    """The rate of growth."""
     unsteadiness: float = Field(default=0.5, ge=0, le=3)
-    """How unevenly it grows: the standard deviation of a step's growth, as a share of it."""
+    """The unevenness of growth: the standard deviation of a step's growth, as a share of it."""
     most_mib: float = Field(default=512.0, gt=0)
-    """Memory at which it is started anew."""
+    """The memory at which the container restarts."""
 
 
 class MemoryLeak(SampledGenerator[MemoryLeakSettings]):

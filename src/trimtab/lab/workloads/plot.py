@@ -26,7 +26,7 @@ svg{max-width:100%;height:auto}td{padding:.1rem .8rem .1rem 0}"""
 
 
 def build_panels(workload: GeneratedWorkload) -> list[tuple[str, Floats]]:
-    """What is drawn, one above the other."""
+    """The charts, one above the other."""
     drawn = [("CPU, cores", workload.cpu), ("memory, MiB", workload.memory / MIB)]
     return drawn if workload.requests is None else [*drawn, ("requests a second", workload.requests)]
 

@@ -1,4 +1,4 @@
-"""What generators draw from: one grid of time for all series, and chance that begins with a seed.
+"""The sampling that generators share: one time grid for all series, and a seeded random generator.
 
 Everything is drawn for all series at once. Each array is [series, steps], or has one of the two to spread out along.
 """
@@ -13,7 +13,7 @@ from trimtab.usage.trace import Floats
 
 DAY, WEEK = 86400.0, 7 * 86400.0
 MAX_CELLS = 2**28
-"""Of all series together: 2 GiB an array."""
+"""The limit of all series together: 2 GiB an array."""
 
 
 class Sampler:
@@ -45,7 +45,7 @@ class Sampler:
         return self.rng.uniform(low, high, (self.series, 1))
 
     def draw_sizes(self, spread: float) -> Floats:
-        """How large each series is beside the typical one: a log-normal factor whose median is 1."""
+        """Return the size of each series relative to the typical one: a log-normal factor with median 1."""
         return np.exp(spread * self.rng.standard_normal((self.series, 1)))
 
     def draw_noise(self, share: float) -> Floats:
@@ -65,7 +65,7 @@ class Sampler:
         return np.ascontiguousarray(steps.T)
 
     def draw_stretches(self, hold: float, *, regular: bool) -> npt.NDArray[np.int64]:
-        """Which stretch each sample is in, from 0: of `hold` seconds each, or of that on average, at random."""
+        """Return the stretch that each sample is in, from 0: of `hold` seconds each, or of that length on average."""
         if regular:
             number = (self.seconds / hold + 1e-9).astype(np.int64)
             return np.broadcast_to(number, self.shape)
@@ -79,7 +79,7 @@ class Sampler:
         return np.take_along_axis(table, stretch, axis=1)
 
     def daily_curve(self, *, peak_hour: float, sharpness: float = 1.0) -> Floats:
-        """How far up the day is, 0 to 1, highest at `peak_hour`; sharper, the less time it is near that."""
+        """Return the level of the day, 0 to 1, highest at `peak_hour`; the sharper, the shorter the peak."""
         turn = 2 * np.pi * (self.seconds / DAY - peak_hour / 24)
         risen: Floats = (0.5 + 0.5 * np.cos(turn)) ** sharpness
         return risen

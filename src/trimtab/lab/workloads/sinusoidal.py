@@ -19,7 +19,7 @@ class SinusoidalSettings(NoisyGeneratorSettings):
     mib: float = Field(default=256.0, ge=0)
     """The memory that it swings around, in MiB."""
     amplitude: float = Field(default=0.6, ge=0, le=1)
-    """How far it swings to each side, as a share of that."""
+    """The amplitude to each side, as a share of the mean."""
     lag: float = Field(default=0.0)
     """Seconds by which memory follows CPU."""
     in_phase: bool = False
