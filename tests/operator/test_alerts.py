@@ -22,7 +22,7 @@ CALM = {
     'trimtab_reverts_total{policy="shop/web",reason="worse"}': "0+1x1 1x800",
     'trimtab_reverts_total{policy="shop/web",reason="overtaken"}': "0+0.1x800",
     'trimtab_oom_kills_total{policy="shop/web"}': "0+1x1 1x800",
-    'trimtab_config_reloads_total{result="refused"}': "0x800",
+    'trimtab_config_reloads_total{result="rejected"}': "0x800",
     'trimtab_webhook_reviews_total{webhook="validate",answer="failed"}': "0x800",
     "trimtab_webhook_certificate_expiry_timestamp_seconds": "7000000x800",
     'trimtab_intent_violation_seconds_total{namespace="shop"}': "0+6x800",
@@ -44,7 +44,7 @@ TROUBLE = {
     "TrimtabIsBehind": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
     "TrimtabTakesChangesBack": ('trimtab_reverts_total{policy="shop/web",reason="worse"}', "0+0.1x800"),
     "TrimtabContainersAreKilled": ('trimtab_oom_kills_total{policy="shop/web"}', "0+0.1x800"),
-    "TrimtabConfigurationRefused": ('trimtab_config_reloads_total{result="refused"}', "0x700 1x100"),
+    "TrimtabConfigurationRefused": ('trimtab_config_reloads_total{result="rejected"}', "0x700 1x100"),
     "TrimtabWebhookFails": (
         'trimtab_webhook_reviews_total{webhook="validate",answer="failed"}',
         "0x715 1x85",

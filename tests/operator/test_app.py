@@ -47,10 +47,10 @@ def test_without_an_election_no_namespace_is_needed() -> None:
 
 def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
     troubles = {"limitranges": "limitranges is forbidden; grant list and watch of it"}
-    waiting = SimpleNamespace(is_ready=False, troubles=lambda: GONE | troubles)
-    told = "its objects are being listed; limitranges: limitranges is forbidden; grant list and watch of it"
+    waiting = SimpleNamespace(is_synced=False, errors_by_resource=lambda: GONE | troubles)
+    told = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch of it"
     assert sync_problem(cast("ClusterState", waiting)) == told
-    assert not sync_problem(cast("ClusterState", SimpleNamespace(is_ready=True)))
+    assert not sync_problem(cast("ClusterState", SimpleNamespace(is_synced=True)))
 
 
 async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ async def test_what_goes_while_it_works_is_told_of_once_with_the_fix(monkeypatch
         return troubles
 
     namespaces = [SimpleNamespace(name="trimtab-system")]
-    catalog = cast("ClusterState", SimpleNamespace(namespaces=namespaces, troubles=looked))
+    catalog = cast("ClusterState", SimpleNamespace(namespaces=namespaces, errors_by_resource=looked))
     with capture_logs() as logs:
         telling = asyncio.create_task(report_missing_prerequisites(catalog, OperatorConfig))
         await eventually(lambda: len(looks) > 1, what="a look while all is there")
@@ -122,6 +122,6 @@ async def test_operator_counts_a_refused_configuration_where_it_serves_its_metri
     file.write_text("")
     config.reload()
     with await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/metrics") as answer:
-        assert b'trimtab_config_reloads_total{result="refused"} 1.0' in answer.read()
+        assert b'trimtab_config_reloads_total{result="rejected"} 1.0' in answer.read()
     running.cancel()
     await asyncio.wait([running])

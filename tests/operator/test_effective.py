@@ -203,7 +203,7 @@ def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_tha
         ("Recommend", {"hold": Hold(who="ann", why="")}, False),
         ("Auto", {"hold": Hold(who="ann", why="")}, True),
         ("Auto", {"vpa": "web"}, False),
-        ("Auto", {"resizes_in_place": False}, False),
+        ("Auto", {"can_resize_in_place": False}, False),
     ],
 )
 def test_mandate_syncs_pods_where_anybody_resizes_them(

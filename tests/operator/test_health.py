@@ -80,7 +80,9 @@ async def test_prometheus_reads_our_metrics_and_those_of_the_room_below(get: Get
 
 async def test_an_address_that_is_taken_is_one_clear_line(health: HealthChecks, metrics: Metrics) -> None:
     async with serve_application(health.build_application(metrics), "127.0.0.1:0") as port:
-        with pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: cannot be listened on") as refused:
+        with pytest.raises(
+            TrimtabError, match=f"address 127.0.0.1:{port}: the operator cannot listen here"
+        ) as refused:
             async with serve_application(health.build_application(metrics), f"127.0.0.1:{port}"):
                 pass
     assert "\n" not in str(refused.value)

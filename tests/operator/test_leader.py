@@ -197,7 +197,7 @@ async def test_a_source_that_is_away_is_told_and_changes_nothing(work: Office) -
         async with asyncio.timeout(30):
             while ("Warning", "UsageUnknown") not in await events(work, "OptimizationPolicy"):
                 await asyncio.sleep(0.1)
-        errors = work.sample("reconciliation_errors_total", policy="", error_type="SourceAway")
+        errors = work.sample("reconciliation_errors_total", policy="", error_type="SourceUnavailable")
         assert errors
         work.source.failure = SourceUnavailable("scripted: 401; mend the token")
         await work.until(
@@ -437,7 +437,7 @@ async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> 
         await eventually(is_under_way, what="a change is under way")
         await work.client.delete(OPTIMIZATION_POLICIES, "p", namespace=work.namespace)
         async with asyncio.timeout(60):
-            while ("Warning", "ChangeLeft") not in await events(work, "Deployment"):
+            while ("Warning", "ChangeAbandoned") not in await events(work, "Deployment"):
                 await asyncio.sleep(0.1)
 
 

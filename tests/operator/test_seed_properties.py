@@ -93,7 +93,7 @@ outcomes = st.builds(
     recommendations=recommendations,
     recommended_at=times,
     applied_at=st.none() | times,
-    skipped=st.sampled_from(SkipReason),
+    skip_reason=st.sampled_from(SkipReason),
 )
 keys = st.sampled_from(
     [WorkloadKey(*each) for each in itertools.product(["Deployment", "CronJob"], ["a", "b"], ["x", "y", "z"])]

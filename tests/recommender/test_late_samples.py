@@ -155,7 +155,7 @@ async def test_school_waits_for_no_sample_longer_than_the_bound(store: Store) ->
     learned = []
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
-        learned.append(bed.school._cohorts.find(container("web"), EASY).until)  # type: ignore[union-attr]
+        learned.append(bed.school._cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
     assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
     assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.max_lateness + MINUTE
 

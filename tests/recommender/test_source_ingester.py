@@ -246,7 +246,9 @@ async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_noth
         assert "no answer" in bed.school.last_error
     assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
     errors = bed.metrics.registry.get_sample_value
-    assert errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceUnavailable"}) == 3
+    assert (
+        errors("trimtab_reconciliation_errors_total", {"policy": "", "error_type": "SourceUnavailable"}) == 3
+    )
     bed.source.come_back()
     bed.source.asked.clear()
     await bed.advance(NOW + 4 * MINUTE)
@@ -303,8 +305,10 @@ async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_ov
             monkeypatch.setattr(PercentileStrategy, "observe", works if minute in {3, 4, 7} else fail)
             await bed.advance(NOW + minute * MINUTE)
             await bed.advance(NOW + minute * MINUTE + 1)
-    told = [line["event"] for line in lines if line["event"].startswith("learning.strategy")]
-    assert told == ["learning.strategy_failed", "learning.strategy_back"] * 2 + ["learning.strategy_failed"]
+    told = [line["event"] for line in lines if line["event"].startswith("recommender.strategy")]
+    assert told == ["recommender.strategy_failed", "recommender.strategy_recovered"] * 2 + [
+        "recommender.strategy_failed"
+    ]
 
 
 @pytest.mark.parametrize("deed", ["__init__", "arrays", "load_arrays", "observe"])
@@ -555,7 +559,7 @@ async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strate
         await found.assign(wanted, now=NOW, backfill=cohort_manager.Backfill(NOW - HOUR, is_available=True))
         await found.save(NOW, lock=asyncio.Lock())
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
-    assert [each["event"] for each in logs] == ["learning.not_restored"] * 2
+    assert [each["event"] for each in logs] == ["recommender.restore_failed"] * 2
     assert len(list(found.strategy_cohorts)) == 3
     await found.save(NOW, lock=asyncio.Lock())
     assert len(await store.states.list_summaries()) == 4, "of three strategies, and the evidence"

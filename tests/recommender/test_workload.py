@@ -50,9 +50,9 @@ FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 def learned(cpu: float = 400.0, memory: float = math.nan, **seen: object) -> ContainerEstimate:
     known: dict[str, object] = {
         "samples": 5000,
-        "ran": 14 * DAY,
-        "first": NOW - 14 * DAY,
-        "last": NOW,
+        "run_seconds": 14 * DAY,
+        "first_sample_at": NOW - 14 * DAY,
+        "last_sample_at": NOW,
         "cpu_peak": 300,
         "memory_peak": 100 * MIB,
     }
@@ -93,7 +93,7 @@ def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
 
 def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
     found = recommend_workload(
-        workload(template={"web": HAS, "log": Resources()}, whole=Resources(cpu_request=1000)),
+        workload(template={"web": HAS, "log": Resources()}, pod_resources=Resources(cpu_request=1000)),
         [],
         rules=rules(),
         estimate=lambda _: learned(400),
@@ -263,7 +263,7 @@ class JavaWorld:
         for _ in range(12):
             for each in world.pods_by_name.values():
                 self.started.setdefault(each.number, each.spec["web"].memory_limit or 0)
-            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last=world.now)
+            known = learned(500.0, 700.0 * MIB, memory_peak=600 * MIB, last_sample_at=world.now)
             found = recommend_workload(
                 run(world.get_workload(KEY)),
                 run(world.list_pods()),

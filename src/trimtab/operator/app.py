@@ -1,7 +1,7 @@
-"""The operator as a process: joins the parts, waits to lead, and ends in good order.
+"""The operator process: connect its parts, wait to become the leader, and shut down cleanly.
 
-Every replica keeps the live picture, answers the webhook and tells of its health; only the leader has a `term`. So
-another can take over at once.
+Every replica keeps the cluster state, serves the webhook and reports its health; only the leader runs a `LeaderSession`.
+Therefore another replica can take over at once.
 """
 
 from __future__ import annotations
@@ -47,20 +47,24 @@ from trimtab.usage.source import source
 log = structlog.get_logger(__name__)
 
 COMPONENT = "trimtab-operator"
-_UNREACHABLE_REASON = "outside a pod the API server cannot reach the webhook by its Service; policies are checked by their CRD alone"
+_UNREACHABLE_REASON = (
+    "The operator runs outside a pod, where the API server cannot reach the webhook through its Service; policies are"
+    " validated by their CRD alone"
+)
 _UNREACHABLE_FIX = (
-    "set webhook.url to an address at which the API server reaches this process, or webhook.enabled to false"
+    "Set webhook.url to an address at which the API server reaches this process, or webhook.enabled to false"
 )
 PREREQUISITE_CHECK_INTERVAL = 30.0
-"""Seconds between two looks for what is lacking."""
+"""The seconds between two checks for missing prerequisites."""
 
 EmbeddedService = Callable[[Client, Callable[[], OperatorState | None]], AbstractAsyncContextManager[None]]
-"""What runs beside the operator in its process, such as the dashboard: it is given the client, and asks for the desk of
-the term of now, which is None while another replica leads."""
+"""A service in the operator's process, such as the dashboard.
+
+It gets the client, and a function that returns the state of the current leader session; None while another replica leads."""
 
 
 class OperatorApp:
-    """One process of the operator; `run` it until it is told to end."""
+    """One operator process; `run` it until it is asked to stop."""
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class OperatorApp:
         embedded: Sequence[EmbeddedService] = (),
         in_pod: bool | None = None,
     ) -> None:
-        """Join the parts; `in_pod` says whether the webhook's Service leads here, and is seen by the process when left out."""
+        """Connect the parts; `in_pod` says whether the webhook's Service points here, and is detected if left out."""
         self._in_pod = is_running_in_pod() if in_pod is None else in_pod
         self._embedded = embedded
         self._connection = connection
@@ -80,13 +84,13 @@ class OperatorApp:
         self._session: LeaderSession | None = None
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT; what was learned is kept and the lease given back."""
+        """Work until SIGTERM or SIGINT, then save the recommender's state and release the Lease."""
         working = asyncio.create_task(self._run_tasks())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await working
-        log.info("operator.ended")
+        log.info("operator.stopped")
 
     async def _run_tasks(self) -> Never:
         config = self._config.current
@@ -102,83 +106,87 @@ class OperatorApp:
                 )
                 for name, each in config.sources.items()
             }
-            following = InformerSet(client)
-            catalog = ClusterState(following, operator_namespace=config.namespace, enqueue=self._enqueue)
-            roll = IntentIndex(following)
-            roll.on_controller_change(self._enqueue)
+            informers = InformerSet(client)
+            cluster_state = ClusterState(
+                informers, operator_namespace=config.namespace, enqueue=self._enqueue
+            )
+            intent_index = IntentIndex(informers)
+            intent_index.on_controller_change(self._enqueue)
             registry = stack.enter_context(open_plugin_registry(config.intents.plugins))
-            catalog.policies.on_change(self._policy_changed)
+            cluster_state.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
             for companion in self._embedded:
                 await stack.enter_async_context(companion(client, self._operator_state))
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            for task in (self._config.run(), events.run(), catalog.run()):
+            for task in (self._config.run(), events.run(), cluster_state.run()):
                 group.create_task(task)
             if config.webhook.enabled and not (self._in_pod or config.webhook.url):
-                # The Service that stands for us in a pod leads nowhere: each policy that is written would be refused.
+                # No Service points at a process outside the cluster: the API server would deny every policy write.
                 log.warning("webhook.not_registered", reason=_UNREACHABLE_REASON, fix=_UNREACHABLE_FIX)
-            # One that is switched off stands down; but who only looks switches off nobody's.
+            # A disabled webhook removes its registration, but a dry run must not remove anyone's.
             elif config.webhook.enabled or not config.dry_run:
-                await stack.enter_async_context(self._serve_webhook(client, catalog, roll, group))
-            self._health.readiness["cluster"] = lambda: sync_problem(catalog)
-            await catalog.wait_synced()
-            group.create_task(report_missing_prerequisites(catalog, lambda: self._config.current))
+                await stack.enter_async_context(
+                    self._serve_webhook(client, cluster_state, intent_index, group)
+                )
+            self._health.readiness["cluster"] = lambda: sync_problem(cluster_state)
+            await cluster_state.wait_synced()
+            group.create_task(report_missing_prerequisites(cluster_state, lambda: self._config.current))
 
-            means = Dependencies(
+            dependencies = Dependencies(
                 client=client,
-                cluster_state=catalog,
+                cluster_state=cluster_state,
                 events=events,
                 sources=sources,
                 store=store,
                 config=self._config,
                 metrics=self._metrics,
                 schedule=_build_schedule(config.learning),
-                intent_index=roll,
+                intent_index=intent_index,
                 plugin_registry=registry,
             )
-            await self._lead(means)
+            await self._lead(dependencies)
         raise AssertionError("unreachable")
 
     @asynccontextmanager
     async def _serve_webhook(
         self, client: Client, cluster_state: ClusterState, intent_index: IntentIndex, group: asyncio.TaskGroup
     ) -> AsyncIterator[None]:
-        gate = WebhookLifecycle(client, self._config.current, now=_now, metrics=self._metrics)
+        lifecycle = WebhookLifecycle(client, self._config.current, now=_now, metrics=self._metrics)
 
         def config() -> OperatorConfig:
             return self._config.current
 
-        births = PodSizer(cluster_state, CompetingControllers(cluster_state, intent_index, config), config)
+        pod_sizer = PodSizer(cluster_state, CompetingControllers(cluster_state, intent_index, config), config)
         admission = AdmissionHandlers(
             config=config,
             policies=lambda: cluster_state.policies,
-            size_pod=births.size_pod if config().webhook.pods else None,
+            size_pod=pod_sizer.size_pod if config().webhook.pods else None,
             metrics=self._metrics,
         )
-        async with gate.serve(admission.build_application()) as port:
+        async with lifecycle.serve(admission.build_application()) as port:
             if port:
                 log.info("webhook.listening", port=port)
-            self._health.readiness["webhook"] = gate.readiness_error
-            keeping = group.create_task(gate.run())
+            self._health.readiness["webhook"] = lifecycle.readiness_error
+            registration = group.create_task(lifecycle.run())
             try:
                 yield
             finally:
-                keeping.cancel()
-                await asyncio.wait([keeping])
-                # In a pod the Service and the other replicas stay; outside nobody listens there any more.
+                registration.cancel()
+                await asyncio.wait([registration])
+                # In a pod the Service and the other replicas remain; outside nothing listens at the address any more.
                 if port and not self._in_pod:
-                    await gate.unregister()
+                    await lifecycle.unregister()
 
     async def _lead(self, dependencies: Dependencies) -> Never:
-        """Lead whenever we are elected."""
+        """Run a leader session whenever this replica is elected."""
         election = self._config.current.leader_election
         if not election.enabled:
             with report_sole_leader(self._config.current.namespace, election.name):
                 await self._run_session(LeaderSession(dependencies, may_write=lambda: True))
-        # A client of its own, and one try a request: a renewal that waits is a renewal that comes too late.
+        # A separate client without retries: a renewal that waits behind other requests comes too late.
         async with Client(self._connection, retry=RetryPolicy(attempts=1)) as client:
             while True:
-                candidate = LeaderElector(
+                elector = LeaderElector(
                     client,
                     name=election.name,
                     namespace=self._config.current.namespace,
@@ -187,13 +195,13 @@ class OperatorApp:
                     timing=election.timing,
                 )
                 try:
-                    await candidate.lead(
+                    await elector.lead(
                         lambda: self._run_session(
-                            LeaderSession(dependencies, may_write=lambda: candidate.is_leader)  # noqa: B023 - awaited here
+                            LeaderSession(dependencies, may_write=lambda: elector.is_leader)  # noqa: B023 - awaited here
                         )
                     )
                 except LeadershipLost as error:
-                    log.warning("operator.leads_no_more", reason=str(error))
+                    log.warning("operator.leadership_lost", reason=str(error))
 
     async def _run_session(self, session: LeaderSession) -> Never:
         self._session = session
@@ -215,46 +223,46 @@ class OperatorApp:
 
 
 def sync_problem(cluster_state: ClusterState) -> str:
-    """What the picture of the cluster waits for, for who asks whether we are ready; empty when it is whole."""
+    """Return what the cluster state still waits for, for the readiness probe; empty once it is synced."""
     if cluster_state.is_synced:
         return ""
-    troubles = [
+    errors = [
         f"{kind}: {why}" for kind, why in cluster_state.errors_by_resource().items() if why != NOT_SERVED
     ]
-    return "; ".join(["its objects are being listed", *troubles])
+    return "; ".join(["the informers are listing the cluster's objects", *errors])
 
 
 async def report_missing_prerequisites(
     cluster_state: ClusterState, config: Callable[[], OperatorConfig]
 ) -> Never:
-    """Tell of each thing that is lacking when it begins to: a kind or a namespace may also go while we work."""
-    told: set[tuple[str, str]] = set()
+    """Log each missing prerequisite once: a CRD or a namespace may also be deleted while the operator runs."""
+    reported: set[tuple[str, str]] = set()
     while True:
         namespaces = {each.name for each in cluster_state.namespaces}
-        lacks = set(find_missing_prerequisites(cluster_state.errors_by_resource(), namespaces, config()))
-        for what, fix in sorted(lacks - told):
-            log.warning("operator.lacks", what=what, fix=fix)
-        told = lacks
+        missing = set(find_missing_prerequisites(cluster_state.errors_by_resource(), namespaces, config()))
+        for prerequisite, fix in sorted(missing - reported):
+            log.warning("operator.prerequisite_missing", prerequisite=prerequisite, fix=fix)
+        reported = missing
         await asyncio.sleep(PREREQUISITE_CHECK_INTERVAL)
 
 
 def find_missing_prerequisites(
     errors_by_resource: Mapping[str, str], namespaces: Collection[str], config: OperatorConfig
 ) -> Iterator[tuple[str, str]]:
-    """What a newcomer's cluster may not have, without which the operator waits and nothing happens; and the fix."""
+    """List what the cluster lacks for the operator to do anything, each with the command that fixes it."""
     if errors_by_resource.get(str(OPTIMIZATION_POLICIES)) == NOT_SERVED:
         yield str(OPTIMIZATION_POLICIES), INSTALL_COMMAND
     if config.leader_election.enabled and config.namespace not in namespaces:
-        fix = f"kubectl create namespace {config.namespace}, or name another by --set namespace=NAME"
+        fix = f"kubectl create namespace {config.namespace}, or choose another with --set namespace=NAME"
         yield f"namespace {config.namespace}", fix
 
 
-def _build_schedule(recommender: LearningSettings) -> IngestSchedule:
+def _build_schedule(settings: LearningSettings) -> IngestSchedule:
     return IngestSchedule(
-        step=recommender.step.seconds,
-        backfill_step=recommender.history_step.seconds,
-        backfill_period=recommender.history.seconds,
-        max_lateness=recommender.lateness.seconds,
+        step=settings.step.seconds,
+        backfill_step=settings.history_step.seconds,
+        backfill_period=settings.history.seconds,
+        max_lateness=settings.lateness.seconds,
     )
 
 

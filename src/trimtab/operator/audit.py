@@ -1,8 +1,8 @@
-"""Tells what was recommended and done: on the workload by an annotation and an Event, and in the store's history.
+"""Record recommendations and changes: in an annotation and an Event of the workload, and in the store's history.
 
-Each is told once. Whether a recommendation has been told already is read from the workload's own annotation, so a
-restart or another leader tells nothing twice. None of it may hold up the loop: a server that is away costs the
-telling, and the log says so; the annotation is made up for at the next look, and the history when the store is back.
+Each is recorded once. The workload's annotation says which recommendation was recorded last, so a restart or another
+leader records nothing twice. Recording never delays a reconcile: if the API server is unavailable the record is lost and
+logged. The next reconcile repeats the annotation, and the history is written when the store is available again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ log = structlog.get_logger(__name__)
 RECOMMENDATION_ANNOTATION = "trimtab.io/recommendation"
 FIELD_MANAGER = "trimtab.io-recommendation"
 MAX_PENDING = 10_000
-"""Entries that wait for a store that is away, the newest; some megabytes."""
+"""The number of newest entries kept while the store is unavailable; a few megabytes."""
 
 
 class AuditRecorder:
-    """Tells of a real cluster."""
+    """Records what happens to the workloads of a real cluster."""
 
     def __init__(
         self,
@@ -66,13 +66,11 @@ class AuditRecorder:
         policy: EffectivePolicy,
         now: float,
     ) -> None:
-        """Tell of a recommendation that differs from the one on the workload; `changed` if not at the last look."""
+        """Record a recommendation that differs from the workload's annotation; `changed` if it is new since the last cycle."""
         targets = recommendation.targets
         steps = {name: each for name, each in recommendation.sizes.items() if each != targets[name]}
-        written_down = {
-            name: _recommendation_document(each, steps.get(name)) for name, each in targets.items()
-        }
-        text = msgspec.json.encode(written_down).decode()
+        document = {name: _recommendation_document(each, steps.get(name)) for name, each in targets.items()}
+        text = msgspec.json.encode(document).decode()
         if dict(workload.annotations).get(RECOMMENDATION_ANNOTATION) == text:
             return
         if self._may_annotate():
@@ -107,19 +105,20 @@ class AuditRecorder:
     async def record_result(
         self, workload: Workload, result: ReconcileResult, *, policy: EffectivePolicy, now: float
     ) -> None:
-        """Tell of changes that began, came to their end, or were taken back."""
+        """Record changes that started, completed or were reverted."""
         entries: list[HistoryRecord] = []
         for before, after in pairwise(result.annotation_history):
             entries += self._change_entries(workload, before, after, policy=policy, now=now)
         self._history.put(entries)
 
     def record_abandoned_change(self, workload: Workload) -> None:
-        """Tell of a change under way that nobody will bring to its end: no policy is about the workload any more."""
+        """Report a change in progress that nobody will complete, because no policy selects the workload any more."""
         found = read_change_annotations(workload)
         if found and found.change and self._may_annotate():
-            message = f"no policy is about it any more; the change to {format_sizes(found.change.after)} is left as it is"
-            self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
-            log.warning("journal.change_left", workload=str(workload.key), change=found.change.id)
+            sizes = format_sizes(found.change.after)
+            message = f"No policy selects this workload any more: the change to {sizes} stays incomplete"
+            self._cluster.emit(workload, type="Warning", reason="ChangeAbandoned", message=message)
+            log.warning("audit.change_abandoned", workload=str(workload.key), change=found.change.id)
 
     def _change_entries(
         self,
@@ -140,7 +139,7 @@ class AuditRecorder:
         if after.applied and after.applied.id == change.id:
             return [self._build_entry(workload, "applied", change.before, change.after, policy, now)]
         if not after.reverted or after.reverted.id != change.id:
-            return []  # somebody took the marks away, or the workload is another of that name
+            return []  # somebody removed the annotations, or a new workload has the same name
         self._metrics.reverts.labels(policy.name, "overtaken" if change.blameless else "worse").inc()
         return [
             self._build_entry(
@@ -179,29 +178,29 @@ class AuditRecorder:
             "metadata": {
                 "name": workload.name,
                 "namespace": workload.namespace,
-                "uid": workload.uid,  # or one that is gone would be made anew
+                "uid": workload.uid,  # otherwise apply would recreate a deleted workload
                 "annotations": {RECOMMENDATION_ANNOTATION: text},
             }
         }
         try:
             await self._client.apply(workload.resource, body, force=True, manager=FIELD_MANAGER)
         except KubeError as error:
-            log.warning("journal.not_annotated", workload=str(workload.key), error=describe(error))
+            log.warning("audit.annotation_failed", workload=str(workload.key), error=describe(error))
 
     async def run(self) -> Never:
-        """Write to the history what waits for it, until cancelled."""
+        """Write pending history records until cancelled."""
         await self._history.run()
 
     async def flush(self) -> None:
-        """Write to the history what waits for it."""
+        """Write all pending history records."""
         await self._history.flush()
 
 
 def _recommendation_document(target: Resources, step: Resources | None) -> dict[str, Any]:
-    """Write where a container should go, and the next step where it takes several."""
+    """Return a container's target, and the next step if it takes several."""
     return to_manifest(target) if step is None else to_manifest(target) | {"nextStep": to_manifest(step)}
 
 
 def _format_recommendation(targets: Sizes, steps: Sizes) -> str:
-    """For people: `web: cpu 180m; next step: web: cpu 60m`."""
+    """Format a recommendation for people: `web: cpu 180m; next step: web: cpu 60m`."""
     return f"{format_sizes(targets)}; next step: {format_sizes(steps)}" if steps else format_sizes(targets)

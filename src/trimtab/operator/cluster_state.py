@@ -1,10 +1,10 @@
-"""The live picture of a cluster: workloads with their pods, and everything that has a say in their size.
+"""The state of the cluster, kept current by informers: workloads with their pods, and everything that affects their size.
 
-What it follows, informers as a rule, feeds it. Whatever happens, whoever asked is told which workload to look at again, and by key only: what
-happened is for them to see. Nothing is told before the whole picture is there; then every workload is, once.
+Every change enqueues the affected workload by key; the reconciler reads the current state itself. Nothing is enqueued
+before the initial sync; then every workload is, once.
 
-What a cluster need not have (VPA, a custom kind, our own CRDs) or does not grant is empty here, with the reason in
-`troubles`, and fills when it is installed. Left out: how usage is read, and what is done about any of it.
+Resources that a cluster may not have (VPA, a custom kind, Trimtab's own CRDs) or may not permit are empty, with the
+reason in `errors_by_resource`, and fill when they are installed.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _RUNNING_PODS = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
 FAILED_JOB_PODS = Scope(
     display_name="failed pods of jobs", labels="batch.kubernetes.io/job-name", fields="status.phase=Failed"
 )
-"""A Job's pod that is never started again ends with its container; only then it tells of what, as for lack of memory."""
+"""The scope of failed Job pods: with restartPolicy Never, only the failed pod reports an OOM kill."""
 _STANDALONE_REPLICA_SETS = Scope(
     display_name="replicasets.apps on their own", labels="!pod-template-hash,!rollouts-pod-template-hash"
 )
-"""Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
+"""The scope of ReplicaSets that are workloads themselves; for those of a Deployment or Rollout, metadata is enough."""
 
 
 class ClusterState:
-    """What is in a cluster now; `run` it as a task, and wait for `ready`."""
+    """The current objects of a cluster; `run` it as a task and await `wait_synced`."""
 
     def __init__(
         self,
@@ -110,19 +110,17 @@ class ClusterState:
             self._watch_workloads(resource)
         self._subscribe()
 
-    # Reading
-
     def errors_by_resource(self) -> Mapping[str, str]:
-        """What is missing from the picture and why, by resource."""
+        """Return the errors of resources that could not be read."""
         return self._informers.errors_by_resource()
 
     def unsynced_reason(self, resource: Resource) -> str:
-        """Why it is not known what there is of a resource, such as policies; empty where it is."""
+        """Return the reason why a resource, such as policies, is not synced; empty if it is."""
         return self._informers.unsynced_reason(resource)
 
     @property
     def cluster_name(self) -> str:
-        """What the cluster is known by in the store: the uid of a namespace that each has and none shares."""
+        """The cluster's name in the store: the uid of kube-system, which every cluster has and none shares."""
         system = self.namespaces.get("kube-system")
         return system.uid if system else "cluster"
 
@@ -131,30 +129,30 @@ class ClusterState:
         return self._synced.is_set()
 
     async def wait_synced(self, timeout: float | None = None) -> None:
-        """Wait until the picture is whole; TimeoutError when that takes too long: `troubles` knows why."""
+        """Wait for the initial sync; raise TimeoutError if it takes too long. `errors_by_resource` has the reasons."""
         async with asyncio.timeout(timeout):
             await self._synced.wait()
 
     def workload_kinds(self) -> tuple[Resource, ...]:
-        """The resources that hold workloads, those that were discovered included."""
+        """Return the resources that hold workloads, including discovered ones."""
         return self._ownership.list_resources()
 
     def get(self, key: WorkloadKey) -> Workload | None:
         return self._ownership.get(key)
 
     def list_workloads(self, namespace: str | None = None) -> Iterator[Workload]:
-        """The workloads that no other workload owns, of a namespace or of all."""
+        """Iterate over the workloads without an owning workload, in one namespace or in all."""
         return self._ownership.iter_top_level(namespace)
 
     def find_workload(self, pod: Pod) -> Workload | None:
-        """The workload at the top of a pod's owners."""
+        """Return the workload at the top of a pod's owners."""
         return self._ownership.find_top_workload(pod)
 
     def list_pods(self, workload: Workload) -> list[Pod]:
         return self._pods_in(self.pods, workload)
 
     def list_failed_pods(self, workload: Workload) -> list[Pod]:
-        """The pods of a Job, or of a CronJob's jobs, that have failed for good."""
+        """Return the failed pods of a Job, or of a CronJob's Jobs."""
         return self._pods_in(self._failed_pods, workload) if len(self._failed_pods) else []
 
     def _pods_in(self, cache: Cache[Pod], workload: Workload) -> list[Pod]:
@@ -162,33 +160,33 @@ class ClusterState:
         return [pod for member in members for pod in cache.find(OWNER_INDEX, member.uid)]
 
     def build_owner_index(self) -> PodOwnerIndex:
-        """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
+        """Return an index from pods, including deleted ones, to the workloads that own them."""
         return PodOwnerIndex(self._ownership, replica_sets=self._replica_sets, pods=self.pods)
 
     def list_hpas(self, workload: Workload) -> list[HorizontalPodAutoscaler]:
-        """The autoscalers that scale a workload, or one that it owns."""
+        """Return the HPAs that scale a workload, or one that it owns."""
         return self._find_scalers(self.hpas, workload)
 
     def list_vpas(self, key: WorkloadKey) -> list[VerticalPodAutoscaler]:
-        """The VerticalPodAutoscalers that are about a workload, be it there or not, or about one that it owns."""
-        if not len(self.vpas):  # as in most clusters: then nobody is to look through all that a workload owns
+        """Return the VPAs that target a workload, existing or not, or one that it owns."""
+        if not len(self.vpas):  # the usual case: skip the walk through everything the workload owns
             return []
         workload = self.get(key)
         return self._find_scalers(self.vpas, workload) if workload else self.vpas.find("target", key)
 
     def active_vpa(self, key: WorkloadKey) -> str:
-        """The name of a VerticalPodAutoscaler that changes this workload's pods; empty when none does."""
+        """Return the name of a VPA that changes this workload's pods; empty if there is none."""
         return next((vpa.name for vpa in self.list_vpas(key) if vpa.updates_pods), "")
 
     def find_top_owner(self, key: WorkloadKey) -> WorkloadKey:
-        """The workload at the top of a workload's owners; itself where none owns it, or it is not there."""
+        """Return the workload at the top of a workload's owners; itself if it has none or does not exist."""
         found = self.get(key)
         above = self._ownership.find_top_workload(found) if found else None
         return above.key if above else key
 
     @property
     def policy_matcher(self) -> PolicyMatcher:
-        """Which policies select what, as things stand."""
+        """The matcher that finds the policies of a workload, from the current policies and namespaces."""
         if self._matcher is None:
             self._matcher = self._build_matcher(self.policies)
         return self._matcher
@@ -202,17 +200,15 @@ class ClusterState:
         keys = [member.key for member in members if isinstance(member, Workload)]
         return [found for key in keys for found in cache.find("target", key)]
 
-    # Following
-
     async def run(self) -> Never:
-        """Keep the picture true until cancelled."""
+        """Keep the state current until cancelled."""
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(self._informers.run())
+            informers = group.create_task(self._informers.run())
             await self._informers.wait_synced()
             self._synced.set()
             for found in list(self.list_workloads()):
                 self._notify(found.key)
-            await following
+            await informers
         raise AssertionError("unreachable")
 
     def _subscribe(self) -> None:
@@ -228,14 +224,14 @@ class ClusterState:
         self.quotas.on_change(self._quota_changed)
 
     def _on_discovery(self, found: Discovery) -> None:
-        followed = {
+        watched = {
             (known.group, known.kind)
             for known in self.workload_kinds()
             if found.has_resource(known) is not False
         }
         for resource in found.scalable:
-            # The one in the core group, ReplicationController, is a relic: not worth a right that all would grant.
-            if resource.namespaced and resource.group and (resource.group, resource.kind) not in followed:
+            # ReplicationController, the one in the core group, is obsolete and not worth another RBAC rule.
+            if resource.namespaced and resource.group and (resource.group, resource.kind) not in watched:
                 self._watch_workloads(resource, optional=True)
 
     def _watch_workloads(self, resource: Resource, *, optional: bool = False) -> None:
@@ -248,8 +244,6 @@ class ClusterState:
         )
         self._ownership.add(resource, cache)
         cache.on_change(self._workload_changed)
-
-    # Telling
 
     def _notify(self, key: WorkloadKey) -> None:
         if self._synced.is_set():
@@ -269,7 +263,7 @@ class ClusterState:
 
     def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:
         if old and new and _scaler_spec(old) == _scaler_spec(new):
-            return  # it wrote what it saw, or we what we recommend
+            return  # only the status changed
         for key in {scale_target(found) for found in (old, new) if found}:
             self._notify(self.find_top_owner(key))
 
@@ -284,25 +278,25 @@ class ClusterState:
             self._notify_namespace(found.namespace)
 
     def _quota_changed(self, old: ResourceQuota | None, new: ResourceQuota | None, /) -> None:
-        # What is used changes with every pod; only what is allowed is news.
+        # The used amounts change with every pod; only the hard limits matter.
         if (found := new or old) and _hard_limits(old) != _hard_limits(new):
             self._notify_namespace(found.namespace)
 
     def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
         if old and new and new.is_equivalent_to(old):
-            return  # only its status was written, and by us
+            return  # only the status changed, and this operator wrote it
         self._matcher = None
         if self._synced.is_set():
             if not self._changed_policies:
-                # Many policies tend to change together: once this batch is in, each workload is looked at once.
+                # Policies often change together: after the batch, each workload is enqueued once.
                 asyncio.get_running_loop().call_soon(self._notify_matched)
             self._changed_policies += [found for found in (old, new) if found]
 
     def _notify_matched(self) -> None:
         changed, self._changed_policies = self._changed_policies, []
-        selection = self._build_matcher(changed)
+        matcher = self._build_matcher(changed)
         for found in list(self.list_workloads()):
-            if selection.match(found):
+            if matcher.match(found):
                 self._notify(found.key)
 
 
@@ -311,7 +305,7 @@ def _hard_limits(quota: ResourceQuota | None) -> tuple[ResourceList, ResourceLis
 
 
 def _scaler_spec(found: HorizontalPodAutoscaler | VerticalPodAutoscaler) -> object:
-    """What an autoscaler wants, apart from how it fares."""
+    """Return the part of an autoscaler that affects sizing, without its status."""
     if isinstance(found, VerticalPodAutoscaler):
         return found.uid, found.generation
     shares = [(share.resource, share.target, share.container) for share in found.utilization_targets]
@@ -319,13 +313,13 @@ def _scaler_spec(found: HorizontalPodAutoscaler | VerticalPodAutoscaler) -> obje
 
 
 def scale_target(found: Scaler) -> WorkloadKey:
-    """Which workload an autoscaler is about, be it there or not."""
+    """Return the key of the workload that an autoscaler targets, existing or not."""
     target: AutoscalerTarget = found.target
     return WorkloadKey(qualify_kind(target.kind, target.group), found.namespace, target.name)
 
 
 def list_sized_containers(cluster_state: ClusterState, workload: Workload) -> list[WorkloadContainer]:
-    """Those that are sized; a kind of somebody's own may have its template elsewhere, but not its pods."""
+    """List the containers to size. A custom kind may have no known template, but its pods show the containers."""
     found = workload.containers
     if not found and (pods := cluster_state.list_pods(workload)):
         found = pods[0].containers
@@ -333,13 +327,13 @@ def list_sized_containers(cluster_state: ClusterState, workload: Workload) -> li
 
 
 def count_containers_per_pod(pods: Sequence[Pod], workload: Workload) -> int:
-    """Count the containers of a pod that run on after its start; what a mesh injects is in the pods only."""
+    """Count the containers of a pod that keep running; a service mesh injects containers into pods only."""
     found = (workload.containers, *{pod.containers for pod in pods})  # whichever pod comes first
     return max(1, *(sum(each.role != "init" for each in containers) for containers in found))
 
 
 def container_start_times(pods: Iterable[Pod]) -> dict[PodContainer, float]:
-    """Map the containers of pods that are ready, each of which should have samples, to when they were last started."""
+    """Map the containers of ready pods, which should have samples, to the times of their last start."""
     return {
         PodContainer(pod.namespace, pod.name, state.name): float(
             max(pod.started, state.last_termination.finished_at if state.last_termination else 0)
@@ -352,7 +346,7 @@ def container_start_times(pods: Iterable[Pod]) -> dict[PodContainer, float]:
 
 
 def running_containers(cluster_state: ClusterState) -> set[WorkloadContainer]:
-    """Those of pods that are ready: they should have samples."""
+    """Return the containers of ready pods, which should have samples."""
     return {
         WorkloadContainer.from_workload(workload.key, each.name)
         for pod in cluster_state.pods

@@ -1,8 +1,8 @@
-"""Whether the process is alive, ready for work, and what it has counted: three paths of one small server.
+"""Serve the process's liveness, readiness and metrics on one small HTTP server.
 
-`/healthz` says whether a restart would help, `/readyz` whether it can do its work now; both name what fails and why,
-as the API server's own do. A check is asked when somebody asks, and is quick: it looks at what is known. Anybody
-who can reach the port may read them, so nothing that is secret is in them.
+`/healthz` fails if a restart would help, `/readyz` if the process cannot work now; both name each failed check and its
+reason, as the API server's own do. Checks run on request and must be quick. The endpoints need no authentication, so
+they contain no secrets.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from trimtab.operator.metrics import Metrics
 
 Check = Callable[[], str]
-"""Why it is not well; empty when it is."""
+"""A check; it returns the reason why it fails, or an empty string."""
 
 
 class HealthChecks:
-    """What there is to check; rooms add theirs when they start."""
+    """The liveness and readiness checks; parts of the operator add theirs when they start."""
 
     def __init__(self) -> None:
         self.liveness: dict[str, Check] = {}
         self.readiness: dict[str, Check] = {}
 
     def build_application(self, metrics: Metrics) -> web.Application:
-        async def exposed(_: web.Request) -> web.Response:
+        """Return the application that serves the checks and the metrics."""
+
+        async def serve_metrics(_: web.Request) -> web.Response:
             return web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         async def healthz(_: web.Request) -> web.Response:
@@ -37,7 +39,7 @@ class HealthChecks:
 
         application = web.Application()
         application.add_routes(
-            [web.get("/metrics", exposed), web.get("/healthz", healthz), web.get("/readyz", readyz)]
+            [web.get("/metrics", serve_metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)]
         )
         return application
 

@@ -1,4 +1,4 @@
-"""A server of ours on its address, for as long as a block lasts."""
+"""Serve an HTTP application for the duration of a block."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trimtab.errors import TrimtabError
 from trimtab.operator.config.types import split_address
 
 _SHUTDOWN_GRACE = 5.0
-"""Seconds that answers under way have at the end."""
+"""The seconds that requests in progress get at shutdown."""
 
 
 @asynccontextmanager
 async def serve_application(
     application: web.Application, address: str, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve at this address; what is given is the port, which matters where any free one (0) was asked for."""
+    """Serve at this address and yield the port, which is useful if port 0 asked for any free one."""
     host, port = split_address(address)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_GRACE)
     await runner.setup()
@@ -29,7 +29,7 @@ async def serve_application(
             await site.start()
         except OSError as error:
             raise TrimtabError(
-                f"address {address}: cannot be listened on: {error.strerror or error}; name another"
+                f"address {address}: the operator cannot listen here: {error.strerror or error}; choose another address"
             ) from None
         yield int(runner.addresses[0][1])
     finally:

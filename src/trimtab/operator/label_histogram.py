@@ -1,7 +1,7 @@
-"""A histogram with a series for each of thousands of policies: in a row of numbers, not an object for every bucket.
+"""A histogram for thousands of label values that stores its buckets in arrays.
 
-Prometheus' own client keeps a lock and a dozen attributes for each bucket of each series: 2,000 policies took 33 MiB of the
-operator for what is in half of one here. To whoever scrapes, they are the same.
+The Prometheus client keeps a lock and a dozen attributes for each bucket of each series: 2,000 policies took 33 MiB of
+memory, here half a MiB. The exposed metrics are the same.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from prometheus_client.registry import Collector
 
 
 class HistogramSeries:
-    """The numbers of one combination of labels."""
+    """The buckets of one combination of labels."""
 
     def __init__(self, bounds: Sequence[float], row: array[float]) -> None:
         self._bounds = bounds
         self._row = row
 
     def observe(self, amount: float) -> None:
+        """Count one amount."""
         self._row[bisect_left(self._bounds, amount)] += 1
         self._row[-1] += amount
 
     @contextmanager
     def time(self) -> Iterator[None]:
-        """Observe how many seconds the block takes."""
-        began = time.perf_counter()
+        """Observe the seconds that the block takes."""
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self.observe(time.perf_counter() - began)
+            self.observe(time.perf_counter() - start)
 
 
 class LabelHistogram(Collector):
-    """How amounts are distributed, by labels; written to by one thread, the loop's."""
+    """A histogram by labels. Only one thread, that of the event loop, may write to it."""
 
     def __init__(
         self, name: str, documentation: str, labels: Sequence[str], *, bounds: Sequence[float]
@@ -49,16 +50,17 @@ class LabelHistogram(Collector):
         self._documentation = documentation
         self._bounds = tuple(bounds)
         self._rows: dict[tuple[str, ...], array[float]] = {}
-        """By labels: how many amounts are in each bucket, the last without a bound, and the sum of all."""
+        """The counts of each bucket, the last one unbounded, followed by the sum of all amounts, by labels."""
 
     def labels(self, *values: str) -> HistogramSeries:
+        """Return the series with these label values."""
         row = self._rows.get(values)
         if row is None:
             row = self._rows[values] = array("d", bytes(8 * (len(self._bounds) + 2)))
         return HistogramSeries(self._bounds, row)
 
     def remove(self, *values: str) -> None:
-        """Tell no more of these labels."""
+        """Remove the series with these label values."""
         self._rows.pop(values, None)
 
     def describe(self) -> Iterable[HistogramMetricFamily]:

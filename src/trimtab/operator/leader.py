@@ -1,6 +1,6 @@
-"""A term as leader: reads usage, learns, looks at workloads and writes statuses, until the lease is lost.
+"""A leader session: ingest usage, reconcile workloads and write statuses until the Lease is lost.
 
-Every term begins from what is in the cluster and the store, for another may have led in between.
+Every session starts from the state of the cluster and the store, because another replica may have led in between.
 """
 
 from __future__ import annotations
@@ -61,17 +61,18 @@ from trimtab.usage.source import Source
 log = structlog.get_logger(__name__)
 
 WORKERS = 8
+"""The number of workloads that are reconciled concurrently."""
 SHUTDOWN_TIMEOUT = 5.0
-"""Seconds that the end of a leader session waits for the store to take what waits for its history."""
+"""The seconds that the end of a session waits for the store to write pending history."""
 FEATURE_RETRY_INTERVAL = 5.0
-"""Seconds after which a server that did not say what it can do is asked again."""
+"""The seconds after which feature detection is retried."""
 OVERLAP_TTL = 10.0
-"""Seconds for which it is not counted again which policies overlap."""
+"""The seconds for which the counted overlaps of policies are reused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dependencies:
-    """What a process has to lead with: the same for every term of it."""
+    """The parts of the process that all leader sessions share."""
 
     client: Client
     cluster_state: ClusterState
@@ -82,17 +83,17 @@ class Dependencies:
     metrics: Metrics
     schedule: IngestSchedule = field(default_factory=IngestSchedule)
     intent_index: IntentIndex | None = None
-    """None where nobody looks after intents."""
+    """The index of Intents; None if the Intent controller does not run."""
     plugin_registry: PluginRegistry = field(default_factory=PluginRegistry)
 
     @property
     def prometheus(self) -> Prometheus | None:
-        """Whatever is asked in PromQL, and is no usage, is asked of the first source that understands it."""
+        """The first source that understands PromQL; it answers all queries other than usage."""
         return next((each for each in self.sources.values() if isinstance(each, Prometheus)), None)
 
 
 class LeaderSession:
-    """What a leader does; made anew for each term, and `run` once."""
+    """The work of a leader; create one for each session and `run` it once."""
 
     def __init__(self, dependencies: Dependencies, *, may_write: Callable[[], bool]) -> None:
         self._dependencies = dependencies
@@ -148,7 +149,7 @@ class LeaderSession:
             may_annotate=lambda: may_write() and not config.current.dry_run,
         )
         self._reported_config_problem = ""
-        """What the statuses of policies say is wrong with the configuration."""
+        """The configuration problem that the statuses of policies report."""
         self._reconciler = self._build_reconciler()
         self._intent_session = (
             self._build_intent_session(dependencies.intent_index) if dependencies.intent_index else None
@@ -226,16 +227,16 @@ class LeaderSession:
         )
 
     def enqueue(self, key: WorkloadKey) -> None:
-        """Something about this workload has changed."""
+        """Reconcile a workload because something about it changed."""
         self._workload_queue.add(key)
 
     def policy_changed(self, policy: Policy, old: Policy | None) -> None:
-        """It is new, gone, or wants something else; its workloads are told apart, and it may have none."""
+        """Update a policy's status because it was created, deleted or changed; it may select no workload."""
         if policy is old or old is None or not policy.is_equivalent_to(old):
             self._status_writer.enqueue(policy.key)
 
     async def run(self) -> Never:
-        """Turn after turn, and a look at whatever changed."""
+        """Ingest usage every cycle, and reconcile whatever changed."""
         try:
             async with asyncio.TaskGroup() as group:
                 await self._run_tasks(group)
@@ -245,8 +246,8 @@ class LeaderSession:
         raise AssertionError("unreachable")
 
     async def _run_tasks(self, group: asyncio.TaskGroup) -> Never:
-        # Or pods would be replaced that need not be.
-        while not await self._detect_features():  # noqa: ASYNC110 - it has to be asked
+        # Without feature detection, pods would be replaced that can be resized in place.
+        while not await self._detect_features():  # noqa: ASYNC110 - the API server must be polled
             await asyncio.sleep(FEATURE_RETRY_INTERVAL)
         group.create_task(self._retention_task.run())
         group.create_task(self._recorder.run())
@@ -257,7 +258,7 @@ class LeaderSession:
             await self._vpa_recommender.load_checkpoints(time.time())
             await self._run_ingest_cycle()
             self._enqueue_all()
-            # Not before: a status would tell of no workload, and of usage that nobody has read yet.
+            # Only now: before the first cycle, a status would report no workloads and no usage.
             group.create_task(self._status_writer.queue.run())
             group.create_task(self._workload_queue.run())
             await self._run_ingest_cycles()
@@ -270,9 +271,8 @@ class LeaderSession:
     async def _run_ingest_cycles(self) -> Never:
         while True:
             step = self._dependencies.schedule.step
-            await asyncio.sleep(
-                step - time.time() % step + step / 10
-            )  # when the last step is over and scraped
+            # Wait until the last step is over and has been scraped.
+            await asyncio.sleep(step - time.time() % step + step / 10)
             await self._detect_features()
             await self._run_ingest_cycle()
             if self._config.current is not self._applied_config:
@@ -283,39 +283,39 @@ class LeaderSession:
                     self._status_writer.enqueue(policy.key)
 
     async def _run_ingest_cycle(self) -> None:
-        release_compiler_memory()  # what the imports, or the last turn's new strategies, have left
+        release_compiler_memory()  # left over from imports, or from new strategies of the last cycle
         await self._ingest_cycle.run_once(time.time())
         release_compiler_memory()
 
     def _enqueue_all(self) -> None:
-        """At the start, and when the configuration says something else."""
+        """Reconcile all workloads, at the start and after the configuration changed."""
         self._applied_config = self._config.current
         self._limiter.set_limits(self._applied_config.pace.limits)
-        mandates = {
+        policies = {
             workload.key: self._policy_resolver.resolve(workload)
             for workload in self._cluster_state.list_workloads()
         }
         self._status_writer.hold_until_reconciled(
-            {key: mandate.key for key, mandate in mandates.items() if mandate}
+            {key: policy.key for key, policy in policies.items() if policy}
         )
-        for policy in self._cluster_state.policies:
-            self._status_writer.enqueue(policy.key)
-        # In order, so that those of a policy are looked at together.
-        for key in sorted(mandates.keys() | self._vpa_recommender.targets()):
+        for each in self._cluster_state.policies:
+            self._status_writer.enqueue(each.key)
+        # In order, so that the workloads of a policy are reconciled together.
+        for key in sorted(policies.keys() | self._vpa_recommender.targets()):
             self.enqueue(key)
 
     async def _detect_features(self) -> bool:
-        """See what the cluster can do by now; False when it does not say, and what was known holds."""
+        """Detect the cluster's features; return False, keeping the known ones, if the API server does not answer."""
         try:
             self._can_resize_in_place = await supports_in_place_resize(self._dependencies.client)
             self._server_version = (await get_server_version(self._dependencies.client)).version
         except KubeError as error:
-            log.warning("operator.features_unknown", error=describe(error))
+            log.warning("operator.feature_detection_failed", error=describe(error))
             return False
         return True
 
     def _are_memory_limits_fixed(self, pods: Iterable[Pod]) -> bool:
-        """Whether the server, or a kubelet of these pods, does not lower memory limits in place."""
+        """Return True if the API server, or a kubelet of these pods, cannot lower memory limits in place."""
         nodes = [self._cluster_state.nodes.get(name) for name in {pod.node for pod in pods}]
         kubelets = [KubeVersion.parse(node.kubelet_version) for node in nodes if node]
         return not can_lower_memory_limits(self._server_version, *kubelets)
@@ -327,27 +327,27 @@ class LeaderSession:
     def _overlap_stats(self, policy: Policy) -> OverlapStats:
         if time.monotonic() - self._overlaps_counted_at > OVERLAP_TTL:
             found = count_overlaps(self._cluster_state.policy_matcher, self._cluster_state.list_workloads())
-            self._overlaps = {each.key: standing for each, standing in found.items()}
+            self._overlaps = {each.key: stats for each, stats in found.items()}
             self._overlaps_counted_at = time.monotonic()
         return self._overlaps.get(policy.key) or OverlapStats()
 
     def _status_context(self, policy: Policy) -> StatusContext:
-        school = self._recommender.ingester_for(self._policy_resolver.resolve_policy(policy).strategy_spec)
+        ingester = self._recommender.ingester_for(self._policy_resolver.resolve_policy(policy).strategy_spec)
         return StatusContext(
             now=time.time(),
-            usage_error=school.last_error,
-            source=school.name,
-            first_sample_at=school.first_sample_at,
-            unsampled=tuple(sorted(self._list_unsampled(school, policy))),
+            usage_error=ingester.last_error,
+            source=ingester.name,
+            first_sample_at=ingester.first_sample_at,
+            unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
             dry_run=self._config.current.dry_run,
             config_problem=self._config.problem,
         )
 
     def _list_unsampled(self, ingester: SourceIngester, policy: Policy) -> Iterator[str]:
-        """Name the policy's containers that run, but have no samples."""
+        """List the policy's running containers that have no samples."""
         for namespace, pod, container in ingester.unsampled:
             found = self._cluster_state.pods.get(pod, namespace)
             workload = self._cluster_state.find_workload(found) if found else None
-            mandate = self._policy_resolver.resolve(workload) if workload else None
-            if mandate and mandate.key == policy.key:
+            effective = self._policy_resolver.resolve(workload) if workload else None
+            if effective and effective.key == policy.key:
                 yield f"{namespace}/{pod} {container}"

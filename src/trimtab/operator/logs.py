@@ -1,7 +1,7 @@
-"""One way to log for all that runs in the process: JSON for programs, or lines for people, on standard error.
+"""Configure logging for the whole process: JSON for programs, or lines for people, on standard error.
 
-What libraries say through `logging` comes out in the same form. Whoever works on a workload does so `about` it, and
-every line that is written meanwhile, in whatever room, carries its name.
+Messages of libraries that use `logging` have the same format. Code that works on a workload runs inside
+`bind_workload`, so that every log line carries the workload's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab.operator.config.model import LogFormat, LogSettings
 
 
 def configure_logging(logs: LogSettings, *, stream: TextIO | None = None) -> None:
-    """Log in this way from now on; calling it again changes the format and level of what follows."""
+    """Configure the log's format and level; a later call changes both for all further messages."""
     stream = stream or sys.stderr
     level = logging.getLevelNamesMapping()[logs.level.upper()]
     common: list[Processor] = [
@@ -44,18 +44,18 @@ def configure_logging(logs: LogSettings, *, stream: TextIO | None = None) -> Non
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # What libraries tell of themselves is of use to their authors; their complaints are of use to ours.
+    # Informational messages of libraries are noise to users; their warnings are not.
     root.setLevel(max(level, logging.WARNING))
 
 
 def bind_workload(*, kind: str, namespace: str, name: str, **more: Any) -> AbstractContextManager[None]:
-    """`with about(kind="Deployment", namespace="shop", name="web"):` names the workload in every line."""
+    """Add the workload to every log line: `with bind_workload(kind="Deployment", namespace="shop", name="web"):`."""
     return structlog.contextvars.bound_contextvars(workload=f"{kind} {namespace}/{name}", **more)
 
 
 def _build_renderers(form: LogFormat, stream: TextIO) -> list[Processor]:
     if form is LogFormat.JSON:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-    # Its own way to show an exception shows every variable too, and tokens and passwords among them.
+    # structlog's default formatter prints local variables, which may contain tokens and passwords.
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

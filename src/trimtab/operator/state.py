@@ -1,6 +1,6 @@
-"""What a leader works with, for those who look over its shoulder: the dashboard.
+"""The parts of a leader session that the dashboard reads.
 
-They read; what they want done they write to the workload (`actuation.hold`), where the loop finds it.
+The dashboard only reads them. It writes requests to the workload (`actuation.hold`), where the reconciler finds them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trimtab.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntentOperatorState:
-    """What intents want, how that is measured, and what they have taught."""
+    """The parts of the Intent controller: the Intents, their measurement, and the learned effects."""
 
     index: IntentIndex
     observer: IntentObserver
@@ -32,10 +32,10 @@ class IntentOperatorState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorState:
-    """The parts of one term; another term has others."""
+    """The parts of one leader session; the next session has new ones."""
 
     cluster_name: str
-    """What the cluster is known by in the store."""
+    """The cluster's name in the store."""
     objects: ObjectClient
     cluster_state: ClusterState
     policy_resolver: PolicyResolver
@@ -43,13 +43,13 @@ class OperatorState:
     status_writer: PolicyStatusWriter
     store: Store
     intents: IntentOperatorState | None = None
-    """None where intents are not looked after."""
+    """The state of the Intent controller; None if it does not run."""
 
     def effective_containers(self, workload: Workload) -> tuple[Container, ...]:
         """Return the containers of a workload with the sizes that they have in effect."""
         pods, enabled = self.cluster_state.list_pods(workload), self.policy_resolver.config.intents.enabled
         owner = self.intents.index.controlling_intent(workload.key) if self.intents and enabled else None
-        intent, mandate = str(owner) if owner else "", self.policy_resolver.resolve(workload)
+        intent, policy = str(owner) if owner else "", self.policy_resolver.resolve(workload)
         return effective_containers(
-            workload, pods, self.policy_resolver.pod_sync(workload, mandate, pods, intent=intent)
+            workload, pods, self.policy_resolver.pod_sync(workload, policy, pods, intent=intent)
         )

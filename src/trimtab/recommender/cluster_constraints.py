@@ -1,6 +1,6 @@
-"""What stands around a workload, read from the live picture of the cluster: limits, quota, nodes, autoscalers.
+"""The limits that namespaces, nodes and autoscalers place on a workload's resources.
 
-What a namespace and the nodes allow is the same for many workloads, so it is worked out once a turn and looked up.
+Many workloads share a namespace and the nodes, so these limits are computed once per cycle and then looked up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_QUOTA = Resources()
 
 
 class ClusterConstraints:
-    """All namespaces and nodes as they are at one time."""
+    """A snapshot of the limits of all namespaces and nodes."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ClusterConstraints:
             for daemons in daemon_sets
             if daemons.replicas >= len(self._all_nodes)
         }
-        """What each DaemonSet that runs on every node takes of each."""
+        """The requests, on each node, of every DaemonSet that runs on all nodes, keyed by uid."""
         self._largest_nodes = self._largest_nodes_without("")
         self._ranges = {
             space: merge_limit_ranges(theirs) for space, theirs in _group_by_namespace(limit_ranges).items()
@@ -58,11 +58,12 @@ class ClusterConstraints:
     def constraints_for(
         self, workload: Workload, *, replicas: int, hpas: Iterable[HorizontalPodAutoscaler]
     ) -> Constraints:
+        """Return the constraints on a workload that runs this many replicas."""
         return Constraints(
             replicas=max(replicas, 1),
             ranges=self._ranges.get(workload.namespace, _NO_LIMITS),
             quota=self._quotas.get(workload.namespace, _NO_QUOTA),
-            # What a DaemonSet requests itself is what is to be sized: only the others take room from it.
+            # A DaemonSet competes for a node's capacity with the other DaemonSets only, not with its own current requests.
             nodes=self._largest_nodes_without(workload.uid)
             if workload.uid in self._daemonset_requests
             else self._largest_nodes,
@@ -70,22 +71,25 @@ class ClusterConstraints:
         )
 
     def _largest_nodes_without(self, uid: str) -> tuple[NodeResources, ...]:
-        """What the DaemonSets leave of the largest nodes, all but the one with this uid."""
+        """Return the capacity of the largest nodes that remains after all DaemonSets except the one with this uid."""
         others = [taken for owner, taken in self._daemonset_requests.items() if owner != uid]
         cpu, memory = sum(each.cpu for each in others), sum(each.memory for each in others)
         return largest_node_capacities(self._all_nodes, NodeResources(cpu=cpu, memory=memory))
 
 
 def largest_node(nodes: Iterable[Node]) -> NodeResources | None:
-    """The most CPU and the most memory that a node has; None where no node is known."""
-    rooms = [node.capacity for node in nodes]
-    if not rooms:
+    """Return the largest CPU and the largest memory capacity of any node; None if no node is known."""
+    capacities = [node.capacity for node in nodes]
+    if not capacities:
         return None
-    return NodeResources(cpu=max(room.cpu for room in rooms), memory=max(room.memory for room in rooms))
+    return NodeResources(
+        cpu=max(capacity.cpu for capacity in capacities),
+        memory=max(capacity.memory for capacity in capacities),
+    )
 
 
-def _group_by_namespace(found: Iterable[T]) -> dict[str, list[T]]:
-    sorted_out: dict[str, list[T]] = {}
-    for each in found:
-        sorted_out.setdefault(each.namespace, []).append(each)
-    return sorted_out
+def _group_by_namespace(objects: Iterable[T]) -> dict[str, list[T]]:
+    by_namespace: dict[str, list[T]] = {}
+    for each in objects:
+        by_namespace.setdefault(each.namespace, []).append(each)
+    return by_namespace

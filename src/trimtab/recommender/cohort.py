@@ -1,10 +1,10 @@
-"""Containers that are learned of together: a table of them, and up to when it has seen their usage.
+"""Cohorts: tables of containers that are ingested together, up to one common time.
 
-Whoever is to be sized later but has a past joins in a cohort of its own, which is shown that past first: a strategy
-takes its samples in the order of time, so nobody's past can be shown to one that knows the present.
+A strategy takes its samples in time order, so history cannot be added to one that already has current samples. A
+container with history that arrives late therefore joins a new cohort, which ingests the history first.
 
-What a strategy learned of containers and the evidence about them are different cohorts. The evidence is the same whatever
-strategy sizes a container, so it goes on when another policy, or other settings, take over. Pure.
+Strategy state and evidence live in different cohorts. Evidence does not depend on the strategy, so it survives a change
+of policy or settings. Pure.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from trimtab.usage.usage import Usage
 from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
 
 WARM_UP_STEP = 30 * 86400.0
-"""Seconds after which every strategy has something to say anew."""
+"""The seconds between warm-up samples; after this long, every strategy computes its recommendation again."""
 EVIDENCE = "evidence"
-"""In place of a strategy's name: cohorts that hold the evidence about containers."""
+"""The name that replaces a strategy's name in the spec of cohorts that hold evidence."""
 
 T = TypeVar("T", bound=ContainerTable[WorkloadContainer])
 
 
 class StrategySpec(NamedTuple):
-    """A strategy and its settings, as canonical JSON: what containers of one cohort have in common."""
+    """A strategy and its settings, as canonical JSON. All containers of a cohort share one spec."""
 
     strategy: str
     settings: str
     source: str = ""
-    """The name of the source of their usage; empty for that of policies that name none."""
+    """The name of the usage source; empty for the default source."""
 
     @classmethod
     def from_settings(cls, strategy: str, settings: Mapping[str, Any]) -> StrategySpec:
+        """Return the spec for a strategy with these settings."""
         return cls(strategy, msgspec.json.encode(dict(settings), order="deterministic").decode())
 
     @classmethod
     def for_evidence(cls, source: str = "") -> StrategySpec:
-        """Name the cohorts that hold the evidence about all containers of a source."""
+        """Return the spec of the cohorts that hold the evidence about all containers of a source."""
         return cls(EVIDENCE, "{}", source)
 
     @property
@@ -57,20 +58,22 @@ class StrategySpec(NamedTuple):
         return self.strategy == EVIDENCE
 
     def decode_settings(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self.settings)
-        return found
+        """Return the settings as a dictionary."""
+        settings: dict[str, Any] = msgspec.json.decode(self.settings)
+        return settings
 
 
 class LatestUsage(NamedTuple):
-    """What one container used at a time: of its replicas the one that used the most."""
+    """The usage of one container in its latest sample: the maximum over its replicas."""
 
     cpu: float
-    """Cores."""
+    """The CPU usage in cores."""
     memory: float
+    """The memory usage in bytes."""
 
 
 class ContainerEstimate(NamedTuple):
-    """What is known of one container."""
+    """A strategy's proposal for one container, with the evidence behind it."""
 
     proposal: Proposal
     evidence: Evidence
@@ -82,20 +85,20 @@ class _SavedCohort(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Cohort(ABC, Generic[T]):
-    """A table of containers, and the time up to which it has been shown their usage."""
+    """A table of containers, and the time up to which their usage was ingested."""
 
     aggregate: Callable[[Usage, PodOwnerIndex], WorkloadUsage]
-    """How it wants the usage of replicas: `take_in` is shown what this makes of it."""
+    """The function that combines the usage of replicas. `observe_usage` expects its result."""
 
     def __init__(self, strategy_spec: StrategySpec, table: T, *, until: float) -> None:
         self.strategy_spec = strategy_spec
         self.table = table
         self.ingested_until = until
         self.absent_since: dict[WorkloadContainer, float] = {}
-        """Those that are not there at the moment, and since when."""
+        """The containers that do not exist at the moment, each with the time at which it disappeared."""
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
-        """Learn of these too, from now on."""
+        """Add containers to the cohort; they are ingested from now on."""
         self.table.add(names)
 
     @abstractmethod
@@ -107,35 +110,36 @@ class Cohort(ABC, Generic[T]):
         until: float,
         sample_weight: int = 1,
     ) -> None:
-        """Learn from all samples of a read that goes on where the last one ended, in the cohort's `form`.
+        """Ingest all samples of a read that continues where the last one ended, combined by `aggregate`.
 
-        `running` are the containers that should have samples in it; unknown for a past that nobody watched. Reads go on
-        up to `until`. Each sample stands for so many of the present.
+        `running` are the containers that should have samples in the read; None for history that nobody observed. Reads
+        will continue up to `until`. Each sample counts as `sample_weight` current samples.
         """
 
     def state(self) -> bytes:
+        """Return the cohort's serialized state."""
         return msgspec.msgpack.encode(_SavedCohort(self.ingested_until, self.table.state()))
 
     def restore(self, state: bytes) -> None:
-        """Take over what `state` returned from a cohort of the same sizing; else `ValueError`."""
+        """Load what `state` returned for a cohort of the same spec; raise `ValueError` for any other state."""
         try:
-            kept = msgspec.msgpack.decode(state, type=_SavedCohort)
+            saved = msgspec.msgpack.decode(state, type=_SavedCohort)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"state: these bytes are no cohort's: {error}") from None
-        self.table.restore(kept.table)
-        self.ingested_until = kept.ingested_until
+            raise ValueError(f"state: these bytes are not the state of a cohort: {error}") from None
+        self.table.restore(saved.table)
+        self.ingested_until = saved.ingested_until
 
     def warm_up(self) -> None:
-        """Prepare what would else be done while a read is held."""
+        """Do expensive preparation now, so that it does not happen while a read is held in memory."""
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
-        """Note how many containers the pod of each has."""
+        """Record how many containers share the pod of each container."""
 
     def clear_estimates(self) -> None:
-        """Take back what was said, until the next read."""
+        """Withdraw all estimates until the next read."""
 
     def _rows(self, usage: WorkloadUsage) -> Indices:
-        """Return the row of each container of a read; -1 where it is not in this cohort."""
+        """Return the row of each container of a read; -1 if it is not in this cohort."""
         known = np.array([name in self.table for name in usage.containers], dtype=bool)
         rows = np.full(known.size, -1, np.intp)
         rows[known] = self.table.find_rows(
@@ -145,26 +149,26 @@ class Cohort(ABC, Generic[T]):
 
 
 class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
-    """What one strategy with its settings learned of containers."""
+    """The state of one strategy with its settings for a set of containers."""
 
     def __init__(self, strategy_spec: StrategySpec, *, until: float) -> None:
-        fleet = StrategyTable(strategy_spec.strategy, strategy_spec.decode_settings(), key=WorkloadContainer)
-        super().__init__(strategy_spec, fleet, until=until)
+        table = StrategyTable(strategy_spec.strategy, strategy_spec.decode_settings(), key=WorkloadContainer)
+        super().__init__(strategy_spec, table, until=until)
         self.aggregate = (
             per_replica
             if STRATEGIES.load_type(strategy_spec.strategy).wants_replica_samples
             else max_over_replicas
         )
-        # How long sizes are kept is said of the policy, where it made a difference.
-        said = {
+        # A recommendation reports the stabilization as a factor of its own, only where it made a difference.
+        reported = {
             name: value for name, value in strategy_spec.decode_settings().items() if name != "stabilization"
         }
-        self._facts = (describe_settings(strategy_spec.strategy, said),) if said else ()
+        self._facts = (describe_settings(strategy_spec.strategy, reported),) if reported else ()
         self._containers_per_pod: dict[WorkloadContainer, int] = {}
         self._targets: Targets | None = None
 
     def warm_up(self) -> None:
-        """Bring what its strategy is compiled to from its cache, so that this is not done while a read is held."""
+        """Load the strategy's compiled code from its cache, so that this does not happen while a read is held."""
         trial = type(self.table.strategy)(1, self.table.strategy.settings)
         for t in (0.0, 60.0, WARM_UP_STEP):
             trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
@@ -172,10 +176,10 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         super().include(names)
-        self._targets = None  # their rows may have moved
+        self._targets = None  # adding containers may move rows
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
-        """Note how many containers the pod of each has: some strategies divide a pod's minimum among them."""
+        """Record how many containers share each pod: some strategies divide a pod's minimum among them."""
         if not self.table.strategy.divides_pod_minimum:
             return
         shared = {name: containers.get(name, 1) for name in self.table}
@@ -191,8 +195,8 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         until: float,
         sample_weight: int = 1,
     ) -> None:
-        """See `Cohort.take_in`; what was proposed so long before `until` that nobody will remember it is not asked for."""
-        # At once: samples on which a strategy fails are not shown to it again.
+        """Ingest samples; proposals that would expire before `until` are not computed. See `Cohort.observe_usage`."""
+        # Advance first: a strategy that fails on these samples must not receive them again.
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
         rows = self._rows(usage)
         for step in range(len(usage.cpu)):
@@ -210,13 +214,13 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         self._targets = self.table.propose(self.ingested_until)
 
     def clear_estimates(self) -> None:
-        """Until the next read: what a strategy said before it failed is of then."""
+        """Withdraw all estimates until the next read: those from before a failure are outdated."""
         unknown = np.full(self.table.capacity, np.nan)
         nothing = TargetRange(target=unknown, lower=unknown, upper=unknown)
         self._targets = Targets(cpu=nothing, memory=nothing)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> None:
-        """Learn of kills that the evidence did not know yet."""
+        """Ingest OOM kills that the evidence did not contain before."""
         ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
         if ours:
             self.table.observe_oom(
@@ -226,7 +230,7 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
             )
 
     def get_proposal(self, name: WorkloadContainer, *, now: float) -> Proposal:
-        """Return what the strategy proposes for a container of this cohort."""
+        """Return the strategy's proposal for a container of this cohort."""
         if self._targets is None:
             self._divide_pod_minimum()
             self._targets = self.table.recommend(now)
@@ -261,7 +265,7 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         )
 
     def _divide_pod_minimum(self) -> None:
-        """Tell the strategy how many containers share each pod; its rows move as containers come and go."""
+        """Pass the number of containers per pod to the strategy. Its rows move as containers come and go."""
         if not self._containers_per_pod:
             return
         sharing = np.ones(self.table.capacity, np.intp)
@@ -270,14 +274,14 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         self.table.strategy.set_containers_per_pod(sharing)
 
     def _observe_past_ooms(self, usage: WorkloadUsage, rows: Indices) -> None:
-        """Of a past that nobody watched the source tells, each kill once; their samples are all that is known of them."""
+        """Ingest the OOM kills that the source reports for history, each exactly once."""
         found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
         if found:
             self.table.observe_oom(*_ooms_to_arrays(found, rows))
 
 
 class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
-    """What was seen of containers, whatever strategy sizes them."""
+    """The evidence about containers, independent of the strategy that sizes them."""
 
     def __init__(self, strategy_spec: StrategySpec | None = None, *, until: float) -> None:
         super().__init__(
@@ -288,17 +292,17 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
 
     def include(self, names: Iterable[WorkloadContainer]) -> None:
         super().include(names)
-        self._latest_usage = None  # their rows may have moved
+        self._latest_usage = None  # adding containers may move rows
 
     def observe_usage(
         self,
         usage: WorkloadUsage,
         *,
         running: Collection[WorkloadContainer] | None,
-        until: float,  # noqa: ARG002 - it proposes nothing
-        sample_weight: int = 1,  # noqa: ARG002 - it counts seconds
+        until: float,  # noqa: ARG002 - evidence makes no proposals
+        sample_weight: int = 1,  # noqa: ARG002 - evidence counts seconds
     ) -> None:
-        """See `Cohort.take_in`; the kills of a past that nobody watched are noted too."""
+        """Ingest samples, and the OOM kills of history. See `Cohort.observe_usage`."""
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
         rows = self._rows(usage)
         here = rows >= 0
@@ -320,11 +324,11 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
             self._latest_usage[:, rows[here]] = usage.cpu[-1, here], usage.memory[-1, here]
         found = [oom for oom in usage.ooms if here[oom.container]] if running is None else []
         if found:
-            # Their samples are all that is known of them here; `take_in_sizes` tells the limits that they hit.
+            # A source reports only the usage before a kill; `observe_sizes` adds the limit that the container hit.
             self.table.observe_oom(*_ooms_to_arrays(found, rows), estimated=True)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
-        """Note kills; the answer is those that were not known yet."""
+        """Record OOM kills and return those that were not known yet."""
         ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
         if not ours:
             return set()
@@ -337,14 +341,14 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
         new = self.table.observe_oom(
             np.array([kill.at for kill in ours]),
             rows,
-            # Without a limit its node ran short of memory: what it used beyond its request counts as well.
+            # A container without a limit was killed because its node ran out of memory: use beyond its request counts too.
             np.where(limits > 0, limits, np.fmax(requests, used)),
             images=np.array([kill.image for kill in ours], np.uint32),
         )
         return {kill for kill, is_new in zip(ours, new, strict=True) if is_new}
 
     def observe_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
-        """Note the memory that containers have in effect."""
+        """Record the memory that containers have in effect."""
         ours = [size for size in sizes if size.container in self.table]
         if ours:
             self.table.observe_sizes(
@@ -356,14 +360,14 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
             )
 
     def get_evidence(self, name: WorkloadContainer, *, now: float, is_long_running: bool) -> Evidence:
-        """Return what was seen of a container of this cohort."""
+        """Return the evidence about a container of this cohort."""
         (found,) = self.table.collect_evidence(
             now, self.table.find_rows([name]), is_long_running=[is_long_running]
         )
         return found
 
     def latest_usage(self, name: WorkloadContainer) -> LatestUsage:
-        """What a container used in the last step that was shown; NaN where that was not seen."""
+        """Return a container's usage in the last ingested step; NaN if it has no sample there."""
         if self._latest_usage is None:
             return LatestUsage(math.nan, math.nan)
         (row,) = self.table.find_rows([name])
@@ -372,7 +376,7 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
 
 
 def _ooms_to_arrays(ooms: Sequence[WorkloadOom], rows: Indices) -> tuple[Floats, Indices, Floats]:
-    """Return the times of kills, the rows of their containers, and the memory that they had."""
+    """Return the times of OOM kills, the rows of their containers, and the memory in use at each kill."""
     return (
         np.array([oom.at for oom in ooms]),
         np.array([rows[oom.container] for oom in ooms], np.intp),
@@ -384,7 +388,7 @@ AnyCohort = StrategyCohort | EvidenceCohort
 
 
 def create_cohort(strategy_spec: StrategySpec, *, until: float) -> AnyCohort:
-    """Return an empty cohort of the kind that a sizing stands for."""
+    """Return an empty cohort for a strategy spec, or for evidence."""
     return (
         EvidenceCohort(strategy_spec, until=until)
         if strategy_spec.is_evidence

@@ -1,8 +1,8 @@
-"""Who learns with whom: the cohorts of each strategy and its settings, and of the evidence, while containers come and go.
+"""The cohorts of each strategy spec and of the evidence, as containers come and go.
 
-Those that are new and have a past are in cohorts of their own, until these are too many. No cohort is large, for what
-it takes for a moment, to save one or to make room in it, is as much again as itself. What they know is kept in the
-store. It is never needed: without it the past is read again. Left out: how they learn (`school`).
+New containers with history get cohorts of their own, until there are too many cohorts. Cohorts are kept small because
+saving or growing one briefly needs as much memory again as the cohort itself. Their state is saved in the store, but
+the store is optional: without it, the history is read again. `source_ingester` feeds the cohorts.
 """
 
 from __future__ import annotations
@@ -23,47 +23,53 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 log = structlog.get_logger(__name__)
 
 MAX_COHORT_SIZE = 5_000
-"""Containers of a cohort; of fewer, each would learn less from the others."""
+"""The maximum number of containers in a cohort. In smaller cohorts a container would learn less from the others."""
 
 MAX_STRATEGY_COHORTS = 8
-"""With more than these, beyond what so many containers need, all of a strategy's begin anew, together, from the past that
-the source knows."""
+"""The maximum number of cohorts per strategy spec, beyond those that its number of containers requires.
+
+With more, all of them are replaced by new cohorts that ingest the source's history together."""
 
 
 MAX_EVIDENCE_COHORTS = 64
-"""The same for the evidence, which the past of a source does not hold all of."""
+"""The same maximum for evidence. It is higher because the source's history does not contain all evidence."""
 
 MAX_CLOCK_SKEW = 900.0
-"""Seconds: who has learned of more of the future than this did so while the clock was wrong, and would wait for it."""
+"""The seconds that a cohort may be ahead of the clock.
+
+A cohort further ahead was fed while the clock was wrong, and would wait until the clock catches up."""
 
 
 class TrackedContainer(NamedTuple):
-    """A container that is to be learned of: how it is sized, and since when it has been there."""
+    """A container to make recommendations for."""
 
     strategy_spec: StrategySpec
     created: float
+    """The Unix time at which the container was created."""
     containers_per_pod: int = 1
-    """How many containers its pod has, itself included."""
+    """The number of containers in its pod, itself included."""
 
 
 class Backfill(NamedTuple):
-    """From when on newcomers are shown what they used, and whether the source knows of more than the present."""
+    """The history that new containers ingest first."""
 
     start: float
+    """The Unix time at which the history starts."""
     is_available: bool
+    """True if the source stores history; otherwise it only has current samples."""
 
 
 def state_key(cluster: str, strategy_spec: StrategySpec, number: int) -> StateKey:
-    """Where the store has what the cohort of this number knows."""
-    told = (
+    """Return the store's key for the cohort with this number."""
+    settings = (
         f"{strategy_spec.settings}@{strategy_spec.source}" if strategy_spec.source else strategy_spec.settings
     )
-    digest = hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(settings.encode(), digest_size=6).hexdigest()
     return StateKey(cluster, strategy_spec.strategy, f"{digest}/{number}")
 
 
 class CohortManager:
-    """All cohorts of a cluster that learn from one source."""
+    """All cohorts of a cluster that are fed from one source."""
 
     def __init__(
         self,
@@ -74,9 +80,11 @@ class CohortManager:
         retention: float,
         on_failure: Callable[[StrategySpec, Exception], None],
     ) -> None:
-        """Seconds: who is younger has no past worth reading; and how long what was learned of one that is gone is kept.
+        """Create a manager without cohorts.
 
-        `failed` is told of a strategy that fails: it may be anybody's, and must not keep the others.
+        Containers younger than `min_backfill_age` seconds have no history worth reading. The state of a deleted container
+        is kept for `retention` seconds. `on_failure` is called when a strategy raises: strategies may be plugins, and one
+        that fails must not stop the others.
         """
         self._store = store
         self._cluster = cluster
@@ -85,21 +93,21 @@ class CohortManager:
         self._on_failure = on_failure
         self._cohorts: dict[StrategySpec, list[AnyCohort]] = {}
         self._unrestored: set[StrategySpec] = set()
-        """Those of which the store may know more than what was learned since, for it was away."""
+        """The specs for which the store may hold more than the cohorts, because it was unavailable."""
 
     def __iter__(self) -> Iterator[AnyCohort]:
         for cohorts in self._cohorts.values():
             yield from cohorts
 
     def find(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> StrategyCohort | None:
-        """Return that of a container by how it is sized; None when it is not learned of yet."""
+        """Return the cohort that holds a container under this spec; None if there is none yet."""
         for cohort in self._cohorts.get(strategy_spec, ()):
             if isinstance(cohort, StrategyCohort) and name in cohort.table:
                 return cohort
         return None
 
     def find_evidence(self, name: WorkloadContainer) -> EvidenceCohort | None:
-        """Return that with the evidence about a container; None when it is not learned of yet."""
+        """Return the cohort that holds the evidence about a container; None if there is none yet."""
         return next((cohort for cohort in self.evidence_cohorts if name in cohort.table), None)
 
     @property
@@ -113,20 +121,20 @@ class CohortManager:
     async def assign(
         self, tracked: Mapping[WorkloadContainer, TrackedContainer], *, now: float, backfill: Backfill
     ) -> set[WorkloadContainer]:
-        """Have a place for each that is wanted; the answer is those that had none."""
-        newcomers: set[WorkloadContainer] = set()
-        by_sizing: dict[StrategySpec, dict[WorkloadContainer, TrackedContainer]] = {}
-        for name, want in tracked.items():
-            for sizing in (want.strategy_spec, StrategySpec.for_evidence(want.strategy_spec.source)):
-                by_sizing.setdefault(sizing, {})[name] = want
-        await self._restore(by_sizing.keys() - self._cohorts.keys())
-        for sizing in list(self._cohorts):
-            new = self._assign_to_cohorts(sizing, by_sizing.get(sizing, {}), now=now, backfill=backfill)
-            newcomers.update(new if not sizing.is_evidence else ())
-        containers_per_pod = {name: want.containers_per_pod for name, want in tracked.items()}
+        """Assign every tracked container to its cohorts and return those that were not in any before."""
+        new_containers: set[WorkloadContainer] = set()
+        by_spec: dict[StrategySpec, dict[WorkloadContainer, TrackedContainer]] = {}
+        for name, container in tracked.items():
+            for spec in (container.strategy_spec, StrategySpec.for_evidence(container.strategy_spec.source)):
+                by_spec.setdefault(spec, {})[name] = container
+        await self._restore(by_spec.keys() - self._cohorts.keys())
+        for spec in list(self._cohorts):
+            new = self._assign_to_cohorts(spec, by_spec.get(spec, {}), now=now, backfill=backfill)
+            new_containers.update(new if not spec.is_evidence else ())
+        containers_per_pod = {name: container.containers_per_pod for name, container in tracked.items()}
         for cohort in self:
             cohort.share_pods(containers_per_pod)
-        return newcomers
+        return new_containers
 
     def _assign_to_cohorts(
         self,
@@ -136,44 +144,48 @@ class CohortManager:
         now: float,
         backfill: Backfill,
     ) -> list[WorkloadContainer]:
-        """Have a place for each that is sized so; the answer is those that had none."""
+        """Assign all containers of one spec to its cohorts and return those that were not in any before."""
         known = self._cohorts[strategy_spec]
         cohorts = self._cohorts[strategy_spec] = [
             one for one in known if one.ingested_until <= now + MAX_CLOCK_SKEW
         ]
         if len(cohorts) < len(known):
-            log.warning("learning.clock_went_back", strategy=strategy_spec.strategy, does="learns anew")
+            log.warning(
+                "recommender.clock_went_back",
+                strategy=strategy_spec.strategy,
+                action="state from the future was dropped; the history is read again",
+            )
         for cohort in cohorts:
             self._forget_expired(cohort, ours, now)
         if not ours and not any(len(cohort.table) for cohort in cohorts):
-            del self._cohorts[strategy_spec]  # its policy is gone, or wants something else
+            del self._cohorts[strategy_spec]  # its policy was deleted or now asks for another spec
             self._unrestored.discard(strategy_spec)
             return []
         new = [name for name in ours if not any(name in cohort.table for cohort in cohorts)]
         if new:
             young = all(now - ours[name].created <= self._min_backfill_age for name in new)
-            joins = cohorts and (young or not backfill.is_available)
+            extends = cohorts and (young or not backfill.is_available)
             try:
                 self._cohorts[strategy_spec] = (
                     _extend_last_cohort(cohorts, new)
-                    if joins
+                    if extends
                     else _add_cohorts(cohorts, strategy_spec, new, ours, backfill.start)
                 )
-            except Exception as error:  # noqa: BLE001 - see `failed`
+            except Exception as error:  # noqa: BLE001 - see `on_failure`
                 self._on_failure(strategy_spec, error)
                 return []
         return new
 
     async def save(self, now: float, *, lock: asyncio.Lock) -> None:
-        """Keep what was learned, each under the lock. A store that is away costs nothing but the past's being read again."""
+        """Save all cohorts, each under the lock. If the store is unavailable, the history is read again after a restart."""
         async with lock:
             await self._restore(self._unrestored)
         try:
-            for sizing, cohorts in self._cohorts.items():
-                if sizing not in self._unrestored:
-                    await self._save(sizing, cohorts, now, lock=lock)
+            for spec, cohorts in self._cohorts.items():
+                if spec not in self._unrestored:
+                    await self._save(spec, cohorts, now, lock=lock)
         except StoreError as error:
-            log.warning("learning.not_saved", error=str(error))
+            log.warning("recommender.save_failed", error=str(error))
 
     async def _save(
         self, strategy_spec: StrategySpec, cohorts: Sequence[AnyCohort], now: float, *, lock: asyncio.Lock
@@ -182,27 +194,27 @@ class CohortManager:
             try:
                 async with lock:
                     state = await run_in_thread(cohort.state)
-            except Exception as error:  # noqa: BLE001 - see `failed`
+            except Exception as error:  # noqa: BLE001 - see `on_failure`
                 self._on_failure(strategy_spec, error)
                 return
             await self._store.states.save(self._state_key(strategy_spec, number), state, timestamp=now)
-        # Or one of a time when there were more cohorts would be taken for one of now.
+        # Otherwise a state from a time with more cohorts would be restored as if it were current.
         await self._store.states.forget(self._state_key(strategy_spec, len(cohorts)))
 
-    async def _restore(self, sizings: Collection[StrategySpec]) -> None:
-        """Go on from what the store has of these; what was learned while it could not be asked is read again."""
-        self._unrestored.update(sizings)
-        for sizing in sizings:
-            self._cohorts.setdefault(sizing, [])
+    async def _restore(self, specs: Collection[StrategySpec]) -> None:
+        """Restore these specs from the store; usage ingested while it was unavailable is read again."""
+        self._unrestored.update(specs)
+        for spec in specs:
+            self._cohorts.setdefault(spec, [])
         try:
-            for sizing in list(sizings):
-                found = await self._load(sizing)
-                if sizing.is_evidence and not found:
-                    found = await self._load_legacy_evidence(sizing)
-                self._cohorts[sizing] = found or self._cohorts[sizing]
-                self._unrestored.discard(sizing)
-        except StoreError as error:  # and of each of the others it would be waited for as long
-            log.warning("learning.not_restored", error=str(error))
+            for spec in list(specs):
+                found = await self._load(spec)
+                if spec.is_evidence and not found:
+                    found = await self._load_legacy_evidence(spec)
+                self._cohorts[spec] = found or self._cohorts[spec]
+                self._unrestored.discard(spec)
+        except StoreError as error:  # each further spec would wait for the same timeout
+            log.warning("recommender.restore_failed", error=str(error))
 
     async def _load(self, strategy_spec: StrategySpec) -> list[AnyCohort]:
         found: list[AnyCohort] = []
@@ -211,22 +223,22 @@ class CohortManager:
                 cohort = create_cohort(strategy_spec, until=0.0)
                 cohort.restore(state.data)
                 found.append(cohort)
-        except (DamagedStateError, ValueError) as error:  # as good as none: it is saved over
-            log.warning("learning.not_understood", strategy=strategy_spec.strategy, error=str(error))
+        except (DamagedStateError, ValueError) as error:  # the next save overwrites it
+            log.warning("recommender.state_unreadable", strategy=strategy_spec.strategy, error=str(error))
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - see `failed`
+        except Exception as error:  # noqa: BLE001 - see `on_failure`
             self._on_failure(strategy_spec, error)
         return found
 
     async def _load_legacy_evidence(self, evidence: StrategySpec) -> list[AnyCohort]:
-        """Go on from the evidence that an earlier release kept with each strategy; none where there is none."""
+        """Return the evidence that an earlier release saved with each strategy; empty if there is none."""
         found: list[AnyCohort] = []
         known: set[WorkloadContainer] = set()
-        for sizing in [each for each in self._cohorts if not each.is_evidence]:
+        for spec in [each for each in self._cohorts if not each.is_evidence]:
             number = 0
             with suppress(DamagedStateError, ValueError):
-                while state := await self._store.states.load(self._state_key(sizing, number)):
+                while state := await self._store.states.load(self._state_key(spec, number)):
                     cohort = EvidenceCohort(evidence, until=0.0)
                     cohort.restore(state.data)
                     cohort.table.forget(known & {*cohort.table})
@@ -239,7 +251,7 @@ class CohortManager:
         return state_key(self._cluster, strategy_spec, number)
 
     def _forget_expired(self, cohort: AnyCohort, wanted: Collection[WorkloadContainer], now: float) -> None:
-        """Let go of those that have not been wanted for long: a brief absence costs nobody what was learned of it."""
+        """Drop containers that have been absent for longer than the retention; a brief absence costs nothing."""
         absent = {name for name in cohort.table if name not in wanted}
         for name in cohort.absent_since.keys() - absent:
             del cohort.absent_since[name]
@@ -250,11 +262,11 @@ class CohortManager:
 
 
 def _extend_last_cohort(cohorts: list[AnyCohort], new: list[WorkloadContainer]) -> list[AnyCohort]:
-    """With newcomers that have no past: in the last cohort, and where that is full in others like it."""
+    """Add containers without history to the last cohort, and to new ones at the same time if that is full."""
     last = cohorts[-1]
-    room = max(MAX_COHORT_SIZE - len(last.table), 0)
-    last.include(new[:room])
-    return [*cohorts, *_create_cohorts(last.strategy_spec, new[room:], until=last.ingested_until)]
+    free = max(MAX_COHORT_SIZE - len(last.table), 0)
+    last.include(new[:free])
+    return [*cohorts, *_create_cohorts(last.strategy_spec, new[free:], until=last.ingested_until)]
 
 
 def _add_cohorts(
@@ -264,10 +276,10 @@ def _add_cohorts(
     wanted: Collection[WorkloadContainer],
     start: float,
 ) -> list[AnyCohort]:
-    """With newcomers that have a past, in cohorts of their own; or all anew, where there are too many."""
+    """Add cohorts for containers with history; with too many cohorts, replace all of them by new ones."""
     kept = [cohort for cohort in cohorts if len(cohort.table)]
-    most = MAX_EVIDENCE_COHORTS if strategy_spec.is_evidence else MAX_STRATEGY_COHORTS
-    if len(kept) >= most + len(wanted) // MAX_COHORT_SIZE:
+    maximum = MAX_EVIDENCE_COHORTS if strategy_spec.is_evidence else MAX_STRATEGY_COHORTS
+    if len(kept) >= maximum + len(wanted) // MAX_COHORT_SIZE:
         kept, new = [], list(wanted)
     return [*kept, *_create_cohorts(strategy_spec, new, until=start)]
 

@@ -1,6 +1,6 @@
-"""Evidence of steps that are not complete yet: it counts at once, but is not learned, for more samples may come.
+"""Evidence from steps that are still incomplete.
 
-Pure.
+It counts at once, but is not ingested because more samples may arrive. Pure.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from trimtab.usage.usage import Usage, mask_implausible
 
 @dataclass(frozen=True, slots=True)
 class RecentUsage:
-    """What containers of workloads used in the steps after those that were learned from."""
+    """The usage of workload containers in the steps after the ingested ones."""
 
     columns: dict[WorkloadContainer, int] = field(default_factory=dict)
+    """The column of each container in `cpu` and `memory`."""
     times: Floats = field(default_factory=lambda: np.empty(0))
     cpu: Floats = field(default_factory=lambda: np.empty((0, 0)))
     memory: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
     def from_usage(cls, usage: Usage, owners: PodOwnerIndex) -> Self:
+        """Combine the usage of replicas and drop implausible samples."""
         found = max_over_replicas(usage, owners)
-        columns = {name: place for place, name in enumerate(found.containers)}
+        columns = {name: column for column, name in enumerate(found.containers)}
         cpu = mask_implausible(found.cpu, maximum=MAX_PLAUSIBLE_CPU)
         return cls(columns, usage.times, cpu, mask_implausible(found.memory, maximum=MAX_PLAUSIBLE_MEMORY))
 
     def add_to(self, evidence: Evidence, name: WorkloadContainer, *, after: float) -> Evidence:
-        """Return the evidence of a container with its peaks and its last sample after a time, up to which it was learned."""
+        """Return a container's evidence with the peaks and the last sample after a time, up to which it was ingested."""
         times, cpu, memory = self._samples_after(name, after)
         sampled = times[~(np.isnan(cpu) & np.isnan(memory))]
         if not sampled.size:
@@ -52,7 +54,7 @@ class RecentUsage:
         )
 
     def latest_usage(self, name: WorkloadContainer, *, after: float) -> LatestUsage | None:
-        """Return what a container used when it was last sampled after a time; None where it was not."""
+        """Return a container's latest usage after a time; None if it has no sample since then."""
         _, cpu, memory = self._samples_after(name, after)
         sampled = np.flatnonzero(~(np.isnan(cpu) & np.isnan(memory)))
         return LatestUsage(float(cpu[sampled[-1]]), float(memory[sampled[-1]])) if sampled.size else None

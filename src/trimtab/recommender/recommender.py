@@ -1,6 +1,7 @@
-"""What is learned of a cluster, from every source of usage: each container in the `school` of its policy's source.
+"""Learn from every source of usage and recommend resources for all containers of a cluster.
 
-The sources do not wait for each other: where one is away, the workloads of the others are learned of all the same.
+Each container is fed from the source that its policy names. Sources are independent: if one is unavailable, workloads of
+the others are ingested all the same.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from trimtab.usage.source import Source
 from trimtab.usage.usage import PodContainer
 
 DEFAULT_SOURCE = ""
-"""The name of the source for policies that name none."""
+"""The name of the default source, for policies that name none."""
 
 
 class Recommender:
-    """All that is learned; `sources` are by the names that policies have for them, the first under `DEFAULT`."""
+    """The state of all containers; `sources` maps the names that policies use, the default one under `DEFAULT_SOURCE`."""
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class Recommender:
         schedule = schedule or IngestSchedule()
         self._metrics = metrics
         self.step = schedule.step
-        """Seconds between two samples of the present."""
+        """The seconds between two current samples."""
         self.lock = asyncio.Lock()
-        """Held while anybody learns, which is done in a thread: who asks what was learned holds it too."""
+        """A lock that is held during ingestion, which runs in a thread. Callers that read estimates hold it too."""
         self._oom_timestamps = OomTimestampCorrector()
         self._ingesters = {
             name: SourceIngester(
@@ -59,25 +60,25 @@ class Recommender:
         }
 
     def ingester_for(self, strategy_spec: StrategySpec | None) -> SourceIngester:
-        """Where containers of this sizing are learned of, or would be that have none."""
+        """Return the ingester for containers of this strategy spec; that of the default source without one."""
         return self._ingesters[strategy_spec.source if strategy_spec else DEFAULT_SOURCE]
 
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
     ) -> ContainerEstimate | None:
-        """What is known of a container; None when it is not learned of yet."""
+        """Return the estimate for a container; None if nothing was ingested for it yet."""
         return self.ingester_for(strategy_spec).estimate(
             name, strategy_spec, now=now, is_long_running=is_long_running
         )
 
     def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
-        """What a container used when usage was last read; None when it is not learned of yet."""
+        """Return a container's usage in the last read; None if nothing was ingested for it yet."""
         return self.ingester_for(strategy_spec).latest_usage(name, strategy_spec)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
-        """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
+        """Ingest OOM kills without waiting for the next cycle, and return those that were not known before."""
         found = set(ooms)
-        return {new for school in self._ingesters.values() for new in school.observe_ooms(found)}
+        return {new for ingester in self._ingesters.values() for new in ingester.observe_ooms(found)}
 
     def observe_memory(
         self,
@@ -88,30 +89,30 @@ class Recommender:
         ended: Sequence[Pod] = (),
         now: float,
     ) -> set[OomKill]:
-        """Note the memory that these containers of a workload have in effect, and the kills that their pods remember.
+        """Record the memory that these containers have in effect, and the OOM kills that their pods report.
 
-        `ended` are pods that run no more. The answer is the kills that nobody knew of.
+        `ended` are pods that no longer run. Returns the kills that were not known before.
         """
-        marks = read_change_annotations(workload)
-        sizes = memory_sizes(workload, pods, names, marks)
-        for school in self._ingesters.values():
-            school.observe_sizes(sizes, now=now)
-        kills = (kill for name in names for kill in find_oom_kills(name, [*pods, *ended], marks))
+        annotations = read_change_annotations(workload)
+        sizes = memory_sizes(workload, pods, names, annotations)
+        for ingester in self._ingesters.values():
+            ingester.observe_sizes(sizes, now=now)
+        kills = (kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations))
         return self.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
 
     @property
     def errors_by_source(self) -> dict[str, str]:
-        """Why a source could not be read at the last turn, by its name; those that could are left out."""
-        return {name: school.last_error for name, school in self._ingesters.items() if school.last_error}
+        """The errors of the sources that could not be read in the last cycle, by the source's name."""
+        return {name: each.last_error for name, each in self._ingesters.items() if each.last_error}
 
     @property
     def unsampled(self) -> set[PodContainer]:
-        """The containers that run and are to be learned of, but have had no sample for long."""
-        return {name for school in self._ingesters.values() for name in school.unsampled}
+        """The tracked containers that run but have had no sample for a long time."""
+        return {name for ingester in self._ingesters.values() for name in ingester.unsampled}
 
     @property
-    def schools(self) -> Mapping[str, SourceIngester]:
-        """Where is learned of containers, by the name of the source."""
+    def ingesters(self) -> Mapping[str, SourceIngester]:
+        """The ingester of each source, by the source's name."""
         return self._ingesters
 
     async def ingest(
@@ -124,36 +125,38 @@ class Recommender:
         pods: Mapping[PodContainer, float] | None = None,
         largest_node: NodeResources | None = None,
     ) -> set[WorkloadContainer]:
-        """Read every source up to the last complete step before now; the answer is those learned of since now.
+        """Read every source up to the last complete step, and return the containers that are new since the last cycle.
 
-        `pods` are the containers that run and should have samples, and since when.
+        `pods` are the running containers that should have samples, each with its start time.
         """
-        theirs: dict[str, dict[WorkloadContainer, TrackedContainer]] = {name: {} for name in self._ingesters}
-        for container, want in tracked.items():
-            theirs[want.strategy_spec.source][container] = want
+        by_source: dict[str, dict[WorkloadContainer, TrackedContainer]] = {
+            name: {} for name in self._ingesters
+        }
+        for name, container in tracked.items():
+            by_source[container.strategy_spec.source][name] = container
         self._oom_timestamps.forget_all_but({container.workload for container in tracked})
         async with asyncio.TaskGroup() as group:
-            reading = [
+            tasks = [
                 group.create_task(
-                    school.ingest(
+                    ingester.ingest(
                         now,
-                        tracked=theirs[name],
+                        tracked=by_source[name],
                         owners=owners,
                         running=running,
                         pods=pods,
                         largest_node=largest_node,
                     )
                 )
-                for name, school in self._ingesters.items()
+                for name, ingester in self._ingesters.items()
             ]
-        return {container for task in reading for container in task.result()}
+        return {container for task in tasks for container in task.result()}
 
     def clear_gauges(self) -> None:
-        """Report nothing more: another operator leads, and reports."""
+        """Remove the gauges of this process: the new leader reports them."""
         self._metrics.usage_lateness.clear()
         self._metrics.containers_without_samples.clear()
 
     async def save(self, now: float) -> None:
-        """Keep what was learned."""
-        for school in self._ingesters.values():
-            await school.save(now)
+        """Save the state of every source to the store."""
+        for ingester in self._ingesters.values():
+            await ingester.save(now)

@@ -1,14 +1,13 @@
-"""Learning from one source: usage is read step by step and shown to the cohorts, who `cohorts` has put together.
+"""Ingest usage from one source: read it step by step and feed the cohorts of `cohort_manager`.
 
-A cohort that is new, or was away, is first shown the past as far as the source knows it, in parts, so that no read is
-large. A read that fails leaves everything as it was: the same step is asked for again at the next turn, and whoever
-asks is told since when nothing was heard (`trouble`).
+A cohort that is new, or that missed some time, first ingests the source's history in parts, so that no read is large. A
+read that fails changes nothing: the next cycle asks for the same step again, and `last_error` holds the reason.
 
-Samples may reach a source late. A step is learned from once, when no more samples of it are expected (`usage.lateness`)
-or when they are later than `Pace.lateness`; until then it is read again at each turn. What was seen of steps that are
-not complete yet counts as evidence at once, without being learned: a peak need not wait (`recent`).
+Samples may arrive late. A step is ingested once, when no more samples of it are expected (`usage.lateness`) or when they
+are later than `IngestSchedule.max_lateness`; until then every cycle reads it again. Samples of incomplete steps count as
+evidence at once, without being ingested, so that a peak takes effect immediately (`pending_evidence`).
 
-What was learned is saved now and then. Left out: which source a workload is learned from (`learning`).
+The state is saved periodically. `recommender` decides which source a workload is fed from.
 """
 
 from __future__ import annotations
@@ -43,48 +42,57 @@ log = structlog.get_logger(__name__)
 
 
 class IngestMetrics(Protocol):
-    """The metrics that ingesting usage reports to."""
+    """The metrics that an ingester reports."""
 
     @property
-    def metrics_collection_duration(self) -> Histogram: ...
+    def metrics_collection_duration(self) -> Histogram:
+        """The seconds that a read took, by source."""
+        ...
 
     @property
-    def usage_lateness(self) -> Gauge: ...
+    def usage_lateness(self) -> Gauge:
+        """The age of the newest ingested step, by source."""
+        ...
 
     @property
-    def containers_without_samples(self) -> Gauge: ...
+    def containers_without_samples(self) -> Gauge:
+        """The number of running containers without recent samples, by source."""
+        ...
 
     @property
-    def reconciliation_errors(self) -> Counter: ...
+    def reconciliation_errors(self) -> Counter:
+        """The number of failures, by error type."""
+        ...
 
 
 CPU_RATE_TOLERANCE = 1.25
-"""Times the CPU of the largest machine: a rate is drawn out to the ends of its window, and so may be a little more."""
+"""The factor by which a plausible CPU rate may exceed the largest node, because rates are extrapolated to their window."""
 CURRENT = 5
-"""Steps for which a sample tells of the present."""
+"""The number of steps for which a sample counts as current."""
 UNSAMPLED_AFTER = 900.0
-"""Seconds without a sample after which a container that runs is reported: it is no longer sized then."""
+"""The seconds without a sample after which a running container is reported. By then it is no longer sized."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestSchedule:
-    """How usage is read, in seconds."""
+    """The times at which usage is read, in seconds."""
 
     step: float = 60.0
-    """Between two samples of the present,"""
+    """The seconds between two current samples."""
     backfill_step: float = 300.0
-    """and of the past."""
+    """The seconds between two samples of history."""
     backfill_period: float = 8 * 86400.0
-    """How much of the past is shown to a cohort that is new."""
+    """The seconds of history that a new cohort ingests."""
     backfill_read_period: float = 3600.0
-    """How much of it is read at once: of 100,000 containers this is 30 MB, and as much again on its way here."""
+    """The seconds of history per read. For 100,000 containers one hour is 30 MB, and as much again in transit."""
     min_backfill_age: float = 3600.0
-    """Who is younger has no past worth reading."""
+    """The age in seconds below which a container has no history worth reading."""
     retention: float = 86400.0
-    """How long what was learned of a container is kept when it is gone."""
+    """The seconds for which the state of a deleted container is kept."""
     save_interval: float = 600.0
+    """The seconds between two saves to the store."""
     max_lateness: float = 1800.0
-    """How late samples may reach the source and still be learned from."""
+    """The seconds by which samples may arrive late and still be ingested."""
 
 
 class _ReadWindow(NamedTuple):
@@ -94,21 +102,21 @@ class _ReadWindow(NamedTuple):
     last: float
     step: float
     is_backfill: bool
-    """Whether they are of a past that nobody watched, in coarse steps, and older than any sample may be late."""
+    """True for history: coarse steps, older than any late sample may be, that nobody observed."""
 
     def to_query(self, namespaces: Iterable[str], *, before: float = 0.0) -> UsageQuery:
-        """Put it as a question, from some seconds before on."""
+        """Return the query for this window, extended by some seconds before it."""
         return UsageQuery(
             start=self.begin - before,
             end=self.last + self.step,
             step=self.step,
             namespaces=tuple(sorted(namespaces)),
-            include_ooms=self.is_backfill,  # of those of the present the pods tell
+            include_ooms=self.is_backfill,  # pods report current OOM kills themselves
         )
 
 
 class _IngestContext(NamedTuple):
-    """What is known of the cluster when usage is read."""
+    """The state of the cluster during a read of usage."""
 
     owners: Callable[[], PodOwnerIndex]
     tracked: Collection[WorkloadContainer]
@@ -117,7 +125,7 @@ class _IngestContext(NamedTuple):
 
 
 class SourceIngester:
-    """All cohorts of a cluster that learn from one source."""
+    """Feeds all cohorts of a cluster from one source."""
 
     def __init__(
         self,
@@ -131,7 +139,7 @@ class SourceIngester:
         lock: asyncio.Lock | None = None,
     ) -> None:
         self.name = name or source.name
-        """What users call the source."""
+        """The source's name, as users know it."""
         self.source = source
         self._schedule = schedule or IngestSchedule()
         self._metrics = metrics
@@ -144,48 +152,49 @@ class SourceIngester:
         )
         self._warmed_up: set[StrategySpec] = set()
         self._failed_strategies: set[StrategySpec] = set()
-        """Whose strategy failed at something else than learning, ever,"""
+        """The specs whose strategy ever failed outside ingestion."""
         self._failed_ingestions: set[StrategySpec] = set()
-        """and at learning, when it was last shown anything."""
+        """The specs whose strategy failed on the last ingestion."""
         self._saved_at = float("-inf")
         self._largest_node = NodeResources(cpu=0, memory=0)
-        """The most CPU and the most memory that any node has had while this was watched."""
+        """The largest CPU and the largest memory capacity that any node has had since the start."""
         self.lock = lock or asyncio.Lock()
-        """Held while cohorts learn, which is done in a thread: who asks them anything holds it too."""
+        """A lock that is held while cohorts ingest, which runs in a thread. Callers that read cohorts hold it too."""
         self.last_error = ""
-        """Why nothing could be read at the last turn; empty when it could."""
+        """The reason why the last cycle could not read the source; empty if it could."""
         self.last_read_at: float | None = None
-        """When usage was last read."""
+        """The Unix time of the last successful read; None before the first one."""
         self._sample_times = SampleTracker()
         self._recent_usage = RecentUsage()
         self.unsampled: tuple[PodContainer, ...] = ()
-        """The containers of pods that run, are wanted, and have had no sample for `UNSAMPLED` seconds."""
+        """The tracked, running containers without a sample for `UNSAMPLED_AFTER` seconds."""
 
     def find_cohort(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> StrategyCohort | None:
+        """Return the cohort that holds a container under this spec; None if there is none yet."""
         return self._cohorts.find(name, strategy_spec)
 
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
     ) -> ContainerEstimate | None:
-        """What is known of a container; None when it is not learned of yet."""
-        cohort, seen = self.find_cohort(name, strategy_spec), self._cohorts.find_evidence(name)
-        if cohort is None or seen is None:
+        """Return the estimate for a container; None if nothing was ingested for it yet."""
+        cohort, evidence_cohort = self.find_cohort(name, strategy_spec), self._cohorts.find_evidence(name)
+        if cohort is None or evidence_cohort is None:
             return None
-        evidence = seen.get_evidence(name, now=now, is_long_running=is_long_running)
+        evidence = evidence_cohort.get_evidence(name, now=now, is_long_running=is_long_running)
         return ContainerEstimate(
             cohort.get_proposal(name, now=now),
-            self._recent_usage.add_to(evidence, name, after=seen.ingested_until),
+            self._recent_usage.add_to(evidence, name, after=evidence_cohort.ingested_until),
         )
 
     def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
-        """What a container used when it was last sampled; None when it is not learned of yet."""
-        seen = self._cohorts.find_evidence(name)
-        if seen is None or self.find_cohort(name, strategy_spec) is None:
+        """Return a container's latest usage; None if nothing was ingested for it yet."""
+        cohort = self._cohorts.find_evidence(name)
+        if cohort is None or self.find_cohort(name, strategy_spec) is None:
             return None
-        return self._recent_usage.latest_usage(name, after=seen.ingested_until) or seen.latest_usage(name)
+        return self._recent_usage.latest_usage(name, after=cohort.ingested_until) or cohort.latest_usage(name)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
-        """Take in kills at once, not only at the next turn; the answer is those that nobody knew of."""
+        """Ingest OOM kills without waiting for the next cycle, and return those that were not known before."""
         found = set(ooms)
         if not found:
             return found
@@ -195,13 +204,13 @@ class SourceIngester:
         return new
 
     def observe_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
-        """Note the memory that containers have in effect: before their kills, which hit these sizes."""
+        """Record the memory that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""
         for cohort in self._cohorts.evidence_cohorts:
             cohort.observe_sizes(sizes, now=now)
 
     @property
     def first_sample_at(self) -> float | None:
-        """The time of the first sample that was learned from; None where there was none yet."""
+        """The Unix time of the first ingested sample; None if there is none yet."""
         firsts = [cohort.table.first_sample_at() for cohort in self._cohorts.evidence_cohorts]
         return min((first for first in firsts if first is not None), default=None)
 
@@ -215,11 +224,12 @@ class SourceIngester:
         pods: Mapping[PodContainer, float] | None = None,
         largest_node: NodeResources | None = None,
     ) -> set[WorkloadContainer]:
-        """Bring every cohort up to the last step that is complete by now; the answer is those that are learned of since now.
+        """Bring every cohort up to the last complete step, and return the containers that are new since the last cycle.
 
-        Whose usage it is is asked only once that was read: with all their names, owners are not held meanwhile. `pods` are
-        the containers that should have samples, and since when they run; where it is None, those of which `running` has the
-        workload's container. What is more than any node has had, of which `machine` is the largest now, is not believed.
+        `owners` is called only after the read, because the index of all names is large and need not be held meanwhile.
+        `pods` are the containers that should have samples, each with its start time; if it is None, those whose workload
+        container is in `running`. Samples above the capacity of the largest node ever seen are dropped; `largest_node` is
+        the largest one at present.
         """
         if largest_node is not None:
             largest = self._largest_node
@@ -230,56 +240,59 @@ class SourceIngester:
             new = await self._cohorts.assign(tracked, now=now, backfill=self._plan_backfill(now))
         try:
             await self._catch_up(now, _IngestContext(owners, tracked.keys(), running, pods))
-        except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the rest
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not stop the other sources
             self._record_error(error)
         else:
             if self.last_error:
-                log.info("usage.back", source=self.name)
+                log.info("usage.source_recovered", source=self.name)
             self.last_error = ""
             self.last_read_at = now
             self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
             if learned := [cohort.ingested_until for cohort in self._cohorts if len(cohort.table)]:
                 self._metrics.usage_lateness.labels(self.name).set(max(now - min(learned), 0.0))
-        if not 0 <= now - self._saved_at < self._schedule.save_interval:  # also when the clock was set back
+        if not 0 <= now - self._saved_at < self._schedule.save_interval:  # also if the clock was set back
             await self.save(now)
         return new
 
     def _record_error(self, error: Exception) -> None:
         expected = isinstance(error, UsageError)
-        trouble = str(error) if expected else f"{self.name} failed: {error!r}"
-        if trouble != self.last_error:
-            log.warning("usage.away", source=self.name, error=trouble, exc_info=None if expected else error)
-        self.last_error = trouble
+        reason = str(error) if expected else f"{self.name} failed: {error!r}"
+        if reason != self.last_error:
+            log.warning(
+                "usage.source_unavailable",
+                source=self.name,
+                error=reason,
+                exc_info=None if expected else error,
+            )
+        self.last_error = reason
         self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
 
     def _plan_backfill(self, now: float) -> Backfill:
-        """From when on newcomers are shown what they used."""
-        knows = self.source.capabilities.history
-        begins = now - (self._schedule.backfill_period if knows else self._schedule.step)
+        """Return the history that new containers ingest first."""
+        has_history = self.source.capabilities.history
+        start = now - (self._schedule.backfill_period if has_history else self._schedule.step)
         return Backfill(
-            begins // self._schedule.backfill_step * self._schedule.backfill_step, is_available=knows
+            start // self._schedule.backfill_step * self._schedule.backfill_step, is_available=has_history
         )
 
     async def save(self, now: float) -> None:
-        """Keep what was learned."""
+        """Save the state of all cohorts to the store."""
         await self._cohorts.save(now, lock=self.lock)
         self._saved_at = now
 
-    # Reading
-
     async def _catch_up(self, now: float, around: _IngestContext) -> None:
-        """Show each cohort what it has not seen; those that stand at the same time share a read."""
+        """Feed each cohort the steps that it has not ingested; cohorts at the same time share a read."""
         if self.last_read_at is None:
-            await self.source.check()  # some find out only now what they can know
+            await self.source.check()  # some sources detect their capabilities only here
         await self._warm_up()
         end = self._last_step(now)
-        reach = max(self._schedule.backfill_period, self._schedule.max_lateness)
+        horizon = max(self._schedule.backfill_period, self._schedule.max_lateness)
         for cohort in self._cohorts:
-            if now - cohort.ingested_until > reach:
+            if now - cohort.ingested_until > horizon:
                 cohort.ingested_until = (
-                    (now - reach) // self._schedule.backfill_step * self._schedule.backfill_step
+                    (now - horizon) // self._schedule.backfill_step * self._schedule.backfill_step
                 )
-        shown: set[StrategySpec] = set()
+        fed: set[StrategySpec] = set()
         failed: set[StrategySpec] = set()
         done: set[AnyCohort] = set()
         while behind := [
@@ -291,62 +304,62 @@ class SourceIngester:
             for cohort in behind:
                 by_time[cohort.ingested_until].append(cohort)
             until, cohorts = min(by_time.items())
-            shown.update(cohort.strategy_spec for cohort in cohorts)
+            fed.update(cohort.strategy_spec for cohort in cohorts)
             read = self._next_read(until, now)
             failed |= await self._read_for_cohorts(read, now, cohorts, around)
-            if not read.is_backfill:  # what it has not learned from by now is not complete
+            if not read.is_backfill:  # steps that are still not ingested are incomplete
                 done.update(cohorts)
-        for sizing in self._failed_ingestions & (shown - failed):
-            self._failed_ingestions.remove(sizing)
-            log.info("learning.strategy_back", strategy=sizing.strategy)
+        for spec in self._failed_ingestions & (fed - failed):
+            self._failed_ingestions.remove(spec)
+            log.info("recommender.strategy_recovered", strategy=spec.strategy)
 
     @property
     def current(self) -> float:
-        """Seconds for which a sample tells of the present."""
+        """The seconds for which a sample counts as current."""
         return CURRENT * self._schedule.step + self.source.capabilities.publish_delay
 
     async def read_present(self, now: float) -> Usage:
-        """Read what every container of the cluster used in the last steps, learned of or not, and learn nothing from it.
+        """Read the latest usage of every container in the cluster, tracked or not, without ingesting it.
 
-        Where the source refuses that, those namespaces are read that are learned of.
+        If the source refuses that query, read only the namespaces of tracked containers.
         """
-        ask = replace(UsageQuery.last(self.current, now=now, step=self._schedule.step), include_ooms=False)
+        query = replace(UsageQuery.last(self.current, now=now, step=self._schedule.step), include_ooms=False)
         try:
-            usage = await self.source.read(ask)
+            usage = await self.source.read(query)
         except (SourceRefused, QueryTooLarge):
             async with self.lock:
                 own = {name.namespace for cohort in self._cohorts.evidence_cohorts for name in cohort.table}
             if not own:
                 raise
-            usage = await self.source.read(replace(ask, namespaces=tuple(sorted(own))))
+            usage = await self.source.read(replace(query, namespaces=tuple(sorted(own))))
         return _drop_impossible(usage, self._largest_node)
 
     def _last_step(self, now: float) -> float:
         """Return the last step that may have all its samples by now."""
-        step, knows = self._schedule.step, self.source.capabilities
-        return (now - (step + knows.publish_delay if knows.polled else 0.0)) // step * step
+        step, capabilities = self._schedule.step, self.source.capabilities
+        return (now - (step + capabilities.publish_delay if capabilities.polled else 0.0)) // step * step
 
     def _last_final_step(self, now: float) -> float:
-        """Return the last step of which no more samples are waited for, whatever it lacks."""
-        knows, step = self.source.capabilities, self._schedule.step
-        waits = knows.history and not knows.polled
+        """Return the last step that is ingested even if samples are missing."""
+        capabilities, step = self.source.capabilities, self._schedule.step
+        waits = capabilities.history and not capabilities.polled
         return (now - self._schedule.max_lateness) // step * step if waits else self._last_step(now)
 
     def _next_read(self, until: float, now: float) -> _ReadWindow:
-        """Return what comes after a time: the past in coarse steps as far as it is sure, then the present in fine ones."""
-        pace, end, sure = self._schedule, self._last_step(now), self._last_final_step(now)
+        """Return the next window after a time: coarse steps while they are final, then fine ones up to now."""
+        schedule, end, final = self._schedule, self._last_step(now), self._last_final_step(now)
         if not self.source.capabilities.history:
-            return _ReadWindow(end, end, pace.step, is_backfill=False)
-        # On the fine grid, wherever the coarse steps begin: so none has what was learned before.
-        begun = until // pace.step * pace.step
-        if sure - begun > 2 * pace.backfill_step:
-            steps = min(pace.backfill_read_period, sure - begun) // pace.backfill_step
-            last = begun + steps * pace.backfill_step
-            return _ReadWindow(begun + pace.backfill_step, last, pace.backfill_step, is_backfill=True)
-        return _ReadWindow(begun + pace.step, end, pace.step, is_backfill=False)
+            return _ReadWindow(end, end, schedule.step, is_backfill=False)
+        # Start on the fine grid wherever the coarse steps begin, so that no step contains samples ingested before.
+        start = until // schedule.step * schedule.step
+        if final - start > 2 * schedule.backfill_step:
+            steps = min(schedule.backfill_read_period, final - start) // schedule.backfill_step
+            last = start + steps * schedule.backfill_step
+            return _ReadWindow(start + schedule.backfill_step, last, schedule.backfill_step, is_backfill=True)
+        return _ReadWindow(start + schedule.step, end, schedule.step, is_backfill=False)
 
     async def _warm_up(self) -> None:
-        """Have the strategies ready that are new, and let go of what it took to make them so."""
+        """Warm up new strategies, then release the memory that their compilation took."""
         new = {
             cohort.strategy_spec: cohort
             for cohort in self._cohorts
@@ -355,7 +368,7 @@ class SourceIngester:
         for cohort in new.values():
             try:
                 await asyncio.to_thread(cohort.warm_up)
-            except Exception as error:  # noqa: BLE001 - as when it learns
+            except Exception as error:  # noqa: BLE001 - a strategy may be a plugin and raise anything
                 self._record_failure(cohort.strategy_spec, error)
             self._warmed_up.add(cohort.strategy_spec)
         if new:
@@ -364,23 +377,23 @@ class SourceIngester:
     async def _read_for_cohorts(
         self, read: _ReadWindow, now: float, cohorts: list[AnyCohort], around: _IngestContext
     ) -> set[StrategySpec]:
-        """Make one read for cohorts that stand at the same time; the answer is whose strategy failed at it."""
-        # After a restart it is not known who had samples before: that is looked up once.
-        knows = self.source.capabilities
+        """Make one read for cohorts at the same time, and return the specs whose strategy failed on it."""
+        # After a restart the tracker is empty: one longer read finds the containers that had samples before.
         before = 0.0
-        if knows.history and not read.is_backfill and not len(self._sample_times):
+        has_history = self.source.capabilities.history
+        if has_history and not read.is_backfill and not len(self._sample_times):
             before = self._schedule.max_lateness // read.step * read.step
         namespaces = {name.namespace for cohort in cohorts for name in cohort.table}
         with self._metrics.metrics_collection_duration.labels(self.name).time():
             usage = await self.source.read(read.to_query(namespaces, before=before))
-        if not read.is_backfill:  # which nodes there were before we watched, the source may know: we do not
+        if not read.is_backfill:  # the nodes of the past, from before this process started, are unknown
             usage = _drop_impossible(usage, self._largest_node)
         async with self.lock:
             failed = await run_in_thread(
                 self._observe_usage, usage, read, round(before / read.step), cohorts, now, around
             )
-        for sizing, error in failed.items():
-            self._record_failure(sizing, error, among=self._failed_ingestions)
+        for spec, error in failed.items():
+            self._record_failure(spec, error, among=self._failed_ingestions)
         return set(failed)
 
     def _observe_usage(
@@ -392,14 +405,14 @@ class SourceIngester:
         now: float,
         around: _IngestContext,
     ) -> dict[StrategySpec, Exception]:
-        """Learn from the steps of a read that are complete, without the first, which are `known`; note what the others say."""
+        """Ingest the complete steps of a read after the first `known` ones, and keep the rest as pending evidence."""
         owners = around.owners()
         forget = now - max(self._schedule.max_lateness, UNSAMPLED_AFTER)
         if read.is_backfill:
             self._sample_times.record(usage, expire_before=forget, coarse=True)
-            stands_for = max(1, round(usage.step / self._schedule.step))
+            sample_weight = max(1, round(usage.step / self._schedule.step))
             return _observe_in_cohorts(
-                cohorts, usage, owners, running=None, until=self._last_step(now), stands_for=stands_for
+                cohorts, usage, owners, running=None, until=self._last_step(now), sample_weight=sample_weight
             )
         self._sample_times.record(usage.slice_steps(0, known), expire_before=forget)
         usage = usage.slice_steps(known, usage.steps)
@@ -413,11 +426,11 @@ class SourceIngester:
         )
         failed: dict[StrategySpec, Exception] = {}
         if complete:
-            learned = usage.slice_steps(0, complete)
+            ingested = usage.slice_steps(0, complete)
             failed = _observe_in_cohorts(
-                cohorts, learned, owners, running=around.running, until=self._last_step(now)
+                cohorts, ingested, owners, running=around.running, until=self._last_step(now)
             )
-            self._sample_times.record(learned, expire_before=forget)
+            self._sample_times.record(ingested, expire_before=forget)
         rest = usage.slice_steps(complete, usage.steps)
         self._sample_times.record_incomplete(rest)
         self._recent_usage = RecentUsage.from_usage(rest, owners)
@@ -427,23 +440,23 @@ class SourceIngester:
     def _expected_containers(
         self, usage: Usage, owners: PodOwnerIndex, around: _IngestContext
     ) -> Mapping[PodContainer, float]:
-        """Return the containers of pods that should have samples, and since when they run."""
+        """Return the containers of pods that should have samples, each with its start time."""
         if around.pods is not None:
             return around.pods
 
-        def runs(name: PodContainer) -> bool:
+        def is_running(name: PodContainer) -> bool:
             workload = owners.find_workload(name.namespace, name.pod)
             return (
                 workload is not None
                 and WorkloadContainer.from_workload(workload, name.container) in around.running
             )
 
-        return {name: -math.inf for name in {*usage.containers, *self._sample_times} if runs(name)}
+        return {name: -math.inf for name in {*usage.containers, *self._sample_times} if is_running(name)}
 
     def _find_unsampled(
         self, usage: Usage, owners: PodOwnerIndex, around: _IngestContext, now: float
     ) -> tuple[PodContainer, ...]:
-        """Find the containers that run and are to be learned of, but have had no sample for long."""
+        """Find the tracked containers that run but have had no sample for a long time."""
         silent_here = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
         sampled = {*usage.containers} - {usage.containers[column] for column in silent_here}
         long_ago = now - UNSAMPLED_AFTER
@@ -464,12 +477,12 @@ class SourceIngester:
     def _record_failure(
         self, strategy_spec: StrategySpec, error: Exception, *, among: set[StrategySpec] | None = None
     ) -> None:
-        """A strategy that fails says nothing of its containers; of the others as much is learned as ever."""
+        """Count a strategy's failure and log the first one. Other strategies are not affected."""
         known = self._failed_strategies if among is None else among
         self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
         if strategy_spec not in known:
             known.add(strategy_spec)
-            log.warning("learning.strategy_failed", strategy=strategy_spec.strategy, exc_info=error)
+            log.warning("recommender.strategy_failed", strategy=strategy_spec.strategy, exc_info=error)
 
 
 def _observe_in_cohorts(
@@ -479,9 +492,9 @@ def _observe_in_cohorts(
     *,
     running: Collection[WorkloadContainer] | None,
     until: float,
-    stands_for: int = 1,
+    sample_weight: int = 1,
 ) -> dict[StrategySpec, Exception]:
-    """Show a read to each of these, in each form that is wanted made once; the answer is whose strategy failed, and how."""
+    """Feed a read to cohorts, aggregating it once per form, and return the specs that failed with their errors."""
     forms: dict[object, WorkloadUsage] = {}
     failed: dict[StrategySpec, Exception] = {}
     for cohort in cohorts:
@@ -489,21 +502,21 @@ def _observe_in_cohorts(
             forms[cohort.aggregate] = cohort.aggregate(usage, owners)
         try:
             cohort.observe_usage(
-                forms[cohort.aggregate], running=running, until=until, sample_weight=stands_for
+                forms[cohort.aggregate], running=running, until=until, sample_weight=sample_weight
             )
-        except Exception as error:  # noqa: BLE001 - it may be anybody's, and must not end the rest
+        except Exception as error:  # noqa: BLE001 - a strategy may be a plugin, and must not stop the others
             failed[cohort.strategy_spec] = error
             cohort.clear_estimates()
     return failed
 
 
 def _drop_impossible(usage: Usage, largest_node: NodeResources) -> Usage:
-    """Drop what is more than the largest machine has: one such sample would be a day's peak."""
+    """Drop samples above the largest node's capacity: a single one would be the peak of a whole day."""
     if not (largest_node.cpu and largest_node.memory):
         return usage
     cpu, memory = largest_node.cpu / 1000 * CPU_RATE_TOLERANCE, float(largest_node.memory)
     if np.nanmax(usage.cpu, initial=0.0) <= cpu and np.nanmax(usage.memory, initial=0.0) <= memory:
-        return usage  # as nearly always: a copy would be the most that is held
+        return usage  # nearly always; a copy would double the memory held
     return replace(
         usage,
         cpu=mask_implausible(usage.cpu.copy(), maximum=cpu),

@@ -1,7 +1,7 @@
-"""What VPA's own recommender had learned when we took over from it, so that nobody starts from nothing.
+"""Import the state of the VPA's own recommender, so that containers do not start from nothing.
 
-It keeps a VerticalPodAutoscalerCheckpoint for each container of each VPA. They are read once, at the first start; from
-then on our own state is what counts. What cannot be read is left out: its container starts cold, as it would have.
+That recommender keeps a VerticalPodAutoscalerCheckpoint for each container of each VPA. They are read once, at the first
+start; afterwards only Trimtab's own state counts. A container whose checkpoint cannot be read starts without history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class CheckpointKey(NamedTuple):
-    """Which container a checkpoint is about."""
+    """The container that a checkpoint belongs to."""
 
     namespace: str
     vpa: str
@@ -30,25 +30,25 @@ class CheckpointKey(NamedTuple):
 
 
 async def read_checkpoints(client: ObjectClient) -> dict[CheckpointKey, Object]:
-    """All checkpoints of the recommender that was here before; none where there are none, or none may be read."""
+    """Return all checkpoints in the cluster; empty if there are none or they may not be read."""
     try:
         found = await client.list_objects(VPA_CHECKPOINTS)
     except (NotFound, Forbidden) as error:
-        log.info("checkpoints.none", reason=describe(error))
+        log.info("vpa_checkpoints.not_found", reason=describe(error))
         return {}
     return {
         CheckpointKey(
-            one["metadata"]["namespace"], one["spec"]["vpaObjectName"], one["spec"]["containerName"]
-        ): one
-        for one in found
-        if one.get("spec", {}).keys() >= {"vpaObjectName", "containerName"}
+            each["metadata"]["namespace"], each["spec"]["vpaObjectName"], each["spec"]["containerName"]
+        ): each
+        for each in found
+        if each.get("spec", {}).keys() >= {"vpaObjectName", "containerName"}
     }
 
 
 def restore_checkpoints(
     sizer: VpaStrategy, rows: Mapping[CheckpointKey, int], checkpoints: Mapping[CheckpointKey, Object]
 ) -> frozenset[CheckpointKey]:
-    """Let a strategy know what VPA knew of the containers in these rows; those that it now knows of."""
+    """Import the checkpoints of the containers in these rows, and return the keys of those imported."""
     return frozenset(
         key for key, row in rows.items() if key in checkpoints and _try_import(sizer, row, key, checkpoints)
     )
@@ -60,6 +60,6 @@ def _try_import(
     try:
         import_checkpoint(sizer, row, checkpoints[key])
     except ValueError as error:
-        log.warning("checkpoints.ignored", checkpoint="/".join(key), reason=describe(error))
+        log.warning("vpa_checkpoints.invalid", checkpoint="/".join(key), reason=describe(error))
         return False
     return True

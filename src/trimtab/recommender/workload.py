@@ -1,7 +1,7 @@
-"""What one workload should have, and on which terms: its policy, what was learned of it, and what stands around it.
+"""Recommend resources for one workload from its policy, its estimates and its constraints.
 
-Pure. The answer for each container is that of `sizing.around`; here its inputs are brought together for a workload as
-it runs now, and the outcome is put as a wish to `actuation`.
+Pure. `sizing.recommend` decides for each container; this module collects its inputs for a workload as it runs now, and
+turns the result into a desired change for `actuation`.
 """
 
 from __future__ import annotations
@@ -34,44 +34,45 @@ from trimtab.sizing.safe_minimum import needed_memory
 from trimtab.sizing.strategy import has_setting
 
 POD_LEVEL_RESOURCES = (
-    "its pods have resources as a whole (spec.resources), which are not sized; give them to its containers"
+    "The pods have pod-level resources (spec.resources), which Trimtab does not size; set resources on the containers"
+    " instead"
 )
 RECENT_OOM_WINDOW = 900.0
-"""Seconds after a kill in which more memory waits for nothing."""
+"""The seconds after an OOM kill during which a memory increase skips all waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRecommendation:
-    """The recommendation for each container, and what was seen of it."""
+    """The recommendation for each container of a workload, with the evidence behind it."""
 
     recommendations: tuple[Recommendation, ...]
     evidence: Mapping[str, Evidence]
     is_urgent: bool
-    """Whether a container that was just killed for memory is to get more."""
+    """True if a container that was just OOM-killed gets more memory."""
     effective: Sizes = field(default_factory=dict)
     """The sizes in effect that the recommendations were computed from."""
     excluded_containers: frozenset[str] = frozenset()
-    """The containers of which the policy has nothing sized."""
+    """The containers that the policy excludes from sizing."""
     stabilization: float = 0.0
-    """Seconds that the policy keeps sizes before they are made smaller."""
+    """The seconds for which the policy keeps sizes before it reduces them."""
     needed_memory: Mapping[str, int] = field(default_factory=dict)
-    """The bytes of memory that each container is known to need (`safe_minimum`); those never measured are left out."""
+    """The bytes of memory that each container is known to need (`safe_minimum`), for those ever measured."""
 
     @property
     def sizes(self) -> dict[str, Resources]:
-        """What is wanted, of the containers of which anything is."""
+        """The recommended sizes of the containers that have any."""
         return {
             each.container: each.resources for each in self.recommendations if each.no_change_reason is None
         }
 
     @property
     def targets(self) -> dict[str, Resources]:
-        """Where the changes of these containers lead, which may take several steps."""
+        """The final sizes of these containers, which may take several steps to reach."""
         return {each.container: each.target for each in self.recommendations if each.no_change_reason is None}
 
     @property
     def no_change_reason(self) -> str:
-        """Why nothing at all is recommended; empty where something is."""
+        """The reason why no container has a recommendation; empty if one has."""
         if self.sizes or not self.recommendations:
             return ""
         reasons = {each.no_change_reason for each in self.recommendations}
@@ -88,7 +89,7 @@ class WorkloadRecommendation:
         usage_error: str = "",
         hold_reason: str = "",
     ) -> DesiredChange:
-        """What is asked of `actuation`; how its pods fare is not looked at yet."""
+        """Return the change to ask of `actuation`. The health of the pods is not considered here."""
         return DesiredChange(
             sizes=self.sizes,
             strategy=strategy,
@@ -106,12 +107,12 @@ class WorkloadRecommendation:
 
 
 def strategy_spec_from_policy(spec: OptimizationPolicySpec) -> StrategySpec:
-    """The strategy of a policy; what metricsConfig says of percentiles is for the strategy of that name."""
+    """Return the strategy spec of a policy. The percentiles in metricsConfig apply to the percentile strategy only."""
     name = spec.strategy.name
-    said = percentile_settings(spec.metrics_config) if name == "percentile" else {}
+    settings = percentile_settings(spec.metrics_config) if name == "percentile" else {}
     if has_setting(name, "stabilization"):
-        said["stabilization"] = spec.changes.stabilization.seconds
-    return StrategySpec.from_settings(name, {**said, **spec.strategy.settings})
+        settings["stabilization"] = spec.changes.stabilization.seconds
+    return StrategySpec.from_settings(name, {**settings, **spec.strategy.settings})
 
 
 def recommend_workload(
@@ -125,15 +126,16 @@ def recommend_workload(
     now: float,
     sync: PodSync = DEFAULT_POD_SYNC,
 ) -> WorkloadRecommendation:
-    """What each container of a workload should have; `learned` knows a container by its name.
+    """Recommend resources for each container of a workload; `estimate` looks up a container by name.
 
-    It starts from the size in effect, whichever of its pods exist at this moment; `sync` tells how new pods come to it.
+    Recommendations start from the size in effect, independent of which pods exist at the moment. `sync` says how new
+    pods get that size.
     """
     containers = effective_containers(workload, pods, sync)
     effective = container_sizes(containers)
     if workload.has_pod_level_resources:
-        alone = tuple(_unsized_recommendation(each) for each in containers if each.role != "init")
-        return WorkloadRecommendation(alone, {}, is_urgent=False, effective=effective)
+        unsized = tuple(_unsized_recommendation(each) for each in containers if each.role != "init")
+        return WorkloadRecommendation(unsized, {}, is_urgent=False, effective=effective)
     known = {each.name: found for each in containers if (found := estimate(each.name)) is not None}
     proposals = {
         name: msgspec.structs.replace(found.proposal, facts=_build_factors(found, source))
@@ -164,16 +166,16 @@ def _unsized_recommendation(container: Container) -> Recommendation:
 def _add_heaps(
     evidence: Mapping[str, Evidence], workload: Workload, pods: Sequence[Pod]
 ) -> Mapping[str, Evidence]:
-    """Add what the template says of each container's heap; most templates say nothing."""
+    """Add the heap size that each container's template sets; most templates set none."""
     if not workload.heap_flags:
         return evidence
     limits = memory_limits_at_start(workload, pods, read_change_annotations(workload))
     heaps = {hint.container: _resolve_heap(hint, limits) for hint in workload.heap_flags}
-    return {name: msgspec.structs.replace(seen, heap=heaps.get(name)) for name, seen in evidence.items()}
+    return {name: msgspec.structs.replace(each, heap=heaps.get(name)) for name, each in evidence.items()}
 
 
 def _resolve_heap(hint: HeapFlags, limits: StartLimits) -> Heap | None:
-    """Read the bound of a container's heap; one that is a share of an unknown limit may be as large as what it has."""
+    """Return a container's maximum heap. One that is a share of an unknown limit may be as large as the present limit."""
     name, env = hint.container, dict(hint.env)
     limit = limits.largest.get(name)
     found = detect_heap([hint.args], env, limit)
@@ -194,7 +196,7 @@ def _is_sized(name: str, containers: Sequence[Container]) -> bool:
 def _find_needed_memory(
     containers: Sequence[Container], evidence: Mapping[str, Evidence], rules: PolicyRules, now: float
 ) -> dict[str, int]:
-    """Ask what each container is known to need."""
+    """Return the memory that each container is known to need."""
     found = {
         each.name: needed_memory(each, evidence=evidence[each.name], rules=rules, now=now)
         for each in containers
@@ -204,7 +206,7 @@ def _find_needed_memory(
 
 
 def was_just_killed(evidence: Evidence, now: float) -> bool:
-    """Whether a container was killed so recently that more memory waits for nothing."""
+    """Return True if a container was OOM-killed so recently that a memory increase skips all waits."""
     return evidence.last_kill_at is not None and now - evidence.last_kill_at <= RECENT_OOM_WINDOW
 
 
@@ -220,7 +222,7 @@ def _is_oom_relief(
 
 
 def _build_factors(estimate: ContainerEstimate, source: str) -> tuple[Factor, ...]:
-    """What the numbers rest on."""
+    """Return the factors behind an estimate, starting with the samples that it rests on."""
     evidence = estimate.evidence
     if not evidence.samples:
         return estimate.proposal.facts

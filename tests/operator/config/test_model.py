@@ -91,15 +91,15 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
         ),
         (
             "guardrails: [{name: errors, query: 'sum(rate(x))'}]",
-            "guardrails[0].query: is no PromQL: expected type",
+            "guardrails[0].query: is not valid PromQL: expected type",
         ),
         (
             "guardrails: [{name: errors, query: 'x[5m]'}]",
-            "guardrails[0].query: gives a range of samples; put",
+            "guardrails[0].query: returns a range of samples; wrap",
         ),
         (
             "guardrails: [{name: errors, query: '\"x\"'}]",
-            "guardrails[0].query: gives text; it must give a number",
+            "guardrails[0].query: returns text; it must return a number",
         ),
         (
             "leaderElection: {renewDeadline: 20s}",
@@ -107,10 +107,10 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
         ),
         ("leaderElection: {retry: 5}", "leaderElection.retry: duration must be text; write it like 90s"),
         ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is no store that is known; give the path"),
-        ("address: nowhere", 'address: "nowhere" is no address to listen on; write it like :8080'),
+        ("address: nowhere", 'address: "nowhere" is not an address to listen on; write it like :8080'),
         (
             "webhook: {url: 'http://x'}",
-            'webhook.url: "http://x" is no address that an API server calls; write it',
+            'webhook.url: "http://x" is not a URL that an API server can call; write it',
         ),
         ("webhook: {failurePolicy: Maybe}", "webhook.failurePolicy: must be one of 'Fail' or 'Ignore'"),
         ("defaultPolicy: {weight: 0}", "defaultPolicy.weight: must be at least 1"),
@@ -119,7 +119,7 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             'maintenanceWindows[0].start: "25:00" must be a time of day',
         ),
         ("logs: {level: loud}", "logs.level: must be one of 'debug', 'info', 'warning' or 'error'"),
-        ("a: [", "is no YAML: while parsing"),
+        ("a: [", "this is not valid YAML: while parsing"),
         ("- dryRun", "must be a map of settings, such as dryRun: true"),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() ->
 )
 def test_a_secret_is_given_by_its_file_only(setting: str) -> None:
     told = refusal(flags=(f"metricsSource.settings.{setting}=hunter2",))
-    assert "a secret must not stand here" in told
+    assert "a secret is not allowed here" in told
     assert f"metricsSource.settings.{setting}" in told
     assert "hunter2" not in told
 

@@ -82,8 +82,8 @@ def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounte
     assert live.current.dry_run, "as it was"
     assert str(mounted.path) in live.problem
     (line,) = logged
-    assert (line["event"], line["error"]) == ("config.refused", live.problem)
-    assert metrics.registry.get_sample_value("trimtab_config_reloads_total", {"result": "refused"}) == 1
+    assert (line["event"], line["error"]) == ("config.rejected", live.problem)
+    assert metrics.registry.get_sample_value("trimtab_config_reloads_total", {"result": "rejected"}) == 1
 
 
 def test_a_file_that_is_gone_keeps_the_old_configuration_until_it_is_back(mounted: Mounted) -> None:
@@ -105,7 +105,7 @@ def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounte
     live.reload()
     assert (live.current.dry_run, live.problem) == (
         True,
-        f"{mounted.path}: is empty; write {{}} if all defaults are meant",
+        f"{mounted.path}: the file is empty; write {{}} if you want all defaults",
     )
     mounted.swap("{}\n")
     live.reload()
@@ -138,7 +138,7 @@ def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounte
     assert live.current.address == OperatorConfig().address
     assert live.current.store == OperatorConfig().store
     assert {
-        "event": "config.waits_for_restart",
+        "event": "config.restart_required",
         "fields": ["store", "address"],
         "log_level": "warning",
     } in logged

@@ -20,7 +20,7 @@ found = st.dictionaries(
     st.builds(
         WorkloadOutcome,
         state=st.sampled_from([WorkloadState.APPLIED, WorkloadState.SKIPPED, WorkloadState.PENDING]),
-        skipped=st.sampled_from(SkipReason),
+        skip_reason=st.sampled_from(SkipReason),
     ),
     max_size=6,
 )

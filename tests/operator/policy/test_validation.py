@@ -128,7 +128,7 @@ def test_a_guardrail_that_is_no_promql_is_refused() -> None:
     bad = review_policy(policy(guardrail="sum(rate(errors))"), others=(), config=config())
     (problem,) = bad.problems
     assert problem.startswith(
-        f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: is no PromQL: expected type matrix in call to"
+        f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: is not valid PromQL: expected type matrix in call to"
     )
     good = 'sum(rate(errors{namespace="$namespace", app="$workload"}[5m]))'
     assert review_policy(policy(guardrail=good), others=(), config=config()).problems == ()

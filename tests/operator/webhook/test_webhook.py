@@ -143,7 +143,7 @@ async def test_what_is_wrong_is_refused_with_the_field_and_the_fix(replica: Repl
     told = await replica.refusal(manifest("web", both, guardrail="sum(rate(errors))"))
     assert "spec.metricsConfig.provider: the operator has no usage source 'abacus'" in told
     assert "spec.strategy.name: krr is forbidden by your organisation" in told
-    assert "is no PromQL" in told
+    assert "is not valid PromQL" in told
     told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"max": "8"}}}))
     assert "spec.resourceBounds.cpu.max: 8 is above the limit of your organisation; use at most 4" in told
     told = await replica.refusal(manifest("web", {"resourceBounds": {"cpu": {"min": "2", "max": "1"}}}))

@@ -107,7 +107,7 @@ async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_t
         assert "of the requests" not in await scene.page("/nodes")
         rows = await scene.board.workloads()
         assert all(row.used_cpu is not None for row in rows if row.pods)
-        (school,) = scene.stage.operator_state.recommender.schools.values()
+        (school,) = scene.stage.operator_state.recommender.ingesters.values()
         assert {name.namespace for each in school._cohorts for name in each.table} == {MANAGED}
 
 
@@ -262,7 +262,7 @@ async def test_present_knows_all_pods_of_a_sampled_source_until_they_are_old(tmp
 async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path: Path) -> None:
     source = web(0.5)
     async with learning_from(tmp_path, own=source) as learning:
-        await learning.schools[DEFAULT_SOURCE].read_present(NOW)
+        await learning.ingesters[DEFAULT_SOURCE].read_present(NOW)
     (ask,) = source.asked
     assert replace(ask, start=0.0, end=1.0) == UsageQuery(start=0.0, end=1.0, step=60.0, include_ooms=False)
     assert ask.steps == 5

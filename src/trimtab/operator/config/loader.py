@@ -1,9 +1,9 @@
-"""From what the user wrote, and where, to a configuration: a file, over it the environment, over that flags.
+"""Load the configuration from a file, overridden by the environment, overridden by flags.
 
 The file is YAML in the spelling of the model (`pace.cluster.atOnce`). A variable is `TRIMTAB_` and the path with two
-underscores between its steps: `TRIMTAB_PACE__CLUSTER__AT_ONCE=3`. A flag is `pace.cluster.atOnce=3`. Whatever is wrong
-is told in one line that says in which of them. A variable that nothing here is called is refused: a dry run that
-was meant and misspelt would be none. Left out: reading the file again when it changes (`live`).
+underscores between its steps: `TRIMTAB_PACE__CLUSTER__AT_ONCE=3`. A flag is `pace.cluster.atOnce=3`. Every problem is
+reported in one line that names the place. Unknown variables are rejected: a misspelt dry run would otherwise be none.
+`reloader` reads the file again when it changes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ENV_PREFIX = "TRIMTAB_"
 
 FieldPath = tuple[str, ...]
 
-# What Kubernetes itself puts into the environment for a Service that is called trimtab-something.
+# Kubernetes sets these variables for every Service whose name starts with trimtab.
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP)(_[A-Z]+)?)?)$")
 
 
 class ConfigurationError(TrimtabError):
-    """A configuration that cannot be used."""
+    """Raised for a configuration that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigOverride:
-    """One value, where in the configuration it belongs, and how the user knows it."""
+    """One overriding value, its path in the configuration, and the variable or flag that sets it."""
 
     path: FieldPath
     value: Any
@@ -46,16 +46,16 @@ class ConfigOverride:
 def load_configuration(
     *, text: str = "", origin: str = "", environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> OperatorConfig:
-    """The configuration that a file's text, the environment and flags state together."""
-    over = [*_read_environment(environment), *_parse_flags(flags)]
+    """Return the configuration from a file's text, the environment and flags."""
+    overrides = [*_read_environment(environment), *_parse_flags(flags)]
     values = _parse_file(text, origin)
-    for given in over:
-        _apply_override(values, given)
+    for override in overrides:
+        _apply_override(values, override)
     try:
         return OperatorConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigurationError(
-            "; ".join(_locate_problem(line, over, origin) for line in format_problems(error))
+            "; ".join(_locate_problem(line, overrides, origin) for line in format_problems(error))
         ) from None
 
 
@@ -64,7 +64,7 @@ def _parse_file(text: str, origin: str) -> dict[str, Any]:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{origin}: is no YAML: {reason}") from None
+        raise ConfigurationError(f"{origin}: this is not valid YAML: {reason}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -95,7 +95,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _resolve_variable(variable: str, steps: Sequence[str]) -> FieldPath:
-    """The path in the file's spelling; below a free map, as it is."""
+    """Return the path in the file's spelling; keys of a free-form map stay as they are."""
     model: type[BaseModel] | None = OperatorConfig
     path: list[str] = []
     for step in steps:
@@ -111,23 +111,23 @@ def _resolve_variable(variable: str, steps: Sequence[str]) -> FieldPath:
 
 
 def nested_model(annotation: Any) -> type[BaseModel] | None:
-    """The model that a field holds, one or several of them; None when it holds none."""
+    """Return the model, or the type of the models, that a field holds; None if it holds none."""
     options = (annotation, *get_args(annotation))
     return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, ApiModel)), None)
 
 
-def _apply_override(values: dict[str, Any], given: ConfigOverride) -> None:
-    for step in given.path[:-1]:
+def _apply_override(values: dict[str, Any], override: ConfigOverride) -> None:
+    for step in override.path[:-1]:
         below = values.get(step)
         values[step] = values = dict(below) if isinstance(below, dict) else {}
-    values[given.path[-1]] = given.value
+    values[override.path[-1]] = override.value
 
 
-def _locate_problem(line: str, over: Sequence[ConfigOverride], origin: str) -> str:
-    """The problem, with the place where the user can mend it."""
+def _locate_problem(line: str, overrides: Sequence[ConfigOverride], origin: str) -> str:
+    """Return the problem with the place where the user can fix it."""
     path = tuple(re.findall(r"[^.\[\]]+", line.partition(":")[0]))
-    for given in reversed(over):
-        shared = min(len(path), len(given.path))
-        if path[:shared] == given.path[:shared]:
-            return line if given.origin == ".".join(path) else f"{given.origin}: {line}"
+    for override in reversed(overrides):
+        shared = min(len(path), len(override.path))
+        if path[:shared] == override.path[:shared]:
+            return line if override.origin == ".".join(path) else f"{override.origin}: {line}"
     return f"{origin}: {line}" if origin else line

@@ -1,7 +1,7 @@
-"""What the operator can be told, as one model: its fields, their defaults, and what is refused.
+"""The operator's settings: fields, defaults and validation.
 
-The defaults are the careful ones. A secret never stands here: a field names the file that holds it. Left out: where
-the values come from (`layers`), and what happens when they change under way (`live`).
+The defaults are the careful ones. Secrets never appear here: a field names the file that holds one. `loader` reads the
+values, `reloader` follows changes.
 """
 
 import math
@@ -28,27 +28,26 @@ from trimtab.usage.source import SOURCES
 
 @dataclass(frozen=True)
 class _RequiresRestart:
-    """Marks a field that is read once, at the start."""
+    """A marker for fields that are read only at the start."""
 
 
 REQUIRES_RESTART: Final = _RequiresRestart()
 
 
 class MetricsSource(ApiModel):
-    """Where usage comes from."""
+    """The source of usage."""
 
     provider: PluginName = "prometheus"
     """The source for policies that name none: prometheus, metrics-server, or the name of a plugin."""
 
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the provider, in its own spelling; what there is depends on it. A secret is given as the file that
-    holds it: token_file, password_file."""
+    """The provider's settings, in its own spelling. Give a secret as the file that holds it: token_file, password_file."""
 
     @model_validator(mode="after")
     def _check_provider_settings(self) -> Self:
         for name in find_secrets(self.settings):
             raise validation_problem(
-                "a secret must not stand here; name a file that holds it, such as token_file",
+                "a secret is not allowed here; name a file that holds it, such as token_file",
                 field=f"settings.{name}",
             )
         try:
@@ -59,53 +58,54 @@ class MetricsSource(ApiModel):
 
 
 class AdditionalMetricsSource(MetricsSource):
-    """Where usage comes from for policies that ask for it."""
+    """A further source of usage, for policies that name it."""
 
     name: PluginName | None = None
-    """What metricsConfig.provider of a policy calls it; its provider's name when left out."""
+    """The name for metricsConfig.provider of policies; the provider's name if left out."""
 
     provider: PluginName
     """The source: prometheus, metrics-server, or the name of a plugin."""
 
     @property
     def source_name(self) -> str:
+        """The name that policies use for this source."""
         return self.name or self.provider
 
 
 class StoreSettings(ApiModel):
-    """Where what was learned is kept."""
+    """The store for learned state and history."""
 
     url: StoreURL = "trimtab.db"
-    """The path of a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE?passfile=FILE. Replicas that shall
-    share what they learn need PostgreSQL."""
+    """The path of a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE?passfile=FILE. Replicas that share learned
+    state need PostgreSQL."""
 
 
 class LearningSettings(ApiModel):
-    """How usage is read and learned from."""
+    """The settings for reading usage and learning from it."""
 
     step: Annotated[Duration, DurationRange("1s", "15m")] = Duration.parse("1m")
-    """The time between two samples of the present; no shorter than usage is measured (metrics-server: 1m), or samples seem
-    to be missing and nothing is made smaller."""
+    """The time between two current samples. It must not be shorter than the interval at which usage is measured
+    (metrics-server: 1m); otherwise samples seem to be missing and nothing is reduced."""
 
     history: Annotated[Duration, DurationRange("0s", "2160h")] = Duration.parse("192h")
-    """How much of the past is read for containers that are new to us, where the source knows it; and for how long after an
-    OOM kill, a day at least, a container gets no less memory."""
+    """The history to read for new containers, if the source stores it. It is also the time after an OOM kill, one day at
+    least, during which a container does not get less memory."""
 
     history_step: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("5m")
-    """The time between two samples of the past."""
+    """The time between two samples of history."""
 
     lateness: Annotated[Duration, DurationRange("0s", "6h")] = Duration.parse("30m")
-    """How late samples may reach the source, as by remote write, and still be learned from: that long is waited for them."""
+    """The time by which samples may reach the source late, for example by remote write; Trimtab waits this long for them."""
 
 
 class DisruptionLimitSettings(ApiModel):
-    """How many pods are changed, at once and in a minute."""
+    """The number of pods that may be changed concurrently and per minute."""
 
     at_once: Annotated[Int, Field(ge=1)]
-    """Pods under change at the same time."""
+    """The maximum number of pods under change at the same time."""
 
     per_minute: Annotated[Int, Field(ge=1)]
-    """Changes begun in a minute."""
+    """The maximum number of changes started per minute."""
 
     @property
     def limit(self) -> DisruptionLimit:
@@ -113,46 +113,46 @@ class DisruptionLimitSettings(ApiModel):
 
 
 class ClusterDisruptionLimit(DisruptionLimitSettings):
-    """How fast changes are made in the whole cluster."""
+    """The limits for changes in the whole cluster."""
 
     at_once: Annotated[Int, Field(ge=1)] = 50
-    """Pods under change at the same time."""
+    """The maximum number of pods under change at the same time."""
 
     per_minute: Annotated[Int, Field(ge=1)] = 120
-    """Changes begun in a minute."""
+    """The maximum number of changes started per minute."""
 
 
 class NamespaceDisruptionLimit(DisruptionLimitSettings):
-    """How fast changes are made in each namespace."""
+    """The limits for changes in each namespace."""
 
     at_once: Annotated[Int, Field(ge=1)] = 20
-    """Pods under change at the same time."""
+    """The maximum number of pods under change at the same time."""
 
     per_minute: Annotated[Int, Field(ge=1)] = 60
-    """Changes begun in a minute."""
+    """The maximum number of changes started per minute."""
 
 
 class NodeDisruptionLimit(DisruptionLimitSettings):
-    """How fast changes are made on each node."""
+    """The limits for changes on each node."""
 
     at_once: Annotated[Int, Field(ge=1)] = 3
-    """Pods under change at the same time."""
+    """The maximum number of pods under change at the same time."""
 
     per_minute: Annotated[Int, Field(ge=1)] = 10
-    """Changes begun in a minute."""
+    """The maximum number of changes started per minute."""
 
 
 class DisruptionSettings(ApiModel):
-    """How fast changes are made; taking back what hurts does not wait."""
+    """The disruption limits for changes; reverting a harmful change does not wait."""
 
     cluster: ClusterDisruptionLimit = ClusterDisruptionLimit()
-    """In the whole cluster."""
+    """The limits for the whole cluster."""
 
     namespace: NamespaceDisruptionLimit = NamespaceDisruptionLimit()
-    """In each namespace."""
+    """The limits for each namespace."""
 
     node: NodeDisruptionLimit = NodeDisruptionLimit()
-    """On each node."""
+    """The limits for each node."""
 
     @property
     def limits(self) -> DisruptionLimits:
@@ -162,39 +162,39 @@ class DisruptionSettings(ApiModel):
 
 
 class Guardrail(ApiModel):
-    """A number that must stay low while and after a workload is changed; where it is unknown, no change begins."""
+    """A number that must stay low during and after a change. While it is unknown, no change starts."""
 
     name: Name
-    """What it is called in a status and an Event, such as error-rate."""
+    """The name in statuses and Events, such as error-rate."""
 
     query: PromQL
-    """PromQL that gives one number, of which more is worse. $namespace, $kind and $workload stand for the workload."""
+    """PromQL that returns one number; higher is worse. $namespace, $kind and $workload stand for the workload."""
 
     max: Number = 0.0
-    """The guardrail holds while the number is at most this. 0 suits a comparison, such as errors > bool 5."""
+    """The largest acceptable number. 0 suits a comparison, such as errors > bool 5."""
 
     def is_satisfied(self, number: float | None) -> bool | None:
-        """Whether it holds; None where that is unknown, because there is no number, or none that means one."""
+        """Return True if the number is acceptable; None if it is missing or not a number."""
         return None if number is None or math.isnan(number) else number <= self.max
 
 
 class LeaderElectionSettings(ApiModel):
-    """Which of several replicas works."""
+    """The election of the replica that works."""
 
     enabled: Bool = True
-    """Whether there is an election. Without one, run a single replica."""
+    """Elect a leader among replicas. Without an election, run a single replica."""
 
     name: Name = "trimtab-operator"
     """The name of the Lease."""
 
     duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("15s")
-    """How long nobody works after a leader died."""
+    """The time without a leader after one died."""
 
     renew_deadline: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("10s")
-    """How long a leader goes on without a renewal; must be shorter than duration."""
+    """The time for which a leader works without a successful renewal; it must be shorter than duration."""
 
     retry: Annotated[Duration, DurationRange("100ms", "1h")] = Duration.parse("2s")
-    """How often a leader renews and a candidate looks."""
+    """The time between two renewals of a leader, and between two attempts of a candidate."""
 
     @property
     def timing(self) -> LeaseTiming:
@@ -210,143 +210,143 @@ class LeaderElectionSettings(ApiModel):
 
 
 class FailurePolicy(StrEnum):
-    """What the API server does with a policy when no webhook answers."""
+    """The API server's decision about a policy when no webhook answers."""
 
     FAIL = "Fail"
     IGNORE = "Ignore"
 
 
 class CertificateFiles(ApiModel):
-    """A certificate that somebody else makes and renews, such as cert-manager; read again when it changes."""
+    """A certificate that another tool issues and renews, such as cert-manager; it is read again when it changes."""
 
     certificate: Path
-    """The certificate and what leads to its authority, PEM."""
+    """The certificate and its chain, as PEM."""
 
     key: Path
-    """Its key, PEM."""
+    """The private key, as PEM."""
 
     authority: Path
-    """The authority that the API server is to trust, PEM."""
+    """The CA certificate that the API server trusts, as PEM."""
 
 
 class WebhookSettings(ApiModel):
     """The admission webhook for OptimizationPolicies, and for pods."""
 
     enabled: Bool = True
-    """Whether policies are checked when they are written, beyond what their CRD checks."""
+    """Validate policies when they are written, beyond what their CRD validates."""
 
     address: Address = ":9443"
-    """Where it listens, over TLS; without a host, at every address, of IPv4 and IPv6."""
+    """The address to listen on, with TLS; without a host, all IPv4 and IPv6 addresses."""
 
     failure_policy: FailurePolicy = FailurePolicy.FAIL
-    """When no webhook answers: Fail refuses every policy that is written meanwhile, Ignore lets it in unchecked."""
+    """The decision when no webhook answers: Fail denies every policy write, Ignore admits it without validation."""
 
     pods: Bool = False
-    """Whether pods of workloads that were resized are made with the size in effect, and not resized right after. None is
-    refused for it; a question that no webhook answers is over in 2 seconds."""
+    """Create pods of resized workloads with the size in effect, instead of resizing them right afterwards. No pod is
+    denied for it; if no webhook answers within 2 seconds, the pod is created unchanged."""
 
     certificate_files: CertificateFiles | None = None
-    """A certificate by files. When left out, the operator makes its own, keeps it in a Secret that its replicas
+    """The certificate by files. If left out, the operator generates its own, keeps it in a Secret that its replicas
     share, and renews it."""
 
     secret: Name = "trimtab-webhook"  # noqa: S105 - a name
-    """The Secret that holds the certificate that the operator made."""
+    """The Secret for the generated certificate."""
 
     certificate_lasts: Annotated[Duration, DurationRange("1h", "8760h")] = Duration.parse("2160h")
-    """How long a certificate that the operator made is valid; it is renewed when a third of that is left."""
+    """The validity of a generated certificate; it is renewed when a third of that is left."""
 
     service: Name = "trimtab-webhook"
-    """The Service by which the API server finds the webhook, in the operator's namespace."""
+    """The Service through which the API server reaches the webhook, in the operator's namespace."""
 
     url: WebhookURL | None = None
-    """The address by which the API server finds it when it runs outside the cluster, such as https://10.0.0.5:9443;
-    the Service when left out. Outside a pod nothing is registered without it."""
+    """The URL by which the API server reaches the webhook if it runs outside the cluster, such as
+    https://10.0.0.5:9443; the Service if left out. Outside a pod, nothing is registered without it."""
 
 
 class LogFormat(StrEnum):
-    """Who reads the log."""
+    """The format of the log."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class LogSettings(ApiModel):
-    """What is logged, on standard error."""
+    """The log on standard error."""
 
     format: LogFormat = LogFormat.JSON
-    """json for programs, console for people."""
+    """The format: json for programs, console for people."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is logged."""
+    """The lowest level that is logged."""
 
 
 class OperatorConfig(ApiModel):
-    """All that the operator can be told."""
+    """All settings of the operator."""
 
     dry_run: Bool = False
-    """Change nothing in the cluster, whatever policies say: recommend only."""
+    """Change nothing in the cluster, whatever policies say: only recommend."""
 
     metrics_source: Annotated[MetricsSource, REQUIRES_RESTART] = Field(default_factory=MetricsSource)
-    """Where usage comes from."""
+    """The default source of usage."""
 
     other_metrics_sources: Annotated[
         tuple[AdditionalMetricsSource, ...], Field(max_length=16), REQUIRES_RESTART
     ] = ()
-    """Where usage comes from for policies that name another source."""
+    """Further sources of usage, for policies that name them."""
 
     store: Annotated[StoreSettings, REQUIRES_RESTART] = StoreSettings()
-    """Where what was learned is kept."""
+    """The store for learned state and history."""
 
     learning: Annotated[LearningSettings, REQUIRES_RESTART] = LearningSettings()
-    """How usage is read and learned from."""
+    """The settings for reading usage and learning from it."""
 
     pace: DisruptionSettings = DisruptionSettings()
-    """How fast changes are made."""
+    """The disruption limits for changes."""
 
     maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()
-    """When changes may be made, for all policies; a policy's own windows narrow it further. At any time when left
-    out."""
+    """The times at which changes are allowed, for all policies; a policy's own windows restrict them further. Changes
+    are allowed at any time if left out."""
 
     guardrails: Annotated[tuple[Guardrail, ...], Field(max_length=16), UniqueItems(("name",))] = ()
-    """What is watched after every change, besides restarts, OOM kills, throttling and readiness."""
+    """The queries to watch after every change, besides restarts, OOM kills, throttling and readiness."""
 
     default_policy: OptimizationPolicySpec | None = None
-    """The spec of a policy for workloads that no policy selects, which gives way to every policy; they are left alone
-    when left out. Its strategy also answers VerticalPodAutoscalers whose workload no policy selects."""
+    """The spec of a policy for workloads that no policy selects; every policy takes precedence. Without it they are not
+    sized. Its strategy also serves VerticalPodAutoscalers whose workload no policy selects."""
 
     limits: OrganisationLimits = OrganisationLimits()
-    """What no policy may go beyond."""
+    """The limits that no policy may exceed."""
 
     intents: IntentSettings = Field(default_factory=IntentSettings)
-    """How intents are looked after."""
+    """The settings of the Intent controller."""
 
     namespace: Annotated[NamespaceName, REQUIRES_RESTART] = "trimtab-system"
-    """The operator's own namespace: of its Lease, its Secret, its Service."""
+    """The operator's own namespace, which holds its Lease, Secret and Service."""
 
     leader_election: Annotated[LeaderElectionSettings, REQUIRES_RESTART] = LeaderElectionSettings()
-    """Which of several replicas works."""
+    """The election of the replica that works."""
 
     webhook: Annotated[WebhookSettings, REQUIRES_RESTART] = WebhookSettings()
     """The admission webhook."""
 
     address: Annotated[Address, REQUIRES_RESTART] = ":8080"
-    """Where /metrics, /healthz and /readyz are served; without a host, at every address, of IPv4 and IPv6."""
+    """The address of /metrics, /healthz and /readyz; without a host, all IPv4 and IPv6 addresses."""
 
     logs: LogSettings = LogSettings()
-    """What is logged."""
+    """The log's format and level."""
 
     @property
     def sources(self) -> dict[str, MetricsSource]:
-        """All sources, by the name that a policy has for each; the one for policies that name none has none."""
+        """All sources by the name that policies use; the default source has an empty name."""
         return {"": self.metrics_source} | {each.source_name: each for each in self.other_metrics_sources}
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """What policies may name as their provider; the first is also that of policies that name none."""
+        """The names that policies may use as their provider; the first one is the default source."""
         return (self.metrics_source.provider, *(each.source_name for each in self.other_metrics_sources))
 
     def resolve_source(self, spec: OptimizationPolicySpec) -> str | None:
-        """The name of the source of a policy, empty for the one of all that name none; None when there is none such."""
+        """Return the name of a policy's source, empty for the default one; None if there is no such source."""
         provider = spec.metrics_config.provider
         if provider in {None, self.metrics_source.provider}:
             return ""
@@ -364,7 +364,7 @@ class OperatorConfig(ApiModel):
 
 
 def restart_fields() -> tuple[str, ...]:
-    """The fields of which a change takes effect at the next start only."""
+    """Return the fields for which a change takes effect only after a restart."""
     return tuple(
         name for name, field in OperatorConfig.model_fields.items() if REQUIRES_RESTART in field.metadata
     )

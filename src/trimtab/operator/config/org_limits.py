@@ -1,8 +1,8 @@
-"""What an organisation allows its policies, whoever writes them.
+"""The limits that an organisation sets for all policies.
 
-The webhook refuses what breaks these limits, so that the author is told at once. A policy can still come to break
-them: the webhook was away, or the limits were tightened later. So reconciling asks the same question of every
-policy before it acts. Pure. Left out: what is wrong with a policy in itself (`trimtab.api`).
+The webhook denies policies that exceed them, so that authors learn of it at once. A policy can still come to exceed
+them: the webhook was unavailable, or the limits were tightened later. The reconciler therefore checks every policy
+again before it acts. Pure. `trimtab.api` validates policies by themselves.
 """
 
 import re
@@ -26,30 +26,30 @@ _SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 
 
 class OrganisationLimits(ApiModel):
-    """What no policy may go beyond."""
+    """The limits that no policy may exceed."""
 
     max_cpu: Quantity | None = None
-    """The most CPU that a policy may let a container have. A policy that states no maximum gets this one; one that
-    states more is refused. No limit when left out."""
+    """The maximum CPU that a policy may let a container have. A policy without a maximum gets this one; a policy with a
+    higher one is denied. There is no limit if this is left out."""
 
     max_memory: Quantity | None = None
-    """The most memory, likewise."""
+    """The maximum memory that a policy may let a container have, with the same rules as maxCpu."""
 
     max_safety_factor: Annotated[Number, Field(ge=1, le=10)] = 10.0
     """The largest metricsConfig.safetyFactor of a policy."""
 
     forbidden_modes: Annotated[tuple[PolicyMode, ...], UniqueItems()] = ()
-    """Modes that no policy may have; [Auto] lets the operator recommend only."""
+    """The modes that no policy may have; [Auto] restricts the operator to recommendations."""
 
     forbidden_strategies: Annotated[tuple[PluginName, ...], UniqueItems()] = ()
-    """Strategies that no policy may name."""
+    """The strategies that no policy may name."""
 
     untouched_namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = _SYSTEM_NAMESPACES
-    """Namespaces in which nothing is ever changed, whatever a policy says. Naming your own replaces the default, so
-    repeat those of the system."""
+    """The namespaces in which nothing is ever changed, whatever a policy says. Your own list replaces the default, so
+    include the system namespaces."""
 
     def find_problems(self, spec: OptimizationPolicySpec) -> list[str]:
-        """What a policy asks for and may not have, each in one line that names the field and the fix."""
+        """List what a policy asks for beyond the limits, each in one line that names the field and the fix."""
         return list(self._iter_problems(spec))
 
     def _iter_problems(self, spec: OptimizationPolicySpec) -> Iterator[str]:
@@ -67,11 +67,11 @@ class OrganisationLimits(ApiModel):
             yield from _check_bound(path, stated, most)
 
     def default_maxima(self, spec: OptimizationPolicySpec) -> dict[str, Quantity]:
-        """Maxima that a policy leaves open and that hold for it all the same, by their path in `spec`."""
+        """Return the maxima that apply to a policy because it sets none itself, by their path in `spec`."""
         return {f"{path}/max": most for path, stated, most in self._iter_bounds(spec) if stated.max is None}
 
     def _iter_bounds(self, spec: OptimizationPolicySpec) -> Iterator[tuple[str, Bounds, Quantity]]:
-        """All bounds that a policy states, by their path in `spec`, with the most that they may be."""
+        """Iterate over all bounds that a policy sets, by their path in `spec`, each with the largest permitted value."""
         stated: list[tuple[str, ResourceBounds | ContainerBounds]] = [
             ("resourceBounds", spec.resource_bounds)
         ]

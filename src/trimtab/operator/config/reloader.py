@@ -1,10 +1,10 @@
-"""The configuration that holds now: read again whenever its file changed, and kept when the new one is no good.
+"""Keep the current configuration: reload the file when it changes, and keep the last valid one if it is invalid.
 
-A mounted ConfigMap changes by the swap of a symbolic link two folders up, and an editor replaces a file or writes
-into it. What all of these have in common is that the bytes at the path become others, so the bytes are what is
-compared: a few kilobytes every few seconds, and nothing that a file system must tell us of.
+A mounted ConfigMap changes by a swap of a symbolic link two folders up; an editor replaces the file or writes into it.
+In every case the bytes at the path change, so the reloader compares them: a few kilobytes every few seconds, without
+depending on file-system notifications.
 
-A field that is marked with RESTART keeps its value, and the log says that it waits for a restart.
+A field marked with REQUIRES_RESTART keeps its value, and the log says that it needs a restart.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _POLL_INTERVAL = 2.0
 
 
 class ConfigReloader:
-    """What is configured at this moment, as `current`; `run` it as a task to have it follow its file.
+    """The current configuration, as `current`; `run` it as a task to follow the file.
 
-    Making one reads the file, and raises ConfigurationError where there is nothing to fall back on.
+    The constructor reads the file, and raises ConfigurationError if it is invalid, because there is no earlier one.
     """
 
     def __init__(
@@ -46,32 +46,32 @@ class ConfigReloader:
         self._environment = environment
         self._flags = flags
         self.metrics = metrics or Metrics()
-        """Where it counts; the operator that it configures counts there, too."""
+        """The metrics that the reloader counts in, shared with the operator that it configures."""
         self._listeners: list[ConfigListener] = []
         self._loaded_content = b"" if path is None else _read_required(path)
         self._last_content = self._loaded_content
         self.current = self._parse(self._loaded_content)
         self.problem = ""
-        """What is wrong with the file as it is now, while an earlier one holds; empty when nothing is."""
+        """The problem of the present file, while an earlier version stays in effect; empty if there is none."""
 
     def subscribe(self, listener: ConfigListener) -> None:
-        """Call this with every configuration that comes to hold from now on."""
+        """Call this with every configuration that takes effect from now on."""
         self._listeners.append(listener)
 
     async def run(self, *, interval: float = _POLL_INTERVAL) -> Never:
-        """Follow the file until cancelled. What is being written is left until it has stopped changing."""
+        """Follow the file until cancelled. A file that is still being written is read once it stops changing."""
         while True:
             await asyncio.sleep(interval)
             if self._is_stable():
                 self.reload()
 
     def _is_stable(self) -> bool:
-        """Return whether the file has the same content as the last time: an editor writes in several steps."""
+        """Return True if the content is the same as in the last poll: editors write in several steps."""
         was, self._last_content = self._last_content, _read_or_empty(self._path)
         return self._last_content == was
 
     def reload(self) -> None:
-        """Take over what the file says, if that is new and any good."""
+        """Apply the file's content if it is new and valid."""
         if self._path is None:
             return
         try:
@@ -79,9 +79,11 @@ class ConfigReloader:
             if content == self._loaded_content and not self.problem:
                 return
             if self._is_blank(content) and not self._is_blank(self._loaded_content):
-                # A shell's redirection, an editor or a full disk leaves an empty file behind, and all defaults would turn
-                # a dry run off and forget the namespaces that must not be touched.
-                raise ConfigurationError(f"{self._path}: is empty; write {{}} if all defaults are meant")
+                # Shell redirection, an editor or a full disk can leave an empty file. Applying all defaults would end a dry
+                # run and drop the excluded namespaces.
+                raise ConfigurationError(
+                    f"{self._path}: the file is empty; write {{}} if you want all defaults"
+                )
             stated = self._parse(content)
         except TrimtabError as error:
             self._reject(str(error))
@@ -94,20 +96,24 @@ class ConfigReloader:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{origin}: is no text in UTF-8, at byte {error.start}") from None
+            raise ConfigurationError(f"{origin}: this is not UTF-8 text, at byte {error.start}") from None
         return load_configuration(text=text, origin=origin, environment=self._environment, flags=self._flags)
 
     @staticmethod
     def _is_blank(content: bytes) -> bool:
-        """Return whether there is nothing but blank lines, comments and document marks."""
+        """Return True if there are only blank lines, comments and document separators."""
         lines = (line.partition(b"#")[0].strip() for line in content.replace(b"\0", b"").splitlines())
         return not any(line and line not in {b"---", b"..."} for line in lines)
 
     def _reject(self, reason: str) -> None:
         if reason != self.problem:
             self.problem = reason
-            self.metrics.config_reloads.labels("refused").inc()
-            log.error("config.refused", error=reason, fix="mend it; until then the last good one holds")
+            self.metrics.config_reloads.labels("rejected").inc()
+            log.error(
+                "config.rejected",
+                error=reason,
+                fix="Fix the file; the last valid configuration stays in effect",
+            )
 
     def _apply(self, stated: OperatorConfig) -> None:
         self.problem = ""
@@ -115,17 +121,17 @@ class ConfigReloader:
         waiting = [name for name in restart_fields() if getattr(stated, name) != getattr(was, name)]
         if waiting:
             spelt = [OperatorConfig.model_fields[name].alias or name for name in waiting]
-            log.warning("config.waits_for_restart", fields=spelt)
+            log.warning("config.restart_required", fields=spelt)
         self.current = stated.model_copy(update={name: getattr(was, name) for name in waiting})
-        self.metrics.config_reloads.labels("adopted").inc()
-        log.info("config.adopted", path=str(self._path))
+        self.metrics.config_reloads.labels("applied").inc()
+        log.info("config.applied", path=str(self._path))
         if self.current != was:
-            for heard in self._listeners:
-                heard(self.current)
+            for listener in self._listeners:
+                listener(self.current)
 
 
 def _read_or_empty(path: Path | None) -> bytes:
-    """Return the bytes at a path; none where it cannot be read, which `look` reports."""
+    """Return the bytes at a path; none if it cannot be read, which `reload` reports."""
     try:
         return path.read_bytes() if path else b""
     except OSError:

@@ -1,4 +1,4 @@
-"""The kinds of values that only the operator's settings take, and what of each is refused with which words."""
+"""The value types of the operator's settings, with their validation."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ def _check_store_url(url: str) -> str:
         raise validation_problem(str(error).partition(": ")[2] or str(error)) from None
     if "://" in url and (URL(url).password or "password" in URL(url).query):
         raise validation_problem(
-            "holds a password; put it into a file and name that: …?passfile=/run/secrets/pgpass"
+            "contains a password; put it into a file and name the file: …?passfile=/run/secrets/pgpass"
         )
     return url
 
@@ -38,7 +38,7 @@ def _check_address(address: str) -> str:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535 or (":" in host and host[:1] != "["):
         raise validation_problem(
-            f'"{address}" is no address to listen on; write it like :8080, 127.0.0.1:8080 or [::1]:8080'
+            f'"{address}" is not an address to listen on; write it like :8080, 127.0.0.1:8080 or [::1]:8080'
         )
     return address
 
@@ -47,7 +47,7 @@ def _check_webhook_url(url: str) -> str:
     given = URL(url)
     if given.scheme != "https" or not given.host or given.query or given.fragment or given.user:
         raise validation_problem(
-            f'"{url}" is no address that an API server calls; write it like https://host:9443'
+            f'"{url}" is not a URL that an API server can call; write it like https://host:9443'
         )
     return url.rstrip("/")
 
@@ -59,7 +59,7 @@ WebhookURL = Annotated[str, AfterValidator(_check_webhook_url)]
 
 
 def split_address(address: str) -> tuple[str | None, int]:
-    """Where to listen; None for every address that there is."""
+    """Return the host and port to listen on; the host is None for all addresses."""
     host, _, port = address.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise TrimtabError(f"address {address}: write it as HOST:PORT, like 127.0.0.1:8090")
@@ -67,7 +67,7 @@ def split_address(address: str) -> tuple[str | None, int]:
 
 
 def find_secrets(settings: Mapping[str, Any]) -> Iterator[str]:
-    """The settings that state a secret, where they should name the file that holds it."""
+    """List the settings that contain a secret instead of the name of a file that holds it."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from (f"{name}.{below}" for below in find_secrets(value))

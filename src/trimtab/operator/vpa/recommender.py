@@ -69,7 +69,7 @@ class VpaRecommender:
         try:
             self._checkpoint_proposals = propose_from_checkpoints(await read_checkpoints(self._client), now)
         except KubeError as error:
-            log.warning("checkpoints.unread", error=describe(error))
+            log.warning("vpa_checkpoints.read_failed", error=describe(error))
 
     def targets(self) -> set[WorkloadKey]:
         """The workloads that VPAs of ours are about, be they there or not."""

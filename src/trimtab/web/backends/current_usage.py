@@ -56,11 +56,11 @@ class CurrentUsage:
         The sources do not wait for each other. What a source told before is kept where it fails, or knows nothing new.
         """
         there = frozenset(pods)
-        schools = recommender.schools
+        ingesters = recommender.ingesters
         found = await asyncio.gather(
-            *(self._read_source(name, schools[name], there, now) for name in schools)
+            *(self._read_source(name, ingesters[name], there, now) for name in ingesters)
         )
-        self._by_source = dict(zip(schools, found, strict=True))
+        self._by_source = dict(zip(ingesters, found, strict=True))
         samples = (pod.sampled_at for reading in found for pod in reading.pods.values())
         self.last_sampled_at = max(
             (at for at in (self.last_sampled_at, *samples) if at is not None), default=None
