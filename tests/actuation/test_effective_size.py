@@ -312,7 +312,7 @@ def test_next_deeds_of_a_held_workload_bring_new_pods_to_its_size_and_start_no_c
     assert resizes(deeds) == dict.fromkeys(came, APPLIED)
     if not came:
         assert why(deeds) == "held by ann: the sale"
-        assert writes(held(some, ChangeAnnotations(applied=applied()), urgent=True)) == []
+        assert writes(held(some, ChangeAnnotations(applied=applied()), is_urgent=True)) == []
 
 
 def test_next_deeds_of_a_held_workload_take_back_canaries_and_finish_what_is_promoted() -> None:

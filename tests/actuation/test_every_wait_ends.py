@@ -172,7 +172,7 @@ def test_every_change_ends_whatever_stays_broken(
     never_open_from: int | None,
     limits_stay: bool,
 ) -> None:
-    life = Life(way, replicas, POISON if poisoned else NEW, memory_limits_stay=limits_stay)
+    life = Life(way, replicas, POISON if poisoned else NEW, memory_limits_fixed=limits_stay)
     for number in range(30 + 20 * 6):
         for each in troubles:
             if each.at == number:

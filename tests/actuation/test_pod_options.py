@@ -72,7 +72,7 @@ def test_a_rollout_that_has_come_to_its_end_is_settled() -> None:
 
 def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> None:
     before = PodOptions("burstable", None)
-    under_way = marked(replace(asked(had=before), updated=1), rolling=True)
+    under_way = marked(replace(asked(had=before), updated=1), is_rolling_out=True)
     assert advance_options_change(under_way, now=NOW + PROGRESS_DEADLINE - 1) is None
     found = advance_options_change(under_way, now=NOW + PROGRESS_DEADLINE)
     assert found is not None
@@ -81,7 +81,7 @@ def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> Non
 
 
 def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -> None:
-    found = advance_options_change(marked(replace(asked(now=NOW + 86_400), updated=1), rolling=True), now=NOW)
+    found = advance_options_change(marked(replace(asked(now=NOW + 86_400), updated=1), is_rolling_out=True), now=NOW)
     assert found is not None
     assert (found.phase, found.since) == (OptionsPhase.REVERTED, NOW)
 
@@ -128,9 +128,9 @@ def test_options_rollout_that_makes_progress_is_not_reverted(replicas: int, seco
         now += seconds
         seen = workload(
             replicas=replicas,
-            rolling=True,
-            updated=updated,
-            ready=replicas,
+            is_rolling_out=True,
+            updated_replicas=updated,
+            ready_replicas=replicas,
             annotations={OPTIONS_ANNOTATION: mark.encode()},
         )
         mark = advance_options_change(seen, now=now) or mark
@@ -138,17 +138,17 @@ def test_options_rollout_that_makes_progress_is_not_reverted(replicas: int, seco
     # And once it stands still, it is.
     stuck = workload(
         replicas=replicas,
-        rolling=True,
-        updated=replicas - 1,
-        ready=replicas,
+        is_rolling_out=True,
+        updated_replicas=replicas - 1,
+        ready_replicas=replicas,
         annotations={OPTIONS_ANNOTATION: mark.encode()},
     )
     mark = advance_options_change(stuck, now=now + 61) or mark
     stuck = workload(
         replicas=replicas,
-        rolling=True,
-        updated=replicas - 1,
-        ready=replicas,
+        is_rolling_out=True,
+        updated_replicas=replicas - 1,
+        ready_replicas=replicas,
         annotations={OPTIONS_ANNOTATION: mark.encode()},
     )
     after = advance_options_change(stuck, now=now + 62 + PROGRESS_DEADLINE)

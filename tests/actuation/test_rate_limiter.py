@@ -27,7 +27,7 @@ def pacer(
     return DisruptionLimiter(DisruptionLimits(cluster=cluster, namespace=namespace, node=node))
 
 
-limits = st.builds(DisruptionLimit, at_once=st.integers(1, 4), per_minute=st.integers(1, 6))
+limits = st.builds(DisruptionLimit, max_concurrent=st.integers(1, 4), max_per_minute=st.integers(1, 6))
 takings = st.lists(
     st.tuples(st.integers(0, 30), st.sampled_from(["a", "b"]), st.sampled_from(["n1", "n2"]), st.booleans()),
     max_size=40,

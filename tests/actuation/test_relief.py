@@ -92,13 +92,13 @@ def test_relief_begins_at_once_whatever_else_would_wait(
         pods.append(pod("new", sizes=raise_cpu(SIZE, 2.0), created=NOW - 20, ready=False))
     done = AppliedSizes(id="a", at=NOW - 10, sizes=SIZE, template=SIZE) if applied else None
     wanted = urgent(
-        evidence=evidence(guardrails={"errors": guardrail}),
+        harm_signals=evidence(guardrails={"errors": guardrail}),
         windows=windows,
         startup_boost=rule,
-        unread=unread,
+        usage_error=unread,
     )
     marks = ChangeAnnotations(applied=done, reverted=reverted)
-    begins = begun(marked(marks, pods, wanted, rolling=rolling, observed=observed))
+    begins = begun(marked(marks, pods, wanted, rolling=rolling, is_spec_observed=observed))
     assert (begins.after, begins.relief, begins.way) == (MORE, True, UpdateMethod.IN_PLACE)
     assert begins.phase is Phase.PROMOTING
 
@@ -112,7 +112,7 @@ def test_a_change_that_is_no_relief_waits_for_all_of_that() -> None:
 
 
 def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way() -> None:
-    wanted = urgent(allow_recreate=True, resizes_in_place=False)
+    wanted = urgent(allow_recreate=True, can_resize_in_place=False)
     assert "a rollout is under way" in why(
         next_actions(marked(ChangeAnnotations(), [killed()], wanted, rolling=True))
     )
@@ -122,7 +122,7 @@ def test_relief_that_is_only_possible_by_a_rollout_waits_for_the_one_under_way()
 
 
 def test_relief_goes_on_while_a_guardrail_is_broken_and_others_roll_it_out() -> None:
-    broken = urgent(evidence=evidence(guardrails={"errors": False, "latency": None}))
+    broken = urgent(harm_signals=evidence(guardrails={"errors": False, "latency": None}))
     begins = begun(marked(ChangeAnnotations(), [killed(n) for n in range(4)], broken))
     given_more = [killed(n, sizes=MORE) for n in range(4)]
     settled = noted(
@@ -212,7 +212,7 @@ def test_a_change_that_waits_for_its_window_gives_way_to_relief_and_is_not_promo
 
 def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
     """A revert was given up for relief that the hold forbade: a pod kept a tenth of its CPU though room came soon."""
-    held = {"on_hold": "held by ann"}
+    held = {"hold_reason": "held by ann"}
     waits = lowered(Phase.PROMOTING)
     pods = [killed(n) for n in range(3)] + [pod("web-3", sizes=LESS_CPU)]
     assert "window" in why(

@@ -276,7 +276,7 @@ def recommendations(draw: st.DrawFn) -> Made:
     qos = qos_class([has])
     if qos == GUARANTEED and draw(st.booleans()):
         qos = BURSTABLE  # for another container of its pod is
-    around = msgspec.structs.replace(draw(any_surroundings), qos=qos)
+    around = msgspec.structs.replace(draw(any_surroundings), qos_class=qos)
     role = draw(any_role)
     container = Container("app", role, has)
     found = recommend_container(

@@ -392,7 +392,7 @@ def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
         Container("app", "main", has),
         proposal=made,
         evidence=WELL_KNOWN,
-        rules=msgspec.structs.replace(FREE, beside_hpa=HpaMode.HOLD),
+        rules=msgspec.structs.replace(FREE, hpa_mode=HpaMode.HOLD),
         constraints=around,
         now=NOW,
     )

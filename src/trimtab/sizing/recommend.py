@@ -14,7 +14,7 @@ from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing.constraints import Constraints, sum_other_containers, with_implied_requests
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.guards.context import ExplanationBuilder, GuardContext, NoChange
-from trimtab.sizing.guards.limits import RequestLimitPair, conflict
+from trimtab.sizing.guards.limits import RequestLimitPair, check_conflict
 from trimtab.sizing.guards.pipeline import LARGEST_STEP, apply_guards
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal
@@ -244,7 +244,7 @@ def _keep_burstable(
         if pair is None:
             continue
         for apart in _iter_burstable_pairs(pair, case, unit):
-            if conflict(apart, case) is not None:
+            if check_conflict(apart, case) is not None:
                 continue
             if apart.limit == pair.limit:
                 trail.add_step(case, "QoS", pair.request, apart.request, why=why, source="QoS class")

@@ -586,7 +586,7 @@ def test_a_pod_that_somebody_had_made_before_the_template_was_seen_is_evicted_to
     evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     wanted = wish(allow_recreate=True, can_resize_in_place=False)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
-    unseen = step(evicting, FIVE, **terms, observed=False)
+    unseen = step(evicting, FIVE, **terms, is_spec_observed=False)
     assert "has yet to see the changed template" in why(unseen)
     anew = [pod(f"new-{n}", sizes=AFTER, created=NOW + 30 + n) for n in range(4)]
     scaled_out = pod("old", created=NOW + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ from trimtab.sizing.guards.change_size import round_up
 from trimtab.sizing.guards.context import GuardStep, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality
 from trimtab.sizing.guards.limits import RequestLimitPair
-from trimtab.sizing.guards.oom import after_kills
-from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL_GUARDS, NAMED_LIMIT_GUARDS
+from trimtab.sizing.guards.oom import raise_after_kills
+from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL_GUARDS, LIMIT_GUARDS
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import recommend_container, recommend_pod
@@ -108,7 +109,7 @@ def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the
     ("evidence", "why"),
     [
         (with_(WELL_KNOWN, samples=9), "9 samples, 10 are needed"),
-        (with_(WELL_KNOWN, last=NOW - 3600), "the last sample is 60 min old"),
+        (with_(WELL_KNOWN, last_sample_at=NOW - 3600), "the last sample is 60 min old"),
         (with_(WELL_KNOWN, memory_peak=0), "no process runs in 0 bytes"),
         (with_(WELL_KNOWN, cpu_peak=10**6), "more than any node has"),
     ],
@@ -149,7 +150,7 @@ def test_without_data_for_one_resource_the_other_is_sized() -> None:
 
 
 def test_a_short_history_may_raise_but_not_lower() -> None:
-    young = with_(WELL_KNOWN, first=NOW - 3600)
+    young = with_(WELL_KNOWN, first_sample_at=NOW - 3600)
     assert sized(500, evidence=young).resources.cpu_request == 1000
     assert sized(1800, evidence=young).resources.cpu_request == 1800
 
@@ -184,7 +185,7 @@ def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late()
     lasting = Proposal(cpu=ResourceTarget(300, recent=(300, 800), covers_stabilization=True), strategy="test")
     case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
     assert floors.check_stabilization(case) is None
-    restarting = with_(case, restarts=True)
+    restarting = with_(case, restarts_container=True)
     assert floors.check_stabilization(restarting) is not None, (
         "a forecast moves with its window, and pods restart for it"
     )
@@ -204,7 +205,7 @@ def test_gaps_may_hide_peaks() -> None:
 
 
 def test_a_throttled_container_keeps_its_cpu_and_its_limit() -> None:
-    throttled = with_(WELL_KNOWN, throttled=0.3)
+    throttled = with_(WELL_KNOWN, throttled_share=0.3)
     found = sized(500, evidence=throttled, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
     assert (found.resources.cpu_request, found.resources.cpu_limit) == (1000, 2000)
     assert "cpu throttling" in names(found)
@@ -281,7 +282,7 @@ def test_first_limit_waits_until_enough_is_known(
     found = sized(100, 72.0 * MIB, has=has, evidence=evidence, asked=limit_rules(mode, **more))
     assert (found.resources.cpu_limit, found.resources.memory_limit) == (None, None)
     assert found.resources.memory_request == 72 * MIB, "more is given at once"
-    assert "memory limit follow: stays at none: " in found.text
+    assert "memory limit policy: stays at none: " in found.text
     known = sized(100, 72.0 * MIB, has=has, evidence=WELL_KNOWN, asked=limit_rules(mode, **more))
     assert known.resources.memory_limit is not None
     assert known.resources.memory_limit >= 220 * MIB
@@ -289,7 +290,7 @@ def test_first_limit_waits_until_enough_is_known(
 
 def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -> None:
     """Until then new pods are given the LimitRange's default, and a request above it would not be admitted."""
-    short = with_(WELL_KNOWN, first=NOW - HOUR)
+    short = with_(WELL_KNOWN, first_sample_at=NOW - HOUR)
     around = Constraints(
         qos_class="Burstable", ranges=AllowedRanges(container_memory=AllowedRange(default=100 * MIB))
     )
@@ -367,7 +368,7 @@ def test_an_autoscaler_on_another_resource_is_harmless() -> None:
 
 
 def test_a_policy_may_hold_what_an_autoscaler_looks_at() -> None:
-    found = sized(100, 500 * MIB, asked=with_(FREE, beside_hpa=HpaMode.HOLD), around=autoscaled(0.1))
+    found = sized(100, 500 * MIB, asked=with_(FREE, hpa_mode=HpaMode.HOLD), around=autoscaled(0.1))
     assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
     assert "cpu held" in names(found)
 
@@ -384,34 +385,34 @@ def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> Non
 
 def test_a_plausible_request_is_left_alone() -> None:
     case, _ = cases(proposal=Proposal(cpu=ResourceTarget(700.0, 500.0, 1200.0), strategy="test"))
-    assert change_size.deadband(700, case) == GuardStep(
+    assert change_size.apply_deadband(700, case) == GuardStep(
         1000, "lies between 500m and 1200m: not worth a change", "strategy"
     )
 
 
 def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
     case, _ = cases(asked=with_(FREE, minimum_change=0.1))
-    assert change_size.smallest_change(901, case) is not None
-    assert change_size.smallest_change(900, case) is None
-    restarting = with_(case, restarts=True)
-    assert change_size.smallest_change(801, restarting) is not None, "a restart must be worth more"
-    assert change_size.smallest_change(800, restarting) is None
+    assert change_size.apply_minimum_change(901, case) is not None
+    assert change_size.apply_minimum_change(900, case) is None
+    restarting = with_(case, restarts_container=True)
+    assert change_size.apply_minimum_change(801, restarting) is not None, "a restart must be worth more"
+    assert change_size.apply_minimum_change(800, restarting) is None
     tiny, _ = cases(asked=with_(FREE, cpu=with_(FREE.cpu, min_change=5)), has=Resources(10))
-    assert change_size.smallest_change(6, tiny) is not None
-    assert change_size.smallest_change(5, tiny) is None
+    assert change_size.apply_minimum_change(6, tiny) is not None
+    assert change_size.apply_minimum_change(5, tiny) is None
 
 
 def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
     asked = rules()
     assert asked.memory.max_decrease < asked.memory.max_increase
     cpu, memory = cases(asked=asked)
-    assert change_size.largest_step(1, cpu) == GuardStep(
+    assert change_size.apply_largest_step(1, cpu) == GuardStep(
         500, "at most 50% less at once", "policy changes.cpu"
     )
-    assert change_size.largest_step(9000, cpu) == GuardStep(
+    assert change_size.apply_largest_step(9000, cpu) == GuardStep(
         3000, "at most 200% more at once", "policy changes.cpu"
     )
-    shrunk = change_size.largest_step(1, memory)
+    shrunk = change_size.apply_largest_step(1, memory)
     assert shrunk is not None
     assert shrunk.amount == math.ceil(GIB * 0.7)
 
@@ -490,10 +491,10 @@ UNLIMITED = Resources(1000, None, GIB, None)
 
 def test_a_kill_raises_memory_above_what_there_was() -> None:
     case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
-    assert after_kills(GIB, case) == GuardStep(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
+    assert raise_after_kills(GIB, case) == GuardStep(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
     tiny = with_(UNLIMITED, memory_request=64 * MIB)
     small = cases(has=tiny, evidence=with_(WELL_KNOWN, kills=kills(64 * MIB)))[1]
-    assert after_kills(MIB, small) == GuardStep(164 * MIB, "killed with 64Mi", "OOM kills")
+    assert raise_after_kills(MIB, small) == GuardStep(164 * MIB, "killed with 64Mi", "OOM kills")
 
 
 @pytest.mark.parametrize(
@@ -641,21 +642,21 @@ def test_killed_again_and_again_with_more_is_a_leak() -> None:
     ceiling = with_(FREE, memory=with_(FREE.memory, max_request=64 * GIB))
     four = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
     leak = cases(has=UNLIMITED, evidence=four, asked=ceiling)[1]
-    held = after_kills(GIB, leak)
+    held = raise_after_kills(GIB, leak)
     assert isinstance(held, NoChange)
     assert "leak" in held.why
     same = with_(WELL_KNOWN, kills=kills(GIB, GIB, GIB, GIB, GIB))
     loop = cases(has=UNLIMITED, evidence=same, asked=ceiling)[1]
-    assert isinstance(after_kills(GIB, loop), GuardStep)
+    assert isinstance(raise_after_kills(GIB, loop), GuardStep)
 
 
 def test_without_a_ceiling_memory_is_raised_once() -> None:
     twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
-    held = after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
+    held = raise_after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
     assert isinstance(held, NoChange)
     assert "resourceBounds.memory.max" in held.why
     node = Constraints(nodes=(NodeResources(cpu=64_000, memory=256 * GIB, pods=1),))
-    assert isinstance(after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), GuardStep)
+    assert isinstance(raise_after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), GuardStep)
 
 
 def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
@@ -697,9 +698,9 @@ def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> N
 
 
 def test_a_pod_has_a_floor_that_its_containers_share() -> None:
-    asked = with_(FREE, safety=with_(FREE.safety, pod_cpu=25))
+    asked = with_(FREE, safety=with_(FREE.safety, min_pod_cpu=25))
     case, _ = cases(asked=asked, around=Constraints(container_count=2))
-    assert caps.pod_floor(1, case) == GuardStep(13, "a pod has at least 25m", "operator")
+    assert caps.apply_pod_minimum(1, case) == GuardStep(13, "a pod has at least 25m", "operator")
 
 
 def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
@@ -800,7 +801,7 @@ def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> Non
 
 def test_a_limit_that_differs_little_is_left_alone() -> None:
     asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=2.1), minimum_change=0.1)
-    assert limits.follow(RequestLimitPair(1000, 2000), cases(asked=asked)[0]) is None
+    assert limits.follow_policy(RequestLimitPair(1000, 2000), cases(asked=asked)[0]) is None
 
 
 # QoS classes
@@ -892,7 +893,9 @@ def test_a_container_of_which_nothing_is_known_is_held() -> None:
 
 
 def test_an_explanation_reads_from_the_strategy_to_the_answer() -> None:
-    found = sized(237.3, evidence=with_(WELL_KNOWN, throttled=0.0), asked=rules(), around=autoscaled(0.3))
+    found = sized(
+        237.3, evidence=with_(WELL_KNOWN, throttled_share=0.0), asked=rules(), around=autoscaled(0.3)
+    )
     assert found.text.splitlines()[:3] == [
         "cpu strategy: 1000m -> 238m: target [strategy test]",
         "cpu utilisation: 238m -> 375m: keeps its utilisation at or below 80% [HPA web]",
@@ -926,16 +929,17 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
 
 def test_every_guard_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
+    sources = "".join(Path(module.__file__).read_text() for module in (safe_minimum, floors))
     floor_names = {
-        floor.__name__
-        for table in (safe_minimum.CPU_CHECKS, safe_minimum.MEMORY_CHECKS, floors.CONSTRAINT_FLOORS)
-        for floor in table
+        *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
+        floors.UTILISATION,
     }
-    assert [name for name in sorted(floor_names) if name not in page] == []
+    assert len(floor_names) == 12
+    assert [name for name in sorted(floor_names) if f"| {name} |" not in page] == []
     tables: list[tuple[tuple[str, object], ...]] = [
         DEADBAND_GUARDS,
         CHANGE_GUARDS,
         *FINAL_GUARDS.values(),
-        NAMED_LIMIT_GUARDS,
+        LIMIT_GUARDS,
     ]
     assert [name for table in tables for name, _ in table if name not in page] == []

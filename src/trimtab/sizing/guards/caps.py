@@ -16,7 +16,7 @@ LIMIT_SETTING_MODES = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
 """The modes in which the policy gives every container a limit."""
 
 
-def pod_floor(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_pod_minimum(amount: int, case: GuardContext) -> GuardStep | None:
     """A pod has at least so much, shared out over its containers."""
     caution = case.rules.safety
     least = caution.min_pod_cpu if case.resource == "cpu" else caution.min_pod_memory
@@ -26,7 +26,7 @@ def pod_floor(amount: int, case: GuardContext) -> GuardStep | None:
     return None
 
 
-def bounds(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:
     """The policy's own bounds."""
     rule, source = case.rule, f"policy {case.rule.bounds_field}.{case.resource}"
     if amount < rule.min_request:
@@ -40,7 +40,7 @@ def bounds(amount: int, case: GuardContext) -> GuardStep | None:
     return None
 
 
-def admission(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """What admission would refuse otherwise."""
     least, most = compute_admitted_range(case)
     if most is not None and most < max(least, 1):
@@ -69,7 +69,7 @@ def compute_admitted_range(case: GuardContext) -> tuple[int, int | None]:
     return least, most
 
 
-def kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
     """A request is never above its limit: one that is kept, or one that the namespace gives to containers without."""
     limit, source = case.limit, "limit"
     if limit is None and not _will_get_limit(case):
@@ -92,7 +92,7 @@ def _will_get_limit(case: GuardContext) -> bool:
     return not any(each.amount == NO_DECREASE for each in safe_minimums(case) if each.binds_limit)
 
 
-def node(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """A pod larger than every node would never run."""
     rooms = case.constraints.nodes
     if not rooms:
@@ -105,7 +105,7 @@ def node(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     return _cap_growth(amount, most - case.others_request, case, why=why, source="nodes")
 
 
-def quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """What is left of the namespace's quota, shared out over the replicas."""
     around = case.constraints
     left = around.quota.cpu_request if case.resource == "cpu" else around.quota.memory_request

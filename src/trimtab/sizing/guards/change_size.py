@@ -8,7 +8,7 @@ from trimtab.sizing.guards.context import GuardContext, GuardStep
 from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
 
-def deadband(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
     """A request that the strategy finds plausible is left alone."""
     request, ask = case.request, case.proposed
     if request is not None and amount != request and ask.lower <= request <= ask.upper:
@@ -20,7 +20,7 @@ def deadband(amount: int, case: GuardContext) -> GuardStep | None:
     return None
 
 
-def largest_step(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
     """So far at once, and no further; more may follow when this has been seen to do well."""
     request, rule = case.request, case.rule
     if request is None:
@@ -39,7 +39,7 @@ def largest_step(amount: int, case: GuardContext) -> GuardStep | None:
     return None
 
 
-def smallest_change(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
     """A change has a price of its own: both a share of the request and an amount must be exceeded.
 
     What counts is how far there is to go: were it the next step alone, whoever may take only small ones would take none.
@@ -60,7 +60,7 @@ def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool
     return abs(after - before) < factor * max(case.rule.min_change, before * case.rules.minimum_change)
 
 
-def rounding(amount: int, case: GuardContext) -> GuardStep | None:
+def apply_rounding(amount: int, case: GuardContext) -> GuardStep | None:
     """To a number that people can read, never below the need; what is not changed is not rounded either.
 
     Nor is what is less, if only a little, rounded up to what it was or more.

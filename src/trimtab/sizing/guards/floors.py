@@ -73,7 +73,7 @@ def check_init_container(case: GuardContext) -> SafeMinimum | None:
     if case.role != "init":
         return None
     return _build_request_floor(
-        "initial", case.running_request, "the containers that stay request as much anyway", "pod"
+        "init container", case.running_request, "the containers that stay request as much anyway", "pod"
     )
 
 

@@ -42,7 +42,7 @@ class LimitStep(msgspec.Struct, frozen=True, gc=False):
 LimitGuard = Callable[[RequestLimitPair, GuardContext], LimitStep | NoChange | None]
 
 
-def follow(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """Set the limit that the policy asks for."""
     request, limit, rule = pair.request, pair.limit, case.rule
     wanted, why = limit, ""
@@ -111,7 +111,7 @@ def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | N
     return None, "removed"
 
 
-def guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def keep_guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """In a Guaranteed pod limit and request are one."""
     if not case.must_stay_guaranteed:
         return None
@@ -125,7 +125,7 @@ def guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChan
     return LimitStep(pair.request, pair.request, "equals the request: the pod stays Guaranteed", "QoS class")
 
 
-def needed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def keep_needed_limit(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """Keep the limit at or above what the container is known to need."""
     if pair.limit is None or case.rule.limit is LimitMode.KEEP:
         return None
@@ -138,7 +138,7 @@ def needed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     return LimitStep(pair.request, least, f"not below what is needed: {highest.why}", highest.source)
 
 
-def admission(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """Within what the LimitRange admits."""
     if pair.limit is None:
         return None
@@ -159,7 +159,7 @@ def admission(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChang
     return LimitStep(pair.request, limit, "what is admitted", "LimitRange")
 
 
-def quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
+def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """Growing only by what is left of the quota on limits."""
     around, had = case.constraints, case.limit or 0
     left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
@@ -174,7 +174,7 @@ def quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | 
     return LimitStep(pair.request, most, why, "ResourceQuota")
 
 
-def ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """No more above the request than the LimitRange admits: the limit gives way if it may, else the request."""
     most = min(case.container_range.ratio, case.pod_range.ratio)
     if pair.limit is None or pair.limit <= pair.request * most:
@@ -189,7 +189,7 @@ def ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     return LimitStep(request, limit, f"a limit of at most {most:g} times the request", "LimitRange")
 
 
-def together(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
+def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     """A request is never above its limit, and equal to it in a Guaranteed pod."""
     limit = pair.limit
     if limit is None or pair.request == limit or (pair.request < limit and not case.must_stay_guaranteed):
@@ -197,13 +197,19 @@ def together(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
     return LimitStep(limit, limit, "goes with its limit", "limit")
 
 
-def conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
+def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
     """Whether what came last still pleases what came first: better nothing than the half of what is asked."""
-    for cap in (caps.bounds, caps.admission, caps.kept_limit, caps.node, caps.quota):
+    for cap in (
+        caps.apply_bounds,
+        caps.apply_limit_range,
+        caps.apply_kept_limit,
+        caps.apply_node_capacity,
+        caps.apply_quota,
+    ):
         broken = cap(pair.request, case)
         if broken is not None:
             return NoChange(f"{_format_pair(pair, case)} would be against: {broken.why}", broken.source)
-    for guard in (needed, admission, quota, ratio):
+    for guard in (keep_needed_limit, apply_limit_range, apply_quota, apply_ratio):
         refused = guard(pair, case)
         if refused is not None:
             return NoChange(f"{_format_pair(pair, case)} would be against: {refused.why}", refused.source)
@@ -226,15 +232,3 @@ def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:
         return case.limit
     needed = round_up(case.resource, max(pair.floor, min_limit_after_kills(case)))
     return needed if case.rule.limit in caps.LIMIT_SETTING_MODES else min(case.limit, needed)
-
-
-LIMIT_GUARDS: tuple[LimitGuard, ...] = (
-    follow,
-    guaranteed,
-    needed,
-    admission,
-    quota,
-    ratio,
-    together,
-    conflict,
-)

@@ -23,7 +23,7 @@ from trimtab.sizing.safe_minimum import (
 )
 
 
-def after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
+def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """Raise memory above what killed the container, unless that has been tried in vain."""
     if not killed_size(case):
         return None
@@ -99,7 +99,7 @@ def check_unhandled_oom(case: GuardContext) -> NoChange | None:
     """Why a kill is left without an answer, where the size stays as it is."""
     if not is_oom_prone(case):
         return None
-    answer = after_kills(case.request or 1, case)
+    answer = raise_after_kills(case.request or 1, case)
     if isinstance(answer, NoChange):
         return answer
     had = format_amount("memory", killed_size(case))

@@ -14,49 +14,51 @@ What asks for more comes before what forbids. A guard that changed something lea
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil
-from typing import Any, TypeVar
 
 from trimtab.sizing.guards import caps, change_size, limits
 from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContext, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
 from trimtab.sizing.guards.floors import UTILISATION, list_floors
 from trimtab.sizing.guards.limits import RequestLimitPair
-from trimtab.sizing.guards.oom import after_kills, check_unhandled_oom, explain_excluded_oom
+from trimtab.sizing.guards.oom import check_unhandled_oom, explain_excluded_oom, raise_after_kills
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
 from trimtab.sizing.recommendation import Factor, ResourceName
 from trimtab.sizing.safe_minimum import SafeMinimum, is_oom_prone
 
-G = TypeVar("G", bound=Callable[..., Any])
-
-
-def _with_names(*guards: G) -> tuple[tuple[str, G], ...]:
-    """Guards with the names that their lines bear."""
-    return tuple((guard.__name__.replace("_", " "), guard) for guard in guards)
-
-
 LARGEST_STEP = "largest step"
-"""The name that the lines of `change.largest_step` bear."""
-DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(change_size.deadband)
-CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(
-    change_size.smallest_change, change_size.largest_step
+"""The name of the guard that limits the size of one change, as explanations show it."""
+
+# An explanation names each step by the guard that made it, so that these names are part of what users read.
+DEADBAND_GUARDS: tuple[tuple[str, Guard], ...] = (("deadband", change_size.apply_deadband),)
+CHANGE_GUARDS: tuple[tuple[str, Guard], ...] = (
+    ("minimum change", change_size.apply_minimum_change),
+    (LARGEST_STEP, change_size.apply_largest_step),
 )
-CAP_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(
-    change_size.rounding,
-    caps.pod_floor,
-    caps.bounds,
-    caps.admission,
-    caps.kept_limit,
-    caps.node,
-    caps.quota,
+CAP_GUARDS: tuple[tuple[str, Guard], ...] = (
+    ("rounding", change_size.apply_rounding),
+    ("pod minimum", caps.apply_pod_minimum),
+    ("bounds", caps.apply_bounds),
+    ("LimitRange", caps.apply_limit_range),
+    ("kept limit", caps.apply_kept_limit),
+    ("node capacity", caps.apply_node_capacity),
+    ("quota", caps.apply_quota),
 )
-OOM_GUARDS: tuple[tuple[str, Guard], ...] = _with_names(after_kills)
+OOM_GUARDS: tuple[tuple[str, Guard], ...] = (("OOM kills", raise_after_kills),)
 FINAL_GUARDS: dict[ResourceName, tuple[tuple[str, Guard], ...]] = {
     "cpu": CAP_GUARDS,
     "memory": (*OOM_GUARDS, *CAP_GUARDS),
 }
-NAMED_LIMIT_GUARDS = _with_names(*limits.LIMIT_GUARDS)
+LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
+    ("policy", limits.follow_policy),
+    ("QoS", limits.keep_guaranteed),
+    ("minimum", limits.keep_needed_limit),
+    ("LimitRange", limits.apply_limit_range),
+    ("quota", limits.apply_quota),
+    ("ratio", limits.apply_ratio),
+    ("alignment", limits.align_request),
+    ("conflict", limits.check_conflict),
+)
 
 
 def apply_guards(
@@ -110,7 +112,7 @@ def _compute_request(
     amount = case.request or 1
     if not is_oom_prone(case):
         return hold
-    trail.factors.append(Factor("memory gate", f"{hold.why}, but it was killed", hold.source))
+    trail.factors.append(Factor("memory data quality", f"{hold.why}, but it was killed", hold.source))
     return amount
 
 
@@ -149,7 +151,7 @@ def _run_guards(
 def _run_limit_guards(
     pair: RequestLimitPair, case: GuardContext, trail: ExplanationBuilder
 ) -> RequestLimitPair | NoChange:
-    for name, guard in NAMED_LIMIT_GUARDS:
+    for name, guard in LIMIT_GUARDS:
         answer = guard(pair, case)
         if answer is None:
             continue
