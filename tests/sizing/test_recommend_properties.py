@@ -95,8 +95,8 @@ def test_property_4_bounds_enforcement(made: Made) -> None:
             continue
         rule, amount = getattr(asked, resource), request(found.resources, resource)
         assert amount is not None
-        assert rule.least <= amount
-        assert rule.most is None or amount <= rule.most
+        assert rule.min_request <= amount
+        assert rule.max_request is None or amount <= rule.max_request
 
 
 @examples
@@ -242,7 +242,7 @@ def test_recommended_amounts_are_readable(made: Made) -> None:
     for resource in RESOURCES:
         rule, around = getattr(made.rules, resource), made.around
         ranges = [getattr(around.ranges, f"{of}_{resource}") for of in ("container", "pod")]
-        chosen = {rule.least, rule.most, request(made.has, resource), limit(made.has, resource)}
+        chosen = {rule.min_request, rule.max_request, request(made.has, resource), limit(made.has, resource)}
         chosen |= {amount for each in ranges for amount in (each.min, each.max, each.default)}
         chosen |= {
             each.min - (getattr(around.other_containers, f"{resource}_request") or 0) for each in ranges

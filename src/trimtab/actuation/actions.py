@@ -1,6 +1,7 @@
-"""What may be done to a workload, each a small record: decided by `step`, carried out by the `actuator`.
+"""The actions that a change may take on a workload, each a small record.
 
-Every deed is idempotent, and none is named where the world is already so.
+`decide` chooses them and the executor carries them out. Every action is idempotent, and none is returned
+whose effect is already there.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from trimtab.kube.runtime.event_correlator import EventType
 
 
 class Priority(IntEnum):
-    """Who goes first where not all may go at once."""
+    """The order in which actions get a slot while the rate limiter has too few for all."""
 
     REVERT = 0
-    """Taking back what hurts waits for nobody."""
+    """A revert of a harmful change waits for no slot."""
     INCREASE = 1
     DECREASE = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ResizePod:
-    """Change a running pod in place."""
+    """Resize a running pod in place."""
 
     pod: Pod
     sizes: Sizes
@@ -34,7 +35,7 @@ class ResizePod:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Have a pod replaced, as far as its disruption budgets allow."""
+    """Evict a pod, as far as its PodDisruptionBudgets allow, so that its controller replaces it."""
 
     pod: Pod
     priority: Priority
@@ -42,7 +43,7 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class PatchTemplate:
-    """Give the pods to come these sizes."""
+    """Write these sizes to the pod template, for the pods that are created later."""
 
     sizes: Sizes
     take_ownership: bool
@@ -50,9 +51,9 @@ class PatchTemplate:
 
 @dataclass(frozen=True, slots=True)
 class WriteAnnotations:
-    """Say on the workload what is being done to it, or was; nothing else follows before that is seen to be there.
+    """Write the state of a change to the workload; no other action follows before the annotations are there.
 
-    `begins` is set where a new change begins, for which there must be room.
+    `start_priority` is set where a new change starts, which needs a slot of the rate limiter.
     """
 
     annotations: ChangeAnnotations
@@ -61,7 +62,7 @@ class WriteAnnotations:
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """Tell users, in an Event of the workload."""
+    """Report something to users as an Event of the workload."""
 
     type: EventType
     reason: str
@@ -70,7 +71,7 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do before this time, unless something changes."""
+    """Do nothing before this time, unless something changes."""
 
     until: int
     reason: str
@@ -78,7 +79,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Nothing is done, and this is why."""
+    """Do nothing, for the reason given."""
 
     reason: str
 

@@ -1,10 +1,10 @@
-"""What we leave on a workload: the change under way, and what became of the last one.
+"""The annotations that hold the state of a change: the one under way and the outcome of the last one.
 
-The marks are annotations, written before the first pod is touched, so the cluster itself holds the truth and a
-process killed at any moment goes on from what it finds. They are small, of a stated version, and bound to their
-workload by uid. What cannot be read is foreign: nothing is done while it is there. What was copied from another object
-says nothing of this one, and is passed over until it is overwritten: a restore from a backup (Velero) gives every
-workload a new uid and its old annotations, and none of them should have to be removed by hand.
+They are written before the first pod is touched, so that the cluster itself holds the state and a process
+killed at any moment continues from what it finds. They are small, carry a version, and name their workload by
+uid. An annotation that cannot be read blocks every action until it is removed. An annotation that was copied
+from another object is ignored and overwritten: a restore from a backup (Velero) gives every workload a new
+uid and its old annotations, and nobody should have to remove them by hand.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ REVERTED_ANNOTATION = "trimtab.io/reverted"
 
 VERSION = 1
 MAX_BYTES = 16 << 10
-"""More than this is not written: annotations travel with every copy of the workload."""
+"""The most bytes of annotations that are written: they travel with every copy of the workload."""
 
 
 class Phase(StrEnum):
-    """How far a change has come."""
+    """The phases of a change."""
 
     CANARY = "Canary"
     PROMOTING = "Promoting"
@@ -40,84 +40,89 @@ class Phase(StrEnum):
 
 
 class UpdateMethod(StrEnum):
-    """How pods come to a new size."""
+    """The methods by which pods get a new size."""
 
     IN_PLACE = "InPlace"
     ROLLOUT = "Rollout"
-    """Their controller replaces them, since the template changes."""
+    """The controller replaces the pods because their template changes."""
     RECREATE = "Recreate"
-    """We evict them one by one, and their controller makes them anew from the changed template."""
+    """Trimtab evicts the pods one by one, and their controller recreates them from the changed template."""
     TEMPLATE = "Template"
-    """Those that run stay as they are; the next ones come from the changed template."""
+    """Running pods keep their size; later pods are created from the changed template."""
 
 
 class OngoingChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A change under way. `before` is what pods go back to; `odd` those, by uid, that were of another size before."""
+    """A change under way."""
 
     id: str
     started: int
     way: UpdateMethod
     phase: Phase
     since: int
-    """When the phase began."""
+    """The time at which the phase started."""
     before: dict[str, Resources]
     after: dict[str, Resources]
     template: dict[str, Resources]
     """The sizes in the template before the change."""
     health: PodHealth
-    """How the pods fared before the change."""
+    """The health of the pods before the change."""
     settled: int = 0
-    """Since when all pods of this phase have their size; 0 while some have not."""
+    """The time since which all pods of this phase have had their size; 0 while some have not."""
     renews: int = 0
-    """Since when pods that are made anew must be of the new size, where they are evicted for that and one was not: it may have
-    been made before its controller saw the template."""
+    """The time since which recreated pods must have the new size, if one of them did not: it may have been
+    created before its controller saw the changed template. 0 where all had.
+    """
     odd: dict[str, dict[str, Resources]] = {}
     canaries: tuple[str, ...] = ()
     patches_template: bool = False
     restarts: bool = False
-    """Whether the change itself restarts containers."""
+    """True if the change itself restarts containers."""
     moved: bool = False
-    """Whether pods are evicted for it whose node has no room."""
+    """True if pods are evicted because their node has no capacity for the new size."""
     relief: bool = False
-    """Whether it only gives, and pods had just been killed for lack of memory: it is never reverted because they still fail,
-    and waits for no window."""
+    """True if the change only adds resources after an OOM kill. Such a change is never reverted because pods
+    still fail, and it waits for no maintenance window.
+    """
     ends: dict[str, int] = {}
-    """Ends of containers, by pod, that were known when the phase began and are later than that by the clock of their node."""
+    """Container exits, by pod, that were known when the phase started and lie in the future by the clock of
+    their node.
+    """
     gave_up: int = 0
-    """When it was given up to put everything back; 0 while it may come to that."""
+    """The time at which the revert was abandoned; 0 while it continues."""
     gave_up_why: str = ""
     reason: str = ""
     blameless: bool = False
-    """Whether it is taken back for no fault of its own, and may be tried again at once."""
+    """True if the change is reverted through no fault of its own, so that it may soon be tried again."""
 
     def previous_size(self, pod: Pod) -> Sizes:
         return self.odd.get(pod.uid, self.before)
 
     def is_created_by_change(self, pod: Pod) -> bool:
-        """Whether a pod was made since the change was such that it should be of the new size."""
+        """True if a pod was created since pods of the change should have the new size."""
         return pod.created > max(self.since, self.renews)
 
 
 class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The size that was last put into effect, and the template's sizes at that time."""
+    """The size that the last change put into effect, and the sizes of the template at that time."""
 
     id: str
     at: int
     sizes: dict[str, Resources]
     template: dict[str, Resources]
     before: dict[str, Resources] = {}
-    """The size that pods had"""
+    """The size that pods had before the change."""
     until: int = 0
-    """up to this time, at the latest."""
+    """The latest time at which a pod may still have had the size before the change."""
     restarted: int = 0
-    """When the last change that restarted pods was started; 0 where there was none."""
+    """The start time of the last change that restarted pods; 0 where there was none."""
     started: dict[str, int] = {}
-    """The largest memory limit, in bytes, that a process of a pod from before `at` may have started with; only of containers
-    whose template says anything of their heap."""
+    """The largest memory limit, in bytes, that a process of a pod created before `at` may have started with,
+    by container. Only containers whose template sets heap flags are listed.
+    """
 
 
 class RevertRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the last change was taken back, how often that has happened in a row, and until when none is tried."""
+    """The reason of the last revert, the number of reverts in a row, and the end of the cooldown."""
 
     id: str
     at: int
@@ -125,18 +130,20 @@ class RevertRecord(msgspec.Struct, frozen=True, kw_only=True):
     times: int
     until: int
     relief_until: int = 0
-    """Until when no more memory is given after an OOM kill, where that was the change. Other reverts do not hold that up."""
+    """The time until which no memory is added after an OOM kill, if such a change was reverted. Other reverts
+    do not delay it.
+    """
 
 
 class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """All that our annotations on a workload say."""
+    """The content of all our annotations on a workload."""
 
     change: OngoingChange | None = None
     applied: AppliedSizes | None = None
     reverted: RevertRecord | None = None
 
     def earlier_sizes_at(self, moment: float) -> Sequence[Sizes]:
-        """Other sizes than the present one that pods may have had at that time, of which only the second is known."""
+        """Return the other sizes that pods may have had at that time, which is known to the second only."""
         found: list[Sizes] = []
         if self.change and (moment <= self.change.settled or not self.change.settled):
             found.append(self.change.before)
@@ -147,7 +154,7 @@ class ChangeAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class UnreadableAnnotations:
-    """Annotations of ours that we cannot have written."""
+    """Annotations under our names that this version cannot read."""
 
     reason: str
 
@@ -166,7 +173,9 @@ _RECORD_TYPES: dict[str, type[Any]] = {
 
 
 def encode_change_annotations(annotations: ChangeAnnotations, *, uid: str) -> dict[str, str]:
-    """The annotations that say this of the workload with this uid; those not named are to go."""
+    """Return the annotations for the workload with this uid; annotations of ours that are not returned are to
+    be removed.
+    """
     return {
         key: msgspec.json.encode(
             _Envelope(version=VERSION, uid=uid, mark=msgspec.Raw(msgspec.json.encode(mark)))
@@ -179,7 +188,7 @@ def encode_change_annotations(annotations: ChangeAnnotations, *, uid: str) -> di
 def decode_change_annotations(
     annotations: Mapping[str, str], *, uid: str
 ) -> ChangeAnnotations | UnreadableAnnotations:
-    """What the annotations of the workload with this uid say."""
+    """Return the content of the annotations of the workload with this uid, or why they cannot be read."""
     found: dict[str, Any] = {}
     for key in _RECORD_TYPES.keys() & annotations.keys():
         mark = _decode_record(key, annotations[key], uid)
@@ -191,16 +200,17 @@ def decode_change_annotations(
 
 
 def read_change_annotations(workload: Workload) -> ChangeAnnotations | None:
-    """What our annotations on a workload say; None where we cannot have written them."""
+    """Return the content of our annotations on a workload; None where they cannot be read."""
     found = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
     return None if isinstance(found, UnreadableAnnotations) else found
 
 
 def _decode_record(key: str, text: str, uid: str) -> Any:
-    """Return the mark, why it cannot be read, or None where it is of another object."""
+    """Return the record, the reason why it cannot be read, or None if it belongs to another object."""
     remedy = f"remove the annotation {key} to let trimtab start anew"
     try:
         envelope = msgspec.json.decode(text, type=_Envelope)
+        # A restore from a backup keeps the annotations and gives the workload a new uid.
         if envelope.uid and envelope.uid != uid:
             return None
         if envelope.version != VERSION:

@@ -1,12 +1,13 @@
-"""Decide which size a container has in effect. Everybody who needs that size asks here.
+"""Decide which size a container has in effect. Every other module asks here.
 
-A size stands in three places: the template, the annotation `trimtab.io/applied` and the running pods. They differ
-whenever pods are resized in place, because the template then keeps its old size: after a drain, a spot loss, a scale-out
-or a scale from zero, new pods start with the template's size until pod sync (`tend`) brings them to the applied one.
-Counting such pods at the size that they have for these seconds once made a recommendation start from the template, and
-cut a service that needed 3 cores to 1.2. So every pod counts with the size that it has after pod sync.
+A size is stored in three places: the template, the annotation `trimtab.io/applied` and the running pods. They
+differ whenever pods are resized in place, because the template then keeps its old size: after a drain, a spot
+loss, a scale-out or a scale from zero, new pods start with the template's size until pod sync (`sync_pods`)
+brings them to the applied one. Counting such pods with the size that they have for these seconds once made a
+recommendation start from the template, and cut a service that needed 3 cores to 1.2. So every pod counts with
+the size that it has after pod sync.
 
-The template rules for a container whose size in it was edited since: then the applied size is outdated.
+The template wins for a container whose size in it was edited since: then the applied size is outdated.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _PROMOTED_PHASES = frozenset({Phase.PROMOTING, Phase.VERIFYING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSync:
-    """The terms on which new pods are brought to the size of their workload."""
+    """The settings by which pod sync brings new pods to the size of their workload."""
 
     enabled: bool = True
-    """Whether pods are resized in place at all. Without that, each pod keeps the size that it was created with."""
+    """True if pods are resized in place at all. Without that, each pod keeps the size that it was created with."""
     startup_boost: StartupBoost | None = None
     """The policy's rule for extra CPU while a pod starts."""
     excluded: frozenset[str] = frozenset()
@@ -96,13 +97,13 @@ class Assignment:
         return {name: restrict_to_fields(now, self.sizes.get(name, now)) for name, now in current.items()}
 
     def needs_sync(self, pod: Pod) -> bool:
-        """Whether a pod still has the size of its template, and should have another."""
+        """Return whether a pod still has the size of its template and should have another."""
         return has_template_size(pod, self.template) and not has_size(pod, self.assigned_size(pod))
 
     def boostable_size(self, pod: Pod) -> dict[str, Resources]:
         """Return the part of a pod's own size whose CPU a startup boost may raise.
 
-        CPU that admission added is left out: afterwards nobody could tell it from a boost.
+        CPU that admission added is left out, because it could not be told from a boost afterwards.
         """
         stated = {name: (each.cpu_request, each.cpu_limit) for name, each in self.sizes.items()}
         return {
@@ -112,7 +113,7 @@ class Assignment:
         }
 
     def synced_size(self, pod: Pod, sync: PodSync) -> dict[str, Resources]:
-        """Return the size that a pod has after pod sync; one that somebody else resized is left to them."""
+        """Return the size that a pod has after pod sync; a pod that somebody else resized keeps its size."""
         current = container_sizes(pod.containers)
         if not sync.enabled:
             return current
@@ -159,12 +160,13 @@ def _iter_majority_containers(
 ) -> Iterator[Container]:
     """Yield each container with the size that most pods have after pod sync.
 
-    The newest pod tells everything else of a container. Which containers there are, and their order, depends neither on
-    the order of the pods nor on the few that lack a container or have one too many, as during a rollout.
+    All other fields of a container come from the newest pod. The set of containers and their order depend
+    neither on the order of the pods nor on the few pods with a container too many or too few, as during a
+    rollout.
     """
     votes: dict[str, Counter[Resources]] = {}
     latest: dict[str, Container] = {}
-    # Replicas mostly share their containers, so that few of them need a look: the newest of each kind.
+    # Most replicas have equal containers, so that only the newest pod of each variant has to be looked at.
     alike = Counter(pod.containers for pod in live)
     newest = {pod.containers: pod for pod in sorted(live, key=_creation_order)}
     for pod in sorted(newest.values(), key=_creation_order):
@@ -185,7 +187,7 @@ def _creation_order(pod: Pod) -> tuple[int, str]:
 
 
 def _majority_size(votes: Counter[Resources], assignment: Assignment, name: str) -> Resources:
-    """Return the size with most votes; of equals the assigned one, then the largest, and never the one that came first."""
+    """Return the most frequent size; among equals the assigned one, then the largest, never simply the first."""
 
     def rank(size: Resources) -> tuple[int, bool, list[int]]:
         amounts = [amount or 0 for amount in msgspec.structs.astuple(size)]
@@ -197,14 +199,16 @@ def _majority_size(votes: Counter[Resources], assignment: Assignment, name: str)
 def _with_size(container: Container, sizes: Sizes) -> Container:
     wanted = sizes.get(container.name)
     if container.role == "init" or wanted is None or wanted == with_implied_requests(container.resources):
-        return container  # as the template has it, which may state a limit without a request
+        # An unchanged container stays as the template has it, which may set a limit without a request.
+        return container
     return msgspec.structs.replace(container, resources=wanted)
 
 
 def _size_in_change(change: OngoingChange, template: Sizes) -> Sizes:
-    """Return the size in effect while a change is under way: the new one once it is meant for all pods.
+    """Return the size in effect during a change: the new one once the change covers all pods.
 
-    Nothing where somebody edited the template meanwhile: then the change is taken back, and the template rules.
+    Return nothing if somebody edited the template meanwhile: the change is then reverted and the template
+    wins.
     """
     if template not in (change.template, merge_sizes(change.template, change.after)):
         return {}
@@ -212,7 +216,7 @@ def _size_in_change(change: OngoingChange, template: Sizes) -> Sizes:
 
 
 def _is_promoted(change: OngoingChange, template: Sizes) -> bool:
-    """Whether all pods are to have the new size: those that come get it in place, or from the template that has it."""
+    """Return whether all pods are to have the new size, in place or from a template that has it."""
     if change.phase not in _PROMOTED_PHASES:
         return False
     in_template = template == merge_sizes(change.template, change.after)

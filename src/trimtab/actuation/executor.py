@@ -1,9 +1,9 @@
-"""Carries out what `step` decides: look, decide, do, look again, until there is nothing to do but wait.
+"""Carry out what `decide` chooses: read, decide, act and read again, until there is nothing to do but wait.
 
-Errors follow the OptiPod seed's tables: refused (403, 422, a field that another owns) is not tried again but told, in
-the server's words; gone (404) is dropped; changed meanwhile (409) is looked at afresh; what may pass by itself is
-tried again later. Before every write the actuator asks whether it still may: a leader that lost its lease stops at
-once, and the next one goes on from the marks.
+Errors are handled as in the tables of the OptiPod seed. A rejection (403, 422, a field owned by another
+manager) is not retried but reported in the server's words. An object that is gone (404) is dropped. A
+conflict (409) is read again. Transient errors are retried later. Before every write the executor asks whether
+it still may: a leader that lost its lease stops at once, and the next one continues from the annotations.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 log = structlog.get_logger(__name__)
 
 MAX_ROUNDS = 8
-"""So often a workload is looked at in one go; whatever needs more comes back."""
+"""The most rounds of one reconcile; a workload that needs more is queued again."""
 REJECTION_TTL = 600
-"""Seconds after which a refusal may have lost its cause, such as a quota."""
+"""Seconds after which a rejection expires, because its cause, such as a quota, may be gone."""
 FIRST_RETRY = 5
 MAX_RETRY = 300
 
@@ -66,7 +66,7 @@ _RATE_LIMITED = "waiting for its turn: so many changes are under way as may be"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReconcileResult:
-    """Where a workload stands, why, and when to look again at the latest."""
+    """The state of a workload after a reconcile, its reason, and the latest time for the next one."""
 
     state: WorkloadState
     reason: str = ""
@@ -74,11 +74,13 @@ class ReconcileResult:
     annotations: ChangeAnnotations | None = None
     actions: tuple[ChangeAction, ...] = ()
     annotation_history: tuple[ChangeAnnotations, ...] = ()
-    """What the marks said before, and what each time they were others. Of a write whose answer was lost only this tells."""
+    """The annotations before this reconcile and every change of them since. After a write whose response was
+    lost, only these show what was written.
+    """
 
 
 class _StopReconcile(Exception):
-    """This go is over."""
+    """Ends the current reconcile with a result."""
 
     def __init__(self, report: ReconcileResult) -> None:
         super().__init__(report.reason)
@@ -87,24 +89,25 @@ class _StopReconcile(Exception):
 
 @dataclass(slots=True)
 class _LocalState:
-    """What is remembered of one workload between two looks."""
+    """The memory of one workload between two reconciles."""
 
     unsettled_since: dict[str, int] = field(default_factory=dict)
     unready_since: dict[str, int] = field(default_factory=dict)
     rejections: dict[str, tuple[str, int]] = field(default_factory=dict)
     slots: set[Hashable] = field(default_factory=set)
     missing_pods: set[str] = field(default_factory=set)
-    """Pods, by uid, of which a server said in this go that they are not there."""
+    """The uids of pods that the server did not find in this reconcile."""
     conflicts: int = 0
-    """How often it said in this go that somebody else had written first."""
+    """The number of conflicts (409) in this reconcile."""
     patched_change: str = ""
     observed_since: int = 0
     failures: int = 0
     annotation_history: list[ChangeAnnotations] = field(default_factory=list)
-    """What the marks said when this go began, or the last one ended, and since."""
+    """The annotations at the start of this reconcile, or at the end of the last one, and every change since.
+    """
 
     def record_failure(self) -> int:
-        """It failed once more; the answer is after how many seconds to try again."""
+        """Count a failure and return the seconds until the next attempt."""
         self.failures += 1
         return min(MAX_RETRY, FIRST_RETRY << min(self.failures - 1, 10))
 
@@ -113,14 +116,15 @@ class _LocalState:
             self.annotation_history.append(marks)
 
     def observe(self, pods: Sequence[Pod], now: int) -> LocalObservations:
-        """Note which pods are not settled or not ready, and forget what is over."""
+        """Record which pods are not settled or not ready, and forget those that are again."""
         live = [pod for pod in pods if pod.phase not in {"Succeeded", "Failed"}]
         waiting = [pod.uid for pod in live if not is_settled(pod, container_sizes(pod.containers))]
         self.unsettled_since = {uid: min(self.unsettled_since.get(uid, now), now) for uid in waiting}
         unready = [pod.uid for pod in live if not pod.ready]
         self.unready_since = {uid: min(self.unready_since.get(uid, now), now) for uid in unready}
         self.observed_since = min(self.observed_since or now, now)
-        # Or it holds for as long as a clock was set back by.
+        # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long as
+        # that.
         self.rejections = {
             key: said for key, said in self.rejections.items() if abs(now - said[1]) < REJECTION_TTL
         }
@@ -140,7 +144,9 @@ class _Slot(NamedTuple):
 
 
 class ChangeExecutor:
-    """Brings workloads to their sizes, one reconcile at a time; reconciles of different workloads may overlap."""
+    """Brings workloads to their sizes, one reconcile at a time. Reconciles of different workloads may
+    overlap.
+    """
 
     def __init__(
         self, cluster: ClusterPort, *, may_write: Callable[[], bool], limiter: DisruptionLimiter | None = None
@@ -153,9 +159,10 @@ class ChangeExecutor:
     def check_cached(
         self, workload: Workload, pods: Sequence[Pod], desired: DesiredChange, *, now: int
     ) -> ReconcileResult | None:
-        """Where a workload stands by cached records, at the cost of no request; None when it is to be reconciled.
+        """Return the state of a workload from cached records, without a request; None if it needs a
+        reconcile.
 
-        A change under way always is: whether it hurts is judged by what is so now.
+        A change under way always does, because its health is judged by current records.
         """
         memory = self._local_states.get(workload.key) or _LocalState()
         situation = ChangeContext(
@@ -181,7 +188,7 @@ class ChangeExecutor:
     async def reconcile(
         self, key: WorkloadKey, desired: DesiredChange, *, now: int
     ) -> ReconcileResult | None:
-        """Bring one workload as far as it can be brought now; None when it is gone."""
+        """Bring one workload as far as possible now; return None if it is gone."""
         memory = self._local_states.setdefault(key, _LocalState())
         memory.missing_pods.clear()
         memory.conflicts = 0
@@ -212,9 +219,8 @@ class ChangeExecutor:
             report = ReconcileResult(
                 state=WorkloadState.FAILED, reason=describe(error), requeue_at=now + memory.record_failure()
             )
-        known = report.annotations or next(
-            reversed(memory.annotation_history), None
-        )  # also of one that failed
+        # A reconcile that failed half-way reports the last annotations that it knows.
+        known = report.annotations or next(reversed(memory.annotation_history), None)
         return replace(
             report,
             annotations=known,
@@ -223,7 +229,7 @@ class ChangeExecutor:
         )
 
     def forget(self, key: WorkloadKey) -> bool:
-        """A workload that nobody asks for any more; whether it was dealt with until now."""
+        """Forget a workload that is no longer managed; return whether it was known."""
         memory = self._local_states.pop(key, None)
         if memory:
             self._limiter.release(memory.slots)
@@ -244,7 +250,7 @@ class ChangeExecutor:
     async def _run_round(
         self, situation: ChangeContext, memory: _LocalState, done: list[ChangeAction]
     ) -> ReconcileResult | None:
-        """Carry out the deeds of one step; a report when there is no more to do for now."""
+        """Carry out the actions of one decision; return a result when there is nothing more to do for now."""
         looks_different = False
         turns: list[int] = []
         rest: Wait | Skip | None = None
@@ -252,7 +258,8 @@ class ChangeExecutor:
             if isinstance(deed, Wait | Skip):
                 rest = deed
             elif isinstance(deed, EmitEvent):
-                if not turns:  # else what it tells of is yet to be done
+                # An event of an action that waits for a slot would report what is not done yet.
+                if not turns:
                     self._log_and_emit(situation.workload, deed)
             elif (turn := self._acquire_slot(deed, situation, memory)) > situation.now:
                 turns.append(turn)
@@ -268,7 +275,7 @@ class ChangeExecutor:
         return _build_result(situation, rest)
 
     def _next_slot(self, deed: ChangeAction, situation: ChangeContext) -> int:
-        """When it is this deed's turn: now, or later."""
+        """Return the time at which this action gets a slot: now, or later."""
         slot = _required_slot(deed, situation.workload)
         if slot is None:
             return situation.now
@@ -277,7 +284,7 @@ class ChangeExecutor:
         )
 
     def _acquire_slot(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> int:
-        """Take a slot for it: now, or when to ask again."""
+        """Acquire a slot for this action; return now, or the time at which to ask again."""
         slot = _required_slot(deed, situation.workload)
         if slot is None:
             return situation.now
@@ -287,7 +294,7 @@ class ChangeExecutor:
         return math.ceil(turn)
 
     async def _execute(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> bool:
-        """Do it; False when it was refused, or the world has changed. What may pass by itself is raised."""
+        """Carry out one action; return False if it was rejected or outdated. Transient errors are raised."""
         if not self._may_write():
             raise _StopReconcile(
                 replace(_build_result(situation, None), reason="this process may not write any more")
@@ -296,7 +303,8 @@ class ChangeExecutor:
             await self._apply(deed, situation.workload, memory)
         except NotFound as missing:
             if isinstance(deed, ResizePod):
-                # Twice, though it was seen in between: this server knows nothing of resizing.
+                # A pod that was listed in between and is missing twice exists: the server does not know the
+                # resize subresource.
                 if deed.pod.uid in memory.missing_pods:
                     raise _StopReconcile(_retry_later(situation, missing, POLL_INTERVAL)) from missing
                 memory.missing_pods.add(deed.pod.uid)
@@ -332,7 +340,7 @@ class ChangeExecutor:
     def _record_rejection(
         self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState, error: ApiError
     ) -> None:
-        """Remember that the server said no, and tell in its own words."""
+        """Remember a rejection and report it in the server's words."""
         words = " ".join(error.message.split())
         if "exceeded quota" in words:
             words += "; raise the quota or lower resourceBounds"
@@ -356,7 +364,7 @@ class ChangeExecutor:
 
 
 def _required_slot(deed: ChangeAction, workload: Workload) -> _Slot | None:
-    """What a deed takes up; None where it may go at any time."""
+    """Return the slot that an action needs; None if it needs none."""
     match deed:
         case ResizePod(pod=pod, priority=urgency) | EvictPod(pod=pod, priority=urgency):
             return _Slot(pod.uid, LimitScope(pod.namespace, pod.node), urgency)
@@ -371,13 +379,13 @@ def _change_id(workload: Workload) -> str:
 
 
 def _retry_later(situation: ChangeContext, error: ApiError, seconds: float) -> ReconcileResult:
-    """That it stands where it stood, in the server's words, and is looked at again."""
+    """Return the unchanged state with the server's message and the time of the next attempt."""
     again = situation.now + math.ceil(seconds)
     return replace(_build_result(situation, None), reason=error.message, requeue_at=again)
 
 
 def _build_result(situation: ChangeContext, rest: Wait | Skip | None) -> ReconcileResult:
-    """Where the workload stands when this is what is left to do."""
+    """Return the result of a workload whose remaining action is `rest`."""
     known = read_change_annotations(situation.workload)
     again = rest.until if isinstance(rest, Wait) else None
     return ReconcileResult(

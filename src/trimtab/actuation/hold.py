@@ -1,11 +1,12 @@
-"""A person's word on a workload: hold it at its size, or at another, until it is released.
+"""A hold on a workload: a person keeps it at its size, or at another one, until the hold is released.
 
-It is an annotation on the workload, so whoever may patch the workload has a say, by the dashboard or by hand, and it
-lasts whoever leads:
+It is an annotation on the workload, so that everyone who may patch the workload can set it, in the dashboard
+or by hand, and it outlives every change of leader:
 
     kubectl annotate deployment web trimtab.io/hold='until the sale is over'
 
-What is not ours to read is taken as such a reason, and holds: a word that says stop is never misunderstood as go.
+Text that is not our JSON is taken as the reason of a hold: a request to stop is never misread as permission
+to continue.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from trimtab.kube.kinds.pods import Resources
 
 HOLD_ANNOTATION = "trimtab.io/hold"
 HOLD_MANAGER = "trimtab.io-hold"
-"""The field manager that writes it."""
+"""The field manager that writes the annotation."""
 _MANUAL = "an annotation"
 _NO_INTERVAL = Duration.parse("0s")
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who holds a workload, and why."""
+    """The person who holds a workload, and the reason."""
 
     who: str
     why: str
     at: int = 0
     sizes: dict[str, Resources] = {}
-    """What it is to have; whatever it has when empty."""
+    """The sizes that the workload is to have; empty to keep its current ones."""
 
     def __str__(self) -> str:
         to = "held at a size of their choice by" if self.sizes else "held by"
@@ -44,11 +45,13 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.who == _MANUAL
 
     def encode(self) -> str:
-        """As the annotation has it."""
+        """Return the hold as the text of its annotation."""
         return msgspec.json.encode(self).decode()
 
     def apply_to(self, desired: DesiredChange) -> DesiredChange:
-        """What is wished for instead: these sizes, at any time of day, since a person has decided on now."""
+        """Return the change that the hold asks for: these sizes, at any time of day, because a person has
+        chosen the moment.
+        """
         strategy = desired.strategy.model_copy(update={"min_interval": _NO_INTERVAL, "windows": ()})
         return replace(
             desired,
@@ -64,7 +67,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_hold(annotations: Iterable[tuple[str, str]]) -> Hold | None:
-    """The hold among a workload's annotations; None where nobody holds it."""
+    """Return the hold among a workload's annotations; None if there is none."""
     text = dict(annotations).get(HOLD_ANNOTATION)
     if text is None:
         return None

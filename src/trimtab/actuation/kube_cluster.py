@@ -1,8 +1,8 @@
-"""The real cluster behind the port: requests to its API server, by the client.
+"""The port to a real cluster: requests to its API server.
 
-Three field managers, for server-side apply gives up what a manager no longer names: `trimtab.io` owns the sizes in a
-pod template, where GitOps tools look for who did what, `trimtab.io-marks` our annotations, and `trimtab.io-options` the
-options of pods.
+It uses three field managers, because server-side apply removes what a manager no longer names: `trimtab.io`
+owns the sizes in a pod template, where GitOps tools show the owner of a field; `trimtab.io-marks` owns our
+annotations; `trimtab.io-options` owns the options of pods.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from trimtab.kube.rest.resources import JOBS, PODS, REPLICA_SETS, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder
 
+# The name stays: applied by a new manager, annotations of the first version would keep the old one as a co-
+# owner and could no longer be removed.
 ANNOTATIONS_MANAGER = "trimtab.io-marks"
 
 
 class KubeCluster:
-    """One API server, as applying sees it; `kinds` tells which resources hold workloads by now."""
+    """Reads and changes the workloads of one API server. `kinds` lists the resources that hold workloads."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class KubeCluster:
         self._metadata_projection = metadata_projection(self._projection_cache)
 
     async def get_workload(self, key: WorkloadKey) -> Workload | None:
-        # The latest that was found of a kind: one of a newer version takes the place of another.
+        # The last resource of a kind wins: a newer API version replaces an older one.
         known = {qualify_kind(each.kind, each.group): each for each in self._kinds()}
         if key.kind not in known:
             return None
@@ -61,7 +63,9 @@ class KubeCluster:
         return shape.project(found)
 
     async def list_pods(self, workload: Workload) -> Sequence[Pod]:
-        """By its selector, and of those the ones that it owns, be it through a ReplicaSet or a Job."""
+        """List the pods that match the workload's selector and belong to it, directly or through a ReplicaSet
+        or Job.
+        """
         owners = {workload.uid}
         between = JOBS if workload.kind == "CronJob" else REPLICA_SETS
         if workload.kind not in {"StatefulSet", "DaemonSet", "ReplicaSet", "Job"}:
@@ -85,7 +89,7 @@ class KubeCluster:
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         current, shape = container_sizes(workload.containers), self._projection(workload.resource)
-        # To apply removes only what nobody else owns; whoever set a limit co-owns it.
+        # Server-side apply removes a field only if nobody else owns it, and whoever set a limit co-owns it.
         removes = any(list_removed(current[name], wanted) for name, wanted in sizes.items())
         if removes and take_ownership:
             await self._client.patch(
@@ -95,11 +99,12 @@ class KubeCluster:
                 type=PatchType.STRATEGIC,
                 namespace=workload.namespace,
             )
-        # With its uid, since to apply to what is gone would make it anew.
+        # The uid is set because applying to a deleted object would create it again.
         named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         body = {"metadata": named} | build_template_patch(workload, sizes)
         if removes and not take_ownership:
-            # Asked first: applied in part, it would be neither what was nor what is wanted.
+            # A dry run comes first: applied in part, the template would have neither the old sizes nor the
+            # new ones.
             answer = await self._client.apply(workload.resource, body, dry_run=True)
             found = container_sizes(_parse(shape, answer).containers)
             if any(found.get(name) != wanted for name, wanted in sizes.items()):
@@ -112,7 +117,7 @@ class KubeCluster:
 
     async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
         body = build_options_patch(annotation)
-        # With its uid, since to apply to what is gone would make it anew.
+        # The uid is set because applying to a deleted object would create it again.
         body["metadata"] |= {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
         await self._client.apply(workload.resource, body, manager=OPTIONS_MANAGER)
 
@@ -135,7 +140,7 @@ class KubeCluster:
                 "annotations": dict(annotations),
             }
         }
-        # By force: nobody else has a say in what these annotations hold.
+        # Forced, because nobody else may own these annotations.
         await self._client.apply(workload.resource, body, force=True, manager=ANNOTATIONS_MANAGER)
 
     def emit(
@@ -172,7 +177,9 @@ def _parse(shape: Projection[R], answer: Object) -> R:
 
 
 def _verify_sizes(sizes: Sizes, containers: Iterable[Container], *, subject: str) -> None:
-    """Take a yes for a no where something else was written: asked again, the server would say so for ever."""
+    """Raise an error if the server stored other sizes: repeating the request would have the same result
+    forever.
+    """
     found = container_sizes(containers)
     if any(found[name] != wanted for name, wanted in sizes.items() if name in found):
         words = f"{subject} is given {format_sizes(found)} instead: something sets it as it is written, such as an admission webhook"

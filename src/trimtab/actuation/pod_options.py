@@ -1,9 +1,11 @@
-"""Options of pods: their cache class and their power profile, which are set on the pod template and come by a rollout.
+"""Options of pods, the cache class and the power profile, which are set in the pod template and need a
+rollout.
 
-A runtime reads a container's cache class when it makes it, and the scheduler an extended resource when it places a pod:
-neither can be given to a pod that runs. So the workload's own rollout brings them, at its own pace. A mark on the
-workload, written by the same request as the template, tells what is under way: a rollout that does not come to an end
-in time, as where no node has the profile, is taken back to what was before. Pure; `Cluster.patch_options` does it.
+A runtime reads the cache class when it creates a container, and the scheduler reads an extended resource when
+it places a pod, so that a running pod can be given neither. The workload's own rollout applies them at its
+own pace. An annotation on the workload, written by the same request as the template, holds the state: a
+rollout that does not finish in time, for example because no node has the profile, is reverted. The functions
+here are pure; `ClusterPort.patch_options` writes the result.
 """
 
 from __future__ import annotations
@@ -22,22 +24,22 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Object
 
 OPTIONS_ANNOTATION = "trimtab.io/options"
-"""The mark."""
+"""The annotation that holds the state of the options."""
 OPTIONS_MANAGER = "trimtab.io-options"
-"""The field manager that owns the mark, and the options in the template."""
+"""The field manager that owns the annotation, and the options in the template."""
 DEFAULT_VENDOR = "power.intel.com"
-"""Whose extended resource a power profile is that names no vendor: power.intel.com/performance."""
+"""The vendor of the extended resource of a power profile that names none: power.intel.com/performance."""
 PROGRESS_DEADLINE = 600.0
-"""Seconds that a rollout may take for the next pod: a Deployment's own deadline."""
+"""Seconds that a rollout may take for its next pod, as in a Deployment's own deadline."""
 PROGRESS_INTERVAL = 60.0
-"""Seconds after which progress of a rollout is written down again."""
+"""Seconds between two records of a rollout's progress."""
 RETRY_AFTER = 3600.0
-"""Seconds after which options that were taken back may be tried again."""
+"""Seconds after which options that were reverted may be tried again."""
 _ROLLING_KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 
 
 class PodOptions(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """None where it has none."""
+    """The options of a pod; None for an option that is not set."""
 
     cache_class: str | None = None
     power_profile: str | None = None
@@ -53,17 +55,18 @@ class OptionsPhase(StrEnum):
 
 
 class OptionsAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was last done to the options of a workload."""
+    """The last change of a workload's options."""
 
     uid: str
-    """Of the workload: a mark that was copied elsewhere says nothing."""
+    """The uid of the workload; an annotation copied to another object is ignored."""
     phase: OptionsPhase
     since: int
     container: str
-    """The one that does the work, which the profile is of."""
+    """The main container, to which the power profile belongs."""
     cores: int
     updated: int = 0
-    """Pods that the rollout had replaced at `since`: while their number grows, it makes progress."""
+    """The number of pods that the rollout had replaced at `since`; the rollout makes progress while it grows.
+    """
     before: PodOptions = PodOptions()
     after: PodOptions = PodOptions()
 
@@ -72,12 +75,12 @@ class OptionsAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def in_effect(self) -> PodOptions:
-        """What the template is to have."""
+        """The options that the template is to have."""
         return self.before if self.phase is OptionsPhase.REVERTED else self.after
 
 
 def can_roll_out(workload: Workload) -> bool:
-    """Whether all its pods are replaced when its template changes."""
+    """Return whether a changed template makes the controller replace all pods."""
     halted = workload.paused or workload.partition
     return workload.kind in _ROLLING_KINDS and workload.update_strategy != "OnDelete" and not halted
 
@@ -94,7 +97,7 @@ def read_options_annotation(workload: Workload) -> OptionsAnnotation | None:
 
 
 def most_common_options(pods: Iterable[Pod]) -> PodOptions:
-    """Those that most pods have."""
+    """Return the options that most pods have."""
     found = Counter(
         (told.get(CACHE_CLASS) or None, told.get(POWER_PROFILE) or None)
         for told in (dict(pod.annotations) for pod in pods)
@@ -105,7 +108,9 @@ def most_common_options(pods: Iterable[Pod]) -> PodOptions:
 def start_options_change(
     workload: Workload, wanted: PodOptions, *, had: PodOptions, container: str, cores: float, now: float
 ) -> OptionsAnnotation:
-    """The mark of a change to these; what it goes back to is what was before all that is under way."""
+    """Return the annotation that starts a change to these options. A revert goes back to the options before
+    all changes under way.
+    """
     known = read_options_annotation(workload)
     rolls = known is not None and known.phase is OptionsPhase.ROLLING
     return OptionsAnnotation(
@@ -120,7 +125,9 @@ def start_options_change(
 
 
 def advance_options_change(workload: Workload, *, now: float) -> OptionsAnnotation | None:
-    """Return the next mark of a change under way: settled, still in progress, or reverted; None: nothing new."""
+    """Return the next state of a change under way (settled, in progress or reverted); None if there is
+    nothing new.
+    """
     mark = read_options_annotation(workload)
     if mark is None or mark.phase is not OptionsPhase.ROLLING or not workload.is_spec_observed:
         return None
@@ -129,16 +136,20 @@ def advance_options_change(workload: Workload, *, now: float) -> OptionsAnnotati
         and workload.updated_replicas == workload.ready_replicas == workload.replicas
     ):
         return replace(mark, phase=OptionsPhase.SETTLED, since=int(now))
-    waited = abs(now - mark.since)  # or a clock that was ahead wrote it, by which it never would be late
+    # The absolute age, because an annotation written by a clock that was ahead would never become late.
+    waited = abs(now - mark.since)
     if workload.updated_replicas > mark.updated:
-        # A large workload is replaced slowly: only one that stands still is reverted, as by a Deployment's own deadline.
+        # A large workload is replaced slowly, so that only a rollout without progress is reverted, as by a
+        # Deployment's own deadline.
         progress = replace(mark, updated=workload.updated_replicas, since=int(now))
         return progress if waited >= PROGRESS_INTERVAL else None
     return replace(mark, phase=OptionsPhase.REVERTED, since=int(now)) if waited >= PROGRESS_DEADLINE else None
 
 
 def build_options_patch(annotation: OptionsAnnotation) -> Object:
-    """All that we own of a workload by `MANAGER`: to apply it gives up what it no longer names."""
+    """Return all fields that `OPTIONS_MANAGER` owns; applying the patch removes the options that it no longer
+    names.
+    """
     options = annotation.in_effect
     annotations = {CACHE_CLASS: options.cache_class, POWER_PROFILE: options.power_profile}
     template: Object = {

@@ -1,7 +1,8 @@
-"""The port to a cluster: what applying needs of one, real (`live`) or simulated.
+"""The port to a cluster: the operations that actuation needs, on a real cluster (`kube_cluster`) or a
+simulated one.
 
-Reads are of the present, never of a cache that may lag: what is about to be changed is looked at afresh, and that is
-rare. Failures are those of `trimtab.kube.errors`, whoever raises them.
+Reads return the present state, never that of a cache that may lag: an object is read again before it is
+changed, which is rare. Errors are those of `trimtab.kube.errors`, whoever raises them.
 """
 
 from __future__ import annotations
@@ -17,40 +18,44 @@ from trimtab.kube.runtime.event_correlator import EventType
 
 
 class ClusterPort(Protocol):
-    """What can be asked of a cluster, and done to it."""
+    """The operations of a cluster that actuation uses."""
 
     async def get_workload(self, key: WorkloadKey) -> Workload | None:
-        """The workload as it is now; None when it is gone."""
+        """Return the workload as it is now; None if it is gone."""
         ...
 
     async def list_pods(self, workload: Workload) -> Sequence[Pod]:
-        """All its pods as they are now."""
+        """Return all pods of the workload as they are now."""
         ...
 
     async def resize(self, pod: Pod, sizes: Sizes) -> None:
-        """Ask for these sizes in place; Conflict when the pod has changed since it was read."""
+        """Resize a pod in place; raise Conflict if the pod has changed since it was read."""
         ...
 
     async def evict(self, pod: Pod) -> None:
-        """Have this very pod replaced; DisruptionBlocked when a budget forbids it."""
+        """Evict exactly this pod; raise DisruptionBlocked if a disruption budget forbids it."""
         ...
 
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
-        """Give the pod template these sizes; FieldOwned when another owns them and is not to be overruled."""
+        """Write these sizes to the pod template; raise FieldManagerConflict if another manager owns them and
+        is not to be overruled.
+        """
         ...
 
     async def patch_options(self, workload: Workload, annotation: OptionsAnnotation) -> None:
-        """Give the pod template the options that the mark has in effect, and leave the mark; FieldOwned when another
-        owns one of them.
+        """Write the options in effect to the pod template, together with their annotation; raise
+        FieldManagerConflict if another manager owns one of them.
         """
         ...
 
     async def scale(self, workload: Workload, replicas: int) -> None:
-        """Have it run this many pods, from the number that it was read with; Conflict when that has changed."""
+        """Scale the workload from the number of replicas that it was read with; raise Conflict if that has
+        changed.
+        """
         ...
 
     async def annotate(self, workload: Workload, annotations: Mapping[str, str]) -> None:
-        """Make these our only annotations on it; Conflict when it has changed since it was read."""
+        """Replace our annotations on the workload; raise Conflict if it has changed since it was read."""
         ...
 
     def emit(
@@ -61,5 +66,5 @@ class ClusterPort(Protocol):
         reason: str,
         message: str,
     ) -> None:
-        """Tell users what was done, or was not."""
+        """Record an Event about the workload."""
         ...

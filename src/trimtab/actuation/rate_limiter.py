@@ -1,9 +1,9 @@
-"""How many changes go at once and a minute: in the cluster, in a namespace, on a node.
+"""Limit the number of concurrent changes and of changes per minute, by cluster, namespace and node.
 
-Arithmetic on a time that is passed in. A deed takes a slot when it is done and gives it back when its pod has
-settled. Scale-ups go before scale-downs: while one waits for a slot, no scale-down gets it. Taking back goes at
-once, and counts. Losing this memory, with the process or by a clock that is set back, costs a slower or quicker
-minute, no more.
+This is arithmetic on a time that is passed in. An action takes a slot when it is carried out and releases it
+when its pod has settled. Increases go before decreases: while an increase waits for a slot, no decrease gets
+it. Reverts never wait, but count. Losing this memory, with the process or because a clock is set back, makes
+a minute slower or faster, no more.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from trimtab.actuation.actions import Priority
 
 MINUTE = 60
 INCREASE_GRACE = 5
-"""So long after its turn a scale-up still comes before a scale-down."""
+"""Seconds after its slot time in which an increase still goes before a decrease."""
 SLOT_TIMEOUT = 3600
-"""A slot that is not given back for so long is free again."""
+"""Seconds after which a slot that was not released is free again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DisruptionLimit:
-    """How many at once and a minute."""
+    """The most changes at once and per minute."""
 
     max_concurrent: int
     max_per_minute: int
@@ -40,7 +40,7 @@ class DisruptionLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitScope:
-    """Where a deed is done."""
+    """The namespace and node in which an action takes place."""
 
     namespace: str
     node: str = ""
@@ -48,14 +48,14 @@ class LimitScope:
 
 @dataclass(slots=True)
 class _ScopeUsage:
-    """What goes on in one scope."""
+    """The slots and recent starts of one scope."""
 
     limit: DisruptionLimit
     slots: dict[Hashable, float] = field(default_factory=dict)
     recent_starts: deque[float] = field(default_factory=deque)
 
     def next_free(self, now: float) -> float:
-        """When there is room: now, or a later time to ask again."""
+        """Return now if there is a free slot, else a later time at which to ask again."""
         self._expire(now)
         if len(self.recent_starts) >= self.limit.max_per_minute:
             return self.recent_starts[-self.limit.max_per_minute] + MINUTE
@@ -74,14 +74,14 @@ class _ScopeUsage:
 
 @dataclass(slots=True)
 class _WaitQueue:
-    """Who waits, and when each may ask again."""
+    """The holders that wait for a slot, and the time at which each may ask again."""
 
     slot_times: dict[Hashable, float] = field(default_factory=dict)
     last_slot: float = float("-inf")
-    """The last turn that was given; in the past when nobody waits."""
+    """The last slot time that was handed out; minus infinity while nobody waits."""
 
     def join(self, holder: Hashable, free_at: float, now: float, *, spacing: float) -> float:
-        """The holder's turn: the one it has, or the next that is free."""
+        """Return the slot time of a holder: the one that it has, or the next free one."""
         if self.slot_times.get(holder, now) <= now:
             self.last_slot = max(free_at, self.last_slot + spacing)
             self.slot_times[holder] = self.last_slot
@@ -93,7 +93,7 @@ class _WaitQueue:
 
 
 class DisruptionLimiter:
-    """Books slots for the deeds of one process."""
+    """Hands out slots to the actions of one process."""
 
     def __init__(self, limits: DisruptionLimits | None = None) -> None:
         self._limits = limits or DisruptionLimits()
@@ -102,7 +102,7 @@ class DisruptionLimiter:
 
     @property
     def entry_count(self) -> int:
-        """How many names there are: of places, and of those who hold a slot or wait for one."""
+        """The number of entries: scopes, holders of a slot, and holders that wait for one."""
         waiting = sum(len(queue.slot_times) for queue in self._queues.values())
         return len(self._namespaces) + len(self._nodes) + len(self._slots) + waiting
 
@@ -115,7 +115,7 @@ class DisruptionLimiter:
         self._queues = {Priority.INCREASE: _WaitQueue(), Priority.DECREASE: _WaitQueue()}
 
     def set_limits(self, limits: DisruptionLimits) -> None:
-        """Keep to another pace from now on; what is held stays held."""
+        """Use other limits from now on; slots that are taken stay taken."""
         self._limits = limits
         self._cluster.limit = limits.cluster
         for scopes, limit in ((self._namespaces, limits.namespace), (self._nodes, limits.node)):
@@ -125,14 +125,16 @@ class DisruptionLimiter:
     def next_slot(
         self, holder: Hashable, limit_scope: LimitScope, *, priority: Priority, now: float
     ) -> float:
-        """When to take a slot: now where there is one, else a later time that is nobody else's.
+        """Return the time at which to take a slot: now if one is free, else a later time that nobody else
+        has.
 
-        So that thousands who wait come one by one, and not all of them every second.
+        Thus thousands of waiting holders come back one by one, and not all of them every second.
         """
         if priority is Priority.REVERT:
             return now
-        # Or all would wait for a time that this clock comes to only tomorrow. Minutes are none: who asks tells when it
-        # began to look, and where servers are slow that may be as long ago.
+        # Without a reset, all holders would wait for a time that this clock reaches only tomorrow. Minutes do
+        # not count: a caller passes the time at which it started to read, which may be that long ago with a
+        # slow server.
         if now < self._last_request - SLOT_TIMEOUT:
             self._reset()
         self._last_request = now
@@ -148,7 +150,7 @@ class DisruptionLimiter:
         )
 
     def acquire(self, holder: Hashable, limit_scope: LimitScope, *, priority: Priority, now: float) -> float:
-        """Take a slot: the answer is `now` when it is taken, else when to ask again."""
+        """Take a slot and return `now`, or return the time at which to ask again."""
         turn = self.next_slot(holder, limit_scope, priority=priority, now=now)
         if turn > now:
             return turn
@@ -161,7 +163,7 @@ class DisruptionLimiter:
         return now
 
     def release(self, holders: Iterable[Hashable]) -> None:
-        """What these held or waited for is free: their pods have settled, or are gone."""
+        """Release the slots and slot times of these holders: their pods have settled, or are gone."""
         for holder in holders:
             for scope in self._slots.pop(holder, ()):
                 scope.slots.pop(holder, None)
@@ -169,7 +171,7 @@ class DisruptionLimiter:
                 queue.leave(holder)
 
     def _prune(self, now: float) -> None:
-        """Let go of places where nothing goes on, and of who never came for a turn: new names come for ever."""
+        """Drop idle scopes and holders that never came back, because new names keep coming."""
         self._last_pruned = now
         for places in (self._namespaces, self._nodes):
             for name in [name for name, scope in places.items() if scope.is_idle(now)]:

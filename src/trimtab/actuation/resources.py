@@ -1,7 +1,7 @@
-"""The size of a pod: what each of its containers asks for. To compare, join, write and read such sizes.
+"""Compare, merge, write and read the sizes of a pod: the resources of each of its containers.
 
-Only containers that run beside each other have a size that is changed: init containers are done before anything
-could be learned of them. Left out: resources of the pod as a whole; a workload that has them is left alone.
+Only containers that run side by side are sized: init containers finish before anything can be learned about
+them. Resources of the pod as a whole are not supported; a workload that has them is skipped.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from trimtab.sizing.guards.change_size import round_up
 from trimtab.sizing.recommendation import MIB, format_amount
 
 Sizes = Mapping[str, Resources]
-"""Resources by the name of the container."""
+"""Resources by container name."""
 
 _CPU_ROUNDING = 2
-"""Millicores by which a kernel's shares and quotas may differ from what was asked."""
+"""Millicores by which the kernel's shares and quotas may differ from the request."""
 
 
 def container_sizes(containers: Iterable[Container]) -> dict[str, Resources]:
@@ -27,22 +27,22 @@ def container_sizes(containers: Iterable[Container]) -> dict[str, Resources]:
 
 
 def merge_sizes(current: Sizes, wanted: Sizes) -> dict[str, Resources]:
-    """The current size with what is wanted in its place, for the containers that are there."""
+    """Return the current sizes with the wanted ones in their place, for the containers that exist."""
     return {name: wanted.get(name, resources) for name, resources in current.items()}
 
 
 def select_sizes(sizes: Sizes, names: Collection[str]) -> dict[str, Resources]:
-    """Of these containers alone."""
+    """Return the sizes of these containers only."""
     return {name: resources for name, resources in sizes.items() if name in names}
 
 
 def has_size(pod: Pod, sizes: Sizes) -> bool:
-    """Whether the pod's spec asks for it. Containers that the pod has not do not count."""
+    """Return whether the pod's spec has these sizes. Containers that the pod does not have are ignored."""
     return _sizes_match(container_sizes(pod.containers), sizes)
 
 
 def is_settled(pod: Pod, sizes: Sizes) -> bool:
-    """Whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
+    """Return whether the pod has this size in its spec and, as far as the kubelet reports it, in its cgroups."""
     if pod.resize is not None or not has_size(pod, sizes):
         return False
     applied = {
@@ -54,7 +54,9 @@ def is_settled(pod: Pod, sizes: Sizes) -> bool:
 
 
 def has_template_size(pod: Pod, template: Sizes) -> bool:
-    """Whether the pod has the size of its template; what the template leaves open, admission may have filled in."""
+    """Return whether the pod has the size of its template. Admission may have filled in what the template
+    leaves open.
+    """
     current = container_sizes(pod.containers)
     return all(
         made is None or made == now
@@ -65,17 +67,19 @@ def has_template_size(pod: Pod, template: Sizes) -> bool:
 
 
 def has_increase(before: Sizes, after: Sizes) -> bool:
-    """Whether any container gets more of anything: such a change is the more urgent one."""
+    """Return whether any container gets more of anything: such a change has priority."""
     return _has_more(before, after, _fields)
 
 
 def increases_requests(before: Sizes, after: Sizes) -> bool:
-    """Whether any container requests more, so that a node must have room for it."""
+    """Return whether any container requests more, so that its node needs capacity for it."""
     return _has_more(before, after, lambda each: (each.cpu_request, each.memory_request))
 
 
 def adds_memory(before: Sizes, after: Sizes) -> bool:
-    """Whether any container gets more memory, by request or by limit; to have no limit is to have more than any."""
+    """Return whether any container gets more memory, by request or limit. No limit counts as more than any
+    limit.
+    """
 
     def amounts(each: Resources) -> tuple[float, float]:
         limit = math.inf if each.memory_limit is None else each.memory_limit
@@ -99,10 +103,11 @@ def _has_more(before: Sizes, after: Sizes, amounts: Callable[[Resources], tuple[
 
 
 def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | None) -> Resources:
-    """What is wanted, with memory lowered only down to what is needed; not at all where that is unknown.
+    """Return the wanted size with memory lowered only to what is needed, or not at all if the need is
+    unknown.
 
-    To have no limit is to have more than any, so that none is set where the need is unknown; and a limit stays above its
-    request.
+    No limit counts as more than any limit, so that none is set while the need is unknown. A limit stays at or
+    above its request.
     """
     enough = None if need is None else round_up("memory", need)
 
@@ -121,8 +126,8 @@ def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | 
 
 
 def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
-    """What is wanted, with a memory limit no lower than it is; and where that is the request too, the request neither, for
-    the QoS class would change.
+    """Return the wanted size with a memory limit that is not lowered. If the limit equals the request, the
+    request is not lowered either, because the QoS class would change.
     """
     limit, request = current.memory_limit, wanted.memory_request
     if limit is None or wanted.memory_limit is None or wanted.memory_limit >= limit:
@@ -133,7 +138,9 @@ def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
 
 
 def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
-    """What can be had of it where no request can grow and no memory limit can shrink; limits grow where the QoS class lets them."""
+    """Return the part of a size that fits if no request can grow and no memory limit can shrink. Limits grow
+    where the QoS class allows it.
+    """
 
     def pair(
         now: tuple[int | None, int | None], wish: tuple[int | None, int | None]
@@ -150,7 +157,7 @@ def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
 
 
 def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
-    """Whether each amount lies between those of two sizes; of containers that both have."""
+    """Return whether each amount lies between those of two sizes, for the containers that both have."""
     return all(
         min(first or 0, second or 0) <= (amount or 0) <= max(first or 0, second or 0)
         for name in one.keys() & other.keys() & sizes.keys()
@@ -161,7 +168,9 @@ def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
 
 
 def restrict_to_fields(current: Resources, wanted: Resources) -> Resources:
-    """What can be had of it in place: nothing is added or removed there, and a limit stays above its request."""
+    """Return the part of a size that is possible in place: no field is added or removed, and a limit stays at
+    or above its request.
+    """
 
     def kept(now: int | None, wish: int | None, least: int | None = None) -> int | None:
         if now is None:
@@ -179,8 +188,8 @@ def restrict_to_fields(current: Resources, wanted: Resources) -> Resources:
 
 
 def raise_only(current: Resources, wanted: Resources) -> Resources:
-    """What is wanted, with nothing less than it is now: without a limit it stays without, and one that is to go stays
-    above its request until then.
+    """Return the wanted size with no amount lowered. A container without a limit stays without one, and a
+    limit that is to be removed stays above its request until then.
     """
 
     def more(now: int | None, wish: int | None) -> int | None:
@@ -200,14 +209,14 @@ def raise_only(current: Resources, wanted: Resources) -> Resources:
 
 
 def to_manifest(resources: Resources) -> dict[str, Any]:
-    """As a manifest has it."""
+    """Return the resources as a manifest has them."""
     requests = _format_amounts(resources.cpu_request, resources.memory_request)
     limits = _format_amounts(resources.cpu_limit, resources.memory_limit)
     return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
 
 
 def format_sizes(sizes: Sizes) -> str:
-    """For people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
+    """Format sizes for people: `web: cpu 100m, memory 64Mi (limit 128Mi)`."""
     return "; ".join(f"{name}: {_format_resources(resources)}" for name, resources in sizes.items())
 
 
@@ -228,7 +237,7 @@ def _format_cpu(millicores: int | None) -> str:
 
 
 def _format_memory(count: int | None) -> str:
-    """Format memory for people: exact where it is a whole number of MiB, else rounded, for nobody reads bytes."""
+    """Format memory for people: exact if it is a whole number of MiB, else rounded."""
     if count is None:
         return ""
     return str(Quantity.from_bytes(count)) if count % MIB == 0 else format_amount("memory", count)

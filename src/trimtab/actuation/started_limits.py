@@ -1,7 +1,8 @@
 """The memory limits that running processes started with.
 
-A JVM with MaxRAMPercentage fixes its heap when it starts; a resize in place does not move it. Kubernetes does not
-remember the limit of that moment, so the annotations carry it from change to change, for as long as a pod from then runs.
+A JVM with MaxRAMPercentage fixes its heap when it starts, and a resize in place does not move it. Kubernetes
+does not remember the limit of that moment, so the annotations carry it from change to change for as long as a
+pod from then runs.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ from trimtab.kube.kinds.workloads import Workload
 
 
 class StartLimits(NamedTuple):
-    """The memory limits of the time when processes started, by container."""
+    """The memory limits at the time when processes started, by container."""
 
     largest: dict[str, int]
-    """The largest limit in bytes that a process may have started with; containers without a limit are left out."""
+    """The largest limit, in bytes, that a process may have started with; containers without a limit are left
+    out.
+    """
     unknown: frozenset[str]
-    """Containers with a limit that neither their template nor our annotations explain: they may have started with more."""
+    """Containers with a limit that neither their template nor our annotations explain: they may have started
+    with more.
+    """
 
 
 def memory_limits_at_start(
     workload: Workload, pods: Sequence[Pod], marks: ChangeAnnotations | None
 ) -> StartLimits:
-    """Return what is known of the memory limits that the processes of these pods started with."""
+    """Return the known memory limits that the processes of these pods started with."""
     marks = marks or ChangeAnnotations()
     live = [pod for pod in pods if not pod.deleting]
     oldest = min((pod.created for pod in live), default=0)
-    # A container that restarts to be resized has the heap of its present limit.
+    # A container that restarts for a resize sizes its heap by its present limit.
     restarting = {each.name for pod in live for each in pod.containers if each.restart_on_memory_resize}
     template = container_sizes(workload.containers)
     present = _collect_limits(container_sizes(pod.containers) for pod in live)
@@ -57,19 +62,21 @@ def memory_limits_at_start(
 
 
 def _exceeds_template(limits: Iterable[int], template: int | None) -> bool:
-    """Whether a limit is larger than the template's; where that has none, admission filled it in."""
+    """Return whether a limit is larger than the template's; without one in the template, admission filled it
+    in.
+    """
     return template is not None and any(limit > template for limit in limits)
 
 
 def _explained_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
-    """List the sizes that pods have by us, with a start that is known: by a change, or from admission on."""
+    """List the sizes that Trimtab gave to pods with a known start: during a change, or at admission."""
     change, applied = marks.change, marks.applied
     found: list[Sizes] = [change.before, change.after, *change.odd.values()] if change else []
     return [*found, applied.sizes] if applied and oldest > applied.at else found
 
 
 def _earlier_sizes(oldest: int, marks: ChangeAnnotations) -> list[Sizes]:
-    """List the sizes of before the last changes, where a pod of that time still runs."""
+    """List the sizes before the last changes, if a pod of that time still runs."""
     change, applied = marks.change, marks.applied
     found: list[Sizes] = []
     if change and oldest <= change.started:

@@ -1,6 +1,7 @@
-"""The sizes of a workload as a patch of its pod template: the one spelling for whoever applies, previews or prints it.
+"""Build the patch of a pod template from the sizes of a workload. Applying, previewing and printing all use
+it.
 
-Containers are named and merged by name, which built-in kinds do; what is left out of the patch stays as it is.
+Containers are merged by name, as built-in kinds do; fields that are left out of the patch stay as they are.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from trimtab.kube.rest.client import Object
 
 
 def build_template_patch(workload: Workload, sizes: Sizes, *, removing_from: Sizes | None = None) -> Object:
-    """A patch of the pod template, which a CronJob keeps in the template of its jobs.
+    """Return a patch of the pod template, which a CronJob keeps in the template of its Jobs.
 
-    With `removing_from`, what these sizes have and the wanted ones have not is named as null: a merge takes it away.
+    With `removing_from`, fields that those sizes have and the wanted ones do not have are set to null, so
+    that a merge removes them.
     """
     main, sidecars = split_by_role(workload.containers, sizes, removing_from=removing_from)
     containers: Object = {"containers": main} if main or not sidecars else {}
@@ -29,7 +31,7 @@ def build_template_patch(workload: Workload, sizes: Sizes, *, removing_from: Siz
 def split_by_role(
     containers: Iterable[Container], sizes: Sizes, *, removing_from: Sizes | None = None
 ) -> tuple[list[Object], list[Object]]:
-    """Main containers and sidecars, which are kept in two lists."""
+    """Return the main containers and the sidecars, which a manifest keeps in two lists."""
     found: dict[str, list[Object]] = {"main": [], "sidecar": [], "init": []}
     for each in containers:
         if each.name in sizes:
@@ -41,7 +43,7 @@ def split_by_role(
 
 
 def list_removed(current: Resources | None, wanted: Resources) -> list[tuple[str, str]]:
-    """Which requests and limits are there and not wanted, as a manifest names them."""
+    """List the requests and limits that exist and are no longer wanted, as a manifest names them."""
     had, has = to_manifest(current or Resources()), to_manifest(wanted)
     return [
         (kind, what) for kind, amounts in had.items() for what in amounts if what not in has.get(kind, {})

@@ -929,7 +929,7 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
 
 def test_every_guard_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
-    sources = "".join(Path(module.__file__).read_text() for module in (safe_minimum, floors))
+    sources = "".join(Path(str(module.__file__)).read_text() for module in (safe_minimum, floors))
     floor_names = {
         *re.findall(r'(?:SafeMinimum|_build_request_floor)\(\s*"([\w ]+)"', sources),
         floors.UTILISATION,

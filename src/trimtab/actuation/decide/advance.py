@@ -1,6 +1,8 @@
-"""A change under way: touch the pods of its phase, wait until they have settled, watch them, go on or turn back.
+"""Advance a change under way: act on the pods of its phase, wait until they have settled, observe them, go on
+or revert.
 
-Worse is acted on at once. Good is believed only after the observation time, and only where nothing is unknown.
+A change for the worse is acted on at once. A good result counts only after the observation time, and only if
+nothing is unknown.
 """
 
 from __future__ import annotations
@@ -65,13 +67,13 @@ from trimtab.actuation.started_limits import memory_limits_at_start
 from trimtab.kube.kinds.pods import Pod
 
 POLL_INTERVAL = 15
-"""Seconds until pods are looked at again, should no event tell of them before."""
+"""Seconds until pods are checked again if no event reports them before."""
 
 
 def advance(  # noqa: PLR0911 - one return a step
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> list[ChangeAction]:
-    """One step further with a change that is not being taken back."""
+    """Return the next actions of a change that is not being reverted."""
     if turn := _change_course(situation, marks, change):
         return turn
     pods = _phase_pods(situation, change)
@@ -95,14 +97,16 @@ def advance(  # noqa: PLR0911 - one return a step
 def _change_course(  # noqa: PLR0911 - one return a turn
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> list[ChangeAction]:
-    """Where it cannot go on as it does: back, or another way."""
+    """Return the actions that end or redirect a change that cannot go on as it does."""
     if why := superseded_reason(situation, change):
         return _start_revert(situation, marks, change, why=why, not_at_fault=True)
     if change.phase is Phase.CANARY and (why := situation.desired.hold_reason):
-        # Held at its size, which most pods still have. One that is meant for all pods comes to its end.
+        # A canary is reverted: most pods still have the size at which the workload is held. A change that
+        # covers all pods is finished.
         return _start_revert(situation, marks, change, why=why, not_at_fault=True)
     if change.way is UpdateMethod.IN_PLACE and template_rejection_reason(situation, change):
-        # It was to follow only because that restarts nothing; pods get their size without it, also those to come.
+        # The template was to follow only because that restarts nothing. Pods get their size without it, later
+        # ones too.
         return [update_change(marks, change, patches_template=False)]
     if must_yield_to_oom_relief(situation, change):
         why = "more memory after an OOM kill goes first"
@@ -111,7 +115,7 @@ def _change_course(  # noqa: PLR0911 - one return a turn
     if why := found or eviction_failure(situation, change):
         return _start_revert(situation, marks, change, why=why)
     if pods_to_move(situation, change):
-        return []  # they are moved, once all others are resized
+        return []  # These pods are evicted once all others are resized.
     if others := _switch_to_replacement(situation, marks, change):
         return others
     if (why := stall_reason(situation, change)) and not _is_relieving_others(situation, change):
@@ -129,13 +133,13 @@ def _phase_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
 def _replace_canaries(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> ChangeAction:
-    """All canaries are gone: scaled in, or replaced. Others take their place."""
+    """Choose other canaries after all of them were scaled in or replaced."""
     if not situation.live:
         return Wait(situation.now + POLL_INTERVAL, "it has no pods at the moment")
     if change.moved and (away := count_missing_pods(situation)):
         return Wait(situation.now + POLL_INTERVAL, f"{away} of its pods are missing")
     if change.moved and (came := [pod.name for pod in situation.live if pod.created > change.started]):
-        # Before another is evicted, it is seen whether that has helped.
+        # Before another pod is evicted, check whether the first eviction helped.
         return update_change(marks, change, canaries=tuple(came[:MAX_CANARIES]), settled=0)
     chosen = choose_canaries(situation, list_resizable(situation, situation.live, change.after))
     phase = Phase.CANARY if chosen else Phase.PROMOTING
@@ -145,7 +149,7 @@ def _replace_canaries(
 def _pending_actions(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, pods: Sequence[Pod]
 ) -> list[ChangeAction]:
-    """What is still to be given the new size in this phase."""
+    """Return the actions that give the new size to the pods of this phase that do not have it."""
     if change.patches_template and change.phase is not Phase.CANARY:
         wanted = merge_sizes(situation.template_sizes, change.after)
         if wanted != situation.template_sizes:
@@ -160,7 +164,7 @@ def _pending_actions(
         return [
             ResizePod(pod, target_size(pod, change), urgency) for pod in behind if not is_crash_looping(pod)
         ]
-    # Only the pods of before: to evict one that has just come, and is of another size, would never end.
+    # Only pods from before the change: evicting a new pod that has another size would never end.
     old = [pod for pod in pods if not change.is_created_by_change(pod) and not is_settled(pod, change.after)]
     if change.way is UpdateMethod.RECREATE:
         old = [pod for pod in old if is_crash_looping(pod) or not situation.unavailable_pods]
@@ -172,8 +176,8 @@ def _pending_actions(
 def _resizes_outside_window(change: OngoingChange, touches: Sequence[ChangeAction]) -> list[ChangeAction]:
     """Return the resizes that wait for no window, as pod sync never does.
 
-    They are of pods that came since: one in the place of a pod that we evicted may find a node by its new size only, and
-    one of the template's size would have less than all others until a window opens.
+    They are of pods created during the change: a replacement of an evicted pod may fit on a node only with
+    its new size, and a pod with the template's size would have less than all others until a window opens.
     """
 
     def came_since(pod: Pod) -> bool:
@@ -185,7 +189,7 @@ def _resizes_outside_window(change: OngoingChange, touches: Sequence[ChangeActio
 def _wait_until_settled(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, pods: Sequence[Pod]
 ) -> list[ChangeAction]:
-    """What is done while some of the pods do not have the new size in effect; nothing when all have."""
+    """Return the actions while some pods do not have the new size in effect; nothing when all have."""
     waiting = _describe_unsettled(situation, change, pods)
     if not waiting:
         return []
@@ -194,7 +198,8 @@ def _wait_until_settled(
         return _wait_for_crashing_pods(situation, marks, change, pods, yet=yet)
     if not _is_overdue(situation, change, pods):
         return [Wait(situation.now + POLL_INTERVAL, yet)]
-    # A pod that came later is resized later, once it can be; and it is no reason to take from others what keeps them alive.
+    # A later pod is resized as soon as it can be, and is no reason to take from the others what keeps them
+    # alive.
     if change.way is UpdateMethod.IN_PLACE or change.relief:
         return []
     return _start_revert(situation, marks, change, why=f"{yet}, for too long")
@@ -208,9 +213,9 @@ def _wait_for_crashing_pods(
     *,
     yet: str,
 ) -> list[ChangeAction]:
-    """What is done while pods are waited for that may fall, again and again, before they can be resized.
+    """Return the actions while pods may crash again and again before they can be resized.
 
-    What else pods wait for comes to its end by itself, or is `stuck`.
+    Everything else that pods wait for ends by itself or is a stall.
     """
     if _can_proceed_without(situation, change, pods):
         return []
@@ -221,28 +226,30 @@ def _wait_for_crashing_pods(
     yet += ", which falls before it can be resized"
     if situation.now < _deadline(situation, change.since):
         return [Wait(situation.now + POLL_INTERVAL, yet)]
-    # The others go on without it, and it is resized once it runs.
+    # The others go on without these pods, which are resized once they run.
     return (
         [] if len(fallen) < len(pods) else _start_revert(situation, marks, change, why=yet, not_at_fault=True)
     )
 
 
 def _can_proceed_without(situation: ChangeContext, change: OngoingChange, pods: Sequence[Pod]) -> bool:
-    """Whether pods that do not have the new size, or cannot be given it, are left to pod sync: they were tried for long enough."""
+    """Return whether pods without the new size are left to pod sync, because they were tried for long enough."""
     if change.phase is Phase.VERIFYING:
         return change.way is UpdateMethod.IN_PLACE and _is_overdue(situation, change, pods)
     return bool(stall_reason(situation, change)) and _is_relieving_others(situation, change)
 
 
 def _is_overdue(situation: ChangeContext, change: OngoingChange, pods: Sequence[Pod]) -> bool:
-    """Whether pods that came after the others were waited for as long as they may be."""
-    # Where pods come and go all the time, one has always just come.
+    """Return whether pods that were created after the others were waited for long enough."""
+    # Without this limit a workload whose pods come and go all the time would never finish.
     at_the_latest = max(change.settled, situation.observations.observed_since) + DAY
     return situation.now >= _deadline(situation, min(_unavailable_since(change, pods), at_the_latest))
 
 
 def _is_relieving_others(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether some pods have got the memory that they were killed for lack of: others without room do not cost them that."""
+    """Return whether some pods already have the memory that they were killed for. Pods without capacity do
+    not take it from them.
+    """
     is_written = situation.template_sizes == merge_sizes(situation.template_sizes, change.after)
     goes_on = change.relief and (is_written or not _is_replacing_pods(change))
     return goes_on and any(pod.ready and pod.node and is_settled(pod, change.after) for pod in situation.live)
@@ -251,13 +258,17 @@ def _is_relieving_others(situation: ChangeContext, change: OngoingChange) -> boo
 def _switch_to_replacement(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> list[ChangeAction]:
-    """Where those pods that run will not get the size, and new ones may: on another node, or from their very start."""
+    """Switch to replacing pods if the running ones will not get the size and new ones may, on another node or
+    from their start.
+    """
     full = awaited_pods_without_capacity(situation, change)
     if full and (situation.workload.kind == "DaemonSet" or situation.workload.update_strategy == "Recreate"):
-        return []  # they would come to the same node; or all would go at once, and there may be no room for any to come
+        # The new pods would land on the same node; or all pods would go at once, with no capacity for any to
+        # return.
+        return []
     why = next(iter(full), "") or crash_loop_reason(situation, change)
     found = choose_replacement(situation, why) if why else None
-    # Whoever injects the others gives them their size in pods that are made anew.
+    # Injected containers get their size from whoever injects them when a pod is recreated.
     after = select_sizes(change.after, situation.template_sizes)
     if not isinstance(found, MethodChoice) or after == select_sizes(change.before, situation.template_sizes):
         return []
@@ -276,7 +287,7 @@ def _switch_to_replacement(
 def _evict_for_capacity(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, moving: Mapping[str, Pod]
 ) -> list[ChangeAction]:
-    """Evict one of them, and leave the others in peace."""
+    """Evict one of these pods and leave the others as they are."""
     if not change.moved:
         return [update_change(marks, change, moved=True)]
     if closed := _wait_for_window(situation, change):
@@ -296,7 +307,7 @@ def _evict_for_capacity(
 
 
 def _describe_unsettled(situation: ChangeContext, change: OngoingChange, pods: Sequence[Pod]) -> str:
-    """Which pods do not have the new size in effect; empty when all have."""
+    """Name the pods that do not have the new size in effect; empty when all have."""
     if change.way is UpdateMethod.TEMPLATE:
         return ""
     if _is_replacing_pods(change) and not is_rollout_complete(situation):
@@ -308,12 +319,12 @@ def _describe_unsettled(situation: ChangeContext, change: OngoingChange, pods: S
 
 
 def _is_replacing_pods(change: OngoingChange) -> bool:
-    """Whether pods get the size by being made anew; canaries of such a change are resized."""
+    """Return whether pods get the size by being recreated; canaries of such a change are resized."""
     return change.way in REPLACING_METHODS and change.phase is not Phase.CANARY
 
 
 def _observe(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange) -> list[ChangeAction]:
-    """All pods of the phase have settled: watch them for a time, then go on."""
+    """Observe the pods of a phase that have all settled, then go on."""
     now, canary = situation.now, situation.strategy.canary
     watched_until = change.settled + int(canary.observation.seconds)
     if now < watched_until:
@@ -350,7 +361,9 @@ def last_restart(marks: ChangeAnnotations, change: OngoingChange) -> int:
 
 
 def heap_limits_at_start(situation: ChangeContext, marks: ChangeAnnotations) -> dict[str, int]:
-    """Return the memory limits that the processes started with, of containers whose heap may be a share of it."""
+    """Return the memory limits that processes started with, for containers whose heap may be a share of the
+    limit.
+    """
     limits = memory_limits_at_start(situation.workload, situation.live, marks).largest
     return {
         hint.container: limits[hint.container]
@@ -360,20 +373,20 @@ def heap_limits_at_start(situation: ChangeContext, marks: ChangeAnnotations) -> 
 
 
 def _deadline(situation: ChangeContext, since: int) -> int:
-    """When a change whose pods have settled is no longer waited for, of which something is amiss since then."""
+    """Return the deadline after which a change with an unresolved problem is abandoned."""
     canary = situation.strategy.canary
     since = max(since, situation.observations.observed_since)
     return since + int(canary.observation.seconds) + int(canary.patience.seconds)
 
 
 def _unavailable_since(change: OngoingChange, pods: Sequence[Pod]) -> int:
-    """Since when a pod that came after the others can have been without its size, or not ready."""
+    """Return the earliest time since which a later pod can have been without its size, or not ready."""
     came = [pod.created for pod in pods if not (pod.ready and is_settled(pod, change.after))]
     return max(change.settled, min(came, default=0))
 
 
 def _unobserved_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether no pod has lived through the observation: those that were to be watched were replaced."""
+    """Return why the observation does not count: all observed pods were replaced meanwhile."""
     watched_since = situation.now - int(situation.strategy.canary.observation.seconds)
     pods = _phase_pods(situation, change)
     if change.way is UpdateMethod.TEMPLATE or any(pod.created <= watched_since for pod in pods):
@@ -382,7 +395,7 @@ def _unobserved_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def _wait_for_window(situation: ChangeContext, change: OngoingChange) -> Wait | None:
-    """A window that closed meanwhile stops a change where it is."""
+    """Return the wait for the next maintenance window; None if one is open."""
     if is_window_open(situation, change):
         return None
     opening = next_opening(situation.strategy.windows, now=situation.now)
@@ -390,14 +403,14 @@ def _wait_for_window(situation: ChangeContext, change: OngoingChange) -> Wait | 
 
 
 def update_change(marks: ChangeAnnotations, change: OngoingChange, **changes: object) -> WriteAnnotations:
-    """Write down that this is otherwise in the change."""
+    """Write these fields of the change to the workload."""
     return WriteAnnotations(msgspec.structs.replace(marks, change=msgspec.structs.replace(change, **changes)))
 
 
 def _enter_phase(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, **changes: object
 ) -> WriteAnnotations:
-    """Note that a phase begins now, and which ends of containers were known by then."""
+    """Enter a phase now, and record the container exits that are known by then."""
     now = situation.now
     return update_change(
         marks, change, since=now, settled=0, ends=find_future_exits(situation.live, now=now), **changes
@@ -407,9 +420,9 @@ def _enter_phase(
 def _record_settled(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, **changes: object
 ) -> WriteAnnotations:
-    """Note that all pods of the phase have their size."""
+    """Record that all pods of the phase have their size."""
     now = situation.now
-    # Of a change that itself restarts containers, restarts count from here on.
+    # A change that restarts containers counts restarts from here on only.
     ends = find_future_exits(situation.live, now=now) if change.restarts else change.ends
     return update_change(marks, change, settled=now, ends=ends, **changes)
 

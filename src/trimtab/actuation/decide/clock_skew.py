@@ -1,8 +1,8 @@
-"""Marks that a clock which was ahead has left: who waits for what they say would wait until the true time comes to it.
+"""Repair times in the annotations that a clock running ahead has written.
 
-What cannot have happened yet is taken to have happened just now, and the marks are written so, once: the waits that
-follow from them are then as long as they were meant to be. Left out: a clock that was behind, by which waits are over
-too soon and nothing stands still.
+Waiting for such a time would last until the true time reaches it. A time in the future is taken as now and
+written once, so that the waits that follow are as long as they should be. A clock that ran behind is not
+handled: waits end too soon, but nothing stalls.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, OngoingChange
 
 MAX_CLOCK_SKEW = 300
-"""Seconds that the clocks of two replicas may be apart."""
+"""Seconds by which the clocks of two replicas may differ."""
 
 M = TypeVar("M", OngoingChange, AppliedSizes)
 
 
 def clamp_future_times(marks: ChangeAnnotations, *, now: int) -> ChangeAnnotations:
-    """The marks as this clock would have written them; the same ones where nothing is wrong with them."""
+    """Return the annotations with future times set to now; equal ones if there is nothing to repair."""
     reverted = marks.reverted
     if reverted and reverted.at > now + MAX_CLOCK_SKEW:
         shift = now - reverted.at

@@ -1,6 +1,6 @@
-"""What speaks against a change that is under way: others were there first, it is refused, or it hurts.
+"""Find what speaks against a change under way: it is superseded, rejected or harmful.
 
-Left out: what is waited for in vain (`stuck`), what is done about all that (`progress`), what counts as worse (`verdict`).
+`stalls` finds changes that make no progress, `advance` decides on the reaction, and `health` compares pods.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ TEMPLATE_RESET = (
 )
 NO_WINDOW_OPENS = "no maintenance window ever opens: check the time zones in updateStrategy.windows"
 NO_PODS_TIMEOUT = 3600
-"""Seconds for which a workload may have no pods while it is changed, as where a quota keeps them from coming back."""
+"""Seconds that a workload may be without pods during a change, for example because a quota blocks them."""
 REPLACING_METHODS = frozenset({UpdateMethod.ROLLOUT, UpdateMethod.RECREATE})
-"""The ways by which pods come anew."""
+"""The methods that recreate pods."""
 
 
 def superseded_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether somebody else changed the workload under us; what we saw of it so far then says nothing any more."""
+    """Return why a change is obsolete because somebody else changed the workload; empty if it is not."""
     workload = situation.workload
     if _is_template_reset(situation, change):
-        return ""  # that is no change of somebody's own, and would be made again and again
+        # A template that is reset is not an edit of its owner: the reset would be repeated again and again.
+        return ""
     is_gone = workload.replicas == 0 or workload.kind == "Job"
     waited = situation.now - max(change.since, situation.observations.observed_since)
     is_lost = waited > NO_PODS_TIMEOUT and change.way is not UpdateMethod.TEMPLATE
@@ -53,7 +54,7 @@ def superseded_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def rejection_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """The server's own words, where it said no to this change."""
+    """Return the server's message if it rejected this change."""
     if not situation.observations.rejections:
         return template_rejection_reason(situation, change)
     words = [situation.rejection(pod.uid, target_size(pod, change)) for pod in situation.live]
@@ -61,20 +62,24 @@ def rejection_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def _is_template_reset(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether the template had our sizes and has those of before: whoever keeps it so will do that again."""
+    """Return whether the template had our sizes and has the old ones again: whoever reset it will do so
+    again.
+    """
     is_before = situation.template_sizes == change.template != merge_sizes(change.template, change.after)
     return change.patches_template and is_before and situation.observations.patched_change == change.id
 
 
 def was_template_reset(situation: ChangeContext, applied: AppliedSizes) -> bool:
-    """The same of a change that is done: a rollout for us and one for them would follow each other for ever."""
+    """Return whether the template was reset after a finished change: rollouts of both sides would alternate
+    forever.
+    """
     now = situation.template_sizes
     was, ours = merge_sizes(now, applied.before), merge_sizes(now, applied.sizes)
     return bool(applied.before) and now == was != ours == applied.template
 
 
 def template_rejection_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """The same of the template alone."""
+    """Return the server's message if it rejected the template, or why the template cannot be changed."""
     if not change.patches_template:
         return ""
     if _is_template_reset(situation, change):
@@ -83,13 +88,15 @@ def template_rejection_reason(situation: ChangeContext, change: OngoingChange) -
 
 
 def is_window_open(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether a change may go on at this time of the week; more memory after a kill always may."""
+    """Return whether a change may go on now. More memory after an OOM kill waits for no window."""
     now = situation.now
     return change.relief or next_opening(situation.strategy.windows, now=now) == now
 
 
 def must_yield_to_oom_relief(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether pods are killed for lack of memory while a change that brings none is watched on a few, or waits for a window."""
+    """Return whether pods are OOM killed while a change that adds no memory is a canary or waits for a
+    window.
+    """
     if (
         change.relief
         or not situation.is_oom_relief_due
@@ -101,9 +108,11 @@ def must_yield_to_oom_relief(situation: ChangeContext, change: OngoingChange) ->
 
 
 def is_crash_looping(pod: Pod) -> bool:
-    """Whether a container waits to be started again, which a kubelet is slow to say: for most of the pause it tells how
-    it ended. A resize meanwhile would never reach the cgroup of the pod itself (seen with Kubernetes 1.36), and more
-    memory would be of no use; once it runs, it does.
+    """Return whether a container waits to be restarted.
+
+    A kubelet reports the back-off late: for most of it the container state is the last exit. A resize
+    meanwhile would never reach the cgroup of the pod (seen with Kubernetes 1.36), and more memory would not
+    help; once the container runs, both work.
     """
     return any(
         state.waiting_reason == "CrashLoopBackOff"
@@ -113,8 +122,11 @@ def is_crash_looping(pod: Pod) -> bool:
 
 
 def pods_skipped_by_controller(situation: ChangeContext, pods: Sequence[Pod]) -> list[Pod]:
-    """Those of a StatefulSet's pods that its controller will not replace, though its template has changed: it waits for each
-    to be ready first, and one that falls or finds no node never is (seen with Kubernetes 1.36).
+    """Return the pods of a StatefulSet that its controller will not replace although the template has
+    changed.
+
+    It waits for each pod to be ready first, which a pod that crashes or finds no node never is (seen with
+    Kubernetes 1.36).
     """
     if situation.workload.kind != "StatefulSet" or not situation.workload.is_spec_observed:
         return []
@@ -122,9 +134,9 @@ def pods_skipped_by_controller(situation: ChangeContext, pods: Sequence[Pod]) ->
 
 
 def assess_change(situation: ChangeContext, change: OngoingChange) -> HealthComparison:
-    """How the pods that were changed fare, against how they did before.
+    """Compare the health of the changed pods with that before the change.
 
-    Nothing speaks against more memory for pods that were killed for lack of it: what still fails, fails by what was, and
+    More memory after an OOM kill is never judged harmful: remaining failures are those from before, and
     guardrails may be broken by the kills.
     """
     if change.relief:
@@ -135,8 +147,8 @@ def assess_change(situation: ChangeContext, change: OngoingChange) -> HealthComp
         changed = [pod for pod in changed if pod.name in change.canaries]
     now = health_since(
         changed,
-        # What our own resize restarts is no harm; once all have settled, every restart is. Ends are told by the second,
-        # and a container that is quick ends, starts and has settled within one.
+        # Restarts by our own resize are no harm; once all pods have settled, every restart is. Exit times
+        # have a resolution of one second, in which a quick container exits, starts and settles.
         since=change.settled + 1 if change.restarts and change.settled else change.since,
         now=situation.now,
         window=_observation_seconds(situation),
@@ -145,7 +157,7 @@ def assess_change(situation: ChangeContext, change: OngoingChange) -> HealthComp
         count_restarts=not change.restarts or bool(change.settled),
     )
     if changed and not any(each.resources.cpu_limit for pod in changed for each in pod.containers):
-        # Of those without a limit nobody tells, for they never are.
+        # Containers without a CPU limit are never throttled, and no metric reports them.
         now = msgspec.structs.replace(now, throttled=0.0)
     seen = situation.observations.unready_since
     unready = [
@@ -157,9 +169,10 @@ def assess_change(situation: ChangeContext, change: OngoingChange) -> HealthComp
 
 
 def _should_be_ready(situation: ChangeContext, change: OngoingChange, pod: Pod) -> bool:
-    """Whether a pod was there before the change, came by it and has been ready since, or has had the time to start.
+    """Return whether a pod should be ready: it existed before the change, came with it and was ready since,
+    or had time to start.
 
-    One that an autoscaler has just added says nothing of the change.
+    A pod that an autoscaler just added does not count against the change.
     """
     was_ready = change.phase is Phase.VERIFYING and change.since <= pod.created < change.settled
     came_by_it = change.way in REPLACING_METHODS and was_ready
@@ -172,12 +185,12 @@ def _observation_seconds(situation: ChangeContext) -> int:
 
 
 def target_size(pod: Pod, change: OngoingChange) -> Sizes:
-    """What a pod is to have after a change."""
+    """Return the size that a pod is to have after a change."""
     return {each.name: change.after[each.name] for each in pod.containers if each.name in change.after}
 
 
 def is_rollout_complete(situation: ChangeContext) -> bool:
-    """Whether its controller has replaced all pods that it is to replace, and they are well."""
+    """Return whether the controller has replaced all pods that it is to replace, and they are available."""
     return (
         situation.workload.is_spec_observed
         and not situation.workload.is_rolling_out

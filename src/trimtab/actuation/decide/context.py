@@ -1,4 +1,4 @@
-"""Everything that a decision about one workload looks at, as one record."""
+"""The input of a decision about one workload, as one record."""
 
 from __future__ import annotations
 
@@ -16,77 +16,89 @@ from trimtab.kube.kinds.workloads import Workload
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredChange:
-    """What is wanted of a workload, and on which terms."""
+    """The change that is wanted for a workload, and its terms."""
 
     sizes: Sizes
-    """The recommendation, for the containers that have one; limits that stay are in it as they are."""
+    """The recommended sizes, for the containers that have one. Limits that stay are included unchanged."""
 
     strategy: UpdateStrategy
     can_resize_in_place: bool
-    """Whether the cluster can resize running pods."""
+    """True if the cluster can resize running pods."""
 
     memory_limits_fixed: bool = False
-    """Whether memory limits of running pods cannot be lowered: so before Kubernetes 1.34, unless that restarts the container."""
+    """True if memory limits of running pods cannot be lowered without a restart, as before Kubernetes 1.34.
+    """
 
     needed_memory: Mapping[str, int] = field(default_factory=dict)
-    """The least memory that each container may safely have, in bytes (`sizing.safe_minimum.needed_memory`, headroom
-    included); memory is not lowered where it is unknown."""
+    """The least memory that each container may safely have, in bytes (`sizing.safe_minimum.needed_memory`,
+    headroom included). Memory is not lowered where it is unknown.
+    """
 
     harm_signals: HarmSignals = field(default_factory=HarmSignals)
 
     is_urgent: bool = False
-    """Whether a container was just killed for lack of memory: more of it waits for no interval, window or canary."""
+    """True if a container was just OOM killed: more memory waits for no interval, window or canary."""
 
     usage_error: str = ""
-    """Why usage cannot be read at present: what is under way goes on, and nothing but more memory after a kill begins."""
+    """The reason why usage cannot be read now. Changes under way go on, but only more memory after an OOM
+    kill starts.
+    """
 
     blocked_reason: str = ""
-    """Why nothing may be touched at all: the policy's mode, the global dry-run. Empty when it may."""
+    """The reason why nothing may be changed at all, such as the policy's mode or the global dry-run; empty if
+    changes are allowed.
+    """
 
     no_sizes_reason: str = ""
-    """Why there are no sizes, where there are none."""
+    """The reason why there are no sizes, if there are none."""
 
     hold_reason: str = ""
-    """Why no new change starts, as a person wants it. Pod sync and a change that all pods are to have go on."""
+    """The reason why a person wants no new change. Pod sync, and a change that already covers all pods, go
+    on.
+    """
 
     stabilization: int = 0
-    """Seconds after a change that restarted pods in which they restart for no smaller size (changes.stabilization)."""
+    """Seconds after a change that restarted pods in which they are not restarted for a smaller size
+    (changes.stabilization).
+    """
 
     computed_from: Sizes | None = None
-    """The sizes in effect that the recommendation was computed from. None where it holds whatever they are."""
+    """The sizes in effect that the recommendation was computed from; None if it holds for any sizes."""
 
     excluded_containers: frozenset[str] = frozenset()
-    """Containers that are not ours to size: no pod is given what others of its workload had of them."""
+    """Containers that the policy does not size: they keep what they were created with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalObservations:
-    """What a process remembers from one look to the next. To lose it costs time, never correctness."""
+    """The observations that a process keeps between reconciles. Losing them costs time, never correctness."""
 
     unsettled_since: Mapping[str, int] = field(default_factory=dict)
-    """Since when each pod, by uid, has been seen with a resize that is not in effect."""
+    """The time since which each pod, by uid, has had a resize that is not in effect."""
 
     unready_since: Mapping[str, int] = field(default_factory=dict)
-    """Since when each pod, by uid, has been seen not ready."""
+    """The time since which each pod, by uid, has not been ready."""
 
     rejections: Mapping[str, str] = field(default_factory=dict)
-    """What the server said no to, by `refusal_key`, in its own words."""
+    """The server's message for each rejection, by `rejection_key`."""
 
     patched_change: str = ""
-    """The change, by id, whose sizes were last written to the template."""
+    """The id of the change whose sizes were last written to the template."""
 
     observed_since: int = 0
-    """When it was first looked at: what takes long is waited for from then on, for before nobody did."""
+    """The time of the first observation. Timeouts count from then on, because nobody observed the workload
+    before.
+    """
 
 
 def rejection_key(uid: str, sizes: Sizes) -> str:
-    """A refusal is of one object and one size: another may well be accepted."""
+    """Return the key of a rejection: one object and one size, because another size may be accepted."""
     return f"{uid}/{hash(tuple(sorted(sizes.items(), key=lambda item: item[0])))}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeContext:
-    """A workload, its pods, what is wanted of it, and the time."""
+    """A workload, its pods, the change that is wanted for it, and the time."""
 
     workload: Workload
     pods: Sequence[Pod]
@@ -96,13 +108,17 @@ class ChangeContext:
 
     @cached_property
     def live(self) -> tuple[Pod, ...]:
-        """The pods that run or will, youngest first: the first pod of a StatefulSet is often its leader."""
+        """The pods that run or will run, youngest first, because the first pod of a StatefulSet is often its
+        leader.
+        """
         live = live_pods(self.pods)
         return tuple(sorted(live, key=lambda pod: (pod.created, len(pod.name), pod.name), reverse=True))
 
     @cached_property
     def unavailable_pods(self) -> int:
-        """How many pods are missing or not ready, if that is too many to touch any: in a crowd, one always is."""
+        """The number of pods that are missing or not ready, or 0 if they are few enough to change others: in
+        a large workload, one always is.
+        """
         wanted = max(self.workload.replicas, len(self.live))
         lacking = wanted - sum(pod.ready for pod in self.live)
         return lacking if lacking > wanted * MAX_UNAVAILABLE_SHARE else 0
@@ -114,7 +130,7 @@ class ChangeContext:
 
     @property
     def pod_sync(self) -> PodSync:
-        """The terms on which new pods are brought to the size of the workload."""
+        """The settings by which pod sync brings new pods to the size of the workload."""
         wish, strategy = self.desired, self.desired.strategy
         return PodSync(
             enabled=wish.can_resize_in_place and strategy.allow_in_place_resize,
@@ -129,7 +145,9 @@ class ChangeContext:
 
     @property
     def is_oom_relief_due(self) -> bool:
-        """Whether more memory after an OOM kill would begin now, were nothing else under way; a hold stops it, as any change."""
+        """True if more memory after an OOM kill would start now if nothing else were under way; a hold stops
+        it like any change.
+        """
         return self.desired.is_urgent and not self.desired.hold_reason
 
     @property
@@ -137,5 +155,5 @@ class ChangeContext:
         return self.desired.strategy
 
     def rejection(self, uid: str, sizes: Sizes) -> str:
-        """What the server said when this was last tried, if it said no."""
+        """Return the server's message if it rejected this size when it was last tried."""
         return self.observations.rejections.get(rejection_key(uid, sizes), "")

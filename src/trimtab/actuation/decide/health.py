@@ -1,12 +1,13 @@
-"""Whether a change hurt: how pods fare now against how they fared before it.
+"""Decide whether a change did harm, by comparing the health of pods before and after.
 
 Restarts, OOM kills and readiness are read from the pods themselves, so they are always known. Throttling and
-guardrails come from outside and can be unknown, which is neither better nor worse: it keeps a change from going on.
+guardrails come from outside and can be unknown, which is neither better nor worse: it keeps a change from
+going on.
 
-Pods of a large workload restart now and then whatever anybody does, so a count alone says nothing. Restarts and OOM kills
-before and since are compared as rates by an exact test: given that so many happened in both times together, how
-likely is it that so many of them, or more, fell into the time since? Readiness is compared by shares of pods that
-have not been ready for some time.
+Pods of a large workload restart now and then whatever anybody does, so a count alone proves nothing. Restarts
+and OOM kills before and since are compared as rates by an exact test: given the number of events in both
+periods together, how likely is it that this many of them, or more, happened in the period since? Readiness is
+compared by the share of pods that have not been ready for some time.
 """
 
 from __future__ import annotations
@@ -22,33 +23,40 @@ import msgspec
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 
 THROTTLING_MARGIN = 0.05
-"""Throttled periods may grow by so much of all periods before a change counts as worse."""
+"""The share of CPU periods by which throttling may grow before a change counts as harmful."""
 LOOK_BACK = 86_400
 """Seconds before a change in which restarts count as usual for its pods."""
 HOUR = 3600
 PRIOR_WATCH_SECONDS = 7 * 86_400
-"""A workload of which no restart is known is taken to have been watched for so many more seconds: a container that works
-restarts less than once a week. Without it, a new workload's only pod could be killed again and again without that
-being unusual."""
+"""Seconds of additional observation that a workload without a known restart is credited with, because a
+working container restarts less than once a week. Without them, repeated kills of the only pod of a new
+workload would not look unusual.
+"""
 SIGNIFICANCE = 0.01
-"""What happens by chance in fewer cases than these is put down to the change: of harmless changes, so many are reverted
-in each phase."""
+"""The probability below which a result is attributed to the change. This share of harmless changes is
+reverted in each phase.
+"""
 MIN_AFFECTED_SHARE = 0.01
-"""A change is not reverted for restarts of no more than this share of its pods."""
+"""The share of pods that may restart before a change is reverted for it."""
 PRIOR_PODS = 100
-"""Readiness before a change is one look at few pods; so many more are taken to have been looked at,"""
+"""The number of ready observations that are added to the few pods seen before a change."""
 PRIOR_UNREADY_PODS = 0.5
-"""of which so many were not ready: pods that are well are not for half a percent of their time."""
+"""The number of those observations that count as not ready: healthy pods are not ready for half a percent of
+their time.
+"""
 UNREADY_GRACE = 60
-"""Seconds for which pods are not ready before more of them than by chance count: one failed probe passes sooner."""
+"""Seconds for which pods must have been unready before more of them than by chance count; a single failed
+probe passes sooner.
+"""
 STARTUP_GRACE = 300
-"""Seconds in which a pod that restarted is ready again: fewer pods than by chance count when they take longer."""
+"""Seconds within which a restarted pod is ready again. Beyond them, a smaller share of unready pods counts.
+"""
 MAX_UNAVAILABLE_SHARE = 0.1
-"""The share of a workload's pods that may be missing or not ready when others are touched."""
+"""The share of a workload's pods that may be missing or not ready while others are changed."""
 
 
 class ThrottlingSample(NamedTuple):
-    """In which share of its CPU periods a pod was throttled, from this time on until the next."""
+    """The share of CPU periods in which a pod was throttled, from this time until the next sample."""
 
     since: float
     share: float
@@ -56,17 +64,17 @@ class ThrottlingSample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HarmSignals:
-    """What only metrics and objectives can tell; None is unknown."""
+    """The signals of harm that only metrics and objectives provide; None is unknown."""
 
     throttled: Mapping[str, Sequence[ThrottlingSample]] = field(default_factory=dict)
-    """How much each pod, by name, was throttled lately; unknown of those that are not in it."""
+    """The recent throttling of each pod, by name; unknown for pods that are not listed."""
 
     guardrails: Mapping[str, bool | None] = field(default_factory=dict)
-    """Each guardrail by name, and whether it holds."""
+    """The state of each guardrail by name: whether it holds."""
 
 
 class PodHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many of some pods restarted, were killed for memory, or are not ready; and how much they were throttled."""
+    """The number of pods that restarted, were OOM killed or are not ready, and how much they were throttled."""
 
     pods: int
     restarted: int = 0
@@ -74,26 +82,29 @@ class PodHealth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unready: int = 0
     throttled: float | None = None
     watched: int = 0
-    """Seconds in which restarts were counted, of all pods together."""
+    """Seconds in which restarts were counted, summed over all pods."""
     restarted_in_hour: int = 0
     killed_in_hour: int = 0
     watched_in_hour: int = 0
-    """The same of the last hour of that time: what has become more frequent before a change is not its doing."""
+    """Seconds of the last hour in which restarts were counted. Events that became more frequent before a
+    change are not its doing.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class HealthComparison:
-    """Why pods are worse off, and what is not known; both empty when all is well."""
+    """The reason why pods are worse off, and what is unknown; both empty if all is well."""
 
     worse: str = ""
     unknown: str = ""
 
 
 def health_before(pods: Sequence[Pod], *, now: int, window: int, signals: HarmSignals) -> PodHealth:
-    """Count how pods fared up to now: restarts in the last day, throttling in the last `window` seconds.
+    """Measure the health of pods up to now: restarts in the last day, throttling in the last `window`
+    seconds.
 
-    Of each container only the last end is known, so each pod is followed back to that, or to its creation: a pod that
-    restarts every hour is seen once, but in an hour.
+    Only the last exit of each container is known, so each pod is followed back to that exit, or to its
+    creation: a pod that restarts every hour counts once, but in an hour.
     """
     day, hour = _count_restarts_back(pods, LOOK_BACK, now=now), _count_restarts_back(pods, HOUR, now=now)
     return PodHealth(
@@ -133,11 +144,11 @@ def health_since(
     known: Mapping[str, int],
     count_restarts: bool = True,
 ) -> PodHealth:
-    """Count how pods have fared since then. OOM kills count also where the restarts that a change itself makes do not.
+    """Measure the health of pods since a time. OOM kills count even if restarts by the change itself do not.
 
-    Restarts are taken to have happened in no less than `window` seconds, however early they are seen: to look often
-    makes none of them less likely to be chance. `known` are ends, by pod, that were seen before; they are later than
-    `since` only by the clock of a node that is ahead.
+    Restarts are spread over at least `window` seconds, however early they are seen, because frequent checks
+    make none of them less likely to be chance. `known` are exits, by pod, that were seen before; they are
+    later than `since` only by the clock of a node that is ahead.
     """
     ends = [
         [
@@ -157,7 +168,7 @@ def health_since(
 
 
 def find_future_exits(pods: Sequence[Pod], *, now: int) -> dict[str, int]:
-    """The ends, by pod, that were seen before they can have been: the clock of their node is ahead."""
+    """Return the exits, by pod, that lie in the future because the clock of their node is ahead."""
     last = {pod.uid: max((end.finished_at for end in _list_exits(pod)), default=0) for pod in pods}
     return {uid: at for uid, at in last.items() if at > now}
 
@@ -165,9 +176,10 @@ def find_future_exits(pods: Sequence[Pod], *, now: int) -> dict[str, int]:
 def compare_health(
     before: PodHealth, now: PodHealth, signals: HarmSignals, *, unready: Sequence[int] = ()
 ) -> HealthComparison:
-    """Compare how pods fare with how they did before; `unready` says of pods that are not ready for how many seconds.
+    """Compare the health of pods with that before; `unready` lists for how many seconds each unready pod was
+    so.
 
-    What is worse is told before what is unknown.
+    A change for the worse is reported before anything unknown.
     """
     guardrails = signals.guardrails.items()
     worse = (
@@ -191,7 +203,9 @@ def compare_health(
 
 
 def is_more_than_chance(then: int, watched_then: int, counted: int, watched: int) -> bool:
-    """Whether events have become more frequent: by the conditional test of two Poisson rates, one-sided and exact."""
+    """Return whether events have become more frequent, by the exact one-sided conditional test of two Poisson
+    rates.
+    """
     if not counted or not watched:
         return False
     before = watched_then if then else watched_then + PRIOR_WATCH_SECONDS
@@ -202,6 +216,7 @@ def _explain_restarts(
     what: str, before: PodHealth, now: PodHealth, kind: Literal["restarted", "killed"]
 ) -> str:
     counted, then = getattr(now, kind), getattr(before, kind)
+    # A few restarts in a large workload are not worth a revert, however significant they are.
     if counted <= now.pods * MIN_AFFECTED_SHARE or not is_more_than_chance(
         then, before.watched, counted, now.watched
     ):
@@ -213,7 +228,7 @@ def _explain_restarts(
 
 
 def _explain_unready(before: PodHealth, now: PodHealth, unready: Sequence[int]) -> str:
-    """Whether pods have not been ready for some time: more than by chance, or too many for any longer."""
+    """Explain that pods have been unready for some time: more than by chance, or too many for longer."""
     if not now.pods:
         return ""
     usual = (before.unready + PRIOR_UNREADY_PODS) / (before.pods + PRIOR_PODS)
@@ -242,7 +257,7 @@ def _explain_throttling(before: PodHealth, now: PodHealth) -> str:
 
 
 def _binomial_tail(count: int, *, of: int, chance: float) -> float:
-    """How likely so many successes or more are, of so many trials with this chance each."""
+    """Return the probability of at least this many successes in a number of trials with the same chance."""
     if chance >= 1.0:
         return 1.0
     yes, no = math.log(chance), math.log1p(-chance)

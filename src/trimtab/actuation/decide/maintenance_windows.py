@@ -1,4 +1,6 @@
-"""Maintenance windows: whether changes may be made now, and if not, when next and when last; and for how long they could."""
+"""Maintenance windows: whether changes may be made now, the next and the last opening, and the time that was
+open.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _DAYS = tuple(Weekday)
 
 
 def next_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int | None:
-    """The next moment at which a window is open: now itself when one is, None when none ever opens."""
+    """Return the next time at which a window is open: now if one is, None if none ever opens."""
     if not windows:
         return now
     spans = [span for window in windows for span in _iter_spans(window, now)]
@@ -20,13 +22,13 @@ def next_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int | Non
 
 
 def last_opening(windows: Sequence[MaintenanceWindow], *, now: int) -> int:
-    """When a window last opened, since yesterday; 0 when none did."""
+    """Return the time at which a window last opened since yesterday; 0 if none did."""
     starts = [start for window in windows for start, _ in _iter_spans(window, now)]
     return max((start for start in starts if start <= now), default=0)
 
 
 def open_seconds(windows: Sequence[MaintenanceWindow], *, since: int, now: int) -> int:
-    """For how many seconds since that time, or yesterday, a window was open."""
+    """Return for how many seconds since that time, or since yesterday, a window was open."""
     if not windows:
         return now - since
     total = 0
@@ -37,10 +39,11 @@ def open_seconds(windows: Sequence[MaintenanceWindow], *, since: int, now: int) 
 
 
 def _iter_spans(window: MaintenanceWindow, now: int) -> Iterator[tuple[int, int]]:
-    """When the window is open, from yesterday's to that in a week."""
+    """Yield the open periods of the window, from yesterday to a week ahead."""
     try:
         zone = ZoneInfo(window.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # unknown, no name of one (Europe//Berlin), a folder
+    # The zone is unknown, malformed (Europe//Berlin) or a directory.
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         return
     today = datetime.fromtimestamp(now, zone).date()
     start, end = time.fromisoformat(window.start), time.fromisoformat(window.end)

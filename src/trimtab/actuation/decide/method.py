@@ -1,7 +1,8 @@
-"""By which way a workload may come to a new size: in place, by a rollout, by eviction, by its template, or not at all.
+"""Choose the method by which a workload gets a new size: in place, by a rollout, by eviction, by its
+template, or not.
 
-The careful way first: in place where cluster, policy and containers allow, and nothing that restarts a pod
-unless the policy says that it may.
+The careful method comes first: in place where cluster, policy and containers allow it, and nothing that
+restarts a pod unless the policy allows that.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.sizing.qos import qos_class
 
-# Their templates merge by container. Of other kinds a list may be atomic: to apply one container would remove the rest.
+# The templates of these kinds merge by container. Other kinds may treat the list as atomic, so that applying
+# one container would remove the rest.
 _MERGED_TEMPLATES = {"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"}
 
 
 @dataclass(frozen=True, slots=True)
 class MethodChoice:
-    """A way, and what goes with it."""
+    """A method and its properties."""
 
     method: UpdateMethod
     patches_template: bool = False
     restarts: bool = False
-    """Whether a container restarts by being resized."""
+    """True if a resize restarts a container."""
     allows_canary: bool = False
-    """Whether a few pods can be given the size first."""
+    """True if a few pods can get the size first."""
 
 
 def choose_method(situation: ChangeContext, *, before: Sizes, after: Sizes) -> MethodChoice | Skip:
-    """How to come from one size to the other, or why not."""
+    """Return the method to get from one size to another, or the reason why there is none."""
     strategy = situation.strategy
     containers = situation.live[0].containers if situation.live else situation.workload.containers
     was, will_be = _qos_class_with(containers, before), _qos_class_with(containers, after)
@@ -74,7 +76,7 @@ def _choose_in_place(situation: ChangeContext, *, restarts: bool) -> MethodChoic
 
 
 def choose_replacement(situation: ChangeContext, obstacle: str) -> MethodChoice | Skip:
-    """Pods are replaced, for this is in the way of resizing them."""
+    """Return the method that replaces pods, because of this obstacle to resizing them."""
     kind, quiet = situation.workload.kind, keeps_running_pods(situation)
     if not situation.strategy.allow_recreate:
         return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
@@ -95,25 +97,25 @@ def _is_template_patchable(situation: ChangeContext) -> bool:
 
 
 def keeps_running_pods(situation: ChangeContext) -> bool:
-    """Whether a changed template leaves the pods that run alone."""
+    """Return whether a changed template leaves running pods as they are."""
     return situation.workload.kind == "ReplicaSet" or situation.workload.update_strategy == "OnDelete"
 
 
 def _halted_reason(workload: Workload) -> str:
-    """Why a rollout would not come to all pods; empty when it would."""
+    """Return why a rollout would not reach all pods; empty if it would."""
     if workload.paused:
         return "its rollouts are paused"
     return f"its rollouts end at partition {workload.partition}" if workload.partition else ""
 
 
 def is_restart_free(containers: Iterable[Container], before: Sizes, after: Sizes) -> bool:
-    """Whether no container restarts by going from one size to the other in place."""
+    """Return whether no container restarts when it is resized in place."""
     return not _restarted_container(containers, before, after)
 
 
 def limit_to_in_place(situation: ChangeContext, before: Sizes, after: Sizes) -> dict[str, Resources]:
-    """What can be had of a size in place: no request or limit is added or removed, and where the cluster lowers no memory
-    limit, that neither.
+    """Return the part of a size that is possible in place: no field is added or removed, and no memory limit
+    is lowered where the cluster cannot do that.
     """
     found = {name: restrict_to_fields(before[name], wanted) for name, wanted in after.items()}
     while lowered := _find_lowered_limit(situation, before, found):
@@ -122,8 +124,10 @@ def limit_to_in_place(situation: ChangeContext, before: Sizes, after: Sizes) -> 
 
 
 def list_resizable(situation: ChangeContext, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
-    """List the pods that can have a size in place. Where the cluster lowers no memory limit, one that has a larger limit than
-    the others, as of an earlier template, cannot: it keeps its size, and must not keep the others from theirs.
+    """List the pods that can get a size in place.
+
+    Where the cluster lowers no memory limit, a pod with a larger limit than the others, for example from an
+    earlier template, cannot. It keeps its size, and must not keep the others from theirs.
     """
 
     def would_lower(container: Container) -> bool:
@@ -135,7 +139,9 @@ def list_resizable(situation: ChangeContext, pods: Iterable[Pod], after: Sizes) 
 
 
 def _find_lowered_limit(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
-    """The first container whose memory limit would be lowered, where the cluster cannot do that; empty where none is."""
+    """Return the first container whose memory limit would be lowered where the cluster cannot do that; empty
+    if there is none.
+    """
     if not situation.desired.memory_limits_fixed or not situation.live:
         return ""
     restarts = {each.name for each in situation.live[0].containers if each.restart_on_memory_resize}
@@ -150,7 +156,7 @@ def _find_lowered_limit(situation: ChangeContext, before: Sizes, after: Sizes) -
 
 
 def _in_place_obstacle(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
-    """Why running pods cannot be resized in place; empty when they can."""
+    """Return why running pods cannot be resized in place; empty if they can."""
     if not situation.strategy.allow_in_place_resize:
         return "updateStrategy.allowInPlaceResize is false"
     if not situation.desired.can_resize_in_place:
@@ -159,13 +165,13 @@ def _in_place_obstacle(situation: ChangeContext, before: Sizes, after: Sizes) ->
         return f"Kubernetes before 1.34 does not lower the memory limit of container {lowered} in place"
     for name, old in before.items():
         if restrict_to_fields(old, after[name]) != after[name]:
-            # To remove is refused by the server; what is added there could not be taken back.
+            # The server rejects a removal, and a field that was added in place could not be reverted.
             return f"requests or limits of container {name} can be neither added nor removed in place"
     return ""
 
 
 def _restarted_container(containers: Iterable[Container], before: Sizes, after: Sizes) -> str:
-    """The first container that restarts by being resized; empty when none does."""
+    """Return the first container that restarts when it is resized; empty if none does."""
     for container in containers:
         old, new = before.get(container.name), after.get(container.name)
         if old is None or new is None:

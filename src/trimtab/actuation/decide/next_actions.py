@@ -1,9 +1,9 @@
-"""What to do next for one workload: the pure heart of applying, verifying and taking back.
+"""Decide what to do next for one workload: the pure core of applying, verifying and reverting.
 
-It is given the world as it is, the marks on the workload included, and names the deeds that bring it one step
-further. It remembers nothing, so it may be asked at any time, twice, or by another process after a crash, and the
-answer still fits. A change is written down before the first pod is touched; whenever marks are to be written, nothing
-else is done before they are seen to be there.
+It gets the current state, including the annotations on the workload, and returns the actions of the next
+step. It remembers nothing, so that it can be called at any time, twice, or by another process after a crash.
+A change is recorded before the first pod is touched, and no other action is taken before annotations that are
+to be written are there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from trimtab.actuation.decide.sync_pods import sync_during_change, sync_pods, un
 
 
 def next_actions(situation: ChangeContext) -> list[ChangeAction]:  # noqa: PLR0911 - one return an answer
-    """The deeds of this step, in order; a Wait or a Skip among them says why there is nothing more."""
+    """Return the actions of this step in order; a Wait or Skip among them gives the reason why there is
+    nothing more.
+    """
     workload = situation.workload
     marks = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
     if isinstance(marks, UnreadableAnnotations):
@@ -55,6 +57,6 @@ def next_actions(situation: ChangeContext) -> list[ChangeAction]:  # noqa: PLR09
 
 
 def _report_unsynced(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:
-    """Report pods that are not of the size that the workload has, though there is nothing else to do."""
+    """Report pods that do not have the size of the workload although there is nothing else to do."""
     why = next(iter(unsynced_pods(situation, marks)), "")
     return [Wait(situation.now + RECHECK_INTERVAL, why)] if why else []

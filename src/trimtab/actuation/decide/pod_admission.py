@@ -1,10 +1,12 @@
-"""The size that a pod is born with: the one in effect, where `tend` would bring it there right afterwards.
+"""The size that a pod gets at admission: the one in effect, if pod sync would bring it there right
+afterwards.
 
-So it is scheduled by what it will ask for, and not by what its template says. Whatever is in doubt is left to `tend`: a
-resize that is refused costs nothing, and a birth that is refused costs a pod. So a pod keeps its QoS class, asks for
-the same things as before, and is not born where a LimitRange or quota of its namespace might refuse it for our sake.
+The pod is then scheduled by what it will request, and not by its template. Everything in doubt is left to pod
+sync: a rejected resize costs nothing, and a rejected pod is a missing pod. So a pod keeps its QoS class and
+its set of requests and limits, and is left unchanged where a LimitRange or quota of its namespace might
+reject it.
 
-Left out: startup boosts. A pod finds its node by its own size, and gets more once it is there.
+Startup boosts are not applied here: a pod is scheduled by its own size, and gets more once it has a node.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ def admission_size(
     limit_ranges: Sequence[LimitRange],
     quotas: Iterable[ResourceQuota],
 ) -> Sizes:
-    """What containers of a pod of this workload are to have from the start; none that have it, are left to `tend`, or
-    `alone`, for they are not ours to size.
+    """Return the containers of a new pod that need another size, with that size.
+
+    Containers that already have their size, are left to pod sync, or are `excluded` by the policy are not
+    returned.
     """
     marks = read_change_annotations(workload)
     if marks is None or workload.deleting:
@@ -38,7 +42,8 @@ def admission_size(
     made, template = container_sizes(pod.containers), container_sizes(workload.containers)
     assignment = Assignment.from_annotations(marks, template, excluded=excluded)
     own = assignment.assigned_size(pod)
-    # One that has yet to be injected would be found beside others that are not as made any more, and left as it is.
+    # A pod that still misses an injected container would look resized once that is added, and pod sync would
+    # skip it.
     is_whole = assignment.sizes.keys() <= made.keys()
     if not (is_whole and assignment.needs_sync(pod) and _keeps_qos_class(pod, own)):
         return {}
@@ -55,7 +60,9 @@ def _keeps_qos_class(pod: Pod, own: Sizes) -> bool:
 
 
 def _fits_limit_ranges(own: Sizes, limit_ranges: Sequence[LimitRange]) -> bool:
-    """Whether the LimitRanges admit it; one for whole pods also counts init containers, and is not second-guessed."""
+    """Return whether the LimitRanges admit the size. One for whole pods also counts init containers, and is
+    not evaluated here.
+    """
     if any(limits.type == "Pod" for each in limit_ranges for limits in each.limits):
         return False
     within = merge_limit_ranges(limit_ranges)
@@ -73,5 +80,5 @@ def _is_within(request: int | None, limit: int | None, within: AllowedRange) -> 
 
 
 def _limits_compute(quota: ResourceQuota) -> bool:
-    """Whether more CPU or memory could come to be too much for it."""
+    """Return whether more CPU or memory could exceed this quota."""
     return ResourceList() != quota.hard_requests or ResourceList() != quota.hard_limits

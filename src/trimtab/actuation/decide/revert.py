@@ -1,11 +1,12 @@
-"""Reverting a change: what was, on every pod that has what the change gave it, and then peace for a while.
+"""Revert a change: restore the previous size on every pod that has the new one, then wait for a cooldown.
 
-It waits for no window and for no evidence; only where pods have to be evicted for it, one goes after the other. Pods
-that never had the new size are left alone, and so is a template that somebody else has changed meanwhile.
+A revert waits for no window and no evidence; only where pods have to be evicted, they go one after another.
+Pods that never had the new size keep theirs, and so does a template that somebody else has changed meanwhile.
 
-Every wait of it ends. What a node cannot give back is had by evicting the pod, where the policy lets pods be evicted and its
-template asks for enough. What cannot be had in time is given up: pods then keep what they have of it, an Event says which
-and why, and the next change may begin. Memory is lowered no further than is safe, as on the way there.
+Every wait ends. If a node cannot give back the size, the pod is evicted, provided that the policy allows
+evictions and the template requests enough. What cannot be restored in time is abandoned: pods then keep what
+they have, an Event names them and the reason, and the next change may start. Memory is lowered no further
+than is safe, as in any change.
 """
 
 from __future__ import annotations
@@ -62,17 +63,17 @@ from trimtab.kube.kinds.pods import Pod, Resources
 MIN_COOLDOWN = 3600
 MAX_COOLDOWN = 7 * 24 * 3600
 NOT_AT_FAULT_COOLDOWN = 300
-"""For a change that was overtaken by somebody else's: what they do should be over by then."""
+"""Seconds of cooldown after a change that was superseded by somebody else's, which should be over by then."""
 OOM_RELIEF_GRACE = 60
-"""Seconds after which more memory for pods that are killed for lack of it goes before a revert that still waits."""
+"""Seconds after which more memory for OOM killed pods goes before a revert that still waits."""
 FINAL_RESIZE_PERIOD = 300
-"""Seconds for which pods are brought to what can be had of a revert that was given up."""
+"""Seconds for which pods are resized to the part of an abandoned revert that fits."""
 MAX_REASON = 2048
-"""Letters of why, and what is not as before."""
+"""The most characters of a reason, including what was not restored."""
 
 
 def revert(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange) -> list[ChangeAction]:
-    """One step back."""
+    """Return the next actions of a revert."""
     if change.gave_up:
         return _resize_to_fitting_part(situation, change) or _finish(situation, marks, change)
     if why := _give_up_reason(situation, change):
@@ -88,7 +89,7 @@ def revert(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingCh
 
 
 def cooldown(times: int) -> int:
-    """Seconds of peace after so many changes in a row were taken back."""
+    """Return the seconds of cooldown after this many reverts in a row."""
     return int(min(MAX_COOLDOWN, MIN_COOLDOWN * 2 ** min(times - 1, 16)))
 
 
@@ -96,7 +97,9 @@ def cooldown(times: int) -> int:
 
 
 def _pods_to_revert(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """The pods that have the size of the change, and are to have another: all where they are replaced."""
+    """Return the pods that have the size of the change and are to have another: all of them if pods are
+    replaced.
+    """
     changed = [pod for pod in situation.live if _has_changed_size(situation, change, pod)]
     if change.way in REPLACING_METHODS:
         return changed
@@ -104,7 +107,7 @@ def _pods_to_revert(situation: ChangeContext, change: OngoingChange) -> list[Pod
 
 
 def _has_changed_size(situation: ChangeContext, change: OngoingChange, pod: Pod) -> bool:
-    """Whether the pod has the size that the change gave it, and not because its template now says so."""
+    """Return whether the pod has the size of the change, and not because its template now has it."""
     if change.way is UpdateMethod.TEMPLATE or has_size(pod, change.previous_size(pod)):
         return False
     by_template = situation.template_sizes != change.template and has_template_size(
@@ -114,7 +117,9 @@ def _has_changed_size(situation: ChangeContext, change: OngoingChange, pod: Pod)
 
 
 def _pods_asked_back(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """The pods that have what they had, or some of it, in their spec: they were asked to go back, or never changed."""
+    """Return the pods with their previous size, or a part of it, in their spec: they were asked to go back,
+    or never changed.
+    """
     if change.way is UpdateMethod.TEMPLATE:
         return []
     return [
@@ -126,7 +131,9 @@ def _pods_asked_back(situation: ChangeContext, change: OngoingChange) -> list[Po
 
 
 def _unsettled_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """Those that were asked to go back and have it not in effect yet; others that wait do so for longer than this."""
+    """Return the pods that were asked to go back and have not settled yet. Pods that wait since before the
+    revert are not ours.
+    """
     seen = situation.observations.unsettled_since
     return [
         pod
@@ -137,14 +144,16 @@ def _unsettled_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod
 
 
 def _revert_size(situation: ChangeContext, change: OngoingChange, pod: Pod) -> dict[str, Resources]:
-    """The size that a pod of the change's size goes back to. Of memory that never came into effect nothing is in use."""
+    """Return the size to which a pod goes back. Memory that never came into effect is not in use, so it needs
+    no safety check.
+    """
     if pod.node and is_settled(pod, change.after):
         return _safe_revert_size(situation, change, pod)
     return _previous_size(change, pod)
 
 
 def _safe_revert_size(situation: ChangeContext, change: OngoingChange, pod: Pod) -> dict[str, Resources]:
-    """What a pod had, with memory no lower than is safe, and no lower than the cluster can make it."""
+    """Return the previous size of a pod, with memory no lower than is safe and than the cluster can make it."""
     before, goal = _previous_size(change, pod), {}
     for each in pod.containers:
         if each.name in before:
@@ -160,7 +169,7 @@ def _previous_size(change: OngoingChange, pod: Pod) -> dict[str, Resources]:
 
 
 def _fitting_part(change: OngoingChange, wanted: Sizes) -> dict[str, Resources]:
-    """What can be had of a size on a node without room, and of a server that lowers no memory limit."""
+    """Return the part of a size that a full node, and a server that lowers no memory limit, can give."""
     return {name: fit_without_growth(change.after[name], size) for name, size in wanted.items()}
 
 
@@ -175,7 +184,7 @@ def _restore_template(situation: ChangeContext, change: OngoingChange) -> list[C
     if not _has_our_template(situation, change):
         return []
     if situation.rejection(situation.workload.uid, change.template):
-        return []  # it stays as it is, and so do pods that come from it
+        return []  # The template stays as it is, and so do the pods created from it.
     return [PatchTemplate(change.template, situation.strategy.take_ownership)]
 
 
@@ -185,11 +194,11 @@ def _has_our_template(situation: ChangeContext, change: OngoingChange) -> bool:
 
 
 def _replace_pods(situation: ChangeContext, change: OngoingChange) -> list[ChangeAction]:
-    """Have pods replaced that came by the change, or wait until their controller has done so."""
+    """Replace the pods that were created by the change, or wait until their controller has done so."""
     touched = _pods_to_revert(situation, change)
     if change.way is UpdateMethod.ROLLOUT and (halting := pods_skipped_by_controller(situation, touched)):
         return [EvictPod(halting[0], Priority.REVERT)]
-    # A controller that is paused does nothing: pods are resized if they can be, and replaced when it goes on.
+    # A paused controller does nothing: pods are resized if possible, and replaced when it resumes.
     if _is_rolling_back(situation, change) and not situation.workload.paused:
         return [Wait(situation.now + POLL_INTERVAL, "its pods are being replaced by those of before")]
     if touched and change.way is UpdateMethod.RECREATE:
@@ -203,9 +212,10 @@ def _is_rolling_back(situation: ChangeContext, change: OngoingChange) -> bool:
 
 
 def _evict_next_pod(situation: ChangeContext, change: OngoingChange, touched: Sequence[Pod]) -> ChangeAction:
-    """Have one made anew: who is not ready serves nobody, and of the others only while few are missing.
+    """Recreate one pod: an unready one first, because it serves nobody, and a ready one only while few are
+    missing.
 
-    Pods of before the change are not waited for: what ails them is not ours, and may be so for ever.
+    Unready pods from before the change are not waited for: their problem is not ours, and may last forever.
     """
     first = min(touched, key=lambda pod: pod.ready)
     lacking = situation.unavailable_pods - sum(
@@ -217,7 +227,7 @@ def _evict_next_pod(situation: ChangeContext, change: OngoingChange, touched: Se
 
 
 def _resize_back(situation: ChangeContext, change: OngoingChange) -> list[ChangeAction]:
-    """Resize pods back to what they had, or to what the server does not refuse of that."""
+    """Resize pods back to their previous size, or to the part of it that the server does not reject."""
     deeds: list[ChangeAction] = []
     for pod in _pods_to_revert(situation, change):
         goal = _revert_size(situation, change, pod)
@@ -226,7 +236,7 @@ def _resize_back(situation: ChangeContext, change: OngoingChange) -> list[Change
             for size in (goal, _fitting_part(change, goal))
             if not has_size(pod, size) and not situation.rejection(pod.uid, size)
         ]
-        # A resize of a pod that crashes would not reach its cgroup.
+        # A resize of a crash-looping pod would not reach its cgroup.
         if sizes and _can_resize(situation) and not is_crash_looping(pod):
             deeds.append(ResizePod(pod, sizes[0], Priority.REVERT))
     return deeds
@@ -235,7 +245,7 @@ def _resize_back(situation: ChangeContext, change: OngoingChange) -> list[Change
 def _evict_stuck_pod(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> list[ChangeAction]:
-    """Evict one pod that its node has no room for, or that crashes before it can be resized."""
+    """Evict one pod whose node has no capacity for it, or that crashes before it can be resized."""
     stuck = pods_without_capacity(situation, _unsettled_pods(situation, change))
     if situation.now - change.since >= CRASH_LOOP_TIMEOUT:
         fallen = [pod for pod in _pods_to_revert(situation, change) if is_crash_looping(pod)]
@@ -257,9 +267,9 @@ def _evict_stuck_pod(
 
 
 def _may_evict(situation: ChangeContext, change: OngoingChange, pod: Pod) -> bool:
-    """Whether a pod may be evicted, once, and comes back large enough: it comes of its template's size.
+    """Return whether a pod may be evicted, once, and returns large enough with the size of its template.
 
-    A Job's would lose what it has done, and a DaemonSet's would come to the same node.
+    A Job's pod would lose its work, and a DaemonSet's would return to the same node.
     """
     workload, made = situation.workload, change.before | situation.template_sizes
     return (
@@ -284,7 +294,7 @@ def _wait_for_pods(situation: ChangeContext, change: OngoingChange) -> list[Chan
 
 
 def _unscheduled_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """The pods that came in the place of those that were evicted, and have no node."""
+    """Return the pods that replaced evicted ones and have no node."""
     return [pod for pod in situation.live if change.moved and not pod.node and pod.created >= change.since]
 
 
@@ -292,7 +302,7 @@ def _unscheduled_pods(situation: ChangeContext, change: OngoingChange) -> list[P
 
 
 def _give_up_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Why what is still waited for will not come, or not soon enough; empty where it may."""
+    """Return why the rest of the revert will not happen, or not soon enough; empty if it may."""
     now, began = situation.now, max(change.since, situation.observations.observed_since)
     waiting = _unsettled_pods(situation, change)
     for why, pod in pods_without_capacity(situation, waiting).items():
@@ -314,16 +324,18 @@ def _give_up_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def _blocks_oom_relief(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether pods are killed for lack of memory, and to revert this change would bring them too little.
+    """Return whether pods are OOM killed and reverting this change would give them too little memory.
 
-    A pod that crashes would not get it sooner by another change.
+    A crash-looping pod would not get memory sooner by another change.
     """
     is_urgent = situation.is_oom_relief_due and adds_memory(change.before, situation.desired.sizes)
     return is_urgent and not any(is_crash_looping(pod) for pod in _pods_to_revert(situation, change))
 
 
 def _resize_to_fitting_part(situation: ChangeContext, change: OngoingChange) -> list[ChangeAction]:
-    """Have pods no longer wait for what their node does not give; a pod that has no node takes less to find one."""
+    """Resize pods to what their nodes can give, so that they stop waiting; a pod without a node gets less to
+    find one.
+    """
     if situation.now >= change.gave_up + FINAL_RESIZE_PERIOD or not _can_resize(situation):
         return []
     deeds: list[ChangeAction] = []
@@ -335,13 +347,15 @@ def _resize_to_fitting_part(situation: ChangeContext, change: OngoingChange) -> 
 
 
 def _fitting_size(situation: ChangeContext, change: OngoingChange, pod: Pod) -> Sizes:
-    """What a pod is to have of a revert that was given up; nothing where it is as it should be, or can be."""
+    """Return the size that a pod keeps after an abandoned revert; nothing if its size is right, or cannot be
+    changed.
+    """
     current = container_sizes(pod.containers)
     if pod in _unscheduled_pods(situation, change):
         return select_sizes(change.after, current)
     if pod in _pods_to_revert(situation, change):
         goal = _revert_size(situation, change, pod)
-        # The cgroup of a pod that crashes may keep its limit, but not to ask for more would be worse.
+        # The cgroup of a crash-looping pod may keep its limit, but not asking for more would be worse.
         return goal if is_crash_looping(pod) else _fitting_part(change, goal)
     if pod in _unsettled_pods(situation, change) and not is_crash_looping(pod):
         return _fitting_part(change, select_sizes(current, change.after))
@@ -352,7 +366,7 @@ def _fitting_size(situation: ChangeContext, change: OngoingChange, pod: Pod) -> 
 
 
 def _finish(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange) -> list[ChangeAction]:
-    """Note that it is over, and tell what is not as it was."""
+    """Record the end of the revert and report what was not restored."""
     kept, left = _kept_size(situation, change), "; ".join(_describe_leftovers(situation, change))
     why = f"{change.reason}; not all is as before: {left}" if left else change.reason
     reverted = _build_revert_record(situation, marks, change, why=why[:MAX_REASON])
@@ -364,9 +378,9 @@ def _finish(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingC
 
 
 def _kept_size(situation: ChangeContext, change: OngoingChange) -> dict[str, Resources]:
-    """The size that pods keep for good, since they need more memory than they had; none where they are as before.
+    """Return the size that pods keep because they need more memory than before; empty if all is as before.
 
-    Pods that are replaced have what their template says.
+    Pods that are replaced have the size of their template.
     """
     if change.way is not UpdateMethod.IN_PLACE:
         return {}
@@ -388,7 +402,7 @@ def _affected_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]
 
 
 def _describe_leftovers(situation: ChangeContext, change: OngoingChange) -> list[str]:
-    """What is not as it was, and why."""
+    """Describe what was not restored, and why."""
     found = []
     if _has_our_template(situation, change):
         refusal = situation.rejection(situation.workload.uid, change.template)
@@ -418,7 +432,7 @@ def _describe_leftovers(situation: ChangeContext, change: OngoingChange) -> list
 def _build_applied_sizes(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange, kept: Sizes
 ) -> AppliedSizes:
-    """Pods that come later get what the others keep."""
+    """Return the applied sizes that give later pods the size that the others keep."""
     return AppliedSizes(
         id=f"{change.id}-kept",
         at=situation.now,
@@ -440,12 +454,14 @@ def _build_revert_record(
     until, relief_until = now + (cooldown(times) if blamed else NOT_AT_FAULT_COOLDOWN), 0
     if change.relief:
         relief_until = now + (NOT_AT_FAULT_COOLDOWN if change.blameless else _oom_relief_cooldown(last))
-        # What was reverted before rests as long as it was to.
+        # The cooldown of an earlier revert goes on unchanged.
         until = max(relief_until, last.until if last else 0)
     return RevertRecord(id=change.id, at=now, why=why, times=times, until=until, relief_until=relief_until)
 
 
 def _oom_relief_cooldown(last: RevertRecord | None) -> int:
-    """Seconds until more memory is tried again that could not be given: twice as long as the last time, at most an hour."""
+    """Return the seconds until memory that could not be added is tried again: twice the last wait, at most an
+    hour.
+    """
     rested = last.relief_until - last.at if last and last.relief_until else 0
     return min(MIN_COOLDOWN, max(NOT_AT_FAULT_COOLDOWN, 2 * rested))

@@ -1,7 +1,7 @@
-"""What a change waits for in vain: a node without room, a runtime that refuses, a pod that falls, a controller that does not
-come to its end; and which pods are then to be made anew elsewhere.
+"""Find changes that make no progress: a full node, a runtime error, a crash-looping pod, a controller that
+does not finish.
 
-Left out: what is done about that (`progress`).
+It also lists the pods that should be recreated on another node. `advance` decides on the reaction.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.kinds.pods import Pod
 
 DEFERRED_TIMEOUT = 300
-"""A node that has no room for so long will not have it soon."""
+"""Seconds after which a node without capacity is not expected to have it soon."""
 NEVER_RESIZED_TIMEOUT = 6 * 3600
-"""A server that fails for so long whenever a pod is to be resized will not do it soon."""
+"""Seconds after which a server that fails every resize is not expected to succeed soon."""
 UNSCHEDULED_TIMEOUT = 600
-"""A pod for which no node was found in so long would have got one by then, had the cluster been able to grow."""
+"""Seconds after which an unscheduled pod would have a node if the cluster were able to grow."""
 PROGRESS_TIMEOUT = 3600
-"""Nothing takes so long but what is stuck."""
+"""Seconds without progress after which a change is stuck."""
 MAX_DURATION = 7 * 86_400
-"""Whatever goes on for so long, and comes to no end, never does."""
+"""Seconds after which a change that goes on without an end never ends."""
 CRASH_LOOP_TIMEOUT = 60
-"""Who could be caught between two falls has been by then: a container is started again after 10, 20 and 40 seconds."""
+"""Seconds in which a crash-looping container could have been resized between two crashes: its back-off is 10,
+20 and 40 seconds.
+"""
 
 
 def stall_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether a pod cannot get its new size, or not in any sensible time."""
+    """Return why a pod cannot get its new size in a reasonable time; empty if it can."""
     awaited = _awaited_pods(situation, change)
     for pod in awaited:
         if _waiting_seconds(situation, pod) > PROGRESS_TIMEOUT:
@@ -51,7 +53,9 @@ def stall_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def runtime_error(situation: ChangeContext, pods: Sequence[Pod]) -> str:
-    """What the runtime of a node says that refuses one of these pods its size; empty where none does for long."""
+    """Return the error of a container runtime that rejects the size of one of these pods; empty if none does
+    for long.
+    """
     for pod in pods:
         if (
             pod.resize
@@ -63,12 +67,16 @@ def runtime_error(situation: ChangeContext, pods: Sequence[Pod]) -> str:
 
 
 def awaited_pods_without_capacity(situation: ChangeContext, change: OngoingChange) -> dict[str, Pod]:
-    """The pods whose node has no room for their new size, never or not soon, by what is to be said of that."""
+    """Return the pods whose node has no capacity for their new size, never or not soon, by the message to
+    report.
+    """
     return pods_without_capacity(situation, _awaited_pods(situation, change))
 
 
 def pods_without_capacity(situation: ChangeContext, pods: Sequence[Pod]) -> dict[str, Pod]:
-    """Those of these pods whose node has no room for the size that they wait for, by what is to be said of that."""
+    """Return the pods of these whose node has no capacity for the size that they wait for, by the message to
+    report.
+    """
     found: dict[str, Pod] = {}
     for pod in pods:
         if pod.resize and pod.resize.reason == "Infeasible":
@@ -83,10 +91,11 @@ def pods_without_capacity(situation: ChangeContext, pods: Sequence[Pod]) -> dict
 
 
 def pods_to_move(situation: ChangeContext, change: OngoingChange) -> dict[str, Pod]:
-    """The pods without room that alone are made anew where there is some, by what is to be said of that.
+    """Return the pods without capacity that are recreated elsewhere, by the message to report.
 
-    They come of their template's size, and with what is injected, so that must be enough; and once only, for then they
-    are resized there. A Job's would lose what it has done, and a DaemonSet's would come to the same node.
+    They return with the size of their template and injected containers, so that must be enough. Each is moved
+    only once, because it is resized on its new node. A Job's pod would lose its work, and a DaemonSet's would
+    return to the same node.
     """
     workload, made = situation.workload, change.before | situation.template_sizes
     enough = not increases_requests(made, change.after)
@@ -99,12 +108,14 @@ def pods_to_move(situation: ChangeContext, change: OngoingChange) -> dict[str, P
 
 
 def count_missing_pods(situation: ChangeContext) -> int:
-    """How many pods there should be, and are not."""
+    """Return how many pods are missing."""
     return max(situation.workload.replicas - len(situation.live), 0)
 
 
 def eviction_failure(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether a pod that was evicted for want of room has not come back, or found no other node; or none was let go."""
+    """Return why an eviction for capacity failed: the pod did not return or found no node, or no eviction was
+    allowed.
+    """
     if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACING_METHODS:
         return ""
     if unplaced := _find_unscheduled_pod(situation, change):
@@ -119,7 +130,7 @@ def eviction_failure(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def crash_loop_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether a pod has not run for long enough to be resized, for too long."""
+    """Return which pod has crashed for too long to be resized; empty if none has."""
     is_promoted = change.way is UpdateMethod.IN_PLACE and change.phase is Phase.PROMOTING
     if not is_promoted or situation.now - change.since < CRASH_LOOP_TIMEOUT:
         return ""
@@ -129,8 +140,9 @@ def crash_loop_reason(situation: ChangeContext, change: OngoingChange) -> str:
 
 
 def needs_another_renewal(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether a pod that came while others are evicted is of another size, for the first time: it may be of the template of
-    before, as where somebody scaled out just then.
+    """Return whether a pod that was created during evictions has another size, for the first time.
+
+    It may be from the template before, for example because somebody scaled out just then.
     """
     if change.way is not UpdateMethod.RECREATE or change.phase is not Phase.PROMOTING or change.renews:
         return False
@@ -138,9 +150,10 @@ def needs_another_renewal(situation: ChangeContext, change: OngoingChange) -> bo
 
 
 def _awaited_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """The pods that were resized, and do not have it in effect yet.
+    """Return the pods that were resized and have not settled yet.
 
-    None once all had: who comes later speaks against nothing, and is waited for elsewhere.
+    Return none once all had settled: later pods do not count against the change, and are waited for
+    elsewhere.
     """
     if change.phase is Phase.VERIFYING or (
         change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
@@ -156,13 +169,13 @@ def _waiting_seconds(situation: ChangeContext, pod: Pod) -> int:
 
 
 def _controller_stall_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether replaced pods do not come, or come of another size."""
+    """Return why replaced pods do not appear, or appear with another size; empty if neither."""
     if change.way not in REPLACING_METHODS or change.phase is not Phase.PROMOTING:
         return ""
     behind = [pod for pod in situation.live if not has_size(pod, change.after)]
     is_written = situation.template_sizes == merge_sizes(situation.template_sizes, change.after)
     if is_written and not behind and is_rollout_complete(situation):
-        return ""  # also where nobody has looked for hours
+        return ""  # The rollout may have completed hours before this check.
     if unplaced := _find_unscheduled_pod(situation, change):
         return f"no node has room for {unplaced}"
     if _is_late(situation, change):
@@ -174,7 +187,7 @@ def _controller_stall_reason(situation: ChangeContext, change: OngoingChange) ->
 
 
 def _find_unscheduled_pod(situation: ChangeContext, change: OngoingChange) -> str:
-    """A pod that has become too large for every node, and has waited for one for too long."""
+    """Return a pod that has become too large for every node and has waited for one for too long."""
     long_ago = situation.now - UNSCHEDULED_TIMEOUT
     if situation.observations.observed_since > long_ago or not has_increase(change.before, change.after):
         return ""
@@ -183,26 +196,27 @@ def _find_unscheduled_pod(situation: ChangeContext, change: OngoingChange) -> st
 
 
 def _is_late(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether a change by which pods are replaced has not gone on for too long, though it could."""
+    """Return whether a change that replaces pods has made no progress for too long, although it could."""
     now, windows = situation.now, _required_windows(situation, change)
     came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
     went_on = max(change.since, situation.observations.observed_since, *came)
-    # A controller goes on also while no window is open; and of windows that open every hour none is long enough.
+    # A controller also goes on while no window is open; and if windows open every hour, none is long enough
+    # alone.
     waited = now - max(went_on, last_opening(windows, now=now))
     is_long = max(waited, open_seconds(windows, since=went_on, now=now)) > PROGRESS_TIMEOUT
-    # Pods that an autoscaler adds come all the time, and are no sign that the others will.
+    # Pods that an autoscaler keeps adding are no sign that the others will be replaced.
     is_longest = not windows and now - max(change.since, situation.observations.observed_since) > MAX_DURATION
     return (is_long or is_longest) and not _is_waiting_for_window(situation, change)
 
 
 def _required_windows(situation: ChangeContext, change: OngoingChange) -> Sequence[MaintenanceWindow]:
-    """The windows that a change waits for; more memory after a kill waits for none."""
+    """Return the windows that a change waits for; more memory after an OOM kill waits for none."""
     return () if change.relief else situation.strategy.windows
 
 
 def _never_resized_reason(situation: ChangeContext, change: OngoingChange) -> str:
-    """Whether a pod or the template was never given its size, though it could be: the server fails each time, without
-    refusing it.
+    """Return which pod or template never got its size although it could: the server fails each time without
+    rejecting it.
     """
     if change.phase is Phase.VERIFYING or (
         change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
@@ -226,9 +240,9 @@ def _never_resized_reason(situation: ChangeContext, change: OngoingChange) -> st
 
 
 def _is_waiting_for_window(situation: ChangeContext, change: OngoingChange) -> bool:
-    """Whether it is only for a window to open that it does not go on: those that came by it are well.
+    """Return whether a change waits only for a window, and the pods that it replaced are ready.
 
-    A controller that replaces pods by itself waits for none.
+    A controller that replaces pods by itself waits for no window.
     """
     workload = situation.workload
     if (

@@ -1,6 +1,7 @@
-"""Whether a new change begins: what it would be, whether now is the time, and by which way.
+"""Decide whether a new change starts: its sizes, its time and its method.
 
-Asked only while no change is under way. The answer is the marks of the change, or why there is none.
+Called only while no change is under way. The result is the annotations of the change, or the reason why there
+is none.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ MEMORY_LIMITS_FIXED = (
 )
 DAY = 86_400
 OUTDATED_RETRY = 5
-"""Seconds until a recommendation is expected that takes into account how the pods are now."""
+"""Seconds until a recommendation that considers the current pods is expected."""
 RECHECK_INTERVAL = 60
-"""Seconds until a passing obstacle is looked at again."""
+"""Seconds until a passing obstacle is checked again."""
 
 
 def start_change(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:  # noqa: PLR0911 - one return an answer
-    """Write down a new change where one is wanted, allowed and possible."""
+    """Record a new change if one is wanted, allowed and possible."""
     wish, workload = situation.desired, situation.workload
     if not wish.sizes:
         return [Skip(wish.no_sizes_reason or "there is no recommendation yet")]
@@ -99,7 +100,7 @@ def start_change(situation: ChangeContext, marks: ChangeAnnotations) -> list[Cha
 
 
 def _explain_fixed_fields(before: Sizes, after: Sizes) -> str:
-    """Say of which containers requests or limits would have to be added or removed."""
+    """Name the containers whose requests or limits would have to be added or removed."""
     names = ", ".join(name for name, size in before.items() if after[name] != size)
     return (
         f"requests and limits can be neither added nor removed in place (containers: {names}), and "
@@ -108,17 +109,18 @@ def _explain_fixed_fields(before: Sizes, after: Sizes) -> str:
 
 
 def is_outdated(desired: DesiredChange, effective: Sizes) -> bool:
-    """Whether a recommendation was computed from other sizes than those in effect now.
+    """Return whether a recommendation was computed from other sizes than those in effect now.
 
-    It is made of cached pods, and a reconcile may have synced pods or finished a change since. It is a step away from the
-    size that it was computed from, so that a change from any other size would go too far, or the wrong way.
+    It is computed from cached pods, and a reconcile may have synced pods or finished a change since. It is a
+    step away from the size that it was computed from, so that a change from any other size would go too far,
+    or the wrong way.
     """
     computed_from = select_sizes(desired.computed_from or {}, desired.sizes.keys())
     return any(effective.get(name, size) != size for name, size in computed_from.items())
 
 
 def choose_canaries(situation: ChangeContext, pods: Sequence[Pod]) -> tuple[str, ...]:
-    """The names of those that go first; none when all go at once."""
+    """Return the names of the pods that go first; none if all go at once."""
     wanted = math.ceil(len(pods) * situation.strategy.canary.percent / 100)
     if situation.desired.is_urgent or wanted >= len(pods):
         return ()
@@ -135,7 +137,7 @@ def _compute_sizes(
     )
     after = _limit_memory_decrease(situation, before)
     if after == before and (behind := pods_needing_restart(situation, marks)):
-        # The workload has its size, and these pods cannot come to it but by a change.
+        # The workload has its size, but these pods cannot get it without a change.
         before = select_sizes(container_sizes(behind[0].containers), before)
         after = select_sizes(after, before)
     return before, after
@@ -144,7 +146,7 @@ def _compute_sizes(
 def _limit_memory_decrease(situation: ChangeContext, before: Sizes) -> dict[str, Resources]:
     wish = situation.desired
     wanted = merge_sizes(before, wish.sizes)
-    if wish.is_urgent:  # it waits for nothing and is tried on nobody first, so it only gives
+    if wish.is_urgent:  # A change that waits for nothing and has no canary may only add resources.
         wanted = {name: raise_only(now, wanted[name]) for name, now in before.items()}
     return {
         name: limit_memory_decrease(now, wanted[name], need=wish.needed_memory.get(name))
@@ -157,10 +159,10 @@ def _limit_memory_decrease(situation: ChangeContext, before: Sizes) -> dict[str,
 def _iter_blockers(
     situation: ChangeContext, marks: ChangeAnnotations, chosen: MethodChoice | Skip | Wait
 ) -> Iterator[Wait | Skip]:
-    """What speaks against beginning now, the most lasting first.
+    """Yield what speaks against starting now, the most lasting first.
 
-    More memory after an OOM kill waits only for what itself would be in its way: guardrails may be broken, and rollouts
-    held up, by the very kills that it ends.
+    More memory after an OOM kill waits only for what would block the change itself: the very kills that it
+    ends may break guardrails and block rollouts.
     """
     now, wish, strategy, workload = situation.now, situation.desired, situation.strategy, situation.workload
     rests_until = _cooldown_until(marks, urgent=wish.is_urgent)
@@ -189,17 +191,19 @@ def _iter_blockers(
 
 
 def _cooldown_until(marks: ChangeAnnotations, *, urgent: bool) -> int:
-    """Until when nothing begins after a revert: more memory after a kill only where that itself was reverted."""
+    """Return the end of the cooldown after a revert. More memory after an OOM kill waits only if that itself
+    was reverted.
+    """
     if marks.reverted is None:
         return 0
     return marks.reverted.relief_until if urgent else marks.reverted.until
 
 
 def _wait_for_interval(situation: ChangeContext, applied: AppliedSizes) -> Wait:
-    """When it is time for the next change after this one, and why not before."""
+    """Return the wait for the next change after this one."""
     interval = int(situation.strategy.min_interval.seconds)
     fights = not keeps_running_pods(situation) and was_template_reset(situation, applied)
-    if interval and fights:  # without one, a person has decided on now
+    if interval and fights:  # Without an interval a person has chosen the moment.
         return Wait(applied.at + max(interval, DAY), TEMPLATE_RESET)
     return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
 
@@ -214,9 +218,9 @@ def _choose_damped_method(
     before: dict[str, Resources],
     after: dict[str, Resources],
 ) -> tuple[MethodChoice | Skip | Wait, dict[str, Resources], dict[str, Resources]]:
-    """Plan a change; for a while after a restart pods restart only for more.
+    """Choose a method. For a while after a restart, pods restart only to get more.
 
-    A size that follows a noisy load would restart them again and again.
+    A size that follows a noisy load would otherwise restart them again and again.
     """
     planned = _choose_applicable_method(situation, before, after)
     chosen, before, after = planned
@@ -230,13 +234,13 @@ def _choose_damped_method(
 def _restart_cooldown(
     situation: ChangeContext, marks: ChangeAnnotations, chosen: MethodChoice | Skip, after: Sizes
 ) -> Wait | None:
-    """Return the wait for the next change that may restart pods to make them smaller; None where it is over or not needed."""
+    """Return the wait until pods may restart for a smaller size; None if it is over or not needed."""
     if isinstance(chosen, Skip) or not (chosen.method in REPLACING_METHODS or chosen.restarts):
         return None
     if situation.desired.is_urgent or marks.applied is None or not marks.applied.restarted:
         return None
     if all(situation.effective.get(name) == size for name, size in after.items()):
-        return None  # pods that lag behind are brought to the size in effect
+        return None  # Pods that lag behind are brought to the size in effect.
     until = marks.applied.restarted + situation.desired.stabilization
     why = "its pods were restarted for a change, and restart for a smaller size only once in changes.stabilization"
     return Wait(until, why) if situation.now < until else None
@@ -245,12 +249,13 @@ def _restart_cooldown(
 def _choose_applicable_method(
     situation: ChangeContext, before: dict[str, Resources], after: dict[str, Resources]
 ) -> tuple[MethodChoice | Skip, dict[str, Resources], dict[str, Resources]]:
-    """How to come from one size to the other, and what of them: whoever injects a container gives it its size in pods that
-    are made anew.
+    """Return the method and the sizes that it can apply.
+
+    Injected containers get their size from whoever injects them when a pod is recreated.
     """
     chosen, template = choose_method(situation, before=before, after=after), situation.template_sizes
     if isinstance(chosen, Skip) and situation.desired.memory_limits_fixed:
-        # Pods may be replaced, but not these: what can be had in place is better than nothing.
+        # Pods may be replaced, but not these: a partial change in place is better than none.
         after = limit_to_in_place(situation, before, after)
         chosen = choose_method(situation, before=before, after=after) if after != before else chosen
     injected = before.keys() - template.keys()
@@ -296,7 +301,7 @@ def _build_change(
 
 
 def _is_oom_relief(situation: ChangeContext, before: Sizes, after: Sizes) -> bool:
-    """Whether memory is given, nothing taken, and a pod was killed for lack of it in the time that a change is watched for."""
+    """Return whether a change only adds memory, and a pod was OOM killed within the observation time."""
     if has_increase(after, before) or not adds_memory(before, after):
         return False
     lately = situation.now - int(situation.strategy.canary.observation.seconds)

@@ -1,7 +1,7 @@
-"""Startup boost: more CPU for a pod until it is ready, then back.
+"""Startup boost: more CPU for a pod until it is ready.
 
-A decision about one pod as it is now. There is nothing to remember: whether a pod starts, and whether it has more
-CPU than its own size, is seen by looking at it.
+This is a decision about one pod as it is now. There is nothing to remember: the pod itself shows whether it
+starts and whether it has more CPU than its own size.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from trimtab.kube.kinds.pods import Pod, Resources
 
 @dataclass(frozen=True, slots=True)
 class BoostDecision:
-    """What a pod should have now, given its own size, and when to look again; None where it has that."""
+    """The size that a pod should have now and the time of the next check; None if it has that size."""
 
     sizes: Sizes | None
     recheck_at: int | None = None
 
 
 def decide_boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> BoostDecision:
-    """More CPU while the pod starts; its own size when it is ready, or has had its time."""
+    """Return more CPU while the pod starts, and its own size once it is ready or its time is over."""
     if _is_starting(pod, rule, now=now):
         raised = raise_cpu(own, rule.factor)
         return BoostDecision(raised if has_size(pod, own) and raised != own else None, _boost_end(pod, rule))
@@ -30,7 +30,7 @@ def decide_boost(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> Boost
 
 
 def is_boosted(pod: Pod, own: Sizes, rule: StartupBoost, *, now: int) -> bool:
-    """Whether it starts, and has more CPU for that: also where this is what its template says."""
+    """Return whether the pod is starting and has more CPU for that, even if its template sets it."""
     return _is_starting(pod, rule, now=now) and has_size(pod, raise_cpu(own, rule.factor))
 
 
@@ -43,7 +43,7 @@ def _boost_end(pod: Pod, rule: StartupBoost) -> int:
 
 
 def raise_cpu(own: Sizes, factor: float) -> dict[str, Resources]:
-    """Request and limit grow together, so that the QoS class stays."""
+    """Return sizes with more CPU. Request and limit grow together, so that the QoS class stays."""
     return {
         name: Resources(
             _multiply(each.cpu_request, factor),
@@ -60,7 +60,7 @@ def _multiply(amount: int | None, factor: float) -> int | None:
 
 
 def has_more_cpu(pod: Pod, own: Sizes) -> bool:
-    """Whether the pod differs from its own size by more CPU alone: what a boost, by any factor, has left."""
+    """Return whether the pod differs from its own size by more CPU alone, as after a boost by any factor."""
     current = container_sizes(pod.containers)
     pairs = [(current[name], each) for name, each in own.items() if name in current]
     same_memory = all(

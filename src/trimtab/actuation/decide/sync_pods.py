@@ -1,7 +1,7 @@
 """Pod sync: bring replacements and new replicas to the size that is assigned to them, and end startup boosts.
 
-A pod is brought along only from the size that its template gave it. One of any other size was resized by somebody
-else, and is left to them; and once a container's size in the template is edited, that size rules again.
+A pod is synced only from the size that its template gave it. A pod of any other size was resized by somebody
+else and keeps that size. Once a container's size in the template is edited, the template wins.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from trimtab.actuation.resources import Sizes, container_sizes, has_increase, ha
 from trimtab.kube.kinds.pods import Pod
 
 SYNC_TIMEOUT = 60
-"""Seconds after which pod sync has brought a new pod to its size, if it can: a container that crashes is started again
-after 10, 20 and 40 seconds, and can be resized while it runs."""
+"""Seconds after which pod sync has resized a new pod, if it can: a crashing container is restarted after 10,
+20 and 40 seconds, and can be resized while it runs.
+"""
 
 RESTART_REQUIRED = "to resize it restarts a container"
 
@@ -39,18 +40,18 @@ def sync_pods(situation: ChangeContext, marks: ChangeAnnotations) -> list[Change
         if wished is not None and (deed := _resize(situation, pod, wished)):
             deeds.append(deed)
     if deeds or not looks or situation.desired.is_urgent:
-        return deeds  # pods that are killed for lack of memory do not wait for one that starts
-    # While a pod starts, no change begins: a boosted size is nobody's size from before.
+        return deeds  # OOM killed pods do not wait for one that starts.
+    # No change starts while a pod starts, because a boosted size is not a size to return to.
     return [Wait(min(looks), "pods are starting")]
 
 
 def sync_during_change(
     situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
 ) -> Iterator[ChangeAction]:
-    """Yield the resizes of pods that came during a change that is not, or no longer, meant for all pods.
+    """Yield the resizes of pods created during a change that does not, or no longer, cover all pods.
 
-    Else they would keep the template's size for as long as canaries are watched, or a revert takes. Once a change is
-    promoted, it gives its size to every pod itself.
+    They would otherwise keep the template's size while canaries are observed or a revert runs. A promoted
+    change gives its size to every pod itself.
     """
     if not situation.pod_sync.enabled or change.phase not in {Phase.CANARY, Phase.REVERTING}:
         return
