@@ -81,7 +81,9 @@ def test_a_rollout_is_waited_for_and_then_taken_back_to_what_was_before() -> Non
 
 
 def test_a_rollout_that_a_clock_ahead_has_begun_is_not_waited_for_until_then() -> None:
-    found = advance_options_change(marked(replace(asked(now=NOW + 86_400), updated=1), is_rolling_out=True), now=NOW)
+    found = advance_options_change(
+        marked(replace(asked(now=NOW + 86_400), updated=1), is_rolling_out=True), now=NOW
+    )
     assert found is not None
     assert (found.phase, found.since) == (OptionsPhase.REVERTED, NOW)
 

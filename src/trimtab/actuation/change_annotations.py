@@ -116,8 +116,8 @@ class AppliedSizes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     restarted: int = 0
     """The start time of the last change that restarted pods; 0 where there was none."""
     started: dict[str, int] = {}
-    """The largest memory limit, in bytes, that a process of a pod created before `at` may have started with,
-    by container. Only containers whose template sets heap flags are listed.
+    """The largest memory limit, in bytes, that a process of a pod created before `at` may have started
+    with, by container. Only containers whose template sets heap flags are listed.
     """
 
 

@@ -1,6 +1,6 @@
-"""What size each container should have: pure strategies, and everything that bounds and explains their answers.
+"""Compute the size of each container: pure strategies, and guards that bound and explain their targets.
 
-All containers are sized at once, in arrays with one place for each:
+All containers are sized at once, in arrays with one element per container:
 
     from trimtab.sizing import strategy
 

@@ -1,6 +1,7 @@
-"""What one container stands among: its pod, its namespace's limits and quota, the nodes, an autoscaler beside it.
+"""The constraints of one container: its pod, the limits and quota of its namespace, the nodes, and an
+autoscaler.
 
-All of it is optional: what is not known does not bound. Amounts are millicores and bytes.
+Every constraint is optional: an unknown one does not bound. Amounts are millicores and bytes.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from trimtab.sizing.recommendation import ResourceName
 
 
 class AllowedRange(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a namespace's LimitRanges demand of one resource; of several, the strictest."""
+    """The range that a namespace's LimitRanges allow for one resource; the strictest of several."""
 
     min: int = 0
     max: int | None = None
     default: int | None = None
-    """The limit that a container without one is given at creation."""
+    """The limit that a container without one gets at creation."""
     ratio: float = inf
-    """The most that a limit may be of its request."""
+    """The highest ratio of a limit to its request."""
 
 
 class AllowedRanges(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The demands on each container, and on a pod's containers together."""
+    """The allowed ranges of each container, and of a pod's containers together."""
 
     container_cpu: AllowedRange = AllowedRange()
     container_memory: AllowedRange = AllowedRange()
@@ -38,9 +39,9 @@ class AllowedRanges(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class UtilisationTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A HorizontalPodAutoscaler that holds usage to a share of the request.
+    """A HorizontalPodAutoscaler that keeps usage at a share of the request.
 
-    One on an average value or an external metric does not look at requests, and is not listed.
+    One on an average value or an external metric ignores requests, and is not listed.
     """
 
     name: str
@@ -48,34 +49,38 @@ class UtilisationTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     target: float
     """The share of the request, such as 0.8."""
     highest_seen: float | None = None
-    """The highest utilisation that it saw recently, over all containers that it looks at; None: not known."""
+    """The highest utilisation that it saw recently, over all containers that it looks at; None if unknown."""
     container: str | None = None
-    """Only this container of the pod; all when left out."""
+    """The container of the pod that it looks at; None for all of them."""
 
 
 class Constraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a container stands among."""
+    """The constraints of one container."""
 
     qos_class: str = ""
-    """The QoS class of its pod; `trimtab.sizing.qos` works it out."""
+    """The QoS class of the pod (`trimtab.sizing.qos` computes it)."""
     container_count: int = 1
-    """How many share the pod."""
+    """The number of containers that share the pod."""
     other_containers: Resources = Resources(0, 0, 0, 0)
-    """What those that run beside it have together,"""
+    """The sum of the resources of the containers that run beside this one."""
     running_containers: Resources = Resources(0, 0, 0, 0)
-    """and all that stay when the pod has started: an init container that asks for less than they do costs nothing."""
+    """The sum of the resources of all containers that run after startup: an init container that requests less
+    costs nothing.
+    """
     replicas: int = 1
     ranges: AllowedRanges = AllowedRanges()
-    """What its namespace's LimitRanges demand."""
+    """The ranges that the namespace's LimitRanges allow."""
     quota: Resources = Resources()
-    """What is left of the namespace's ResourceQuotas; None: there is none on it."""
+    """The remaining amounts of the namespace's ResourceQuotas; None where no quota applies."""
     nodes: tuple[NodeResources, ...] = ()
-    """What one pod can have on the largest nodes, none of which is smaller than another in both; none: not known."""
+    """The capacity for one pod on the largest nodes, none of which is smaller than another in both
+    resources; empty if unknown.
+    """
     autoscalers: tuple[UtilisationTarget, ...] = ()
 
 
 def merge_limit_ranges(limit_ranges: Iterable[LimitRange]) -> AllowedRanges:
-    """The demands of all LimitRanges of a namespace: the strictest of each; of defaults the least."""
+    """Return the strictest ranges of all LimitRanges of a namespace; of the defaults, the lowest."""
     found = [limits for one in limit_ranges for limits in one.limits]
     container = [limits for limits in found if limits.type == "Container"]
     pod = [limits for limits in found if limits.type == "Pod"]
@@ -103,7 +108,9 @@ def _merge_limits(found: Iterable[LimitRangeItem], resource: ResourceName) -> Al
 
 
 def remaining_quota(quotas: Iterable[ResourceQuota]) -> Resources:
-    """What is left of all ResourceQuotas of a namespace, the least of each. Those for some pods only are left out."""
+    """Return the lowest remaining amounts of all ResourceQuotas of a namespace. Quotas for some pods only are
+    left out.
+    """
     counting = [one for one in quotas if not one.is_scoped]
 
     def left(part: str, resource: ResourceName) -> int | None:
@@ -119,9 +126,10 @@ def remaining_quota(quotas: Iterable[ResourceQuota]) -> Resources:
 
 
 def largest_node_capacities(nodes: Iterable[Node], daemons: NodeResources) -> tuple[NodeResources, ...]:
-    """What a pod can have on the largest of these nodes besides the DaemonSets that run on each.
+    """Return the capacity for a pod on the largest of these nodes beside the DaemonSets that run on each.
 
-    That with the most CPU need not be that with the most memory, and a pod has both of the same.
+    The node with the most CPU need not be the one with the most memory, and a pod gets both from the same
+    node.
     """
     usable = {
         (node.allocatable.cpu, node.allocatable.memory)
@@ -142,9 +150,10 @@ def largest_node_capacities(nodes: Iterable[Node], daemons: NodeResources) -> tu
 def utilisation_targets(
     hpa: HorizontalPodAutoscaler, highest: Mapping[ResourceName, float] | None = None
 ) -> tuple[UtilisationTarget, ...]:
-    """What an autoscaler holds to a share of the request; `highest`: the highest share that history shows, if known.
+    """Return the utilisation targets of an autoscaler; `highest` is the highest share in the usage
+    history, if known.
 
-    Where history is silent the autoscaler's own last look counts.
+    Without history, the autoscaler's own last value counts.
     """
     seen = highest or {}
     return tuple(
@@ -167,9 +176,10 @@ def _to_share(percent: int | None) -> float | None:
 
 
 def sum_other_containers(containers: Iterable[Container], name: str) -> Resources:
-    """What the containers that run at the same time as this one have together; where one has no limit: of the rest.
+    """Return the sum of the resources of the containers that run at the same time as this one; missing limits
+    count as 0.
 
-    Init containers run one after the other, beside the sidecars alone.
+    Init containers run one after another, beside the sidecars only.
     """
     everyone = tuple(containers)
     is_init = any(one.name == name and one.role == "init" for one in everyone)
@@ -186,7 +196,7 @@ def sum_other_containers(containers: Iterable[Container], name: str) -> Resource
 
 
 def with_implied_requests(has: Resources) -> Resources:
-    """As schedulers and quotas count it: a limit without a request is a request as well."""
+    """Return resources as schedulers and quotas count them: a limit without a request is also a request."""
     return Resources(
         has.cpu_limit if has.cpu_request is None else has.cpu_request,
         has.cpu_limit,

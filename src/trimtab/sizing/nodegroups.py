@@ -1,7 +1,7 @@
-"""Sizes of a DaemonSet: one for each group of like nodes, for what an agent needs grows with its node.
+"""Sizes of a DaemonSet by group of similar nodes, because an agent needs more on a larger node.
 
-A DaemonSet has one template, so that takes the largest of its groups; pods that are resized in place get their own
-group's.
+A DaemonSet has one template, which gets the largest size of its groups; pods that are resized in place get
+the size of their own group.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 def node_group(node: Node, label: str = INSTANCE_TYPE) -> str:
-    """The group of a node: what the label says, or else how large it is."""
+    """Return the group of a node: the value of the label, or else its size."""
     size = node.allocatable
     return dict(node.labels).get(label) or f"{size.cpu // 1000} cores, {size.memory >> 30} GiB"
 
 
 def group_proposals(proposals: Mapping[str, Proposal], groups: Mapping[str, str]) -> dict[str, Proposal]:
-    """The largest proposal of each group, from those for each node; a node without a group is a group by itself."""
+    """Return the largest proposal of each group, from one per node; a node without a group is its own group."""
     members: defaultdict[str, list[Proposal]] = defaultdict(list)
     for node, proposal in proposals.items():
         members[groups.get(node, node)].append(proposal)
@@ -31,7 +31,7 @@ def group_proposals(proposals: Mapping[str, Proposal], groups: Mapping[str, str]
 
 
 def merge_largest(proposals: Iterable[Proposal]) -> Proposal:
-    """The most that any of these asks for, of each resource; one that cannot say does not count."""
+    """Return the largest targets of these proposals, by resource; a proposal without a target does not count."""
     everyone = tuple(proposals)
     return Proposal(
         cpu=_pick_largest(one.cpu for one in everyone),
@@ -42,7 +42,7 @@ def merge_largest(proposals: Iterable[Proposal]) -> Proposal:
 
 
 def _pick_largest(asks: Iterable[ResourceTarget]) -> ResourceTarget:
-    """The ask with the highest target, whole: its deadband belongs to it."""
+    """Return the whole target with the highest amount, because its deadband belongs to it."""
     return max(
         (ask for ask in asks if not isnan(ask.target)), key=lambda ask: ask.target, default=ResourceTarget()
     )

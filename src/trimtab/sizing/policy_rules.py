@@ -1,7 +1,7 @@
-"""What a policy asks of every recommendation, in millicores, bytes and seconds: read once for each policy.
+"""The rules of a policy for every recommendation, in millicores, bytes and seconds, parsed once per policy.
 
-What users set comes from the OptimizationPolicy. `Caution` holds what is the same for all and set by whoever runs the
-operator; each default names the harm that it guards against.
+User settings come from the OptimizationPolicy. `SafetyDefaults` holds what is the same for all policies and
+set by the operator's configuration; each default names the harm that it prevents.
 """
 
 from __future__ import annotations
@@ -28,50 +28,56 @@ from trimtab.kube.kinds.pods import Container
 from trimtab.sizing.recommendation import MIB, ResourceName
 
 _UNLIMITED_INCREASE = 1e6
-"""Times the request: further than any change goes."""
+"""A factor of the request that no change reaches."""
 MEMORY_HEADROOM = 0.1
-"""Memory is never lowered to less than what is needed and a tenth."""
+"""The share of headroom that always stays above the needed memory."""
 
 
 class SafetyDefaults(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How careful to be, whatever the policy says."""
+    """The safety margins that hold whatever the policy says."""
 
     min_samples: int = 10
-    """Fewer samples than these say nothing."""
+    """The least samples that a recommendation needs."""
     max_sample_age: float = 900.0
-    """Seconds after which the last sample of a running container is too old: the source is away, or lies."""
+    """Seconds after which the last sample of a running container is too old: the source is down or wrong."""
     min_coverage: float = 0.5
-    """Share of the samples that should be there under which a container is not made smaller."""
+    """The share of expected samples below which a container is not made smaller."""
     memory_headroom: float = MEMORY_HEADROOM
-    """What is left above the highest recent memory when it is made smaller."""
+    """The share of headroom above the highest recent memory when memory is made smaller."""
     cpu_headroom: float = 0.2
-    """What is left above the highest recent CPU when a CPU limit is made smaller: peaks are averages of minutes."""
+    """The share of headroom above the highest recent CPU when a CPU limit is made smaller: peaks are averages
+    of minutes.
+    """
     heap_overhead: float = 0.25
-    """What a process with a heap needs besides, as a share of the heap: code, threads, buffers."""
+    """The memory that a process needs beside its heap, as a share of the heap: code, threads, buffers."""
     max_throttled_share: float = 0.05
-    """Share of throttled periods over which CPU is not made smaller: the usage seen is not the usage wanted."""
+    """The share of throttled periods above which CPU is not made smaller: usage under a limit does not show
+    the need.
+    """
     min_cpu_change: int = 5
-    """Millicores under which a change of CPU is not worth making."""
+    """The least change of CPU that is worth making, in millicores."""
     min_memory_change: int = 8 * MIB
-    """Bytes under which a change of memory is not worth making."""
+    """The least change of memory that is worth making, in bytes."""
     restart_factor: float = 2.0
-    """How many times larger a change must be to be worth a restart of pods."""
+    """The factor by which a change must be larger to be worth a restart of pods."""
     min_pod_cpu: int = 0
-    """Millicores that a pod has at least, shared out over its containers; 25 in VPA."""
+    """The least CPU of a pod in millicores, divided among its containers; 25 in VPA."""
     min_pod_memory: int = 0
-    """Bytes that a pod has at least, shared out over its containers; 250 MiB in VPA."""
+    """The least memory of a pod in bytes, divided among its containers; 250 MiB in VPA."""
     oom_factor: float = 1.2
-    """A container that was killed for memory gets this many times what it had,"""
+    """The factor by which memory grows after an OOM kill."""
     oom_min_increase: int = 100 * MIB
-    """and at least so many bytes more."""
+    """The least bytes by which memory grows after an OOM kill."""
     oom_history: float = 8 * 86400.0
-    """Seconds for which a kill counts: what it had then is not enough. The operator's `learning.history`."""
+    """Seconds for which an OOM kill counts as proof that the memory of that time was too little (the
+    operator's `learning.history`).
+    """
     max_oom_raises: int = 3
-    """So often a container is given more after a kill and killed again; then it is taken for a leak."""
+    """The number of raises after OOM kills after which another kill counts as a leak."""
 
 
 class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What holds for one resource."""
+    """The rules of one resource."""
 
     min_request: int = 1
     max_request: int | None = None
@@ -79,18 +85,18 @@ class ResourceRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     multiplier: float = 1.0
     headroom: int = 0
     limit_below_peak: bool = False
-    """Whether the limit may come below the recent peak."""
+    """True if the limit may be below the recent peak."""
     max_increase: float = 2.0
     max_decrease: float = 0.5
     min_change: int = 0
     bounds_field: str = "resourceBounds"
-    """The field of the policy that has the bounds."""
+    """The field of the policy that sets the bounds."""
     is_controlled: bool = True
-    """Whether it is for us to size."""
+    """True if Trimtab sizes this resource."""
 
 
 class ContainerRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What holds for the containers of a name only."""
+    """The rules of the containers whose name matches a pattern."""
 
     name: str
     cpu: ResourceRules
@@ -98,38 +104,39 @@ class ContainerRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """All that a policy asks of the sizes of its containers."""
+    """All rules of a policy for the sizes of its containers."""
 
     cpu: ResourceRules = ResourceRules()
     memory: ResourceRules = ResourceRules()
     minimum_change: float = 0.1
     stabilization: float = 0.0
     restarts_pods: bool = False
-    """Whether pods are replaced to be given another size, by the policy or since the cluster cannot resize them."""
+    """True if pods are replaced to get another size, by the policy or because the cluster cannot resize them.
+    """
     minimum_history: float = 86400.0
     keep_qos: bool = True
     hpa_mode: HpaMode = HpaMode.RESCALE
     safety: SafetyDefaults = SafetyDefaults()
     containers: tuple[ContainerRules, ...] = ()
-    """Those that name a container more exactly come first."""
+    """The rules of single containers, the most specific name first."""
 
     @property
     def is_excluded(self) -> bool:
-        """Whether nothing of it is for us to size."""
+        """True if Trimtab sizes neither resource of the container."""
         return not (self.cpu.is_controlled or self.memory.is_controlled)
 
     def for_container(self, name: str) -> PolicyRules:
-        """What holds for one container."""
+        """Return the rules of one container."""
         for each in self.containers:
             if fnmatchcase(name, each.name):
                 return msgspec.structs.replace(self, cpu=each.cpu, memory=each.memory, containers=())
         return self
 
     def without_step_limits(self) -> PolicyRules:
-        """The same rules, where one change may go as far as it likes."""
+        """Return the same rules without a limit on the size of one change."""
 
         def free(rules: ResourceRules) -> ResourceRules:
-            # A decrease of 0 is no step: it says that nothing is ever made smaller.
+            # A decrease of 0 is no step limit: it forbids every decrease.
             return msgspec.structs.replace(
                 rules, max_increase=_UNLIMITED_INCREASE, max_decrease=1.0 if rules.max_decrease else 0.0
             )
@@ -145,12 +152,12 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def excluded_containers(self, containers: Iterable[Container]) -> frozenset[str]:
-        """The names of those of which nothing is for us to size."""
+        """Return the names of the containers that Trimtab does not size."""
         return frozenset(each.name for each in containers if self.for_container(each.name).is_excluded)
 
     @classmethod
     def from_spec(cls, spec: OptimizationPolicySpec, safety: SafetyDefaults | None = None) -> PolicyRules:
-        """Read a policy."""
+        """Return the rules of a policy."""
         careful = safety or SafetyDefaults()
         bounds, changes = spec.resource_bounds, spec.changes
         cpu = _resource_rules(
@@ -205,7 +212,7 @@ def _to_units(resource: ResourceName, quantity: Quantity) -> int:
 
 
 def _min_and_max(resource: ResourceName, bounds: Bounds) -> tuple[int, int | None]:
-    """A request of nothing is no request."""
+    """Return the bounds of a request; the least is 1, because a request of 0 is no request."""
     return max(_to_units(resource, bounds.min), 1), None if bounds.max is None else _to_units(
         resource, bounds.max
     )

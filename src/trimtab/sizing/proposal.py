@@ -1,6 +1,7 @@
-"""What a strategy proposes for one container: one row of its arrays, as a record.
+"""The proposal of a strategy for one container: one row of its arrays, as a record.
 
-The numbers are as the strategy gave them, NaN and nonsense included; the gate decides what is believed.
+The numbers are those of the strategy, NaN and implausible ones included; the data quality check decides what
+is accepted.
 """
 
 from __future__ import annotations
@@ -17,23 +18,25 @@ from trimtab.sizing.strategy import TargetRange, Targets
 from trimtab.sizing.tracking.proposal_history import RecentTargets
 
 ROUNDING_TOLERANCE = 1e-6
-"""What a product of floats may be off by: 0.2 cores are 200 millicores and not 201."""
+"""The rounding error of a product of floats: 0.2 cores are 200 millicores and not 201."""
 
 
 class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
-    """One resource in millicores or bytes; NaN: the strategy cannot say."""
+    """The target of one resource in millicores or bytes; NaN if the strategy has none."""
 
     target: float = math.nan
     lower: float = math.nan
-    """A request between this and `upper` is not worth a change."""
+    """The lower end of the range in which a request is not worth a change; `upper` is the other end."""
     upper: float = math.nan
     recent: tuple[float, ...] = ()
-    """The highest target of each hour of the clock, this one's first; 0 where there was none."""
+    """The highest target of each clock hour, the current one first; 0 where there was none."""
     covers_stabilization: bool = False
-    """Whether the target is for all of the time that a policy keeps sizes, so that it need not keep the highest of late."""
+    """True if the target covers the whole stabilization window of the policy, so that recent targets need not
+    be kept.
+    """
 
     def raise_to_recent(self) -> ResourceTarget:
-        """The highest target of late, with bounds as wide: for who follows a number wherever it goes."""
+        """Return the highest recent target with proportional bounds, for consumers that follow every number."""
         highest = max(self.recent, default=0.0)
         if not highest > self.target > 0:
             return self
@@ -44,13 +47,14 @@ class ResourceTarget(msgspec.Struct, frozen=True, gc=False):
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Both resources, and what the strategy has to say about them."""
+    """The targets of both resources, and the facts behind them."""
 
     cpu: ResourceTarget = ResourceTarget()
     memory: ResourceTarget = ResourceTarget()
     strategy: str
     facts: tuple[Factor, ...] = ()
-    """What it rests on, such as the percentile and the safety factor; they open the explanation."""
+    """The facts behind the targets, such as the percentile and the safety factor; they open the explanation.
+    """
 
 
 def build_proposal(
@@ -62,7 +66,7 @@ def build_proposal(
     recent: RecentTargets = RecentTargets(),  # noqa: B008 - immutable
     covers_stabilization: bool = False,
 ) -> Proposal:
-    """What a strategy said of the container in this row."""
+    """Return the proposal of a strategy for the container in this row."""
     return Proposal(
         cpu=_build_target(targets.cpu, row, 1000.0, recent.cpu, keeps=covers_stabilization),
         memory=_build_target(targets.memory, row, 1.0, recent.memory),
@@ -72,7 +76,7 @@ def build_proposal(
 
 
 def percentile_settings(config: MetricsConfig) -> dict[str, float]:
-    """The settings of the strategy `percentile` that do what a policy's metricsConfig says."""
+    """Return the settings of the strategy `percentile` for a policy's metricsConfig."""
     return {
         "quantile": int(config.percentile.removeprefix("P")) / 100,
         "safety_factor": config.safety_factor,
@@ -81,7 +85,7 @@ def percentile_settings(config: MetricsConfig) -> dict[str, float]:
 
 
 def describe_settings(strategy: str, settings: Mapping[str, Any]) -> Factor:
-    """What a strategy was told, to open an explanation with."""
+    """Return the settings of a strategy as the first factor of an explanation."""
     said = ", ".join(
         f"{name} {value:.15g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in settings.items()

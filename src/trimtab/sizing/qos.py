@@ -1,7 +1,8 @@
-"""The QoS class of a pod, as Kubernetes reckons it, and how a container may change without changing it.
+"""The QoS class of a pod, as Kubernetes computes it.
 
-Each container keeps its own shape: one whose requests equal its limits in a Guaranteed pod stays so, one that differs
-in a Burstable pod stays different. That suffices for the pod, whatever its other containers do at the same time.
+Each container keeps its own shape: one whose requests equal its limits in a Guaranteed pod stays so, and one
+that differs in a Burstable pod stays different. That keeps the class of the pod, whatever its other
+containers do at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ BEST_EFFORT = "BestEffort"
 
 
 def qos_class(containers: Iterable[Resources]) -> str:
-    """The class of a pod with these containers, init containers included."""
+    """Return the class of a pod with these containers, init containers included."""
     everyone = tuple(containers)
     if all(map(is_guaranteed, everyone)):
         return GUARANTEED
@@ -24,7 +25,7 @@ def qos_class(containers: Iterable[Resources]) -> str:
 
 
 def is_guaranteed(has: Resources) -> bool:
-    """Limits for both resources, and requests that equal them or are left to them."""
+    """Return whether both limits are set and requests equal them or are unset."""
     return (
         bool(has.cpu_limit)
         and bool(has.memory_limit)

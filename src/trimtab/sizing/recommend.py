@@ -1,7 +1,7 @@
-"""Around every strategy: from what it proposes for one container to what the container should have, and why.
+"""Turn the proposal of a strategy for one container into a recommendation with an explanation.
 
-`size` brings each resource through its guards; here both come together, a pod's containers one after the other, and
-its QoS class stays what it is. Left out: when and how a recommendation is put into effect.
+`guards.pipeline` takes each resource through its guards. Here both resources and all containers of a pod come
+together, and the QoS class is kept. Applying a recommendation is not part of sizing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def recommend_container(
     constraints: Constraints,
     now: float,
 ) -> Recommendation:
-    """What one container should have."""
+    """Return the recommendation for one container."""
     has, rules = container.resources, rules.for_container(container.name)
     trail = ExplanationBuilder(proposal.facts)
     cases = build_guard_contexts(
         container, proposal=proposal, evidence=evidence, rules=rules, constraints=constraints, now=now
     )
     cpu = apply_guards(cases[0], proposal.strategy, trail)
-    if cpu is not None:  # a node must have room for both as they will be
+    if cpu is not None:  # A node must have capacity for both resources as they will be.
         cases = (
             cases[0],
             msgspec.structs.replace(cases[1], other_resource_request=cases[0].others_request + cpu.request),
@@ -67,7 +67,7 @@ def recommend_pod(
     constraints: Constraints,
     now: float,
 ) -> tuple[Recommendation, ...]:
-    """What each container of a pod should have; each is looked at beside what was decided for those before it."""
+    """Return the recommendations for all containers of a pod, each beside the results for those before it."""
     pod = tuple(containers)
 
     def recommended(by: PolicyRules) -> tuple[Recommendation, ...]:
@@ -78,7 +78,7 @@ def recommend_pod(
     found = recommended(rules)
     if not any(map(_is_step_limited, found)):
         return found
-    # Where the steps lead is what the same guards answer when a change may go as far as it likes.
+    # The end of the steps is the answer of the same guards without a step limit.
     ends = recommended(rules.without_step_limits())
     return tuple(_with_final_target(*each) for each in zip(pod, found, ends, strict=True))
 
@@ -90,7 +90,7 @@ def _is_step_limited(found: Recommendation) -> bool:
 
 
 def _with_final_target(container: Container, found: Recommendation, end: Recommendation) -> Recommendation:
-    """Note where the steps of a container lead."""
+    """Record the size to which the steps of a container lead."""
     has = container.resources
 
     def moves(resources: Resources) -> tuple[bool, bool]:
@@ -99,7 +99,7 @@ def _with_final_target(container: Container, found: Recommendation, end: Recomme
             (resources.memory_request, resources.memory_limit) != (has.memory_request, has.memory_limit),
         )
 
-    # A step may be admitted whose end is not, as by a quota: then nobody knows how far the steps will go.
+    # A step may be admitted whose end is not, for example by a quota: then nobody knows how far the steps go.
     is_held = any(
         step and not whole for step, whole in zip(moves(found.resources), moves(end.resources), strict=True)
     )
@@ -154,7 +154,7 @@ def build_guard_contexts(
     constraints: Constraints,
     now: float,
 ) -> tuple[GuardContext, GuardContext]:
-    """The cases of CPU and memory."""
+    """Return the guard contexts of CPU and memory."""
     has, others, staying, ranges = (
         container.resources,
         constraints.other_containers,
@@ -207,7 +207,7 @@ def build_guard_contexts(
 
 
 def subtract_from_quota(quota: Resources, before: Resources, after: Resources, replicas: int) -> Resources:
-    """What is left of a quota after a change; what a decrease gives back counts once it is given back."""
+    """Return the remaining quota after a change; a decrease counts only once it is applied."""
 
     def rest(left: int | None, had: int | None, has: int | None) -> int | None:
         return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
@@ -237,7 +237,7 @@ def _keep_burstable(
     pairs: tuple[RequestLimitPair | None, RequestLimitPair | None],
     trail: ExplanationBuilder,
 ) -> tuple[RequestLimitPair | None, RequestLimitPair | None]:
-    """A container with requests below its limits keeps one of them so: by a millicore or a MiB."""
+    """Keep a request below its limit by a millicore or a MiB, so that the pod stays Burstable."""
     why = "below its limit: the pod does not become Guaranteed"
     for place, unit in enumerate((1, MIB)):
         pair, case = pairs[place], cases[place]
@@ -259,7 +259,9 @@ def _keep_burstable(
 def _iter_burstable_pairs(
     pair: RequestLimitPair, case: GuardContext, unit: int
 ) -> Iterator[RequestLimitPair]:
-    """By a limit that comes down less far, for a request that gives way does so again the next time; else by the request."""
+    """Yield a limit that is lowered less, then a lower request: a lowered request would be lowered again each
+    time.
+    """
     if pair.limit is not None and pair.limit + unit <= (case.limit or 0):
         yield msgspec.structs.replace(pair, limit=pair.limit + unit)
     if pair.request > unit:

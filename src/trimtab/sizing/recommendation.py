@@ -1,8 +1,9 @@
-"""What one container should have, and why: the answer that everything after sizing reads.
+"""The recommendation for one container and its explanation: the result of sizing.
 
-A recommendation is complete: its resources are all that the container should have, also what does not change. Where a
-policy limits how far one change may go, the resources are the next step, and the target is where the steps lead. Each
-guard that had a say leaves a `Factor`; one that changed nothing leaves none. Left out: how it is put into effect.
+A recommendation is complete: its resources are all that the container should have, including what does not
+change. Where a policy limits the size of one change, the resources are the next step, and the target is where
+the steps lead. Each guard that changed something leaves a `Factor`. Applying a recommendation is not part of
+it.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ ResourceName = Literal["cpu", "memory"]
 MIB = 2**20
 
 MAX_TEXT = 4096
-"""Characters that the status field takes."""
+"""The most characters of the status field."""
 
 _MAX_LINE = 400
 
 
 class Factor(msgspec.Struct, frozen=True, gc=False):
-    """One step on the way to a number."""
+    """One step on the way to a recommended amount."""
 
     name: str
-    """The resource and the guard: `memory peak`."""
+    """The resource and the guard, such as `memory peak`."""
 
     detail: str
-    """What it did and why: `256Mi -> 410Mi: …`."""
+    """The step and its reason, such as `256Mi -> 410Mi: …`."""
 
     source: str
-    """Where its knowledge comes from: `policy resourceBounds.cpu`, `HPA web`, `strategy vpa`."""
+    """The source of the guard's knowledge: `policy resourceBounds.cpu`, `HPA web`, `strategy vpa`."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.detail} [{self.source}]"
@@ -46,18 +47,18 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
     resources: Resources
     explanation: tuple[Factor, ...]
     no_change_reason: str | None = None
-    """Why nothing is to be done although it was looked at; the resources are then those that it has."""
+    """The reason why nothing changes; the resources are then the current ones."""
     final_resources: Resources | None = None
-    """Where further changes lead, if the largest step of the policy keeps this one from getting there at once."""
+    """The resources to which further changes lead, if the largest step of the policy delays them."""
 
     @property
     def target(self) -> Resources:
-        """What the container should end up with; `resources` are the next step towards it."""
+        """The resources that the container should end up with; `resources` are the next step."""
         return self.resources if self.final_resources is None else self.final_resources
 
     @property
     def text(self) -> str:
-        """The explanation as lines, cut to what a status field takes: the beginning and the end are kept."""
+        """The explanation as lines, cut to the length of a status field; the beginning and the end are kept."""
         lines = [_truncate(str(factor), _MAX_LINE) for factor in self.explanation]
         if self.no_change_reason is not None:
             lines.append(_truncate(f"held: {self.no_change_reason}", _MAX_LINE))
@@ -65,7 +66,7 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
 
 
 def format_amount(resource: ResourceName, amount: int | None) -> str:
-    """An amount as people read it: `250m`, `512Mi`, `none`."""
+    """Format an amount for people: `250m`, `512Mi`, `none`."""
     if amount is None:
         return "none"
     if resource == "cpu":
@@ -78,7 +79,7 @@ def _truncate(line: str, most: int) -> str:
 
 
 def _fit_lines(lines: list[str]) -> str:
-    """All lines if they fit; otherwise the middle gives way, for how it began and how it ended matter most."""
+    """Return all lines if they fit; else drop from the middle, because the beginning and the end matter most."""
     text = "\n".join(lines)
     dropped = 0
     while len(text) > MAX_TEXT:

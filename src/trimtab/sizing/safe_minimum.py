@@ -1,17 +1,16 @@
 """Answer one question: what is the least that a container may safely have of a resource, and why?
 
-The answer rests on records of evidence alone (peaks, OOM kills, heaps, startup, coverage) and on the policy's lower
-bound. It is pure, and it is the only place that answers: whoever lowers a container, or puts it back to an earlier
-size, asks here.
+The answer rests on evidence alone (peaks, OOM kills, heaps, startup, coverage) and on the policy's lower
+bound. It is pure, and it is the only place that answers: every part that lowers a container, or restores an
+earlier size, asks here:
 
-Who asks:
-
-* the sizing pipeline (`floors`), for every recommendation of policies, `scan` and `patch`
-* `operator.assessment`, whose answer (`needed_memory`) actuation uses for new changes and for reverts (`Wish.need`)
+* the sizing pipeline (`guards.floors`), for every recommendation of policies, `scan` and `patch`
+* `recommender.workload`, whose answer (`needed_memory`) actuation uses for new changes and for reverts
 * Intents, the VPA drop-in and pod admission, before they give a container less than it has
 
-Ask with `sized_resource(...)` and `safe_minimum(...)` for the highest reason, or `safe_minimums(...)` for all of them.
-Left out: what an autoscaler, a namespace or a node demands; those are not about the container's own safety.
+Ask with `sized_resource(...)` and `safe_minimum(...)` for the highest reason, or `safe_minimums(...)` for all
+of them. Demands of an autoscaler, a namespace or a node are not included: they are not about the container's
+own safety.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ OOM_KILLS_SOURCE = "OOM kills"
 
 
 class SizedResource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One resource of one container, with the evidence about it and the policy that holds for it."""
+    """One resource of one container, with its evidence and the rules of its policy."""
 
     resource: ResourceName
     role: Role
     request: int | None
-    """The request that counts now: the limit where only a limit is set, None where neither is."""
+    """The effective request: the limit if only a limit is set, None if neither is."""
     limit: int | None
     rule: ResourceRules
     rules: PolicyRules
@@ -54,21 +53,21 @@ class SafeMinimum(msgspec.Struct, frozen=True, gc=False):
     """One reason why a container must not have less than this amount."""
 
     name: str
-    """The name of the reason, as it opens a line of an explanation: `peak`."""
+    """The name of the reason, as an explanation shows it: `peak`."""
     amount: int
-    """Millicores or bytes, or `AS_IT_IS`."""
+    """The amount in millicores or bytes, or `NO_DECREASE`."""
     why: str
     source: str
     binds_limit: bool = True
-    """Whether the limit must not be lower either: a limit below what is needed throttles or kills."""
+    """True if the limit must not be lower either: a limit below the need throttles or kills."""
     binds_request: bool = True
-    """Whether the request must not be lower. A request of CPU below a peak takes nothing away: it is no bound."""
+    """True if the request must not be lower. A CPU request below a peak takes nothing away."""
 
 
 def sized_resource(
     container: Container, resource: ResourceName, *, evidence: Evidence, rules: PolicyRules, now: float
 ) -> SizedResource:
-    """Gather what the question needs; `rules` are the policy's, of which those for this container are taken."""
+    """Gather the input of the question; `rules` are the policy's, of which those of this container are used."""
     own, has, counted = (
         rules.for_container(container.name),
         container.resources,
@@ -94,22 +93,22 @@ def safe_minimums(sized: SizedResource) -> tuple[SafeMinimum, ...]:
 
 
 def safe_minimum(sized: SizedResource) -> SafeMinimum | None:
-    """Return the reason that asks for the largest request; None where nothing speaks against any amount."""
+    """Return the reason that demands the largest request; None if there is none."""
     found = (each for each in safe_minimums(sized) if each.binds_request)
     return max(found, key=lambda each: each.amount, default=None)
 
 
 def safe_limit(sized: SizedResource) -> SafeMinimum | None:
-    """Return the reason that asks for the largest limit; None where nothing speaks against any amount."""
+    """Return the reason that demands the largest limit; None if there is none."""
     found = (each for each in safe_minimums(sized) if each.binds_limit)
     return max(found, key=lambda each: each.amount, default=None)
 
 
 def needed_memory(container: Container, *, evidence: Evidence, rules: PolicyRules, now: float) -> int | None:
-    """Return the bytes that a container is known to need; None where its use was never measured.
+    """Return the bytes that a container is known to need; None if its usage was never measured.
 
-    A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new decrease,
-    but must not stop a revert to an earlier size.
+    A short history or a gap in the samples is no amount, so it is not part of this answer: it forbids a new
+    decrease, but must not stop a revert to an earlier size.
     """
     if evidence.memory_peak is None and not evidence.kills:
         return None
@@ -169,9 +168,9 @@ def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
 
 
 def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
-    """Keep more than the size at which the container was last killed for memory.
+    """Keep more than the size at which the container was last OOM killed.
 
-    The kernel killed it at its limit, whatever the samples show: between two of them lies the peak that killed it.
+    The kernel killed it at its limit, whatever the samples show: the peak lies between two of them.
     """
     size = killed_size(sized)
     if not size:
@@ -182,7 +181,7 @@ def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
 
 
 def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
-    """Keep the request as it is while a kill counts: what the container had more of since has shown to be enough."""
+    """Keep the request while an OOM kill counts: what the container got since has shown to be enough."""
     if not killed_size(sized):
         return None
     days = sized.rules.safety.oom_history / 86400
@@ -191,7 +190,7 @@ def check_oom_recovery(sized: SizedResource) -> SafeMinimum | None:
 
 
 def killed_size(sized: SizedResource) -> int:
-    """Return the most memory with which the container was killed while that counts; 0 where it was not."""
+    """Return the most memory with which the container was killed while that counts; 0 if it was not."""
     if sized.resource != "memory":
         return 0
     since = sized.now - sized.rules.safety.oom_history
@@ -199,24 +198,26 @@ def killed_size(sized: SizedResource) -> int:
 
 
 def oom_minimum(sized: SizedResource) -> int:
-    """Return the memory with which the container would not have been killed, as far as is known; 0 where it was not."""
+    """Return the memory with which the container would not have been killed, as far as is known; 0 if it was
+    not.
+    """
     size, caution = killed_size(sized), sized.rules.safety
     return max(ceil(size * caution.oom_factor), size + caution.oom_min_increase) if size else 0
 
 
 def is_oom_prone(sized: SizedResource) -> bool:
-    """Whether a container that was killed for memory still has too little of it."""
+    """Return whether an OOM killed container still has too little memory."""
     need = oom_minimum(sized)
     if not need:
         return False
     is_limit_gone = sized.limit is None and sized.rule.limit is LimitMode.REMOVE
     if is_limit_gone and killed_size(sized) > (sized.request or 0):
-        return False  # it was the limit that killed it
+        return False  # The limit that killed the container is gone.
     return (sized.limit or sized.request or 0) < need
 
 
 def check_startup(sized: SizedResource) -> SafeMinimum | None:
-    """Keep what a container needs to start; CPU for init containers only, for others may start slowly."""
+    """Keep what a container needs to start; CPU only for init containers, because others may start slowly."""
     evidence = sized.evidence
     if sized.resource == "memory":
         highest, share = evidence.startup_memory_peak, sized.rules.safety.memory_headroom
@@ -229,7 +230,7 @@ def check_startup(sized: SizedResource) -> SafeMinimum | None:
 
 
 def check_heap(sized: SizedResource) -> SafeMinimum | None:
-    """Keep room for a whole heap and what stands beside it: a collected heap fills up to its own bound."""
+    """Keep space for a whole heap and the memory beside it: a collected heap fills up to its own bound."""
     evidence, share = sized.evidence, sized.rules.safety.heap_overhead
     if evidence.heap is not None:
         most = evidence.heap.max_bytes
@@ -243,7 +244,7 @@ def check_heap(sized: SizedResource) -> SafeMinimum | None:
 
 
 def check_policy_bound(sized: SizedResource) -> SafeMinimum | None:
-    """Keep the policy's lower bound, which is one on requests."""
+    """Keep the policy's lower bound on requests."""
     rule = sized.rule
     if rule.min_request <= 1:
         return None

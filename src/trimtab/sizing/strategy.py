@@ -1,11 +1,11 @@
-"""The contract of a sizing strategy: usage in, sizes out, for all containers at once.
+"""The contract of a sizing strategy: usage in, targets out, for all containers at once.
 
-A strategy is given every sample once, in the order of time, and may be asked for sizes at any time. It keeps what
-it needs in arrays with one row a container, so that a hundred thousand containers cost one call and not a hundred
-thousand. It reads no clock, draws no random number that its settings do not seed, and does no I/O.
+A strategy gets every sample once, in the order of time, and may be asked for targets at any time. It keeps
+its state in arrays with one row per container, so that a hundred thousand containers cost one call and not a
+hundred thousand. It reads no clock, draws no random number that its settings do not seed, and does no I/O.
 
-`tests/sizing/conformance.py` holds every strategy to this: deterministic, safe with NaN, monotone in usage, of
-bounded memory, exact across a restart, and independent of the order of containers.
+`tests/sizing/conformance.py` holds every strategy to this: deterministic, safe with NaN, monotone in usage,
+of bounded memory, exact across a restart, and independent of the order of containers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class TargetRange:
-    """One resource's answer for each container. NaN: not enough data to say.
+    """The targets of one resource for each container; NaN where there is not enough data.
 
-    `target` is what to ask for; a request between `lower` and `upper` is not worth a change.
+    A request between `lower` and `upper` is not worth a change.
     """
 
     target: Floats
@@ -39,59 +39,69 @@ class TargetRange:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What each container should request: cores of CPU, bytes of memory."""
+    """The targets of each container: cores of CPU, bytes of memory."""
 
     cpu: TargetRange
     memory: TargetRange
 
 
 class Strategy(ArrayState[S]):
-    """Learns from usage and recommends sizes. What it learned stands in arrays with a row a container."""
+    """Learns from usage and recommends targets. Its state is in arrays with one row per container."""
 
     settings_type: ClassVar[type[Settings]]
 
     wants_replica_samples: ClassVar[bool] = False
-    """Whether it wants a sample of each replica of a workload, one after the other at the same time; without, it is
-    shown the replica that used most."""
+    """True if the strategy wants a sample of each replica of a workload, one after another at the same time.
+    Otherwise it gets the replica that used most.
+    """
 
     counts_samples: ClassVar[bool] = True
-    """Whether each sample counts as much as any other, however long it stands for. Such a strategy is shown a sample of the
-    past, which stands for many of the present, as often as that."""
+    """True if each sample counts the same, however long it lasts. Such a strategy gets a sample of the
+    past, which lasts as long as many of the present, as many times.
+    """
 
     divides_pod_minimum: ClassVar[bool] = False
-    """Whether it divides a minimum for a pod among the pod's containers, and wants to be told by `share_pods`."""
+    """True if the strategy divides a minimum for a pod among its containers, and needs
+    `set_containers_per_pod`.
+    """
 
     def set_containers_per_pod(self, containers: Indices) -> None:
-        """Take in how many containers the pod of each row has."""
+        """Set how many containers the pod of each row has."""
 
     @property
     def covers_stabilization(self) -> bool:
-        """Whether it sizes CPU for the time that a policy keeps sizes; for one that does not, the highest of late stays."""
+        """True if the strategy sizes CPU for the stabilization window of the policy; otherwise the highest
+        recent target is kept.
+        """
         return False
 
     @abstractmethod
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-        """Take in one sample of each container, at `t` seconds: cores and bytes; NaN where there is none."""
+        """Learn one sample of each container at `t` seconds, in cores and bytes; NaN where there is none."""
 
     @abstractmethod
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
-        """Take in that these containers were killed for memory, at so many bytes."""
+        """Learn that these containers were OOM killed with this many bytes."""
 
     @abstractmethod
     def recommend(self, t: float) -> Targets:
-        """The sizes at `t` seconds. Asking changes nothing."""
+        """Return the targets at `t` seconds, without a change of state."""
 
 
 STRATEGIES: Family[Strategy[Any]] = Family(noun="strategy", group="trimtab.strategies")
 
 
 def strategy(name: str, containers: int, **settings: Any) -> Strategy[Any]:
-    """A new strategy of this name for so many containers; settings not given have their defaults."""
+    """Return a new strategy of this name for this many containers; settings that are not given have their
+    defaults.
+    """
     return STRATEGIES.load_type(name)(containers, STRATEGIES.parse_settings(name, settings))
 
 
 def has_setting(name: str, setting: str) -> bool:
-    """Whether a strategy has such a setting; what cannot be loaded has none, and is refused where it is made."""
+    """Return whether a strategy has this setting; one that cannot be loaded has none, and is rejected where
+    it is created.
+    """
     try:
         return setting in STRATEGIES.load_type(name).settings_type.model_fields
     except TrimtabError:

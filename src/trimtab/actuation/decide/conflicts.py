@@ -169,8 +169,8 @@ def assess_change(situation: ChangeContext, change: OngoingChange) -> HealthComp
 
 
 def _should_be_ready(situation: ChangeContext, change: OngoingChange, pod: Pod) -> bool:
-    """Return whether a pod should be ready: it existed before the change, came with it and was ready since,
-    or had time to start.
+    """Return whether a pod should be ready: it existed before the change, came with it and was ready
+    since, or had time to start.
 
     A pod that an autoscaler just added does not count against the change.
     """

@@ -117,8 +117,8 @@ def _has_changed_size(situation: ChangeContext, change: OngoingChange, pod: Pod)
 
 
 def _pods_asked_back(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
-    """Return the pods with their previous size, or a part of it, in their spec: they were asked to go back,
-    or never changed.
+    """Return the pods with their previous size, or a part of it, in their spec: they were asked to go
+    back, or never changed.
     """
     if change.way is UpdateMethod.TEMPLATE:
         return []

@@ -33,8 +33,8 @@ PROGRESS_TIMEOUT = 3600
 MAX_DURATION = 7 * 86_400
 """Seconds after which a change that goes on without an end never ends."""
 CRASH_LOOP_TIMEOUT = 60
-"""Seconds in which a crash-looping container could have been resized between two crashes: its back-off is 10,
-20 and 40 seconds.
+"""Seconds in which a crash-looping container could have been resized between two crashes: its back-off is
+10, 20 and 40 seconds.
 """
 
 

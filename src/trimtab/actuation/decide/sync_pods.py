@@ -19,8 +19,8 @@ from trimtab.actuation.resources import Sizes, container_sizes, has_increase, ha
 from trimtab.kube.kinds.pods import Pod
 
 SYNC_TIMEOUT = 60
-"""Seconds after which pod sync has resized a new pod, if it can: a crashing container is restarted after 10,
-20 and 40 seconds, and can be resized while it runs.
+"""Seconds after which pod sync has resized a new pod, if it can: a crashing container is restarted after
+10, 20 and 40 seconds, and can be resized while it runs.
 """
 
 RESTART_REQUIRED = "to resize it restarts a container"

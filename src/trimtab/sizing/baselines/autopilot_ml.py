@@ -1,15 +1,16 @@
 """The ensemble of Google's Autopilot (Rzadca et al., EuroSys 2020, section 3.2.3).
 
-A model is a rate of forgetting and a margin. From time to time each model picks the limit that would have cost least
-on the usage that it remembers; what its limits then cost on the usage that comes is charged to it; and the container
-gets the limit of the model that was cheapest of late. To exceed a limit costs, to stay under it costs, and so does
-every change: of a limit, and of the model that is listened to.
+A model is a decay rate and a margin. At intervals each model picks the limit that would have cost least on
+the usage that it remembers; the cost of that limit on later usage is charged to it; and the container gets
+the limit of the model that was recently cheapest. Exceeding a limit costs, staying below it costs, and so
+does every change of a limit or of the chosen model.
 
-The paper counts the samples under a limit. Here they are weighed by how far under they are, for a mere count would
-put every limit at one end of the histogram or at the other. The weights of the costs are not in the paper.
+The paper counts the samples below a limit. Here they are weighted by their distance, because a mere count
+would put every limit at one end of the histogram or at the other. The weights of the costs are not in the
+paper.
 
-`lower` and `upper` are the least and the most that any model asks for. An OOM costs as an overrun does, and for two
-days no less is asked for than what was too little, and a tenth.
+`lower` and `upper` are the least and the most of all models. An OOM kill costs as an overrun does, and for
+two days the target is at least what was too little, and a tenth more.
 """
 
 from __future__ import annotations
@@ -36,34 +37,34 @@ OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 48 * HOUR, 8, 1.1
 
 
 class AutopilotMlSettings(Settings):
-    """The models, and what their mistakes cost."""
+    """The models, and the cost of their mistakes."""
 
     half_lives: tuple[Annotated[float, Field(ge=1)], ...] = Field(
         default=(3 * HOUR, 12 * HOUR, 48 * HOUR), min_length=1, max_length=8
     )
-    """Seconds in which a sample loses half its weight, of each model."""
+    """Seconds in which a sample loses half its weight, for each model."""
     margins: tuple[Annotated[float, Field(ge=0)], ...] = Field(
         default=(0.0, 0.1, 0.25), min_length=1, max_length=8
     )
-    """What each model adds to the limit that would have cost least, as a fraction."""
+    """The margin that each model adds to the limit that would have cost least, as a fraction."""
     cpu_over_cost: float = Field(default=5.0, ge=0)
-    """What it costs to exceed CPU all the time, where all slack and no use costs 1."""
+    """The cost of exceeding CPU all the time, where full slack costs 1."""
     memory_over_cost: float = Field(default=50.0, ge=0)
-    """What it costs to exceed memory all the time, where all slack and no use costs 1."""
+    """The cost of exceeding memory all the time, where full slack costs 1."""
     limit_change_cost: float = Field(default=0.02, ge=0)
-    """What it costs to change a limit."""
+    """The cost of changing a limit."""
     model_change_cost: float = Field(default=0.02, ge=0)
-    """What it costs to listen to another model."""
+    """The cost of choosing another model."""
     cost_half_life: float = Field(default=24 * HOUR, ge=1)
-    """Seconds in which a cost that was paid loses half its weight."""
+    """Seconds in which a cost loses half its weight."""
     update_interval: float = Field(default=HOUR, ge=1)
-    """Seconds between one picking of limits and the next."""
+    """Seconds between two choices of limits."""
     min_samples: int = Field(default=10, ge=1)
-    """Samples under which nothing is said."""
+    """The least samples for a recommendation."""
 
 
 class EnsembleCosts(NamedTuple):
-    """The settings that the loops need."""
+    """The settings that the compiled loops need."""
 
     over: float
     limit_change: float
@@ -72,23 +73,23 @@ class EnsembleCosts(NamedTuple):
 
 
 class EnsembleModels(NamedTuple):
-    """What each model says of each row, in multiples of the row's unit: rows by models."""
+    """The state of each model for each row, in multiples of the row's unit: rows by models."""
 
     best: Floats
     """The limit that would have cost least, by half-life; NaN before the first."""
     limit: Floats
     cost: Floats
     chosen: npt.NDArray[np.int64]
-    """The model that each row listens to; -1 before the first."""
+    """The chosen model of each row; -1 before the first."""
     target: Floats
     last: Floats
-    """When costs were last charged."""
+    """The time at which costs were last charged."""
     samples: npt.NDArray[np.int64]
 
 
 @njit(cache=True, error_model="numpy")
 def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multiples: Floats) -> None:
-    """Let each model pay for what its limit did to this sample."""
+    """Charge each model for the effect of its limit on this sample."""
     limit, cost, last, samples = models.limit, models.cost, models.last, models.samples
     span, share = math.nan, 0.0
     for row in range(multiples.size):
@@ -96,7 +97,7 @@ def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multip
         if np.isnan(used):
             continue
         samples[row] += 1
-        # A kill may be heard of after samples that came later: it is no time then, and not a time before.
+        # An OOM kill may be reported after later samples: it then has no duration, not a negative one.
         if max(t - last[row], 0.0) != span:
             span = max(t - last[row], 0.0)
             share = 1.0 - 2.0 ** (-span / costs.half_life)
@@ -110,7 +111,7 @@ def charge_models(models: EnsembleModels, costs: EnsembleCosts, t: float, multip
 
 @njit(cache=True, error_model="numpy")
 def pick_limits(rows: HistogramRows, ends: Floats, costs: EnsembleCosts, best: Floats) -> None:
-    """The limit of each row that would have cost least on what one histogram remembers."""
+    """Pick the limit of each row that would have cost least on what one histogram remembers."""
     pages, pool = rows.pages, rows.pool
     for row in range(best.size):
         total = rows.total[row]
@@ -135,7 +136,7 @@ def pick_limits(rows: HistogramRows, ends: Floats, costs: EnsembleCosts, best: F
 
 @njit(cache=True, error_model="numpy")
 def choose_models(models: EnsembleModels, costs: EnsembleCosts, margins: Floats) -> None:
-    """Set each model's limit, and let each row listen to the cheapest."""
+    """Set each model's limit, and choose the cheapest for each row."""
     for row in range(models.chosen.size):
         lowest, choice = np.inf, -1
         for model in range(models.limit.shape[1]):
@@ -211,7 +212,7 @@ class Ensemble:
 
 
 class AutopilotMlStrategy(Strategy[AutopilotMlSettings]):
-    """Autopilot's ensemble."""
+    """Autopilot's ensemble of models."""
 
     name = "autopilot-ml"
     settings_type = AutopilotMlSettings

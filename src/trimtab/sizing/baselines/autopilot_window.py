@@ -1,12 +1,13 @@
 """The moving window of Google's Autopilot (Rzadca et al., EuroSys 2020, section 3.2.2).
 
-Usage is a histogram whose weights halve every 12 hours for CPU and every 48 for memory. CPU is asked for by a
-percentile of the load, not of time: a sample counts by how much it is, so that the share of work that is served is
-what is held. Memory is asked for by how well OOMs are borne: the highest of the window, a percentile of the load, or
-a middle way. A margin comes on top.
+Usage is a histogram whose weights halve every 12 hours for CPU and every 48 for memory. CPU is a percentile
+of the load, not of time: a sample counts by its amount, so that the share of served work is kept. Memory
+depends on the tolerance of OOM kills: the highest of the window, a percentile of the load, or something
+between. A margin is added.
 
-The paper also takes the highest answer of the last hour; that is left to the loop around a strategy. `lower` and
-`upper` are the middling and the careful end of the paper's own range: the load's median and the highest sample.
+The paper also takes the highest answer of the last hour; that is left to the loop around a strategy. `lower`
+and `upper` are the middle and the careful end of the paper's own range: the load's median and the highest
+sample.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SLICES = 12
 
 
 class OomTolerance(StrEnum):
-    """How well a workload bears to be killed for memory."""
+    """The tolerance of a workload for OOM kills."""
 
     MINIMAL = "minimal"
     LOW = "low"
@@ -39,30 +40,31 @@ class OomTolerance(StrEnum):
 
 
 class AutopilotWindowSettings(Settings):
-    """What the paper gives, where it does."""
+    """The settings of `autopilot-window`, with the paper's values where it gives them."""
 
     cpu_quantile: float = Field(default=0.95, ge=0.5, le=1)
     """The share of the CPU load that is served within the request."""
     oom_tolerance: OomTolerance = OomTolerance.LOW
-    """minimal: the highest memory of the window; low: its 98th percentile by load; intermediate: its 60th, or half
-    of the highest."""
+    """The basis of memory. minimal: the highest of the window; low: its 98th percentile by
+    load; intermediate: its 60th, or half of the highest.
+    """
     margin: float = Field(default=0.1, ge=0)
-    """What is added, as a fraction; the paper says 10 to 15 %."""
+    """The margin that is added, as a fraction; the paper says 10 to 15 %."""
     cpu_half_life: float = Field(default=12 * HOUR, ge=1)
     """Seconds in which a CPU sample loses half its weight."""
     memory_half_life: float = Field(default=48 * HOUR, ge=1)
     """Seconds in which a memory sample loses half its weight."""
     peak_window: float = Field(default=48 * HOUR, ge=1)
-    """Seconds of which the highest sample is taken."""
+    """Seconds of the window of the highest sample."""
     min_samples: int = Field(default=10, ge=1)
-    """Samples under which nothing is said."""
+    """The least samples for a recommendation."""
 
 
 @njit(cache=True, error_model="numpy")
 def compute_load_percentiles(
     rows: HistogramRows, ends: Floats, quantiles: tuple[float, float, float], answers: Floats
 ) -> None:
-    """Three quantiles, which ascend, of each row's load: a bucket weighs what it holds times where it ends."""
+    """Compute three ascending quantiles of each row's load: a bucket weighs its content times its end."""
     pages, pool = rows.pages, rows.pool
     for row in range(rows.total.size):
         low, high = int(rows.low[row]), int(rows.high[row])
@@ -96,7 +98,7 @@ class LoadHistogram:
         self.samples += ~np.isnan(multiples)
 
     def compute_load_quantiles(self, *quantiles: float) -> Floats:
-        """Three quantiles of the load."""
+        """Return three quantiles of the load."""
         low, middle, high = quantiles
         answers = np.full((3, self.samples.size), np.nan)
         compute_load_percentiles(self.histogram.rows, BUCKETS.ends, (low, middle, high), answers)

@@ -1,8 +1,8 @@
-"""What robusta's KRR (its strategy "simple") would say: P95 of two weeks for CPU, the highest and a buffer for memory.
+"""Robusta's KRR (its strategy "simple"): P95 of two weeks for CPU, the highest and a buffer for memory.
 
-KRR gives one number. Here `lower` and `upper` say where it is not worth a change: for CPU between P66, which is
-KRR's own request where it also sets a limit, and the highest sample; for memory between the highest sample and that
-with twice the buffer. Left out is its merging of pods: a container is one series.
+KRR gives one number. Here `lower` and `upper` bound the range that is not worth a change: for CPU between
+P66, which is KRR's own request if it also sets a limit, and the highest sample; for memory between the
+highest sample and that with twice the buffer. Its merging of pods is not included: a container is one series.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targ
 MILLICORE, MIB = 1e-3, 2.0**20
 LOW_QUANTILE = 0.66
 ROUNDING_TOLERANCE = 1e-9
-"""A whole number of steps, but for the last bits, is not rounded up to the next."""
+"""The rounding error below which a whole number of steps is not rounded up to the next."""
 
 
 class KrrSettings(Settings):
-    """KRR's defaults."""
+    """The settings of `krr`, with its defaults."""
 
     cpu_quantile: float = Field(default=0.95, gt=0, le=1)
-    """The quantile of CPU usage that is asked for."""
+    """The quantile of CPU usage that is requested."""
     memory_buffer: float = Field(default=0.15, ge=0)
-    """What is added to the highest memory usage, as a fraction."""
+    """The buffer above the highest memory usage, as a fraction."""
     oom_buffer: float = Field(default=0.25, ge=0)
-    """What is added to the memory at which a container was killed, as a fraction."""
+    """The buffer above the memory at which a container was killed, as a fraction."""
     use_oom: bool = True
-    """Look at OOMs. KRR's own default is not to."""
+    """Use OOM kills. KRR's own default is not to."""
     window: float = Field(default=14 * 86400.0, ge=1)
     """Seconds of history that count."""
     slices: int = Field(default=14, ge=2, le=366)
-    """Parts of the window; it forgets one of them at a time."""
+    """The number of slices of the window; it forgets one of them at a time."""
     min_samples: int = Field(default=100, ge=1)
-    """Samples in the window under which nothing is said."""
+    """The least samples in the window for a recommendation."""
     min_cpu: float = Field(default=0.01, ge=0)
-    """The least cores to ask for."""
+    """The least cores of a request."""
     min_memory: float = Field(default=100 * MIB, ge=0)
-    """The least bytes to ask for."""
+    """The least bytes of a request."""
 
 
 def round_up_to(values: Floats, step: float) -> Floats:

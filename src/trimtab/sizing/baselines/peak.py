@@ -1,7 +1,8 @@
-"""What koordlet's peak predictor would say: a high percentile of a decaying histogram and a margin.
+"""Koordlet's peak predictor: a high percentile of a decaying histogram and a margin.
 
-Nothing is said of a container in its first day. `lower` and `upper` are the 60th percentile and the highest bucket,
-the ends of the range of peaks that koordlet reports. An OOM counts as a sample of what the container had.
+A container has no recommendation in its first day. `lower` and `upper` are the 60th percentile and the
+highest bucket, the ends of the range of peaks that koordlet reports. An OOM kill counts as a sample of what
+the container had.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ MEMORY_BUCKETS = build_exponential_buckets(first=5 * 2.0**20, growth=0.05, most=
 
 
 class PeakSettings(Settings):
-    """koordlet's defaults."""
+    """The settings of `peak`, with koordlet's defaults."""
 
     cpu_quantile: float = Field(default=0.95, ge=LOW_QUANTILE, le=1)
     """The quantile of CPU usage that counts as its peak."""
     memory_quantile: float = Field(default=0.98, ge=LOW_QUANTILE, le=1)
     """The quantile of memory usage that counts as its peak."""
     margin: float = Field(default=0.1, ge=0)
-    """What is added, as a fraction."""
+    """The margin that is added, as a fraction."""
     cpu_half_life: float = Field(default=12 * HOUR, ge=1)
     """Seconds in which a CPU sample loses half its weight."""
     memory_half_life: float = Field(default=24 * HOUR, ge=1)
     """Seconds in which a memory sample loses half its weight."""
     cold_start: float = Field(default=24 * HOUR, ge=0)
-    """Seconds after a container's first sample in which nothing is said."""
+    """Seconds after a container's first sample without a recommendation."""
 
 
 class PeakStrategy(Strategy[PeakSettings]):
-    """koordlet's predictor of peaks."""
+    """Koordlet's predictor of peaks."""
 
     name = "peak"
     settings_type = PeakSettings
@@ -52,7 +53,7 @@ class PeakStrategy(Strategy[PeakSettings]):
         self._cpu = Histogram(containers, CPU_BUCKETS, settings.cpu_half_life)
         self._memory = Histogram(containers, MEMORY_BUCKETS, settings.memory_half_life)
         self._since = np.full((2, containers), np.inf)
-        """When CPU and memory were first seen."""
+        """The times of the first samples of CPU and memory."""
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._add(0, self._cpu, t, cpu, MAX_PLAUSIBLE_CPU)

@@ -1,11 +1,13 @@
-"""Ask for what the coming hour needed before: at the same time of day, or of the week, or of whatever repeats.
+"""Request what the coming hour needed before: at the same time of day, or of the week, or of any other
+period.
 
-Usage is kept by the hour: near its 90th percentile for CPU, its highest for memory. Once a day the period of each
-container is looked for in that (`periods`). A container that has one is sized by the same hours of earlier turns,
-and the hours beside them, raised where it lately used more than they say. One that has none is sized by its last day.
+Usage is kept by the hour: near its 90th percentile for CPU, its highest for memory. Once a day the period of
+each container is searched in that (`periods`). A container with a period is sized by the same hours of
+earlier cycles, and the hours beside them, raised if it recently used more than they show. One without a
+period is sized by its last day.
 
-`lower` is the median of the same hours and `upper` the highest of all that is remembered, with the same margin. After
-an OOM, for two days no less is asked for than what was too little, and a tenth.
+`lower` is the median of the same hours and `upper` the highest of all that is remembered, with the same
+margin. After an OOM kill, for two days the target is at least what was too little, and a tenth more.
 """
 
 from __future__ import annotations
@@ -28,40 +30,40 @@ from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targ
 
 HOUR, DAY = 3600.0, 86400.0
 P90_DEVIATIONS = 1.28
-"""Standard deviations from a mean to the 90th percentile, of what is nearly normal."""
+"""The standard deviations from a mean to the 90th percentile of a nearly normal distribution."""
 RECENT_BINS = 3
-"""Bins that tell how usage now compares with what it was."""
+"""The number of bins that compare usage now with earlier usage."""
 MAX_GROWTH = 3.0
 OOM_WINDOW, OOM_SLICES, OOM_MARGIN = 2 * DAY, 8, 1.1
 
 
 class SeasonalSettings(Settings):
-    """How long to remember, and how careful to be."""
+    """The settings of `seasonal`: how long it remembers, and its margins."""
 
     bin: float = Field(default=HOUR, ge=60)
-    """Seconds that are kept as one number."""
+    """Seconds of one bin, which is kept as one number."""
     memory: int = Field(default=21 * 24, ge=8, le=10_000)
-    """How many of them are kept: half of them is the longest period that can be found."""
+    """The number of bins that are kept; half of them is the longest period that can be found."""
     horizon: float = Field(default=HOUR, gt=0, le=7 * DAY)
     """Seconds ahead that a recommendation must hold: the time to the next."""
     quantile: float = Field(default=0.9, ge=0.5, le=1)
-    """The quantile of the same hours, or of the last day, that is asked for."""
+    """The quantile of the same hours, or of the last day, that is requested."""
     cpu_margin: float = Field(default=0.1, ge=0)
-    """What is added to CPU, as a fraction."""
+    """The margin that is added to CPU, as a fraction."""
     memory_margin: float = Field(default=0.15, ge=0)
-    """What is added to memory, as a fraction."""
+    """The margin that is added to memory, as a fraction."""
     strength: float = Field(default=0.4, gt=0, lt=1)
-    """The autocorrelation from which on a container is said to have a period."""
+    """The autocorrelation from which a container has a period."""
     shortest: int = Field(default=4, ge=2)
-    """Bins of the shortest period."""
+    """The bins of the shortest period."""
     fallback: int = Field(default=24, ge=1)
-    """Bins by which a container without a period is sized."""
+    """The bins by which a container without a period is sized."""
     min_bins: int = Field(default=2, ge=1)
-    """Bins under which nothing is said."""
+    """The least bins for a recommendation."""
 
 
 class OpenBin(NamedTuple):
-    """The bin that is being filled: what its number will be made from."""
+    """The sums of the bin that is being filled."""
 
     samples: npt.NDArray[np.int64]
     total: Floats
@@ -70,14 +72,14 @@ class OpenBin(NamedTuple):
 
 
 class ForecastRequest(NamedTuple):
-    """What is asked of the bins."""
+    """The question to the bins."""
 
     now: int
-    """The number of the bin that is being filled: all earlier ones are known."""
+    """The number of the bin that is being filled; all earlier ones are known."""
     first: int
-    """The first bin that the answer is for,"""
+    """The first bin of the forecast."""
     bins: int
-    """and how many they are."""
+    """The number of bins of the forecast."""
     quantile: float
     fallback: int
 
@@ -89,7 +91,7 @@ def forecast_rows(
     request: ForecastRequest,
     answers: Floats,
 ) -> None:
-    """Median and target of each row from its bins; rows that know nothing are passed over."""
+    """Compute median and target of each row from its bins; rows without data are skipped."""
     values = np.empty(3 * history.shape[1] + 3)
     for row in range(history.shape[0]):
         middle, target = -1.0, -1.0
@@ -114,13 +116,13 @@ def forecast_rows(
 
 @njit(cache=True, error_model="numpy")
 def pick_quantile(values: Floats, size: int, quantile: float) -> float:
-    """The quantile of the first so many values: one of them, the higher where it lies between two."""
+    """Return a quantile of the first `size` values: one of them, the higher if it lies between two."""
     return float(np.sort(values[:size])[math.ceil((size - 1) * quantile)])
 
 
 @njit(cache=True, error_model="numpy")
 def gather_last_bins(history: npt.NDArray[np.float32], now: int, count: int, values: Floats) -> int:
-    """Gather the last so many bins, or the last that is known if they are all empty: how many they are."""
+    """Gather the last bins, or the last known one if they are all empty; return their number."""
     kept, size = history.size, 0
     for back in range(1, kept + 1):
         if back > count and size:
@@ -136,7 +138,7 @@ def gather_last_bins(history: npt.NDArray[np.float32], now: int, count: int, val
 def gather_same_phase(
     history: npt.NDArray[np.float32], now: int, before: int, bin_: int, period: int, values: Floats
 ) -> int:
-    """Gather what was used in the same bins of earlier turns, and beside them, up to some bin: how many they are."""
+    """Gather the usage in the same bins of earlier cycles, and beside them, up to a bin; return their number."""
     kept, size = history.size, 0
     for turn in range(1, kept // period + 2):
         for beside in range(-1, 2):
@@ -149,7 +151,7 @@ def gather_same_phase(
 
 @njit(cache=True, error_model="numpy")
 def compute_growth(history: npt.NDArray[np.float32], now: int, period: int, values: Floats) -> float:
-    """By how much the last bins lay above what their same bins say: 1 where they did not."""
+    """Return the factor by which the last bins were above their same bins; 1 if they were not."""
     kept = history.size
     used, expected = 0.0, 0.0
     for back in range(1, RECENT_BINS + 1):
@@ -183,7 +185,7 @@ class BinnedUsage:
         np.maximum(peak, value, out=peak)
 
     def close_bin(self, number: int) -> None:
-        """Let the bin that is being filled be that of this number, and begin an empty one."""
+        """Store the bin that is being filled under this number, and start an empty one."""
         count, total, squares, peak = self.bin
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = total / count
@@ -198,7 +200,7 @@ class BinnedUsage:
         self.history[:, number % self.history.shape[1]] = np.nan
 
     def update_periods(self, now: int) -> None:
-        """Look for each row's period; `now` is the number of the bin that comes next."""
+        """Find each row's period; `now` is the number of the next bin."""
         s = self._settings
         oldest_first = np.roll(self.history, -(now % self.history.shape[1]), axis=1)
         heard = np.isfinite(oldest_first).any(axis=0)
@@ -234,11 +236,11 @@ class BinnedUsage:
 
 
 class SeasonalStrategy(Strategy[SeasonalSettings]):
-    """Same time, same size."""
+    """Sizes a container as at the same time of earlier cycles."""
 
     name = "seasonal"
     settings_type = SeasonalSettings
-    counts_samples = False  # bins of an hour count, not samples
+    counts_samples = False  # Bins of an hour count, not samples.
 
     def __init__(self, containers: int, settings: SeasonalSettings) -> None:
         super().__init__(containers, settings)
@@ -246,7 +248,9 @@ class SeasonalStrategy(Strategy[SeasonalSettings]):
         self._memory = BinnedUsage(containers, settings, most=MAX_PLAUSIBLE_MEMORY, by_peak=True)
         self._ooms = RollingMaxima(containers, seconds=OOM_WINDOW, slices=OOM_SLICES)
         self._clock = np.array([-1, 0])
-        """The number of the bin that is being filled, -1 before the first; and from which on periods are due."""
+        """The number of the bin that is being filled (-1 before the first), and of the bin at which periods
+        are due.
+        """
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
         self._advance(math.floor(t / self.settings.bin))
@@ -271,7 +275,8 @@ class SeasonalStrategy(Strategy[SeasonalSettings]):
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:
         had = scatter_memory(self.containers, containers, memory)
-        if math.floor(t / self.settings.bin) >= self._clock[0]:  # one of an earlier bin is not of this one
+        # A kill of an earlier bin does not belong to this one.
+        if math.floor(t / self.settings.bin) >= self._clock[0]:
             self._memory.add(had)
         self._ooms.add(t, had, MAX_PLAUSIBLE_MEMORY)
 

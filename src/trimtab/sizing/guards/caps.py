@@ -1,7 +1,7 @@
-"""What a request must lie between: the policy's bounds, the namespace's LimitRange and quota, the largest nodes.
+"""Caps on a request: the policy's bounds, the namespace's LimitRange and quota, and the largest nodes.
 
-Bounds and LimitRange hold whatever the usage; where they cannot, `conflict` says so and nothing is done. Quota and
-nodes only stop growth: what runs already fits.
+Bounds and LimitRange hold whatever the usage; if they contradict each other, `check_conflict` reports it and
+nothing is changed. Quota and nodes only stop growth: whatever runs already fits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT_SETTING_MODES = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
 
 
 def apply_pod_minimum(amount: int, case: GuardContext) -> GuardStep | None:
-    """A pod has at least so much, shared out over its containers."""
+    """Keep the least amount of a pod, divided among its containers."""
     caution = case.rules.safety
     least = caution.min_pod_cpu if case.resource == "cpu" else caution.min_pod_memory
     share = round_up(case.resource, -(-least // case.constraints.container_count))
@@ -27,7 +27,7 @@ def apply_pod_minimum(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:
-    """The policy's own bounds."""
+    """Apply the policy's own bounds."""
     rule, source = case.rule, f"policy {case.rule.bounds_field}.{case.resource}"
     if amount < rule.min_request:
         return GuardStep(
@@ -41,7 +41,7 @@ def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
-    """What admission would refuse otherwise."""
+    """Stay within the LimitRanges, because admission would reject the pod otherwise."""
     least, most = compute_admitted_range(case)
     if most is not None and most < max(least, 1):
         return NoChange(
@@ -59,7 +59,9 @@ def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange |
 
 
 def compute_admitted_range(case: GuardContext) -> tuple[int, int | None]:
-    """The least and the most that the LimitRanges leave to this container beside the others of its pod."""
+    """Return the least and the most that the LimitRanges leave to this container beside the others of its
+    pod.
+    """
     mine, pod = case.container_range, case.pod_range
     least = max(mine.min, pod.min - case.others_request)
     most = mine.max
@@ -70,11 +72,13 @@ def compute_admitted_range(case: GuardContext) -> tuple[int, int | None]:
 
 
 def apply_kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
-    """A request is never above its limit: one that is kept, or one that the namespace gives to containers without."""
+    """Keep the request at or below its limit: a kept one, or the namespace's default for containers without
+    one.
+    """
     limit, source = case.limit, "limit"
     if limit is None and not _will_get_limit(case):
         default, source = case.container_range.default, "LimitRange default"
-        limit = None if default is None else max(default, case.request or 0)  # what runs was admitted
+        limit = None if default is None else max(default, case.request or 0)  # Whatever runs was admitted.
     elif case.rule.limit is not LimitMode.KEEP:
         return None
     if limit is None or amount <= limit:
@@ -86,14 +90,14 @@ def apply_kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def _will_get_limit(case: GuardContext) -> bool:
-    """Whether a container without a limit is given one now: not before enough is known of its peaks."""
+    """Return whether a container without a limit gets one now: not before enough is known about its peaks."""
     if case.rule.limit not in LIMIT_SETTING_MODES:
         return False
     return not any(each.amount == NO_DECREASE for each in safe_minimums(case) if each.binds_limit)
 
 
 def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
-    """A pod larger than every node would never run."""
+    """Stay within the capacity of the largest node: a larger pod would never run."""
     rooms = case.constraints.nodes
     if not rooms:
         return None
@@ -106,7 +110,7 @@ def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange
 
 
 def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
-    """What is left of the namespace's quota, shared out over the replicas."""
+    """Stay within the remaining quota of the namespace, divided among the replicas."""
     around = case.constraints
     left = around.quota.cpu_request if case.resource == "cpu" else around.quota.memory_request
     if left is None:

@@ -1,4 +1,4 @@
-"""Which changes are worth making, how far one may go, and to which round number."""
+"""Decide which changes are worth making, how large one may be, and how it is rounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
 
 def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
-    """A request that the strategy finds plausible is left alone."""
+    """Keep a request that lies in the strategy's plausible range."""
     request, ask = case.request, case.proposed
     if request is not None and amount != request and ask.lower <= request <= ask.upper:
         why = (
@@ -21,11 +21,12 @@ def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
-    """So far at once, and no further; more may follow when this has been seen to do well."""
+    """Limit the size of one change; more may follow once this one has proved harmless."""
     request, rule = case.request, case.rule
     if request is None:
         return None
-    # A share of very little is nothing at all, and nobody would ever get anywhere.
+    # A share of a very small request is nothing, so that at least one unit is allowed: otherwise it could
+    # never change.
     highest = max(int(request * (1 + rule.max_increase)), request + 1)
     if amount > highest:
         return GuardStep(
@@ -40,9 +41,10 @@ def apply_largest_step(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
-    """A change has a price of its own: both a share of the request and an amount must be exceeded.
+    """Skip a change that is too small to be worth its cost, as a share of the request and as an amount.
 
-    What counts is how far there is to go: were it the next step alone, whoever may take only small ones would take none.
+    The whole distance counts: if only the next step did, a policy that allows small steps only would take
+    none.
     """
     request = case.request
     if request is None or amount == request:
@@ -55,15 +57,15 @@ def apply_minimum_change(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def is_below_minimum_change(before: int, after: int, case: GuardContext) -> bool:
-    """Whether a change is not worth making; one that restarts pods has to be worth more."""
+    """Return whether a change is not worth making; one that restarts pods must be larger."""
     factor = case.rules.safety.restart_factor if case.restarts_container else 1.0
     return abs(after - before) < factor * max(case.rule.min_change, before * case.rules.minimum_change)
 
 
 def apply_rounding(amount: int, case: GuardContext) -> GuardStep | None:
-    """To a number that people can read, never below the need; what is not changed is not rounded either.
+    """Round up to a readable number, so that the need stays covered; an unchanged amount is not rounded.
 
-    Nor is what is less, if only a little, rounded up to what it was or more.
+    A small decrease is not rounded up to the current amount or more.
     """
     rounded = round_up(case.resource, amount)
     if amount in {rounded, case.request} or amount < (case.request or 0) <= rounded:
@@ -72,7 +74,9 @@ def apply_rounding(amount: int, case: GuardContext) -> GuardStep | None:
 
 
 def round_up(resource: ResourceName, amount: int) -> int:
-    """Memory to a MiB. CPU to a millicore, from 100m on to two digits, and half a step where the first is a 1."""
+    """Round memory up to a MiB; CPU to a millicore, from 100m on to two digits, and to half a step if the
+    first digit is 1.
+    """
     if resource == "memory":
         return -(-amount // MIB) * MIB
     if amount < 100:

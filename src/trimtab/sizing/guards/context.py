@@ -1,7 +1,7 @@
-"""One resource of one container, with all that a guard may look at; and what a guard answers.
+"""The input of a guard, one resource of one container, and the possible answers.
 
-A guard is a small function from an amount and a case to the next amount. It answers None where it has nothing to
-say, so that an explanation holds only what mattered.
+A guard is a small function from an amount and its context to the next amount. It returns None if it changes
+nothing, so that an explanation holds only what mattered.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from trimtab.sizing.recommendation import Factor, format_amount
 from trimtab.sizing.safe_minimum import SizedResource
 
 LET_LIMITS_FOLLOW_REMEDY = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
-"""What the author of a policy does where a limit that stays is in the way."""
+"""The remedy that is shown to the author of a policy if a kept limit blocks a change."""
 
 
 class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
-    """One resource of one container, with what was proposed for it and what it stands among."""
+    """One resource of one container, with its proposed target and its constraints."""
 
     container: str
     proposed: ResourceTarget
@@ -30,24 +30,24 @@ class GuardContext(SizedResource, frozen=True, gc=False, kw_only=True):
     container_range: AllowedRange
     pod_range: AllowedRange
     others_request: int
-    """What those beside it request of this resource,"""
+    """The sum of the requests of this resource by the containers beside it."""
     others_limit: int
-    """and the sum of their limits."""
+    """The sum of the limits of this resource of the containers beside it."""
     other_resource_request: int
-    """What it and those request of the other resource."""
+    """The sum of the requests of the other resource by this container and those beside it."""
     running_request: int
-    """What all that stay request together."""
+    """The sum of the requests of all containers that run after startup."""
     restarts_container: bool = False
-    """Whether a change of this resource restarts the container."""
+    """True if a change of this resource restarts the container."""
 
     @property
     def must_stay_guaranteed(self) -> bool:
-        """Whether limit and request are to be one."""
+        """True if limit and request must be equal."""
         return self.rules.keep_qos and self.constraints.qos_class == GUARANTEED
 
 
 class GuardStep(msgspec.Struct, frozen=True, gc=False):
-    """A guard's answer: another amount."""
+    """The answer of a guard that changes the amount."""
 
     amount: int
     why: str
@@ -55,7 +55,7 @@ class GuardStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class NoChange(msgspec.Struct, frozen=True, gc=False):
-    """A guard's answer: leave this resource as it is."""
+    """The answer of a guard that leaves this resource as it is."""
 
     why: str
     source: str
@@ -65,7 +65,7 @@ Guard = Callable[[int, GuardContext], GuardStep | NoChange | None]
 
 
 class ExplanationBuilder:
-    """What the guards leave behind."""
+    """Collects the factors of an explanation."""
 
     def __init__(self, facts: tuple[Factor, ...]) -> None:
         self.factors = list(facts)
@@ -81,7 +81,7 @@ class ExplanationBuilder:
     def add_unchanged(
         self, case: GuardContext, name: str, amount: int | None, *, why: str, source: str
     ) -> None:
-        """Note why an amount stays although the policy asks for another."""
+        """Add the reason why an amount stays although the policy asks for another."""
         resource = case.resource
         self._add(f"{resource} {name}", f"stays at {format_amount(resource, amount)}: {why}", source)
 
@@ -91,5 +91,5 @@ class ExplanationBuilder:
         self.no_change_reasons.append(f"{case.resource}: {hold.why}")
 
     def _add(self, name: str, detail: str, source: str) -> None:
-        # There are few guards and sources, and many containers that are told of them.
+        # There are few names and sources and many containers, so that interning saves memory.
         self.factors.append(Factor(intern(name), detail, intern(source)))

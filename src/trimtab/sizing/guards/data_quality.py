@@ -1,7 +1,7 @@
-"""No data, no deed: whether what is known of a container is enough, fresh and possible.
+"""Check that the evidence about a container is sufficient, fresh and plausible: no data, no action.
 
-Where it is not, the container keeps what it has and the explanation says what is missing. A kill for memory passes
-the gate: it is evidence by itself.
+Otherwise the container keeps its size and the explanation names what is missing. An OOM kill passes the
+check: it is evidence by itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _USAGE = "usage"
 
 
 def check_data_quality(case: GuardContext) -> NoChange | None:
-    """Why this resource cannot be sized now; None: it can."""
+    """Return why this resource cannot be sized now; None if it can."""
     return _check_evidence(case) or _check_plausibility(case)
 
 
 def exclusion_reason(case: GuardContext) -> NoChange | None:
-    """Why this resource is not for us to size, whatever is known of it."""
+    """Return why Trimtab does not size this resource, whatever is known about it."""
     rules, around = case.rules, case.constraints
     if not case.rule.is_controlled:
         return NoChange("the policy leaves it alone", "policy containers")

@@ -1,8 +1,8 @@
-"""Floors: amounts that a decrease must not go below, however little the usual usage is.
+"""Floors: amounts that a decrease must not go below, however low the usual usage is.
 
-A floor never makes anything larger: it only stops a decrease. What the container itself is known to need comes from
-`safe_minimum`, the one place that answers that; here what stands around the container is added: what was proposed
-before, an autoscaler's target, the other containers of its pod.
+A floor never increases anything: it only stops a decrease. `safe_minimum` is the only place that knows the
+container's own need; here its surroundings are added: earlier proposals, an autoscaler's target, the other
+containers of its pod.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ def list_floors(case: GuardContext) -> tuple[SafeMinimum, ...]:
 
 
 def check_stabilization(case: GuardContext) -> SafeMinimum | None:
-    """Lower a request only to the highest recent proposal: capacity given back at night may be gone in the morning."""
+    """Lower a request only to the highest recent proposal: capacity released at night may be gone in the
+    morning.
+    """
     window = case.rules.stabilization
     hours = int(case.now // HOUR - (case.now - window) // HOUR) + 1 if window else 0
     highest = max(case.proposed.recent[:hours], default=0.0)
-    # A forecast for the whole window moves with the window: good enough in place, but not where each move is a restart.
+    # A forecast for the whole window moves with the window: good enough in place, but not where each move is
+    # a restart.
     if not highest or (case.proposed.covers_stabilization and not case.restarts_container):
         return None
     why = f"the highest that was proposed in the last {window / HOUR:g} h"
@@ -40,11 +43,12 @@ def check_stabilization(case: GuardContext) -> SafeMinimum | None:
 
 
 def check_utilisation(case: GuardContext) -> SafeMinimum | None:
-    """Keep an autoscaler's utilisation at or below its target: it answers a smaller request with replicas.
+    """Keep an autoscaler's utilisation at or below its target, because it answers a smaller request with more
+    replicas.
 
-    Every container of the pod may shrink by the same share, that which brings the utilisation up to the target; so
-    the pod's stays at or below it whichever of them do. What the autoscaler saw last may be a quiet hour, so the
-    container's own recent peak must fit under the target as well.
+    Every container of the pod may shrink by the same share, the one that brings the utilisation up to the
+    target, so that the pod's utilisation stays at or below it whichever of them do. The autoscaler's last
+    value may be from a quiet hour, so the container's own recent peak must fit under the target as well.
     """
     found = [
         _check_autoscaler(scaler, case)
@@ -78,7 +82,7 @@ def check_init_container(case: GuardContext) -> SafeMinimum | None:
 
 
 def _build_request_floor(name: str, amount: int, why: str, source: str) -> SafeMinimum:
-    """A floor of the request alone: none of these is about what the container itself needs."""
+    """Return a floor of the request alone: none of these is about the container's own need."""
     return SafeMinimum(name, amount, why, source, binds_limit=False)
 
 

@@ -1,10 +1,11 @@
 """Heaps that a process bounds by itself: found in its arguments and environment, or seen in its memory.
 
-The Java, Node, Go and .NET runtimes each have settings that say how far a heap may grow. A bound that is a share of the
+The Java, Node, Go and .NET runtimes each have settings for the largest heap. A bound that is a share of the
 container's memory is fixed when the process starts: a resize in place does not move it.
 
-Every variable is read, whatever its name: each product's start script has its own (`KAFKA_HEAP_OPTS`, `ES_JAVA_OPTS`).
-Left out: runtimes that follow the container's limit without a word about it; what they do shows in their memory.
+Every variable is read, whatever its name, because each product's start script has its own (`KAFKA_HEAP_OPTS`,
+`ES_JAVA_OPTS`). Runtimes that follow the container's limit without a setting are not detected here; their
+memory shows what they do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from trimtab.kube.kinds.heap_flags import JAVA_COMMAND, SIZE_VARIABLE
 from trimtab.sizing.evidence import Heap
 from trimtab.sizing.recommendation import MIB
 
-# No more digits than memory can have: a tenant must not be able to write a number that cannot be computed with.
+# At most the digits that memory can have: a tenant must not be able to write a number too large to compute
+# with.
 _JAVA_SIZE = re.compile(r"(-Xmx|-XX:MaxHeapSize=)(\d{1,18})([kKmMgGtT]?)(?![\w.])")
 _JAVA_MEMORY = re.compile(r"-XX:MaxRAM=(\d{1,18})([kKmMgGtT]?)(?![\w.])")
 _JAVA_DIRECT = re.compile(r"-XX:MaxDirectMemorySize=(\d{1,18})([kKmMgGtT]?)(?![\w.])")
@@ -40,7 +42,7 @@ _GO_POWER = {None: 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 _JAVA_DEFAULT_SHARE = 25.0
 _JAVA_SMALL_DEFAULT_SHARE = 50.0
 _JAVA_SMALL = 128 * MIB
-"""Up to this heap a JVM takes MinRAMPercentage of the memory."""
+"""The heap up to which a JVM takes MinRAMPercentage of the memory."""
 
 V = TypeVar("V", int, float)
 
@@ -49,9 +51,10 @@ TextsBySource = Mapping[str, str]
 
 
 def detect_heap(args: Iterable[str], env: Mapping[str, str], memory_limit: int | None) -> Heap | None:
-    """Return how far the heap of a container with this command line and environment may grow, None if nothing says so.
+    """Return how far the heap of a container with this command line and environment may grow; None if no
+    setting bounds it.
 
-    `memory_limit` is what the container had when its process started.
+    `memory_limit` is the limit that the container had when its process started.
     """
     texts: TextsBySource = {_ARGS: " ".join(args), **env}
     found = (
@@ -119,10 +122,11 @@ def _java_percentage(text: str) -> float | None:
 
 
 def _effective_java_value(texts: TextsBySource, read: Callable[[str], V | None]) -> tuple[V, str] | None:
-    """Return the value that a JVM goes by and where it stands.
+    """Return the value that a JVM uses, and its source.
 
-    `_JAVA_OPTIONS` is read last and overrides everything; the command line overrides `JDK_JAVA_OPTIONS`, and that
-    `JAVA_TOOL_OPTIONS`. Whether and in which order a start script reads the other variables is unknown: the largest counts.
+    `_JAVA_OPTIONS` is read last and overrides everything; the command line overrides `JDK_JAVA_OPTIONS`, and
+    that `JAVA_TOOL_OPTIONS`. It is unknown whether and in which order a start script reads the other
+    variables: the largest counts.
     """
     found = {where: value for where, text in texts.items() if (value := read(text)) is not None}
     if "_JAVA_OPTIONS" in found:
@@ -177,7 +181,7 @@ def _script_size(number: int, suffix: str) -> int:
     if suffix:
         return number << _POWER[suffix]
     if number < 64:
-        return 0  # no JVM runs in so few megabytes: it is something else
+        return 0  # No JVM runs in so few megabytes: the number means something else.
     return number * MIB if number < MIB else number
 
 
@@ -201,9 +205,11 @@ def _last_amount(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def is_sawtooth(memory: Sequence[float]) -> bool:
-    """Whether memory climbs step by step and falls at once, again and again, as under a garbage collector.
+    """Return whether memory climbs step by step and drops at once, again and again, as under a garbage
+    collector.
 
-    At least three falls of a tenth of the peak, with at least twice as many climbing steps as falling ones.
+    There must be at least three drops of a tenth of the peak, and at least twice as many rising steps as
+    falling ones.
     """
     if len(memory) < 12:
         return False

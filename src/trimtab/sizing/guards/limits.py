@@ -1,8 +1,8 @@
-"""What becomes of a limit once its request is settled, and what a limit then asks of its request.
+"""Compute the limit once its request is known, and adapt the request to its limit.
 
-The policy says how the limit follows. It is never brought below what the container is known to need, nor out of what
-the namespace admits; where taking it away would only bring the namespace's default in, it stays. What cannot all be
-met at once is held.
+The policy decides how the limit follows. It is never set below what the container is known to need, nor
+outside what the namespace admits; if removing it would only bring in the namespace's default, it stays. If
+not everything can be met at once, nothing changes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class RequestLimitPair(msgspec.Struct, frozen=True, gc=False):
     request: int
     limit: int | None
     floor: int = 0
-    """What the limit may not be brought below."""
+    """The least amount of the limit."""
 
 
 class LimitStep(msgspec.Struct, frozen=True, gc=False):
-    """A guard's answer: another pair."""
+    """The answer of a guard that changes the request or the limit."""
 
     request: int
     limit: int | None
@@ -51,10 +51,11 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
     elif rule.limit is LimitMode.KEEP_RATIO and limit is not None:
         if case.request and request != case.request:
             wanted, why = -(-limit * request // case.request), "its ratio to the request is kept"
-            # To the nearest: rounded up with every change, the ratio would creep up.
+            # Rounded to the nearest: rounded up with every change, the ratio would creep up.
             wanted = max(round_nearest(case.resource, wanted), request) if wanted != request else wanted
         elif not case.request and is_oom_prone(case):
-            # Without a request there is no ratio by which the limit would rise above what killed the container.
+            # Without a request there is no ratio by which the limit would rise above what killed the
+            # container.
             wanted, why = (
                 min_limit_after_kills(case),
                 "killed by it, and there is no request to keep a ratio to",
@@ -70,7 +71,7 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
         wanted = round_up(case.resource, wanted)
     if wanted is None or limit is None:
         return None if wanted == limit else _set_limit(pair, case, wanted, why)
-    # Where the request stays, a limit is compared as it will be: else it would follow each little fall of a peak.
+    # If the request stays, the final limit is compared: otherwise it would follow each small drop of a peak.
     is_as_it_was = limit >= request == case.request and not is_oom_prone(case)
     if wanted == limit or (
         is_as_it_was and is_below_minimum_change(limit, max(wanted, _limit_floor(pair, case)), case)
@@ -82,7 +83,7 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
 def _set_limit(pair: RequestLimitPair, case: GuardContext, wanted: int | None, why: str) -> LimitStep:
     source = f"policy limitPolicy.{case.resource}"
     if pair.limit is None and pair.floor == NO_DECREASE:
-        # Its peaks are not known yet. A first limit is a decrease from all that the node has.
+        # The peaks are not known yet, and a first limit is a decrease from all that the node has.
         return LimitStep(
             pair.request,
             None,
@@ -93,26 +94,26 @@ def _set_limit(pair: RequestLimitPair, case: GuardContext, wanted: int | None, w
 
 
 def _missing_evidence_reason(case: GuardContext) -> str:
-    """Say why too little is known of a container to give it a limit."""
+    """Return why too little is known about a container to give it a limit."""
     reasons = (each.why for each in safe_minimums(case) if each.binds_limit and each.amount == NO_DECREASE)
     return next(reasons, "too little is known of its usage")
 
 
 def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | None, str]:
-    """No limit, unless the namespace would put another in its place or refuse a pod without."""
+    """Remove the limit, unless the namespace would set another one or reject a pod without one."""
     mine, left = case.container_range, case.constraints.quota
     enough = max(limit, request, min_limit_after_kills(case))
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
         return enough, "stays, for the LimitRange demands one"
     if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
         return enough, "stays, for the ResourceQuota demands one"
-    if is_oom_prone(case):  # to raise it is done in place, and at once
+    if is_oom_prone(case):  # A limit can be raised in place and at once, but not removed in place.
         return enough, "killed by it, and it cannot go as soon as it can be raised"
     return None, "removed"
 
 
 def keep_guaranteed(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
-    """In a Guaranteed pod limit and request are one."""
+    """Keep limit and request equal in a Guaranteed pod."""
     if not case.must_stay_guaranteed:
         return None
     if case.rule.limit is LimitMode.KEEP:
@@ -139,7 +140,7 @@ def keep_needed_limit(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
 
 
 def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
-    """Within what the LimitRange admits."""
+    """Stay within what the LimitRange admits."""
     if pair.limit is None:
         return None
     mine, pod = case.container_range, case.pod_range
@@ -160,7 +161,7 @@ def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
 
 
 def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
-    """Growing only by what is left of the quota on limits."""
+    """Grow only by the remaining quota on limits."""
     around, had = case.constraints, case.limit or 0
     left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
     if left is None or pair.limit is None:
@@ -175,7 +176,9 @@ def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoCha
 
 
 def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
-    """No more above the request than the LimitRange admits: the limit gives way if it may, else the request."""
+    """Keep the ratio of limit to request that the LimitRange admits: the limit gives way if it may, else the
+    request.
+    """
     most = min(case.container_range.ratio, case.pod_range.ratio)
     if pair.limit is None or pair.limit <= pair.request * most:
         return None
@@ -190,7 +193,7 @@ def apply_ratio(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
 
 
 def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | None:
-    """A request is never above its limit, and equal to it in a Guaranteed pod."""
+    """Keep the request at or below its limit, and equal to it in a Guaranteed pod."""
     limit = pair.limit
     if limit is None or pair.request == limit or (pair.request < limit and not case.must_stay_guaranteed):
         return None
@@ -198,7 +201,7 @@ def align_request(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
 
 
 def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | None:
-    """Whether what came last still pleases what came first: better nothing than the half of what is asked."""
+    """Return a conflict if the result violates an earlier guard: no change is better than half of one."""
     for cap in (
         caps.apply_bounds,
         caps.apply_limit_range,

@@ -1,9 +1,10 @@
 """More memory after an OOM kill, but not without end.
 
-A container is killed at its limit, so it is the limit that has to rise, and the request only as far as the limit follows
-it. Where the container had more of late, as before a decrease, it gets that back at once: to climb step by step would
-cost a kill for each. Else it gets some more than it was killed with. One that is killed again with more each time leaks,
-and more would only feed it. How much it must have is for `safe_minimum` to say.
+A container is killed at its limit, so the limit has to rise, and the request only as far as the limit follows
+it. If the container recently had more, for example before a decrease, it gets that back at once: growing step
+by step would cost a kill for each step. Otherwise it gets somewhat more than it was killed with. A container
+that is killed again with more each time leaks, and more memory would only feed the leak. `safe_minimum` knows
+how much it must have.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trimtab.sizing.safe_minimum import (
 
 
 def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
-    """Raise memory above what killed the container, unless that has been tried in vain."""
+    """Raise memory above what killed the container, unless that was tried without success."""
     if not killed_size(case):
         return None
     if hold := _check_leak(amount, case):
@@ -43,9 +44,9 @@ def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange |
 
 
 def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
-    """Hold a container that was given more again and again and killed with it: that would only feed a leak.
+    """Keep a container that was raised and killed again and again: more memory would only feed a leak.
 
-    To give back what it had before its kills feeds nothing, so that is never held.
+    Restoring what it had before its kills feeds nothing, so that is always allowed.
     """
     kills, prone = case.evidence.kills, is_oom_prone(case)
     raised, had = count_raises(kills), format_amount("memory", killed_size(case))
@@ -62,13 +63,17 @@ def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
 
 
 def min_limit_after_kills(case: GuardContext) -> int:
-    """Return the memory that a limit must have after kills: what it had before where it still lacks it; 0 without kills."""
+    """Return the memory that a limit must have after kills: the earlier amount while it is still missing; 0
+    without kills.
+    """
     least = oom_minimum(case)
     return max(least, restored_memory(case)) if is_oom_prone(case) else least
 
 
 def proportional_request(sized: SizedResource) -> int:
-    """Return the least memory request after kills for whoever scales the limit along with it, as VPA does; 0 without kills."""
+    """Return the least memory request after kills if the limit scales along with it, as in VPA; 0 without
+    kills.
+    """
     if not killed_size(sized):
         return 0
     request, limit = sized.request or 0, sized.limit
@@ -79,14 +84,17 @@ def proportional_request(sized: SizedResource) -> int:
 
 
 def is_leaking(sized: SizedResource) -> bool:
-    """Whether a container was given more after kills again and again, more than it ever had, and was killed with it."""
+    """Return whether a container was raised after kills again and again, beyond what it ever had, and killed
+    with it.
+    """
     return count_raises(sized.evidence.kills) >= sized.rules.safety.max_oom_raises and not restored_memory(
         sized
     )
 
 
 def restored_memory(sized: SizedResource) -> int:
-    """Return the earlier memory that a killed container gets back: the most of about a week; 0 where none was more.
+    """Return the earlier memory that a killed container gets back: the most of about a week; 0 if none was
+    more.
 
     If that was tried and was not enough, the most of a month, or its template's.
     """
@@ -96,7 +104,7 @@ def restored_memory(sized: SizedResource) -> int:
 
 
 def check_unhandled_oom(case: GuardContext) -> NoChange | None:
-    """Why a kill is left without an answer, where the size stays as it is."""
+    """Return why an OOM kill has no effect, if the size stays as it is."""
     if not is_oom_prone(case):
         return None
     answer = raise_after_kills(case.request or 1, case)
@@ -107,17 +115,19 @@ def check_unhandled_oom(case: GuardContext) -> NoChange | None:
 
 
 def explain_excluded_oom(case: GuardContext, hold: NoChange) -> NoChange:
-    """Of a kill that is not for us to answer, who has to."""
+    """Return who has to react to an OOM kill of a container that Trimtab does not size."""
     had = format_amount("memory", killed_size(case))
     return NoChange(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
 
 
 def _request_for_limit(need: int, case: GuardContext) -> int:
-    """The request by which the limit comes to this, as it follows by the policy; without one the request itself."""
+    """Return the request with which the limit, as the policy sets it, reaches this need; without a limit, the
+    need itself.
+    """
     rule, request, limit = case.rule, case.request or 1, case.limit
     if not limit or case.must_stay_guaranteed:
         return need
-    by_policy = request  # one that is to go is raised first
+    by_policy = request  # A limit that is to be removed is raised first.
     match rule.limit:
         case LimitMode.KEEP_RATIO:
             by_policy = -(-request * need // limit)

@@ -1,15 +1,16 @@
-"""One resource of one container through its guards, in an order that is part of the contract.
+"""Take one resource of one container through its guards, in an order that is part of the contract.
 
-1. **gate**: enough data, fresh and possible; else nothing is done
+1. **data quality**: enough data, fresh and plausible; else nothing changes
 2. **strategy**, and its **deadband**
 3. **floors**: what a decrease must not go below
-4. **smallest change** and **largest step**: whether at all, and how far
-5. **after kills**: a raise that waits for none of this
+4. **minimum change** and **largest step**: whether at all, and how far
+5. **OOM kills**: a raise that waits for none of this
 6. **rounding**
-7. **caps**: the pod's floor, bounds, LimitRange, a kept limit, nodes, quota
+7. **caps**: the pod's minimum, bounds, LimitRange, a kept limit, node capacity, quota
 8. **limits**: as the policy says, within what is needed and admitted
 
-What asks for more comes before what forbids. A guard that changed something leaves a line under its own name.
+Guards that ask for more come before those that forbid. A guard that changed something adds a line under its
+own name.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ LIMIT_GUARDS: tuple[tuple[str, limits.LimitGuard], ...] = (
 def apply_guards(
     case: GuardContext, strategy: str, explanation: ExplanationBuilder
 ) -> RequestLimitPair | None:
-    """The new request and limit; None: they stay as they are."""
+    """Return the new request and limit; None if they stay as they are."""
     pair = _compute_pair(case, strategy, explanation)
     if isinstance(pair, NoChange):
         explanation.add_no_change(case, pair)
@@ -99,7 +100,7 @@ def _compute_pair(
 def _compute_request(
     case: GuardContext, found: tuple[SafeMinimum, ...], strategy: str, trail: ExplanationBuilder
 ) -> int | NoChange:
-    """What the container should request, before anything forbids it."""
+    """Return the request before any cap applies."""
     hold = exclusion_reason(case)
     if hold is not None:
         return explain_excluded_oom(case, hold) if is_oom_prone(case) else hold

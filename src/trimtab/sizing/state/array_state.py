@@ -1,7 +1,7 @@
-"""Knowledge of many containers, in arrays with a row each: what a strategy learned, and what a witness saw.
+"""State of many containers in arrays with one row each: what a strategy learned, or a tracker observed.
 
-Whatever keeps its knowledge so survives a restart bit for bit (`snapshot`) and changes of its containers (`rows`)
-without a line of its own.
+State kept this way survives a restart bit for bit (`serialization`) and changes of its containers (`reindex`)
+without any code of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ S = TypeVar("S", bound=Settings)
 
 
 class ArrayState(ABC, Generic[S]):
-    """Made of a number of containers and of settings, and of nothing else."""
+    """Per-container state that is built from a number of containers and settings, and nothing else."""
 
     name: ClassVar[str]
-    """What users call it."""
+    """The name that users know."""
 
     def __init__(self, containers: int, settings: S) -> None:
         self.containers = containers
@@ -29,23 +29,25 @@ class ArrayState(ABC, Generic[S]):
 
     @abstractmethod
     def arrays(self) -> Mapping[str, Array]:
-        """All that is known, by name.
+        """Return the whole state by name.
 
-        An array with a container's share in it has one row (or column) a container. One named `pool` may have any
-        length: its items are handed out to containers, whose `pages` beside it say which.
+        An array with a share of each container has one row (or column) per container. An array named `pool`
+        may have any length: its items belong to the containers whose `pages` beside it name them.
         """
 
     @abstractmethod
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
-        """Be what `arrays` gave. What could lead a loop astray raises `ValueError`."""
+        """Load the arrays that `arrays` returned; raise `ValueError` for indices that a compiled loop would
+        follow out of bounds.
+        """
 
     def state(self) -> bytes:
-        """All that is known; no code in it, and the same bytes for the same knowledge."""
+        """Return the whole state as bytes: no code in it, and the same bytes for the same state."""
         return serialization.pack(self, self.arrays())
 
     def restore(self, state: bytes) -> None:
-        """Take over what `state` returned from one of the same name, settings and containers.
+        """Restore the bytes that `state` returned from an object of the same name, settings and containers.
 
-        From then on every answer is the same to the bit. Bytes that are not that raise `ValueError`.
+        From then on every answer is the same to the bit. Other bytes raise `ValueError`.
         """
         self.load_arrays(serialization.unpack(self, state, self.arrays()))

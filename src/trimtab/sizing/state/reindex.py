@@ -1,11 +1,11 @@
-"""Containers come and go while what is known of them stands in arrays: here it is given other rows.
+"""Move the state of containers to other rows as containers come and go.
 
-A strategy is made for a fixed number of containers. Where they change, a new one is made that has learned for each of
-its containers what the old one had for it, and nothing for those that are new. What the fleet has taught as a whole
-goes along. A container that left takes with it what it held of a pool.
+A strategy is created for a fixed number of containers. When they change, a new one is created that has the
+old state of each container that stays, and none for those that are new. The state of the fleet as a whole
+goes along. A container that left releases its share of a pool.
 
-Which side of an array stands for the containers is seen from a strategy of one container beside one of two. The same
-goes for whatever else keeps its knowledge as a strategy does.
+The axis of an array that stands for the containers is found by comparing a strategy of one container with one
+of two.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trimtab.sizing.state.serialization import Array, is_pool
 from trimtab.sizing.strategy import Indices
 
 NEW_ROW = -1
-"""In place of a row: a container that was not there before."""
+"""The row number of a container that was not there before."""
 
 
 R = TypeVar("R", bound=ArrayState[Any])
 
 
 def reindex(known: R, rows: Indices) -> R:
-    """The same for other containers: `i` goes on from what is known of container `rows[i]`."""
+    """Return the state for other containers: container `i` continues from container `rows[i]`."""
     kept = np.flatnonzero(rows != NEW_ROW)
     if len(set(rows[kept].tolist())) != kept.size:
         raise ValueError("rows: a container can go on in one place only")
@@ -40,13 +40,13 @@ def reindex(known: R, rows: Indices) -> R:
             into[kept] = np.moveaxis(old[name], axis, 0)[rows[kept]]
     for name in filter(is_pool, old):
         _compact_pool(new, name.removesuffix("pool"))
-    # What is its own already stays where it is: a copy would be a third of what is known.
+    # Arrays that are already its own stay in place: a copy would be a third of the state.
     other.load_arrays(new)
     return other
 
 
 def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
-    """For each array the side that stands for containers; None where none does."""
+    """Return the axis of each array that stands for containers; None if none does."""
     one, two = (type(known)(containers, known.settings).arrays() for containers in (1, 2))
     return {
         name: next((axis for axis in range(array.ndim) if array.shape[axis] != two[name].shape[axis]), None)
@@ -55,7 +55,7 @@ def _container_axes(known: ArrayState[Any]) -> dict[str, int | None]:
 
 
 def _compact_pool(arrays: dict[str, Array], prefix: str) -> None:
-    """Leave in the pool only what some container holds; its first item belongs to nobody."""
+    """Keep only the items of the pool that a container holds; the first item belongs to nobody."""
     pages, pool = arrays[prefix + "pages"], arrays[prefix + "pool"]
     held = np.union1d(pages, 0)
     arrays[prefix + "pages"] = np.searchsorted(held, pages).astype(pages.dtype)

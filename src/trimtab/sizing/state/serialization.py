@@ -1,10 +1,9 @@
-"""What a strategy has learned, or a witness seen, as bytes and back: bit for bit, the same bytes for the same state, and no code in them.
+"""Serialize per-container state: bit for bit, the same bytes for the same state, and no code in them.
 
-A snapshot says of itself which strategy made it, with which settings and for how many containers, so that it can
-refuse to be read as something else. Then come the arrays as they lie in memory, compressed piece by piece, for those of
-a big cluster are a hundred megabytes and a second copy of them would be the most that a process ever holds; then a
-checksum. Turning an old snapshot into what a newer version keeps is not done here: a strategy that changed what it keeps
-starts anew.
+A snapshot names its strategy, settings and number of containers, so that it cannot be read as something else.
+The arrays follow as they lie in memory, compressed piece by piece, because those of a large cluster take a
+hundred megabytes and a second copy would be the peak of the process; then a checksum. Snapshots are not
+converted between versions here: a strategy that changed its arrays starts from nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Array = npt.NDArray[Any]
 MAGIC = b"trimtab2"
 LENGTH_BYTES, CHECKSUM_BYTES = 8, 4
 COMPRESSION_LEVEL = 1
-"""The level of compression: most of what it can do, at a fraction of the time."""
+"""The compression level: most of the possible compression at a fraction of the time."""
 
 
 class ArrayEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -36,7 +35,7 @@ class ArrayEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True):
-    """What the bytes after it are."""
+    """The description of the bytes that follow it."""
 
     strategy: str
     containers: int
@@ -45,7 +44,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
 
 
 def pack(state: ArrayState[Any], arrays: Mapping[str, Array]) -> bytes:
-    """The arrays of a strategy as a snapshot."""
+    """Return the arrays of a strategy as a snapshot."""
     whole = {name: _to_little_endian(array) for name, array in arrays.items()}
     parts = tuple(ArrayEntry(name, array.dtype.str, array.shape) for name, array in whole.items())
     header = msgspec.json.encode(
@@ -67,7 +66,7 @@ def pack(state: ArrayState[Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpack(known: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays of a snapshot that a strategy like this one has made.
+    """Return the arrays of a snapshot of such a strategy.
 
     They must have the names, types and shapes of `like`; a pool may be longer or shorter.
     """
@@ -89,14 +88,14 @@ def unpack(known: ArrayState[Any], state: bytes, like: Mapping[str, Array]) -> d
 
 
 class _CompressedReader:
-    """Compressed bytes, read from the beginning, so much at a time."""
+    """Reads compressed bytes from the beginning, piece by piece."""
 
     def __init__(self, body: memoryview) -> None:
         self._remaining: bytes | memoryview = body
         self._decompressor = zlib.decompressobj()
 
     def read(self, size: int) -> bytearray:
-        """So many bytes, or what is left."""
+        """Return this many bytes, or what is left."""
         found = bytearray()
         while len(found) < size and not self._decompressor.eof:
             try:
@@ -111,7 +110,7 @@ class _CompressedReader:
 
 
 def is_pool(name: str) -> bool:
-    """Whether an array's items are handed out to containers, so that it is as long as they need."""
+    """Return whether an array is a pool, whose items are shared out to containers and whose length varies."""
     return name.rpartition(".")[2] == "pool"
 
 
@@ -125,7 +124,7 @@ def _dump_settings(known: ArrayState[Any]) -> dict[str, Any]:
 
 
 def _read_header(state: bytes) -> tuple[SnapshotHeader, memoryview]:
-    """The header and the bytes of the arrays, once the whole is known to be what was written."""
+    """Return the header and the bytes of the arrays, after checking that they are complete and unchanged."""
     view = memoryview(state)
     if bytes(view[: len(MAGIC)]) != MAGIC:
         raise ValueError("state: these bytes are not a snapshot of a strategy")

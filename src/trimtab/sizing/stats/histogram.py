@@ -1,15 +1,15 @@
-"""Distributions of usage that forget: one row a container, buckets that grow, weights that decay.
+"""Decaying histograms of usage: one row per container, buckets that grow, weights that decay.
 
-This is the histogram of the Kubernetes VPA recommender, to the bucket and to the order of its additions, because a
-percentile that falls on the edge of a bucket is decided by the last bit of a sum. It differs in how it lies in
-memory. A container uses few of its buckets, so they come in pages of sixteen that are given out when first touched,
-all from one pool; and the bucket of a value is looked up, not computed by a logarithm.
+This is the histogram of the Kubernetes VPA recommender, to the bucket and to the order of its additions,
+because a percentile on the edge of a bucket is decided by the last bit of a sum. It differs in its memory
+layout. A container uses few of its buckets, so they come in pages of sixteen that are allocated when first
+touched, all from one pool; and the bucket of a value is looked up, not computed by a logarithm.
 
-Old weights are not touched when time passes: new ones grow instead, by 2^(age of the reference / half-life). When
-that exponent passes 100, a row's weights are scaled back and its reference moves.
+Old weights are not changed when time passes: new ones grow instead, by 2^(age of the reference / half-life).
+When that exponent passes 100, a row's weights are scaled back and its reference moves.
 
-To hand all of this to a compiled function costs a hundred nanoseconds, more than a sample does: so the loops that
-samples go through call no other. A loop that needs more pages returns the place where it is, and is called again.
+Passing all of this to a compiled function costs a hundred nanoseconds, more than a sample does, so the loops
+over samples call no other function. A loop that needs more pages returns its position, and is called again.
 """
 
 from __future__ import annotations
@@ -27,37 +27,39 @@ from trimtab.sizing.stats.prefetch import PREFETCH_ROWS, prefetch
 from trimtab.sizing.strategy import Floats, Indices
 
 BucketIndices = npt.NDArray[np.uint16]
-"""The buckets of values."""
+"""The bucket index of each value."""
 
 EPSILON = 1e-4
-"""A bucket that weighs less is empty."""
+"""The weight below which a bucket is empty."""
 MAX_HALF_LIVES = 100.0
-"""Half-lives after which a row is scaled back."""
+"""The number of half-lives after which a row is scaled back."""
 PAGE, SHIFT, MASK = 16, 4, 15
-"""Buckets a page: two cache lines."""
+"""The number of buckets of a page (two cache lines), and the shift and mask that find it."""
 CELLS = 64
-"""Places of the look-up table in each doubling: so fine that no place holds two edges."""
+"""The number of cells of the look-up table per doubling: so fine that no cell holds two edges."""
 CELL_SHIFT = 52 - 6
 FIRST_CELL = 1023 * CELLS
 NO_BUCKET = 65535
-"""The bucket of a value that is not believed."""
+"""The bucket of an implausible value."""
 
 
 class Buckets(NamedTuple):
-    """How values fall into buckets. A value is counted in whole units, as the recommender does."""
+    """The mapping of values to buckets. A value is counted in whole units, as in the VPA recommender."""
 
     units: float
-    """Units a core or a byte."""
+    """The number of units of a core or a byte."""
     scale: float
     edges: Floats
     """The least number of units of each bucket, and infinity after the last."""
     ends: Floats
-    """What a percentile in each bucket is said to be, in cores or bytes: where the bucket ends."""
+    """The value of a percentile in each bucket, in cores or bytes: the end of the bucket."""
     cells: BucketIndices
 
 
 def build_exponential_buckets(*, first: float, growth: float, most: float, units: float) -> Buckets:
-    """Buckets that start at 0, the first `first` wide, each wider by `growth`, the last from `most` on."""
+    """Return buckets that start at 0, the first `first` wide, each wider by `growth`, the last from `most`
+    on.
+    """
     ratio = 1.0 + growth
     step = ratio - 1.0
     count = math.ceil(math.log(most * step / first + 1.0) / math.log(ratio)) + 1
@@ -67,7 +69,9 @@ def build_exponential_buckets(*, first: float, growth: float, most: float, units
         return 0 if value < first else int(math.log(value * step / first + 1.0) / math.log(ratio))
 
     def edge(k: int) -> float:
-        """Rounding may put the start of a bucket into the one below; the recommender's formula decides."""
+        """Return the first unit of a bucket. Rounding may move it into the bucket below, so the recommender's
+        formula decides.
+        """
         around = math.floor(starts[k] * units)
         return next(float(a) for a in range(around - 1, around + 3) if bucket(a / units) >= k)
 
@@ -84,7 +88,9 @@ def build_exponential_buckets(*, first: float, growth: float, most: float, units
 
 
 def _power(base: float, exponent: int) -> float:
-    """By squaring, as Go does it: the C library's last bit would put the end of a bucket a byte away."""
+    """Compute a power by squaring, as Go does: the last bit of the C library's would move the end of a bucket
+    by a byte.
+    """
     power = 1.0
     while exponent:
         if exponent & 1:
@@ -95,17 +101,17 @@ def _power(base: float, exponent: int) -> float:
 
 
 def find_buckets(buckets: Buckets, values: Floats, most: float) -> BucketIndices:
-    """The bucket of each value; NOWHERE for what is not believed."""
+    """Return the bucket of each value; NO_BUCKET for implausible ones."""
     found = np.empty(values.size, np.uint16)
     find_buckets_into(buckets, values, most, found)
     return found
 
 
 class HistogramRows(NamedTuple):
-    """The histograms themselves."""
+    """The arrays of the histograms."""
 
     pages: npt.NDArray[np.int32]
-    """Which page of the pool holds each sixteen buckets; 0 is a page that stays empty, for all that share it."""
+    """The page of the pool that holds each sixteen buckets; page 0 stays empty and is shared."""
     pool: Floats
     used: npt.NDArray[np.int64]
     total: Floats
@@ -113,12 +119,14 @@ class HistogramRows(NamedTuple):
     """The first bucket that is not empty, or the last of all."""
     high: BucketIndices
     reference: Floats
-    """The time at which a sample's weight is its own; -inf before the first."""
+    """The time at which the weight of a sample is 1; -inf before the first."""
 
 
 @njit(cache=True, error_model="numpy")
 def find_bucket(buckets: Buckets, amount: float) -> int:
-    """The bucket of so many units: a look-up, and one comparison with the edge that may lie inside its cell."""
+    """Return the bucket of an amount in units: a look-up, and one comparison with the edge that may lie
+    inside its cell.
+    """
     place = int(np.float64(amount * buckets.scale + 1.0).view(np.int64) >> CELL_SHIFT) - FIRST_CELL
     bucket = int(buckets.cells[min(place, buckets.cells.size - 1)])
     return bucket + int(amount >= buckets.edges[bucket + 1])
@@ -126,7 +134,7 @@ def find_bucket(buckets: Buckets, amount: float) -> int:
 
 @njit(cache=True, error_model="numpy")
 def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: BucketIndices) -> None:
-    """The bucket of each value, NOWHERE for what is not believed."""
+    """Store the bucket of each value in `found`; NO_BUCKET for implausible ones."""
     units, scale, edges, cells = buckets.units, buckets.scale, buckets.edges, buckets.cells
     last = cells.size - 1
     for row in range(values.size):
@@ -142,7 +150,7 @@ def find_buckets_into(buckets: Buckets, values: Floats, most: float, found: Buck
 
 @njit(cache=True, error_model="numpy")
 def trim_empty_buckets(rows: HistogramRows, row: int) -> None:
-    """Leave out empty buckets at both ends."""
+    """Skip empty buckets at both ends."""
     last = rows.pages.shape[1] * PAGE - 1
     low, high = int(rows.low[row]), int(rows.high[row])
     while low < last and rows.pool[rows.pages[row, low >> SHIFT], low & MASK] < EPSILON:
@@ -167,7 +175,7 @@ def move_reference(rows: HistogramRows, row: int, t: float, half_life: float) ->
 
 @njit(cache=True, error_model="numpy")
 def move_references(rows: HistogramRows, which: Indices, times: Floats, half_life: float) -> None:
-    """Move the references of these rows where these times are too far from them."""
+    """Move the references of these rows if these times are too far from them."""
     for place in range(which.size):
         row, t = which[place], times[place]
         if t > rows.reference[row] + half_life * MAX_HALF_LIVES:
@@ -184,7 +192,7 @@ def is_empty(rows: HistogramRows, row: int) -> bool:
 def find_percentile_buckets(
     rows: HistogramRows, row: int, quantiles: tuple[float, float, float]
 ) -> tuple[int, int, int]:
-    """The buckets of three quantiles, which ascend, in one walk."""
+    """Return the buckets of three ascending quantiles in one pass."""
     high = int(rows.high[row])
     bucket = int(rows.low[row])
     total = rows.total[row]
@@ -208,8 +216,8 @@ def find_percentile_buckets(
 def add_to_buckets(
     rows: HistogramRows, start: int, t: float, half_life: float, weight: float, found: BucketIndices
 ) -> int:
-    """Add a sample to the bucket that was found for each row; the row at which references must move first, or the
-    pool must grow.
+    """Add a sample to the bucket of each row; return the row at which references must move, or the pool must
+    grow, first.
     """
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
@@ -221,7 +229,8 @@ def add_to_buckets(
         bucket = found[row]
         if bucket == NO_BUCKET:
             continue
-        if references[row] != reference:  # most rows share one, so the power is taken once for all of them
+        # Most rows share a reference, so that the power is computed once for all of them.
+        if references[row] != reference:
             reference = references[row]
             if t > reference + half_life * MAX_HALF_LIVES:
                 return row
@@ -255,7 +264,9 @@ def replace_in_buckets(
     olds: BucketIndices,
     news: BucketIndices,
 ) -> int:
-    """Take a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to the new."""
+    """Remove a sample of weight 1 from the old bucket of each of these rows, if it has one, and add one to
+    the new.
+    """
     pages, pool, used, total = rows.pages, rows.pool, rows.used, rows.total
     low, high, references = rows.low, rows.high, rows.reference
     last = np.int64(pages.shape[1] - 1)
@@ -286,7 +297,7 @@ def replace_in_buckets(
         total[row] += weight
         if pool[page, new & MASK] >= EPSILON:
             low[row], high[row] = min(int(low[row]), int(new)), max(int(high[row]), int(new))
-        # What was taken may have left an end empty; looked at last, the way to the next is short.
+        # The removed sample may have left an end empty; checked last, the way to the next bucket is short.
         while low[row] < high[row] and pool[pages[row, low[row] >> SHIFT], low[row] & MASK] < EPSILON:
             low[row] += 1
         while high[row] > low[row] and pool[pages[row, high[row] >> SHIFT], high[row] & MASK] < EPSILON:
@@ -307,7 +318,7 @@ def compute_percentiles(
 
 
 class Histogram:
-    """A decaying histogram for each of so many rows."""
+    """A decaying histogram for each row."""
 
     def __init__(self, rows: int, buckets: Buckets, half_life: float) -> None:
         pages = -(-buckets.ends.size // PAGE)
@@ -329,7 +340,7 @@ class Histogram:
         self.rows = self.rows._replace(pool=pool)
 
     def add(self, t: float, found: BucketIndices, weight: float = 1.0) -> None:
-        """Take in one sample a row, of the buckets that `find` gave."""
+        """Add one sample per row, by the buckets that `find_buckets` returned."""
         row = 0
         while (row := add_to_buckets(self.rows, row, t, self.half_life, weight, found)) < found.size:
             late = np.flatnonzero(
@@ -341,7 +352,7 @@ class Histogram:
                 self._grow()
 
     def replace(self, which: Indices, times: Floats, olds: BucketIndices, news: BucketIndices) -> None:
-        """Let samples of these rows and times be others: take the old ones away, where there are, add the new."""
+        """Replace samples of these rows and times: remove the old ones, if any, and add the new."""
         move_references(self.rows, which, times, self.half_life)
         place = 0
         while (
@@ -350,18 +361,18 @@ class Histogram:
             self._grow()
 
     def percentiles(self, quantiles: tuple[float, float, float]) -> Floats:
-        """Three quantiles, which ascend, of each row; NaN where there is nothing."""
+        """Return three ascending quantiles of each row; NaN for an empty one."""
         answers = np.full((3, self.rows.total.size), np.nan)
         compute_percentiles(self.rows, self.buckets, quantiles, answers)
         return answers
 
     def row_weights(self, row: int) -> Floats:
-        """All buckets of one row."""
+        """Return the weights of all buckets of one row."""
         whole: Floats = self.rows.pool[self.rows.pages[row]].ravel()[: self.buckets.ends.size]
         return whole
 
     def load_row(self, row: int, weights: Floats, *, total: float, reference: float) -> None:
-        """Make one row what it is told to be."""
+        """Replace the weights of one row."""
         pages = np.zeros((self.rows.pages.shape[1], PAGE))
         pages.ravel()[: weights.size] = weights
         for block in np.flatnonzero(pages.any(axis=1) & (self.rows.pages[row] == 0)):
@@ -377,12 +388,14 @@ class Histogram:
         self.rows.reference[row] = reference
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        """What is to be kept of it, under names with this prefix."""
+        """Return the arrays to store, under names with this prefix."""
         kept = self.rows._replace(pool=self.rows.pool[: int(self.rows.used[0])])
         return {prefix + name: array for name, array in kept._asdict().items()}
 
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        """Be what `arrays` gave. What could lead a loop astray is refused."""
+        """Load the arrays that `arrays` returned; raise ValueError for indices that a compiled loop would
+        follow out of bounds.
+        """
         rows = HistogramRows(**{name: arrays[prefix + name] for name in HistogramRows._fields})
         pool = rows.pool.shape[0]
         last = rows.pages.shape[1] * PAGE

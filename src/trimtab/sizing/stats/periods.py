@@ -1,8 +1,9 @@
-"""After how long usage repeats itself, found from the usage: no day and no week is assumed.
+"""Find the period of usage from the usage itself: no day and no week is assumed.
 
-The autocorrelation of each series is taken at every lag for which two whole turns were seen. A period is a lag at
-which the series is like itself again after it was not: a peak of the autocorrelation, with a dip before it. Of those
-nearly as good as the best the shortest is taken, so that a daily series is not called weekly.
+The autocorrelation of each series is computed at every lag for which two whole cycles were seen. A period is
+a lag at which the series resembles itself again after it did not: a peak of the autocorrelation, with a dip
+before it. Of those nearly as good as the best the shortest is taken, so that a daily series is not called
+weekly.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import numpy.typing as npt
 from trimtab.sizing.strategy import Floats
 
 CHUNK = 4096
-"""Series at a time: bounds what the transforms take."""
+"""The number of series per chunk, which bounds the memory of the transforms."""
 NEAR_BEST_MARGIN = 0.1
 MIN_DIP = 0.1
 MIN_MULTIPLES = 3
-"""Multiples of a period from which on they tell more of it than its own peak does."""
+"""The number of multiples of a period from which they say more about it than its own peak."""
 MIN_PAIR_SHARE = 0.25
-"""Of the lengths' pairs that must be there for a lag to be believed; gaps take some away."""
+"""The share of a series' pairs that a lag needs; gaps remove some."""
 
 
 def find_periods(series: npt.NDArray[np.float32], *, least: int, strength: float) -> npt.NDArray[np.int64]:
-    """The period of each series (a row each, NaN for a gap) in places; 0 where it has none.
+    """Return the period of each series (one per row, NaN for a gap) in samples; 0 if it has none.
 
-    A period is at least `least` places long, and its autocorrelation at least `strength`.
+    A period is at least `least` samples long, and its autocorrelation at least `strength`.
     """
     found = [
         _pick_periods(_autocorrelation(series[start : start + CHUNK].astype(np.float64)), least, strength)
@@ -35,7 +36,7 @@ def find_periods(series: npt.NDArray[np.float32], *, least: int, strength: float
 
 
 def _autocorrelation(series: Floats) -> Floats:
-    """By lag, up to half the length; 0 where too few pairs are there to say."""
+    """Return the autocorrelation by lag, up to half the length; 0 where too few pairs are there."""
     length = series.shape[1]
     there = np.isfinite(series)
     count = np.maximum(there.sum(axis=1, keepdims=True), 1)
@@ -51,7 +52,7 @@ def _autocorrelation(series: Floats) -> Floats:
 
 
 def _lag_sums(values: Floats, lags: int) -> Floats:
-    """The sums of products of each row with itself, moved by each lag."""
+    """Return the sums of products of each row with itself, shifted by each lag."""
     size = 2 * values.shape[1]
     turned = np.fft.rfft(values, size, axis=1)
     sums: Floats = np.fft.irfft(turned * turned.conj(), size, axis=1)[:, :lags]
@@ -62,7 +63,7 @@ def _pick_periods(correlation: Floats, least: int, strength: float) -> npt.NDArr
     rows, lags = correlation.shape
     if lags < least + 2:
         return np.zeros(rows, np.int64)
-    # What noise puts on a single lag is not a peak.
+    # Smoothing, because noise on a single lag is not a peak.
     smooth = correlation.copy()
     smooth[:, 1:-1] = (correlation[:, :-2] + 2 * correlation[:, 1:-1] + correlation[:, 2:]) / 4
     inner = smooth[:, 1:-1]
@@ -76,7 +77,9 @@ def _pick_periods(correlation: Floats, least: int, strength: float) -> npt.NDArr
 
 
 def _refine_periods(periods: npt.NDArray[np.int64], correlation: Floats) -> npt.NDArray[np.int64]:
-    """A place off each turn adds up over many: of the lags beside a peak, take that whose multiples agree best."""
+    """Pick the lag beside a peak whose multiples agree best: an error of one sample per cycle adds up over
+    many.
+    """
     best = np.full(periods.size, -np.inf)
     sharp = periods.copy()
     for period in np.unique(periods[(periods > 0) & (MIN_MULTIPLES * (periods + 1) < correlation.shape[1])]):

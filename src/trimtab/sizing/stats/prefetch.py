@@ -1,7 +1,7 @@
-"""Ask for memory before it is needed: in a loop over rows whose next address only the program knows.
+"""Prefetch memory in a loop over rows whose next address only the program knows.
 
-The counts of a hundred thousand containers do not fit into a processor's cache. A loop that waits for each of them
-takes twice as long as one that asks for that of a later row first.
+The counts of a hundred thousand containers do not fit into a processor's cache. A loop that waits for each of
+them takes twice as long as one that prefetches that of a later row.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from numba import types
 from numba.extending import intrinsic
 
 PREFETCH_ROWS = 24
-"""Rows: far enough for memory to answer, near enough for the cache to hold."""
+"""Rows to prefetch ahead: far enough for memory to answer, near enough for the cache to hold."""
 WRITE, KEEP, DATA = 1, 3, 1
 
 
 def _prefetch(_typing: Any, array: Any, page: Any, place: Any) -> Any:  # noqa: ARG001 - their types do not matter
-    """Say that `array[page, place]`, of two dimensions and in one piece, will soon be written. No bounds are checked."""
+    """Announce a write to `array[page, place]` of a contiguous array of two dimensions. No bounds are
+    checked.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         held = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -1,9 +1,9 @@
 """A rolling window of usage in bounded memory: any quantile within 1 %, the maximum and the count exactly.
 
-The window is a ring of slices. A new slice takes the place of the oldest, so that the window is between one slice
-short and whole. Values are counted in buckets 2 % wide; a quantile is the middle of its bucket, and so at most 1 %
-(and half the first bucket: 5 millionths of a core, 5 kB) from the sample of that rank. As in `histogram`, buckets
-lie in pages from one pool, and a page holds its buckets for all slices.
+The window is a ring of slices. A new slice replaces the oldest, so that the window is between one slice short
+and whole. Values are counted in buckets 2 % wide; a quantile is the middle of its bucket, and so at most 1 %
+(and half the first bucket: 5 millionths of a core, 5 kB) from the sample of that rank. As in `histogram`,
+buckets lie in pages from one pool, and a page holds its buckets for all slices.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ MEMORY_BUCKETS = build_exponential_buckets(first=1e4, growth=0.02, most=1e13, un
 
 
 class WindowSlices(NamedTuple):
-    """What is kept of the window."""
+    """The arrays of a rolling window."""
 
     samples: npt.NDArray[np.uint32]
-    """Samples of each slice, a row each."""
+    """The number of samples, by slice and row."""
     pages: npt.NDArray[np.int32]
     pool: npt.NDArray[np.uint16]
-    """Counts by page, slice and bucket."""
+    """The counts by page, slice and bucket."""
     used: npt.NDArray[np.int64]
 
 
 @njit(cache=True, error_model="numpy")
 def count_in_buckets(slices: WindowSlices, start: int, at: int, found: BucketIndices) -> int:
-    """Count each value in its bucket of slice `at`; the row at which no page was left."""
+    """Count each value in its bucket of slice `at`; return the row at which no page was left."""
     samples, pages, pool, used = slices.samples, slices.pages, slices.pool, slices.used
     for row in range(start, found.size):
         bucket = found[row]
@@ -79,7 +79,7 @@ def find_quantiles(
     quantiles: Floats,
     answers: Floats,
 ) -> None:
-    """Each row's quantiles, which ascend, over the slices that are alive and hold so many samples."""
+    """Compute ascending quantiles of each row over the live slices, which hold `totals` samples."""
     held = np.empty(PAGE)
     for row in range(totals.size):
         passed, which = 0.0, 0
@@ -98,7 +98,7 @@ def find_quantiles(
 
 
 class RollingMaxima:
-    """The highest sample of each row in the last so many seconds: the ring of slices, without their buckets."""
+    """The highest sample of each row in a window of time: the ring of slices, without their buckets."""
 
     def __init__(self, rows: int, *, seconds: float, slices: int) -> None:
         self.slice_seconds = seconds / slices
@@ -107,9 +107,10 @@ class RollingMaxima:
         self.peaks = np.full((slices, rows), -np.inf)
 
     def advance(self, t: float) -> tuple[int, bool] | None:
-        """The place of the slice of `t`, and whether it is new there: then it holds nothing.
+        """Return the index of the slice of `t`, and whether it is new and therefore empty.
 
-        None where a later slice has taken that place already: a kill may be heard of days after it happened.
+        Return None if a later slice has replaced it already: an OOM kill may be reported days after it
+        happened.
         """
         now = math.floor(t / self.slice_seconds)
         at = now % self.epoch.size
@@ -122,18 +123,18 @@ class RollingMaxima:
         return at, True
 
     def live_slices(self, t: float, slices: int | None = None) -> npt.NDArray[np.bool_]:
-        """Which slices are in the window that ends at `t`, or in its last so many slices."""
+        """Return which slices are in the window that ends at `t`, or in its last `slices` slices."""
         now = math.floor(t / self.slice_seconds)
         alive: npt.NDArray[np.bool_] = self.epoch > now - (slices or self.epoch.size)
         return alive
 
     def has_begun(self, t: float) -> bool:
-        """Whether anything was taken in yet in the slice of `t`."""
+        """Return whether the slice of `t` has any sample yet."""
         now = math.floor(t / self.slice_seconds)
         return bool(self.epoch[now % self.epoch.size] == now)
 
     def add(self, t: float, values: Floats, most: float) -> None:
-        """Take in one sample a row; values that are not believed are passed over."""
+        """Add one sample per row; implausible values are skipped."""
         turned = self.advance(t)
         if turned is None:
             return
@@ -144,29 +145,33 @@ class RollingMaxima:
     def peak(
         self, t: float, rows: npt.NDArray[np.intp] | None = None, *, slices: int | None = None
     ) -> Floats:
-        """The highest sample of each row, or of these, in the window or its last so many slices; NaN where it is empty."""
+        """Return the highest sample of each row, or of these rows, in the window or its last slices; NaN if
+        it is empty.
+        """
         peaks = self.peaks if rows is None else self.peaks[:, rows]
         highest: Floats = peaks[self.live_slices(t, slices)].max(axis=0, initial=-np.inf)
         return np.where(np.isneginf(highest), np.nan, highest)
 
     def peaks_by_age(self, t: float, row: int) -> tuple[float, ...]:
-        """The highest sample of a row in each slice of the window, the last one's first; 0 where it is empty."""
+        """Return the highest sample of a row in each slice of the window, the latest first; 0 for an empty
+        one.
+        """
         numbers = math.floor(t / self.slice_seconds) - np.arange(self.epoch.size)
         at = numbers % self.epoch.size
         peaks = np.where(self.epoch[at] == numbers, self.peaks[at, row], 0.0)
         return tuple(np.maximum(peaks, 0.0).tolist())
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        """What is to be kept of it, under names with this prefix."""
+        """Return the arrays to store, under names with this prefix."""
         return {prefix + "epoch": self.epoch, prefix + "peaks": self.peaks}
 
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        """Be what `arrays` gave."""
+        """Load the arrays that `arrays` returned."""
         self.epoch, self.peaks = arrays[prefix + "epoch"], arrays[prefix + "peaks"]
 
 
 class RollingWindow:
-    """The last so many seconds of each row."""
+    """The samples of each row in a window of time."""
 
     def __init__(self, rows: int, buckets: Buckets, *, seconds: float, slices: int) -> None:
         pages = -(-buckets.ends.size // PAGE)
@@ -182,7 +187,7 @@ class RollingWindow:
         )
 
     def add(self, t: float, values: Floats) -> None:
-        """Take in one sample a row; values that are not believed are passed over."""
+        """Add one sample per row; implausible values are skipped."""
         turned = self.maxima.advance(t)
         if turned is None:
             return
@@ -200,31 +205,35 @@ class RollingWindow:
             self.slices = self.slices._replace(pool=longer)
 
     def quantiles(self, t: float, *quantiles: float) -> Floats:
-        """These quantiles, which ascend, of the window that ends at `t`: a row each; NaN where it is empty."""
+        """Return ascending quantiles of the window that ends at `t`, one per row of the result; NaN if it is
+        empty.
+        """
         answers = np.full((len(quantiles), self.slices.samples.shape[1]), np.nan)
         live = np.flatnonzero(self.maxima.live_slices(t))
         find_quantiles(self.slices, live, self.sample_counts(t), self._middles, np.array(quantiles), answers)
         return answers
 
     def sample_counts(self, t: float) -> npt.NDArray[np.int64]:
-        """How many samples each row has in the window."""
+        """Return the number of samples of each row in the window."""
         counted: npt.NDArray[np.int64] = self.slices.samples[self.maxima.live_slices(t)].sum(
             axis=0, dtype=np.int64
         )
         return counted
 
     def peak(self, t: float) -> Floats:
-        """The highest sample of each row in the window; NaN where it is empty."""
+        """Return the highest sample of each row in the window; NaN if it is empty."""
         return self.maxima.peak(t)
 
     def arrays(self, prefix: str) -> dict[str, Array]:
-        """What is to be kept of it, under names with this prefix."""
+        """Return the arrays to store, under names with this prefix."""
         kept = self.slices._replace(pool=self.slices.pool[: int(self.slices.used[0])])
         counts = {prefix + name: array for name, array in kept._asdict().items()}
         return self.maxima.arrays(prefix) | counts
 
     def load_arrays(self, prefix: str, arrays: Mapping[str, Array]) -> None:
-        """Be what `arrays` gave. What could lead a loop astray is refused."""
+        """Load the arrays that `arrays` returned; raise ValueError for indices that a compiled loop would
+        follow out of bounds.
+        """
         slices = WindowSlices(**{name: arrays[prefix + name] for name in WindowSlices._fields})
         pool = slices.pool.shape[0]
         pages = slices.pages

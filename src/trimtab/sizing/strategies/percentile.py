@@ -1,7 +1,7 @@
 """A percentile of the last day times a safety factor: OptiPod's policy, and the easiest one to explain.
 
-`lower` and `upper` are the median and the 99th percentile with the same factor, so that a request is left alone
-while it is a plausible answer. An OOM counts as a sample of what the container had.
+`lower` and `upper` are the median and the 99th percentile with the same factor, so that a plausible request
+is kept. An OOM kill counts as a sample of what the container had.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targ
 
 
 class PercentileSettings(Settings):
-    """OptiPod's defaults: P90 and a fifth, over a day."""
+    """The settings of `percentile`, with OptiPod's defaults: P90 and a fifth, over a day."""
 
     quantile: float = Field(default=0.9, gt=0, le=1)
-    """The quantile of usage that is asked for: 0.5, 0.9, 0.99 or any other; 1 is the maximum."""
+    """The quantile of usage that is requested: 0.5, 0.9, 0.99 or any other; 1 is the maximum."""
     safety_factor: float = Field(default=1.2, ge=1)
-    """What the quantile is multiplied by."""
+    """The factor by which the quantile is multiplied."""
     window: float = Field(default=86400.0, ge=1)
     """Seconds of history that count."""
     slices: int = Field(default=12, ge=2, le=366)
-    """Parts of the window; it forgets one of them at a time."""
+    """The number of slices of the window; it forgets one of them at a time."""
     min_samples: int = Field(default=10, ge=1)
-    """Samples in the window under which nothing is said."""
+    """The least samples in the window for a recommendation."""
 
 
 class PercentileStrategy(Strategy[PercentileSettings]):

@@ -1,10 +1,11 @@
-"""Our own strategy, and the default: the least size that keeps to the risk asked, learned for each container.
+"""The default strategy: the least size that keeps to the requested risk, learned for each container.
 
-CPU is sized so that little time is spent over the request and little use is left unserved, memory so that the peak of
-an hour is hardly ever over it. How it learns is in `trimtab.sizing.strategies.trimtab_engine.state`; here is what it is asked for, and when.
+CPU is sized so that little time is spent above the request and little demand stays unserved, memory so that
+the peak of an hour is hardly ever above it. `trimtab.sizing.strategies.trimtab_engine` learns; this module
+holds the settings and the timing.
 
-Sizes are named once an update (an hour), counted from the first sample, and stay until the next. A question at the
-very end of an hour is answered as if the hour were over.
+Sizes are computed once per update (an hour), counted from the first sample, and stay until the next. A
+question at the very end of an hour is answered as if the hour were over.
 """
 
 from __future__ import annotations
@@ -26,22 +27,26 @@ HOUR, DAY, MONTH = 3600.0, 86400.0, 30 * 86400.0
 
 CPU_ERROR_BUCKETS, CPU_PRIOR_SPREAD = ErrorBuckets(low=-1.5, width=0.065, buckets=88), 0.35
 MEMORY_ERROR_BUCKETS, MEMORY_PRIOR_SPREAD = ErrorBuckets(low=-0.3, width=0.03, buckets=40), 0.05
-"""The buckets of errors, and how far errors spread before any was seen."""
+"""The buckets of errors, and the spread of errors before any was seen."""
 CPU_HARM_COST, KEPT_HARM_COST, OOM_HARM_COST = 0.16, 0.32, 0.05
-"""What harm costs in units of mean use, divided by the risk asked: so that what happens is about what was asked. Where
-sizes are kept, requests are less lenient and harm is dearer."""
+"""The cost of harm in units of mean use, divided by the requested risk, so that the actual risk is about the
+requested one. With a stabilization window, requests are less lenient and harm costs more.
+"""
 CARE_THRESHOLD = 12.0
-"""How many times the risk asked a container may bear before it is treated with more care."""
+"""The multiple of the requested risk that a container may bear before it is treated with more care."""
 CPU_PEAK_HALF_LIFE, MEMORY_PEAK_HALF_LIFE, KEPT_PEAK_FACTOR = 0.0, 720.0, 3.0
-"""Hours in which a peak fades by half, 0: only the last epoch's counts; and at least how many times as long as sizes are
-kept."""
+"""The hours in which a peak fades by half (0: only the last epoch's counts), and the least multiple of the
+stabilization window.
+"""
 MEMORY_PEAK_FLOOR = 1.07
-"""How many times its fading peak a container's memory is at least: what it once needed it may need again. That is not
-below the peak itself for three days, or whoever is busy by day, or but on weekdays, is killed at the next peak."""
+"""The least multiple of its fading peak for a container's memory: what it once needed it may need again. It
+stays above the peak itself for three days, or a container that is busy by day, or only on weekdays, would
+be killed at the next peak.
+"""
 CPU_HEADROOM, MEMORY_HEADROOM = 1.15, 1.4
-"""How many times its highest peak a container is given at most."""
+"""The highest multiple of its highest peak that a container gets."""
 CPU_FLEET_EPOCHS, MEMORY_FLEET_EPOCHS, FLEET_COST_EPOCHS = 6.0, 0.5, 24.0
-"""How many epochs of a container's own the fleet's errors and costs count as much as."""
+"""The number of a container's own epochs that the errors and costs of the fleet count for."""
 (
     COSTS_HALF_LIFE,
     SLOW_MEAN_HALF_LIFE,
@@ -50,61 +55,66 @@ CPU_FLEET_EPOCHS, MEMORY_FLEET_EPOCHS, FLEET_COST_EPOCHS = 6.0, 0.5, 24.0
     SAVINGS_HALF_LIFE,
     CHANGES_HALF_LIFE,
 ) = 72.0, 96.0, 720.0, 336.0, 12.0, 24.0
-"""Hours in which costs, the slow mean, the highest peak, the share that is used, what a change would have saved and
-changes that were made lose half their weight."""
+"""The hours in which costs, the slow mean, the highest peak, the used share, the expected savings and the
+number of changes lose half their weight.
+"""
 KEPT_LENIENCY = 0.5
-"""How lenient requests are priced that are kept: a spike of an hour is then paid for all day."""
+"""The leniency with a stabilization window: a spike of an hour is then paid for all day."""
 KEPT_COSTS = 11.0
-"""How many hours longer costs count for each hour that sizes are kept: a day of them is one trial."""
+"""The hours that costs count longer for each hour of the stabilization window: a day of them is one trial."""
 MEMORY_TOLERANCE = 0.45
-"""The part of the tolerance that holds for memory, which moves less."""
+"""The share of the tolerance that holds for memory, which moves less."""
 DEADBAND = 0.2
-"""How far from the size a request may be without being worth a change."""
+"""The distance from the size at which a request is worth a change."""
 FREQUENT_CHANGES = 7.0
-"""Changes of late from which on the next must have more to save: about five a day."""
+"""The number of recent changes above which the next one must save more: about five a day."""
 OOM_NEED_SHARE = 0.5
-"""Where between what a killed container had and what it gets its need is taken to be."""
+"""The estimated need of an OOM killed container, between what it had and what it gets."""
 FIRST_WEIGHT = 1 / 60
-"""The part of an update that the very first sample stands for."""
+"""The share of an update that the very first sample stands for."""
 COMPLETE_SHARE = 0.9
-"""The part of an update after which its data say enough to name sizes anew."""
+"""The share of an update after which its data suffice to compute sizes again."""
 
 
 class TrimtabSettings(Settings):
-    """What is asked for. The defaults suit a cluster that nobody has looked at."""
+    """The settings of `trimtab`. The defaults suit a cluster that nobody has tuned."""
 
     cpu_risk: float = Field(default=0.02, gt=0, lt=1)
-    """The share of time that a container may need more CPU than it asks for: less risk, more cost."""
+    """The share of time in which a container may need more CPU than it requests: less risk, more cost."""
     memory_risk: float = Field(default=0.2, gt=0)
-    """OOMs a container and month that are worth the memory saved: less risk, more cost."""
+    """The OOM kills per container and month that are worth the memory saved: less risk, more cost."""
     unserved: float = Field(default=0.5, ge=0, le=1)
-    """What counts as harm: 0 is time over the request alone, 1 is CPU left unserved alone, which covers spikes better."""
+    """The kind of harm that counts: 0 is time above the request alone, 1 is unserved CPU alone, which covers
+    spikes better.
+    """
     update: float = Field(default=HOUR, ge=1)
-    """Seconds that a size stays until the next is asked for."""
+    """Seconds between two computations of a size."""
     stabilization: float = Field(default=0.0, ge=0, le=DAY)
-    """Seconds for which requests stay as high as they were, so that CPU is sized for all of them and not for the next
-    hour alone; a policy's changes.stabilization is said here by itself."""
+    """Seconds for which requests stay as high as they were, so that CPU is sized for all of them and not for
+    the next hour alone; a policy's changes.stabilization sets it.
+    """
     half_life: float = Field(default=96.0, gt=0)
     """Hours in which an error of a forecast loses half its weight."""
     tolerance: float = Field(default=0.3, ge=0)
-    """What a size must have cost too much for it to be changed, as a fraction of what the container uses in an update:
-    more changes less often."""
+    """The excess cost that a size must have caused before it is changed, as a fraction of the usage in an
+    update: a higher value means fewer changes.
+    """
     oom_bump: float = Field(default=1.25, gt=1)
-    """A killed container gets this many times what it had,"""
+    """The factor by which the memory of an OOM killed container grows."""
     oom_min_bump: float = Field(default=64 * 2.0**20, ge=0)
-    """or this many bytes more, whichever is more."""
+    """The least bytes by which the memory of an OOM killed container grows."""
     min_cpu: float = Field(default=0.001, ge=0)
-    """The least cores asked for."""
+    """The least cores of a request."""
     min_memory: float = Field(default=0.0, ge=0)
-    """The least bytes asked for."""
+    """The least bytes of a request."""
 
 
 class TrimtabStrategy(Strategy[TrimtabSettings]):
-    """Sizes by the forecast that pays, with the margin that its own errors ask for."""
+    """Sizes by the forecast that costs least, with a margin from its own errors."""
 
     name: ClassVar[str] = "trimtab"
     settings_type: ClassVar[type[Settings]] = TrimtabSettings
-    counts_samples = False  # a sample weighs by the time since the last
+    counts_samples = False  # A sample weighs by the time since the last one.
 
     def __init__(self, containers: int, settings: TrimtabSettings) -> None:
         super().__init__(containers, settings)
@@ -157,7 +167,7 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
             most=MAX_PLAUSIBLE_MEMORY,
             peaks=True,
         )
-        self._clock = np.full(2, np.nan)  # of the last sample and of the first
+        self._clock = np.full(2, np.nan)  # The times of the last sample and of the first.
 
     @property
     def covers_stabilization(self) -> bool:
@@ -200,7 +210,7 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
         }
 
     def _sizes_at(self, resource: ResourceState, t: float) -> Floats:
-        """The sizes for the time from `t` on, as if the epoch ended now; but not soon after one has begun."""
+        """Return the sizes from `t` on, as if the epoch ended now, unless it has just started."""
         last = float(self._clock[0])
         if np.isnan(last):
             return resource.current_sizes
@@ -213,7 +223,7 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
         return (t - float(self._clock[1])) // self.settings.update
 
     def _epoch_hour(self, t: float) -> int:
-        """The hour of the day at which the epoch of this time began."""
+        """Return the hour of the day at which the epoch of this time started."""
         return int((float(self._clock[1]) + self._epoch_number(t) * self.settings.update) % DAY // HOUR)
 
     def _compute_range(self, held: Floats, least: float) -> TargetRange:
@@ -228,7 +238,9 @@ class TrimtabStrategy(Strategy[TrimtabSettings]):
 def _build_decay_factors(
     update: float, *, errors: float, peak: float, fleet: float, kept: float = 0.0
 ) -> DecayFactors:
-    """The half-lives, in hours, as what is left after an update; and for how many hours sizes are kept."""
+    """Return half-lives in hours as the share that is left after an update, and the hours of the
+    stabilization window.
+    """
     hours = kept / HOUR
 
     def left(half_life: float) -> float:

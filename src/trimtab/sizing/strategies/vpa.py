@@ -1,11 +1,11 @@
-"""What the Kubernetes VPA recommender (v1.8) would say, to the millicore and the byte.
+"""The Kubernetes VPA recommender (v1.8), to the millicore and the byte.
 
-CPU is a decaying histogram of all samples. Memory is one of daily peaks: a higher peak of the same day replaces the
-one before, and an OOM counts as a peak above what the container was given. The bounds open wide while history is
-short: `upper` comes down from infinity (100 TB, 10^11 cores) and `lower` up from the floor.
+CPU is a decaying histogram of all samples. Memory is one of daily peaks: a higher peak of the same day
+replaces the one before, and an OOM kill counts as a peak above what the container had. The bounds are wide
+while history is short: `upper` comes down from infinity (100 TB, 10^11 cores) and `lower` up from the floor.
 
-Left out is what the recommender does around this: the merging of replicas, policies, caps, and its quality metrics.
-Checkpoints are read and written by `trimtab.sizing.strategies.vpa_checkpoint`.
+Not included is what the recommender does around this: the merging of replicas, policies, caps, and its
+quality metrics. `trimtab.sizing.strategies.vpa_checkpoint` reads and writes checkpoints.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targ
 
 CPU_WEIGHT = 0.1
 MAX_UNITS = 1e14
-"""Where the recommender's amounts end, in millicores and bytes."""
+"""The highest amount of the recommender, in millicores and bytes."""
 DAY = 86400.0
 
 CPU_BUCKETS = histogram.build_exponential_buckets(first=0.01, growth=0.05, most=1000.0, units=1000.0)
@@ -48,29 +48,31 @@ class VpaSettings(Settings):
     """The flags of the recommender, with its defaults."""
 
     target_percentile: float = Field(default=0.9, gt=0, lt=1)
-    """The percentile of usage that is asked for."""
+    """The percentile of usage that is requested."""
     lower_percentile: float = Field(default=0.5, gt=0, lt=1)
-    """The percentile under which a request is too small."""
+    """The percentile below which a request is too small."""
     upper_percentile: float = Field(default=0.95, gt=0, lt=1)
-    """The percentile over which a request is too large."""
+    """The percentile above which a request is too large."""
     margin: float = Field(default=0.15, ge=0)
-    """What is added to all three, as a fraction."""
+    """The margin that is added to all three, as a fraction."""
     half_life: float = Field(default=DAY, ge=1)
     """Seconds in which a sample loses half its weight."""
     memory_interval: float = Field(default=DAY, ge=1)
-    """Seconds of which memory's peak is taken."""
+    """Seconds of one memory interval, of which only the peak counts."""
     confidence_interval: float = Field(default=DAY, ge=1)
-    """Seconds of history, at a sample a minute, that count as one unit of confidence."""
+    """Seconds of history, at one sample per minute, that count as one unit of confidence."""
     oom_bump_ratio: float = Field(default=1.2, ge=1)
-    """An OOM counts as a peak this many times what the container had,"""
+    """The factor above what a container had for the peak of an OOM kill."""
     oom_min_bump: float = Field(default=100 * 2**20, ge=0)
-    """or this many bytes above it, whichever is more."""
+    """The least bytes above what a container had for the peak of an OOM kill."""
     pod_min_cpu: float = Field(default=0.025, ge=0)
     """The least cores of a pod, divided among its containers; 0 for no floor."""
     pod_min_memory: float = Field(default=250 * 2**20, ge=0)
     """The least bytes of a pod, divided among its containers; 0 for no floor."""
     containers_per_pod: int = Field(default=1, ge=1)
-    """How many containers share the floors of a pod; left out, they are counted where pods are known."""
+    """The number of containers that share the floors of a pod; if not set, they are counted where pods are
+    known.
+    """
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -80,7 +82,7 @@ class VpaSettings(Settings):
 
 
 class VpaHistory(NamedTuple):
-    """When CPU was seen: what confidence comes from."""
+    """The times and the number of CPU samples, from which confidence is computed."""
 
     first: Floats
     last: Floats
@@ -88,21 +90,21 @@ class VpaHistory(NamedTuple):
 
 
 class VpaMemoryPeaks(NamedTuple):
-    """The memory interval that each container is in."""
+    """The current memory interval of each container."""
 
     last: Floats
-    """When memory was last heard of."""
+    """The time of the last memory sample or OOM kill."""
     end: Floats
-    """Where the interval ends; -inf before the first sample."""
+    """The end of the interval; -inf before the first sample."""
     used: Floats
-    """The highest sample in it,"""
+    """The highest sample of the interval."""
     oom: Floats
-    """and the highest that an OOM stands for."""
+    """The highest amount that an OOM kill stands for in the interval."""
 
 
 @njit(cache=True, error_model="numpy")
 def record_samples(history: VpaHistory, t: float, found: BucketIndices) -> None:
-    """Count the samples, and strike out those that are earlier than the last; those of one time are of replicas."""
+    """Count the samples and discard those earlier than the last; samples of the same time are of replicas."""
     first, last, samples = history.first, history.last, history.samples
     for row in range(found.size):
         if found[row] == NO_BUCKET:
@@ -118,7 +120,7 @@ def record_samples(history: VpaHistory, t: float, found: BucketIndices) -> None:
 
 @njit(cache=True, error_model="numpy")
 def find_rising(peaks: VpaMemoryPeaks, t: float, memory: Floats, which: Indices) -> int:
-    """Find the containers that use more than before in their interval, or begin a new one: their number."""
+    """Find the containers whose memory rises in their interval, or that start a new one; return their number."""
     last, end, used, ooms = peaks.last, peaks.end, peaks.used, peaks.oom
     found = 0
     for row in range(memory.size):
@@ -140,7 +142,9 @@ def record_peaks(
     olds: Floats,
     news: Floats,
 ) -> None:
-    """Let these amounts be the peaks of their intervals: what is to be added for them, and taken away; NaN: nothing."""
+    """Record the peaks of intervals; return by `olds` and `news` which samples to remove and to add
+    (NaN: none).
+    """
     for place in range(which.size):
         row, amount = which[place], np.floor(amounts[place])
         if t < peaks.end[row]:
@@ -155,7 +159,7 @@ def record_peaks(
 
 @njit(cache=True, error_model="numpy")
 def start_interval(peaks: VpaMemoryPeaks, row: int, t: float, interval: float) -> None:
-    """The interval that holds `t`; the first of all starts with its first sample."""
+    """Start the interval that contains `t`; the first one starts with its first sample."""
     if peaks.end[row] == -np.inf:
         peaks.end[row] = t
     peaks.end[row] += np.floor((t - peaks.end[row]) / interval) * interval + interval
@@ -174,13 +178,13 @@ def record_ooms(
     olds: Floats,
     news: Floats,
 ) -> None:
-    """Let peaks above what these containers had be those of their intervals. What is an interval late is not believed."""
+    """Record OOM kills as peaks above what these containers had. A kill that is an interval late is ignored."""
     for place in range(which.size):
         row, had = which[place], np.floor(amounts[place])
         if not 0.0 <= had <= MAX_PLAUSIBLE_MEMORY or t < peaks.last[row] - interval:
             continue
         peaks.last[row] = t
-        # What an earlier OOM stood for is left out: else a series of them would climb without end.
+        # The amount of an earlier kill is left out: otherwise a series of them would grow without end.
         had = max(had, peaks.used[row])
         needed = min(max(had + bump[0], np.floor(had * bump[1])), MAX_UNITS)
         if t < peaks.end[row]:
@@ -204,11 +208,11 @@ def compute_targets(
     floors: Floats,
     answers: Floats,
 ) -> None:
-    """Lower, target and upper of each container, in the whole units that the recommender reckons in."""
+    """Compute lower, target and upper of each container, in the whole units of the recommender."""
     for row in range(history.samples.size):
         if is_empty(rows, row):
             continue
-        # Confidence comes from CPU alone: who has shown only memory is known for no time at all.
+        # Confidence comes from CPU alone: a container with memory samples only has none.
         lived = history.last[row] - history.first[row] if history.samples[row] else 0.0
         span = lived / confidence_interval
         confidence = min(span, history.samples[row] / (confidence_interval / 60.0))
@@ -258,7 +262,7 @@ class VpaStrategy(Strategy[VpaSettings]):
         self._replace_peaks(which, olds, news)
 
     def set_containers_per_pod(self, containers: Indices) -> None:
-        if "containers_per_pod" not in self.settings.model_fields_set:  # what a user set holds
+        if "containers_per_pod" not in self.settings.model_fields_set:  # A value that a user set is kept.
             self._containers_per_pod = np.maximum(containers, 1)
 
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None:

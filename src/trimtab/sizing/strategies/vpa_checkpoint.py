@@ -1,8 +1,8 @@
-"""Checkpoints of the VPA recommender, to start from what it has learned and to give back what we have.
+"""Checkpoints of the VPA recommender, to start from its state and to export ours.
 
-A VerticalPodAutoscalerCheckpoint (v3) holds two histograms with weights scaled so that the largest is 10000. What is
-lost by that is what the recommender itself loses when it restarts. The memory peak of the day that is still going on
-is left out of a checkpoint, as the recommender does: its day would else count twice.
+A VerticalPodAutoscalerCheckpoint (v3) holds two histograms with weights scaled so that the largest is 10000.
+The precision lost is what the recommender itself loses when it restarts. The memory peak of the current day
+is left out of a checkpoint, as in the recommender: that day would otherwise count twice.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from trimtab.sizing.strategy import Floats
 VERSION = "v3"
 MAX_BUCKET_WEIGHT = 10000
 MAX_SAMPLES = 2.0**53
-"""More than anybody has counted, and as far as a float counts exactly."""
+"""The most samples of a checkpoint: as far as a float counts exactly."""
 API_VERSION, KIND = "autoscaling.k8s.io/v1", "VerticalPodAutoscalerCheckpoint"
 
 
 def export_checkpoint(
     sizer: VpaStrategy, container: int, *, now: float, vpa_name: str, container_name: str
 ) -> dict[str, Any]:
-    """The object that the recommender would write for this container."""
+    """Return the object that the recommender would write for this container."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -40,7 +40,7 @@ def export_checkpoint(
 
 
 def export_status(sizer: VpaStrategy, container: int, *, now: float) -> dict[str, Any]:
-    """What was learned of one container, as the status of a checkpoint."""
+    """Return the state of one container as the status of a checkpoint."""
     peaks = sizer.peaks
     weights, total = sizer.memory.row_weights(container), float(sizer.memory.rows.total[container])
     end, reference = float(peaks.end[container]), float(sizer.memory.rows.reference[container])
@@ -66,7 +66,7 @@ def export_status(sizer: VpaStrategy, container: int, *, now: float) -> dict[str
 
 
 def import_checkpoint(sizer: VpaStrategy, container: int, checkpoint: Mapping[str, Any]) -> None:
-    """Let one container know what the recommender knew of it, in place of what was known."""
+    """Replace the state of one container by a checkpoint of the recommender."""
     status = checkpoint.get("status")
     if not isinstance(status, Mapping):
         raise ValueError("checkpoint: status is missing")  # noqa: TRY004 - one kind of refusal for bad bytes
@@ -115,7 +115,7 @@ def _encode_histogram(weights: Floats, total: float, reference: float) -> dict[s
 
 
 def _decode_weights(held: Mapping[str, Any], field: str, buckets: int) -> tuple[Floats, float, float]:
-    """The weights of all buckets, their sum as told, and their reference."""
+    """Return the weights of all buckets, their sum as stated, and their reference."""
     total, weights = _get_number(held, "totalWeight", field), np.zeros(buckets)
     told = _get_mapping(held, "bucketWeights", field)
     for bucket in told:
@@ -137,7 +137,7 @@ def _get_mapping(held: Mapping[str, Any], field: str, where: str) -> Mapping[str
 
 
 def _get_number(held: Mapping[str, Any], field: str, where: str, *, most: float = 1e300) -> float:
-    """A number that is not negative; 0 where none is told."""
+    """Return a number that is not negative; 0 if it is missing."""
     found = held.get(field) or 0
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < most:
         raise ValueError(

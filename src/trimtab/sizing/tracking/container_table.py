@@ -1,9 +1,9 @@
-"""Containers by name, while they come and go, and the row that each has in what is known of them.
+"""Map containers to rows while they come and go.
 
-A strategy and a witness know rows, an operator knows names. Here each name has a row; spare rows are kept so that a
-newcomer seldom costs a copy of everything, and rows of those that were forgotten are handed back when the spare ones run
-out. What one strategy with its settings learned is one table (`Fleet`). What was seen of containers, whoever sizes them
-and by whatever strategy, is another (`EvidenceTable`): it does not begin anew when a policy changes.
+A strategy and a tracker know rows, an operator knows names. Here each name has a row; spare rows are kept so
+that a new container seldom costs a copy of everything, and rows of forgotten containers are reused when the
+spare ones run out. The state of one strategy with its settings is one table (`StrategyTable`). The evidence
+about containers, whatever their strategy, is another (`EvidenceTable`): it survives a change of policy.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ K = TypeVar("K", bound=tuple[Any, ...])
 
 MIN_ROWS = 16
 SPARE_FACTOR = 1.1
-"""Rows made for each one that is needed."""
+"""The rows that are allocated for each one that is needed."""
 
 _OPTIONAL_PARTS = frozenset({"proposed"})
-"""What was not kept in earlier times."""
+"""The parts that states of the first version do not have."""
 
 
 class _TableState(msgspec.Struct, frozen=True, array_like=True):
-    """The state of a table: each kind has its own part of it, and nothing in the others.
+    """The stored state of a table: each kind of table fills its own parts.
 
-    In earlier times a fleet kept the evidence too: an `EvidenceTable` understands such a state as well.
+    In the first version a strategy's table also held the evidence; an `EvidenceTable` reads such a state too.
     """
 
     keys: tuple[Any, ...]
@@ -57,7 +57,7 @@ class _TableState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ContainerTable(Generic[K]):
-    """The row that each container has in the `known` parts; a key is a named tuple of strings."""
+    """The row of each container in its parts; a key is a named tuple of strings."""
 
     def __init__(self, parts: Mapping[str, ArrayState[Any]], *, key: type[K]) -> None:
         self._key = key
@@ -76,11 +76,11 @@ class ContainerTable(Generic[K]):
 
     @property
     def capacity(self) -> int:
-        """How many rows there are, the spare ones included."""
+        """The number of rows, including spare ones."""
         return next(iter(self._parts.values())).containers
 
     def add(self, keys: Iterable[K]) -> None:
-        """Give a row to each that has none; it knows nothing yet."""
+        """Give an empty row to each container that has none."""
         new = [key for key in dict.fromkeys(keys) if key not in self._rows]
         if self._used_rows + len(new) > self.capacity:
             self._grow(len(self._rows) + len(new))
@@ -89,16 +89,16 @@ class ContainerTable(Generic[K]):
             self._used_rows += 1
 
     def forget(self, keys: Iterable[K]) -> None:
-        """Let go of what is known of these."""
+        """Forget these containers."""
         for key in keys:
             self._rows.pop(key, None)
 
     def find_rows(self, keys: Iterable[K]) -> Indices:
-        """Where these containers are, for `observe` and the others; good until one is included."""
+        """Return the rows of these containers, for `observe` and other methods; valid until the next `add`."""
         return np.fromiter((self._rows[key] for key in keys), dtype=np.intp)
 
     def state(self) -> bytes:
-        """All that is known, and of whom."""
+        """Return the whole state and its containers as bytes."""
         kept = _TableState(
             keys=tuple(self._rows),
             rows=tuple(self._rows.values()),
@@ -109,7 +109,9 @@ class ContainerTable(Generic[K]):
         return msgspec.msgpack.encode(kept)
 
     def restore(self, state: bytes) -> None:
-        """Take over what `state` returned from a table of the same kind and settings; else `ValueError`."""
+        """Restore the bytes that `state` returned from a table of the same kind and settings; raise
+        `ValueError` for others.
+        """
         try:
             kept = msgspec.msgpack.decode(state, type=_TableState)
             keys = msgspec.convert(kept.keys, tuple[self._key, ...])  # type: ignore[name-defined]
@@ -136,14 +138,15 @@ class ContainerTable(Generic[K]):
     def _grow(self, needed: int) -> None:
         rows = np.full(max(MIN_ROWS, int(needed * SPARE_FACTOR)), NEW_ROW, dtype=np.intp)
         rows[: len(self._rows)] = list(self._rows.values())
-        for name in self._parts:  # one after the other: each is let go of before the next is copied
+        # One after another, so that each old part is released before the next is copied.
+        for name in self._parts:
             self._parts[name] = reindex(self._parts[name], rows)
         self._rows = {key: row for row, key in enumerate(self._rows)}
         self._used_rows = len(self._rows)
 
 
 class StrategyTable(ContainerTable[K]):
-    """What a strategy with its settings learned of containers, and what it proposed for them lately."""
+    """The state of a strategy for its containers, and its recent proposals."""
 
     def __init__(self, name: str, settings: Mapping[str, Any], *, key: type[K]) -> None:
         sizer: Strategy[Any] = strategy(name, containers=MIN_ROWS, **settings)
@@ -153,7 +156,7 @@ class StrategyTable(ContainerTable[K]):
 
     @property
     def strategy(self) -> Strategy[Any]:
-        """For whoever brings what was learned elsewhere; its rows are those of `rows`."""
+        """The strategy itself, for callers that import state; its rows are those of `find_rows`."""
         found: Strategy[Any] = self._parts["strategy"]  # type: ignore[assignment]
         return found
 
@@ -163,41 +166,41 @@ class StrategyTable(ContainerTable[K]):
         return found
 
     def observe(self, t: float, rows: Indices, *, cpu: Floats, memory: Floats) -> None:
-        """Take in one sample of each of these containers; the others had none. A row named twice is a fault of the caller."""
+        """Learn one sample of each of these containers; the others had none. Each row may be named once only."""
         self.strategy.observe(t, self._scatter(rows, cpu), self._scatter(rows, memory))
 
     def observe_oom(self, t: Floats, rows: Indices, memory: Floats) -> None:
-        """Take in that these containers were killed for memory, when and at how many bytes; each kill once.
+        """Learn that these containers were OOM killed, with the time and the bytes; each kill once.
 
-        That is what they had requested, if it is known: a strategy sizes requests, and how far above theirs they were is
-        for its samples to say.
+        The bytes are the requests, if known: a strategy sizes requests, and its samples show how far above
+        them usage was.
         """
         hours, told = t // HOUR, np.isfinite(memory)
-        for hour in np.unique(hours[told]):  # one kill may be of now and another of days ago
+        for hour in np.unique(hours[told]):  # One kill may be from now and another from days ago.
             then = told & (hours == hour)
             self.strategy.observe_oom(float(t[then].max()), rows[then], memory[then])
 
     def recommend(self, t: float) -> Targets:
-        """The sizes of all, by row."""
+        """Return the targets of all containers, by row."""
         return self.strategy.recommend(t)
 
     def propose(self, t: float) -> Targets:
-        """The same, and remembered."""
+        """Return the targets of all containers and remember them."""
         sizes = self.strategy.recommend(t)
         self._proposal_history.record(t, sizes)
         return sizes
 
     def is_due(self, t: float, *, until: float) -> bool:
-        """Whether it is time to propose again, or what is remembered at `until` would have a gap."""
+        """Return whether a proposal is due, because the memory at `until` would otherwise have a gap."""
         return self._proposal_history.is_due(t, until=until)
 
     def recent_targets(self, t: float, row: int) -> RecentTargets:
-        """What was proposed for this container in the last day."""
+        """Return the targets that were proposed for this container in the last day."""
         return self._proposal_history.recent_targets(t, row)
 
 
 class EvidenceTable(ContainerTable[K]):
-    """What was seen of containers: how much is known of each, its peaks, its kills, the sizes that it had."""
+    """The evidence about containers: history, peaks, OOM kills and earlier sizes."""
 
     def __init__(self, *, key: type[K]) -> None:
         super().__init__({"witness": EvidenceTracker(MIN_ROWS, EvidenceTrackerSettings())}, key=key)
@@ -218,10 +221,10 @@ class EvidenceTable(ContainerTable[K]):
         running: Indices | None = None,
         sample_seconds: float = 0.0,
     ) -> None:
-        """Take in one sample of each of these containers; the others had none.
+        """Record one sample of each of these containers; the others had none.
 
-        Of those in `running` there should have been one; each stands for `lasts` seconds. A row named twice is a fault of
-        the caller.
+        The containers in `running` should have had one; each sample lasts `sample_seconds`. Each row may be
+        named once only.
         """
         self._tracker.observe(
             t,
@@ -241,16 +244,19 @@ class EvidenceTable(ContainerTable[K]):
         images: Hashes | None = None,
         estimated: bool = False,
     ) -> Booleans:
-        """Take in that these containers were killed for memory, when and at how many bytes; return which were not known.
+        """Record OOM kills with their times and bytes; return which of them are new.
 
-        `estimated` is memory that samples tell: such a kill counts at least at the size that `observe_sizes` tells next.
+        With `estimated`, the memory comes from samples: such a kill counts at least at the size of the next
+        `observe_sizes`.
         """
         return self._tracker.observe_oom(t, rows, memory, images=images, estimated=estimated)
 
     def observe_sizes(
         self, t: float, rows: Indices, memory: Floats, *, before: Floats, images: Hashes
     ) -> None:
-        """Take in the memory that these containers have in effect, the most that they had before, and their images."""
+        """Record the memory that these containers have in effect, the most that they had before, and their
+        images.
+        """
         self._tracker.observe_sizes(t, rows, memory, before=before, images=images)
 
     def memory_peak(self, t: float, rows: Indices) -> Floats:
@@ -258,7 +264,7 @@ class EvidenceTable(ContainerTable[K]):
         return self._tracker.memory_peak(t, rows)
 
     def collect_evidence(self, t: float, rows: Indices, *, is_long_running: Sequence[bool]) -> list[Evidence]:
-        """What was seen of these containers; `runs_on` where they run all the time, as a Job's do not."""
+        """Return the evidence about these containers; `is_long_running` is False for those of Jobs."""
         return self._tracker.collect_evidence(t, rows, is_long_running=is_long_running)
 
     def first_sample_at(self) -> float | None:

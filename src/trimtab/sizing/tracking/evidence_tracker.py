@@ -1,7 +1,7 @@
-"""Evidence about each container besides what its strategy learned: how much is known, peaks, OOM kills, throttling.
+"""Track evidence about each container beside its strategy: history, peaks, OOM kills, throttling.
 
-Like a strategy it is shown every sample once, in the order of time, and keeps arrays with one row a container. What it
-keeps of a container does not grow: peaks by slices of time, kills by size.
+Like a strategy it gets every sample once, in the order of time, and keeps arrays with one row per container.
+The state of a container does not grow: peaks are kept by slices of time, kills by size.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ Hashes = npt.NDArray[np.uint32]
 
 HOUR, DAY = 3600.0, 86400.0
 PEAK_WINDOW = 8 * DAY
-"""Seconds for which peaks are remembered: a slice more than seven days, so that last week's peak of a weekly job is known
-until it runs again."""
+"""Seconds for which peaks are kept: a slice more than seven days, so that last week's peak of a weekly job is
+known until it runs again.
+"""
 PEAK_SLICES, DAY_PEAK_SLICES = 16, 3
-"""The slices of these seconds, and how many of them hold the last day: 24 to 36 hours."""
+"""The number of slices of this window, and of those that hold the last day (24 to 36 hours)."""
 FORGET_AFTER = 7 * DAY
-"""Seconds without a sample after which what was observed before no longer counts as history."""
+"""Seconds without a sample after which earlier observation no longer counts as history."""
 SIZE_HISTORY, SIZE_SLICES, RECENT_SLICES = 30 * DAY, 10, 3
-"""Seconds for which the sizes that a container had are remembered, in slices, and how many slices are recent."""
+"""Seconds for which earlier sizes are kept, their number of slices, and the number of recent slices."""
 MIN_SIZE_DURATION = HOUR
-"""Seconds for which a container must have had a size to have been tried with it."""
+"""Seconds for which a container must have had a size for it to count as tried."""
 THROTTLING_RISE_HALF_LIFE, THROTTLING_FADE_HALF_LIFE = 3600.0, 86400.0
-"""Seconds in which what was seen of throttling before loses half its weight, where there is more now and where there is
-less: whoever is held back by day must not be made smaller by night."""
+"""Seconds in which earlier throttling loses half its weight, if it rises and if it fades: a container that is
+throttled by day must not be made smaller by night.
+"""
 
 
 class EvidenceTrackerSettings(Settings):
-    """There are none."""
+    """The settings of an evidence tracker; there are none."""
 
 
 class DailyCounts:
-    """Samples that came and samples that were due, by the day, of about the last week."""
+    """The received and the expected samples by day, of about the last week."""
 
     DAYS = 8
 
@@ -58,7 +60,7 @@ class DailyCounts:
         self.due = np.zeros((self.DAYS, rows), np.int32)
 
     def add(self, t: float, seen: Booleans, due: Booleans) -> None:
-        """Count one step of all containers; one of a day that is forgotten already is passed over."""
+        """Count one step of all containers; a day that is forgotten already is skipped."""
         day = math.floor(t / DAY)
         at = day % self.DAYS
         if self.epoch[at] > day:
@@ -70,15 +72,17 @@ class DailyCounts:
         self.due[at] += due
 
     def coverage(self, t: float, rows: Indices) -> Floats:
-        """Return the share of due samples that came, in the last day or the last week, whichever is lower.
+        """Return the share of expected samples that arrived, in the last day or the last week, whichever is
+        lower.
 
-        Over a container's whole life, a bad month would count for another month, and a fresh hole not at all.
+        Over the whole life of a container, a bad month would count for another month, and a fresh gap not at
+        all.
         """
         age = math.floor(t / DAY) - self.epoch
-        # A row for the last day, which is today and yesterday, and one for the week.
+        # One row for the last day, which is today and yesterday, and one for the week.
         counted = (age >= 0) & (age < np.array([[2], [self.DAYS]]))
         seen, due = counted @ self.seen[:, rows], counted @ self.due[:, rows]
-        # Where nothing was due, as while scaled to zero, nothing is missing.
+        # If nothing was expected, as while scaled to zero, nothing is missing.
         lowest: Floats = np.where(due > 0, seen / np.maximum(due, 1), 1.0).min(axis=0)
         return lowest
 
@@ -91,7 +95,7 @@ class DailyCounts:
 
 
 class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
-    """How much is known of each container, its peaks, its kills, and how often its limit stopped it."""
+    """Tracks the history, peaks, OOM kills and throttling of each container."""
 
     name = "witness"
 
@@ -125,15 +129,15 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         running: Booleans | None = None,
         sample_seconds: float = 0.0,
     ) -> None:
-        """Take in one sample of each container; `running` says of which there should have been one.
+        """Record one sample of each container; `running` names those that should have had one.
 
-        Each stands for `lasts` seconds; for none where a replica of the same time was shown before.
+        Each sample lasts `sample_seconds`; 0 if a replica was recorded for the same time before.
         """
         own = self._arrays
         seen = ((cpu >= 0) & (cpu <= MAX_PLAUSIBLE_CPU)) | ((memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY))
         self._cpu.add(t, cpu, MAX_PLAUSIBLE_CPU)
         self._memory.add(t, memory, MAX_PLAUSIBLE_MEMORY)
-        # Before its first sample a container may not have been there, or not been scraped.
+        # Before its first sample a container may not have existed, or not been scraped.
         due = seen if running is None else seen | (running & ~np.isnan(own["first"]))
         self._counts.add(t, seen, due)
         own["samples"] += seen
@@ -153,15 +157,15 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         images: Hashes | None = None,
         estimated: bool = False,
     ) -> Booleans:
-        """Take in kills, each with its time; return which of them were not known before.
+        """Record OOM kills with their times; return which of them are new.
 
-        `memory` is what the container had; `estimated` where a source of usage tells of it, which knows a sample at most:
-        such a kill counts at least at the size that `observe_sizes` then tells. `images` are fingerprints of what was
-        killed: a kill of another image than the present one does not count.
+        `memory` is what the container had. With `estimated` it comes from a usage source, which knows a
+        sample at most: such a kill counts at least at the size of the next `observe_sizes`. `images` are
+        fingerprints of the killed images: a kill of another image than the present one does not count.
         """
         with np.errstate(invalid="ignore"):
             believed = (memory >= 0) & (memory <= MAX_PLAUSIBLE_MEMORY)
-        if estimated:  # a kill without any sample counts as well: its size is told later
+        if estimated:  # A kill without any sample counts as well: its size follows later.
             believed = np.ones(t.size, np.bool_)
             memory = np.clip(np.nan_to_num(memory), 0.0, MAX_PLAUSIBLE_MEMORY)
         if images is not None:
@@ -172,10 +176,10 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
     def observe_sizes(
         self, t: float, containers: Indices, memory: Floats, *, before: Floats, images: Hashes
     ) -> None:
-        """Take in the memory that these containers have in effect: the limit, or the request where there is none.
+        """Record the memory that these containers have in effect: the limit, or the request if there is none.
 
-        `before` is the largest that they are known to have had earlier, by their template or the annotations of a change;
-        `images` are fingerprints of their images, 0 where not known. A new image starts without kills.
+        `before` is the largest that they are known to have had, by their template or the annotations of a
+        change. `images` are fingerprints of their images, 0 if unknown. A new image starts without kills.
         """
         own = self._arrays
         known = own["image"][containers]
@@ -194,7 +198,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
     def collect_evidence(
         self, t: float, containers: Indices, *, is_long_running: Sequence[bool]
     ) -> list[Evidence]:
-        """What is known of these containers; `runs_on` where they run all the time, as a Job's do not."""
+        """Return the evidence about these containers; `is_long_running` is False for those of Jobs."""
         own = {name: array[containers].tolist() for name, array in self._arrays.items()}
         cpu, cpu_week, memory = (
             self._cpu.peak(t, containers, slices=DAY_PEAK_SLICES).tolist(),
@@ -252,7 +256,9 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
         self._kills.load_arrays("kills.", arrays)
 
     def restore(self, state: bytes) -> None:
-        """Take over what `state` returned; also what it returned before kills were kept by size."""
+        """Restore the bytes that `state` returned, also in the first version, which did not keep kills by
+        size.
+        """
         try:
             super().restore(state)
         except ValueError:
@@ -278,7 +284,7 @@ class EvidenceTracker(ArrayState[EvidenceTrackerSettings]):
             )
 
     def _observe_throttling(self, t: float, throttled: Floats) -> None:
-        """The recent share, in which an hour ago counts half."""
+        """Update the recent share of throttled periods by an exponential average."""
         own = self._arrays
         known = (throttled >= 0) & (throttled <= 1)
         with np.errstate(invalid="ignore"):

@@ -1,6 +1,7 @@
-"""What a witness kept before it had kills by size, and a week of peaks: read so that an upgrade loses nothing.
+"""The evidence arrays of the first version, without kills by size and a week of peaks, read so that an
+upgrade loses nothing.
 
-With a source that knows no past, such as metrics-server, what was learned could not be read again.
+With a source without history, such as metrics-server, the evidence could not be collected again.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ SLICES = 12
 
 
 class LegacyEvidenceSettings(Settings):
-    """How far back was looked."""
+    """The settings of the first version's tracker."""
 
     window: float = Field(default=86400.0, ge=1)
     """Seconds in which peaks were the highest."""
 
 
 class LegacyEvidenceTracker(ArrayState[LegacyEvidenceSettings]):
-    """The arrays of that time."""
+    """The arrays of the first version."""
 
     name = "witness"
 

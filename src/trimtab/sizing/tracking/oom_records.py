@@ -1,8 +1,8 @@
-"""OOM kills of each container, a record for each size at which it was killed.
+"""OOM kills of each container, one record per size at which it was killed.
 
-A list of the last kills forgets: replicas that are killed again and again at one size would push out the kills at
-smaller sizes, and with them the fact that the container was given more and killed again. A record for each size stays
-as long as kills go on, however many there are and of however many replicas.
+A list of the last kills forgets: replicas that are killed again and again at one size would displace the
+kills at smaller sizes, and with them the fact that the container was raised and killed again. A record per
+size stays as long as kills go on, however many there are and of however many replicas.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from trimtab.sizing.strategy import Floats, Indices
 Booleans = npt.NDArray[np.bool_]
 
 MAX_SIZES = 8
-"""Sizes that are remembered of each container. Of more, the smallest gives way: it is the largest that says what is needed."""
+"""The number of sizes per container. The smallest is dropped first, because the largest shows the need."""
 SIZE_BUCKET_WIDTH = math.log(1.05)
-"""Sizes whose logarithms are nearer than this are one: a raise is clearly more than 5 %."""
+"""The distance of the logarithms below which sizes count as one: a raise is clearly more than 5 %."""
 QUIET_PERIOD = 30 * 86400.0
-"""Seconds without a kill after which earlier ones are forgotten: what comes then is another trouble."""
+"""Seconds without a kill after which earlier ones are forgotten: a later kill has another cause."""
 EXACT, CORRECTED, ESTIMATED = 0, 1, 2
-"""A pod told the size; a source of usage told the kill, and the container told its size; only samples tell. Less is better."""
+"""The origins of a size, the better ones lower: reported by a pod; a kill from a usage source with the size
+of its container; only samples.
+"""
 SAME_KILL_WINDOW = 7200.0
-"""Seconds by which a source of usage may tell of a kill later than the pod does: a step of the past, and a window."""
+"""Seconds by which a usage source may report a kill later than the pod: a step of the history, and a window.
+"""
 
 
 class KillRecords:
-    """The records of all containers, in arrays of a row each; a size of 0 is a place without a record."""
+    """The records of all containers, in arrays with one row each; a size of 0 is a free place."""
 
     def __init__(self, rows: int) -> None:
         self.size = np.zeros((rows, MAX_SIZES))
@@ -40,25 +43,25 @@ class KillRecords:
         self.first = np.zeros((rows, MAX_SIZES))
         self.last = np.zeros((rows, MAX_SIZES))
         self.origin = np.zeros((rows, MAX_SIZES), np.int8)
-        """Where the size comes from: `EXACT`, `CORRECTED` or `ESTIMATED`."""
+        """The origin of the size: `EXACT`, `CORRECTED` or `ESTIMATED`."""
         self.told = np.full(rows, -np.inf)
-        """The time of the last kill that a pod told of: pods tell of the same kill again and again."""
+        """The time of the last kill that a pod reported: pods report the same kill again and again."""
 
     def add(
         self, t: Floats, rows: Indices, memory: Floats, *, plausible: Booleans, estimated: bool
     ) -> Booleans:
-        """Count kills; return which of them were not known before."""
+        """Count kills; return which of them are new."""
         new = np.zeros(t.size, np.bool_)
         for place in np.flatnonzero(plausible):
-            # A container without limit, request or sample has no size at all: a byte stands for that.
+            # A container without limit, request or sample has no size: one byte stands for that.
             size = max(float(memory[place]), 1.0)
             new[place] = self._add(int(rows[place]), float(t[place]), size, estimated=estimated)
         return new
 
     def correct(self, rows: Indices, memory: Floats) -> None:
-        """Count kills whose size was estimated from samples at least at what their container has: they hit its limit.
+        """Raise the estimated size of kills to what their container has, because they hit its limit.
 
-        This is done once for each: what it has later, it may have been given because of them.
+        This is done once per kill: later sizes may be a reaction to it.
         """
         due = (self.origin[rows] == ESTIMATED).any(axis=1)
         for row, having in zip(rows[due].tolist(), memory[due].tolist(), strict=True):
@@ -74,7 +77,7 @@ class KillRecords:
     def list_kills(self, t: float, row: int) -> tuple[OomKills, ...]:
         """Return the records of a container in the order of their first kills; none after a quiet month."""
         if not self.size[row].any():
-            return ()  # as nearly always
+            return ()  # Nearly every container has none.
         held = np.flatnonzero(self.size[row])
         if t - self.last[row, held].max() > QUIET_PERIOD:
             return ()
@@ -99,7 +102,7 @@ class KillRecords:
         if held.size:
             latest = float(self.last[row, held].max())
             if latest - t > QUIET_PERIOD:
-                return False  # pods remember a kill for as long as they live
+                return False  # Pods remember a kill for as long as they live.
             if t - latest > QUIET_PERIOD:
                 self.forget(np.array([row], np.intp))
             elif self._is_known(row, t, int(size), estimated=estimated):
@@ -107,10 +110,10 @@ class KillRecords:
         return self._merge(row, int(size), OomKills(int(size), 1, t, t), ESTIMATED if estimated else EXACT)
 
     def _is_known(self, row: int, t: float, size: int, *, estimated: bool) -> bool:
-        """Whether a pod and a source of usage told of the same kill: what the pod told then counts."""
+        """Return whether a pod and a usage source reported the same kill: the pod's report then counts."""
         for place in np.flatnonzero(self.size[row]).tolist():
             if estimated == (self.origin[row, place] != EXACT):
-                continue  # neither tells twice of the same
+                continue  # Neither reports the same kill twice.
             if self.first[row, place] - SAME_KILL_WINDOW <= t <= self.last[row, place] + SAME_KILL_WINDOW:
                 if not estimated:
                     self._merge(row, size, self._pop(row, place), EXACT)
@@ -118,7 +121,7 @@ class KillRecords:
         return False
 
     def _merge(self, row: int, size: int, kills: OomKills, origin: int) -> bool:
-        """Merge kills into the record of their size; return False where there is no room for so small a size."""
+        """Merge kills into the record of their size; return False if there is no place for so small a size."""
         sizes = self.size[row]
         held = np.flatnonzero(sizes)
         count, first, last = kills.count, kills.first, kills.last

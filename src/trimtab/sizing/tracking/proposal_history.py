@@ -1,8 +1,8 @@
-"""What a strategy proposed lately for each container: the highest of every hour of a day.
+"""The recent proposals of a strategy for each container: the highest of every hour of a day.
 
-Who follows the day gives back at night what the morning needs; by then it may be gone, with the node that had it. So a
-container is made smaller only to the highest of what was proposed in a time that the policy says
-(`floors.stabilization`). It is kept beside the strategy, as a witness is, so that this holds for all of them.
+Following the daily cycle releases capacity at night that may not be there in the morning. So a container is
+made smaller only to the highest proposal of a window that the policy sets (`floors.check_stabilization`). The
+history is kept beside the strategy, so that this holds for all strategies.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from trimtab.sizing.strategy import Targets
 
 HOUR = 3600.0
 HOURS_KEPT = 25
-"""The present one, and those that a day before it has a part in."""
+"""The number of hours: the present one, and those of which the day before has a part."""
 
 
 class ProposalHistorySettings(Settings):
-    """There are none."""
+    """The settings of a proposal history; there are none."""
 
 
 class RecentTargets(NamedTuple):
-    """The highest targets for one container by the hour of the clock, this hour's first; 0 where there was none."""
+    """The highest targets of one container by clock hour, the current one first; 0 where there was none."""
 
     cpu: tuple[float, ...] = ()
-    """Cores."""
+    """The targets of CPU in cores."""
     memory: tuple[float, ...] = ()
 
 
@@ -45,16 +45,16 @@ class ProposalHistory(ArrayState[ProposalHistorySettings]):
         self._memory = RollingMaxima(containers, seconds=HOURS_KEPT * HOUR, slices=HOURS_KEPT)
 
     def record(self, t: float, targets: Targets) -> None:
-        """Take in what is proposed at `t` seconds."""
+        """Record the targets of `t` seconds."""
         self._cpu.add(t, targets.cpu.target, MAX_PLAUSIBLE_CPU)
         self._memory.add(t, targets.memory.target, MAX_PLAUSIBLE_MEMORY)
 
     def is_due(self, t: float, *, until: float) -> bool:
-        """Whether nothing was taken in yet in the hour of `t`, and what is will still be remembered at `until`."""
+        """Return whether the hour of `t` has no proposal yet and will still be remembered at `until`."""
         return until // HOUR - t // HOUR < HOURS_KEPT and not self._cpu.has_begun(t)
 
     def recent_targets(self, t: float, container: int) -> RecentTargets:
-        """What was proposed for this container up to `t`."""
+        """Return the targets that were proposed for this container up to `t`."""
         return RecentTargets(self._cpu.peaks_by_age(t, container), self._memory.peaks_by_age(t, container))
 
     def arrays(self) -> dict[str, Array]:

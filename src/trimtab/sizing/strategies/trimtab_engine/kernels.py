@@ -1,19 +1,22 @@
-"""What comes next for each container, how wrong that tends to be, and which forecast pays: the compiled loops.
+"""Forecast each container, measure the forecast errors and choose the forecast that costs least: the compiled
+loops.
 
-Time is cut into epochs, one an update of the loop. For each container five plain forecasters name a level for the
-next epoch: what was used at the end of the last one, the slow mean, the mean at this hour on former days, the higher
-of the first and the third, and the peak that fades. Each has a histogram of its own errors: use divided by the level,
-in fine logarithmic buckets that are the same for the smallest container and the largest. From it follows the size with
-the least expected cost, where cost is what is asked for plus a penalty for what is not covered. Forecasters are judged
-by the cost that their sizes would really have had; the best so far sets the size.
+Time is divided into epochs, one per update. For each container five plain forecasters name a level for the
+next epoch: the usage at the end of the last one, the slow mean, the mean at this hour on earlier days, the
+higher of the first and the third, and the fading peak. Each has a histogram of its own errors: usage divided
+by the level, in fine logarithmic buckets that are the same for the smallest container and the largest. From
+it follows the size with the least expected cost, where cost is the request plus a penalty for what is not
+covered. Forecasters are judged by the cost that their sizes would really have had; the best so far sets the
+size.
 
-Where sizes are kept for longer than an epoch (`Pace.hours`), levels are of as long a time: the mean of so many hours in
-place of the end of the last epoch, and the busiest of the hours to come in place of the next one.
+With a stabilization window longer than an epoch (`DecayFactors.kept_hours`), levels cover that window: the
+mean of as many hours replaces the end of the last epoch, and the busiest of the hours to come replaces the
+next one.
 
-Where a container has seen little, the errors and costs of the fleet speak for it, above all of those that are as
-unsteady as it is: that shows in its first hours already. The sums over the fleet are of integers, so that the order of
-containers changes nothing, not even a last bit. All else is a ratio to the container's own usage: ten times the usage
-gives ten times the size.
+For a container with little history, the errors and costs of the fleet count, above all of containers that are
+as unsteady as it is, which its first hours already show. The sums over the fleet are of integers, so that the
+order of containers changes nothing, not even a last bit. Everything else is a ratio to the container's own
+usage: ten times the usage gives ten times the size.
 """
 
 from __future__ import annotations
@@ -30,31 +33,34 @@ from trimtab.sizing.strategy import Floats
 LAST, SLOW, HOURLY, HIGHER, PEAK = range(5)
 FORECASTERS = 5
 SEEN, TOTAL, HIGHEST, OVER_SIZE, MASS, RECENT = range(6)
-"""What is known of a container's present epoch: how much of it was seen, use, peak, how much of it was over the size
-held; the weight of all errors; and what was used of late."""
+"""The columns of a container's present epoch: the observed part of it, usage, peak, the part above the held
+size, the weight of all errors, and recent usage.
+"""
 EPOCH_FIELDS = 6
 MEAN, WEIGHT, UNREST, KEPT_MEAN = range(4)
 RECENT_HALF_LIFE = 0.15
-"""The part of an epoch in which what was used of late loses half its weight."""
+"""The part of an epoch in which recent usage loses half its weight."""
 YOUNG_ERROR_WEIGHT = 0.1
-"""The part of its errors that counts while a container is young."""
+"""The share of its errors that counts while a container is young."""
 UNREST_BOUNDARIES = (0.1, 0.25, 0.5, 1.0)
-"""How far an epoch's peak is above its mean, as a logarithm, from which on a container is of the next kind."""
+"""The logarithm of an epoch's peak over its mean at which a container belongs to the next unrest class."""
 FLEET_WEIGHT = 3.0
-"""How many containers of its own kind the rest of the fleet counts as much as."""
+"""The number of containers of its own class that the rest of the fleet counts for."""
 HOURS = 24
 FIXED_POINT_UNIT = 2.0**32
-"""The integers that stand for shares when the fleet is summed."""
+"""The integer that stands for 1 in sums over the fleet."""
 MIN_LEVEL = 1e-9
 MAX_COST = 1e4
 SEARCH_FACTOR = 2.0
-"""How far above the highest size that may be given the best size is looked for: if it is there, the highest is given."""
+"""The factor above the highest allowed size up to which the best size is searched: if it is there, the
+highest is used.
+"""
 
 Singles = npt.NDArray[np.float32]
 
 
 class ErrorBuckets(NamedTuple):
-    """The buckets of errors: use divided by forecast, from exp(low), each wider by exp(width)."""
+    """The buckets of errors: usage divided by forecast, from exp(low), each wider by exp(width)."""
 
     low: float
     width: float
@@ -65,7 +71,7 @@ class ErrorBuckets(NamedTuple):
         return edges
 
     def prior_weights(self, spread: float) -> Floats:
-        """What errors look like before any was seen: log-normal."""
+        """Return the log-normal distribution of errors before any was seen."""
         middle = self.low + self.width * (np.arange(self.buckets) + 0.5)
         weights: Floats = np.exp(-0.5 * (middle / spread) ** 2)
         weights /= weights.sum()
@@ -73,7 +79,9 @@ class ErrorBuckets(NamedTuple):
 
 
 class DecayFactors(NamedTuple):
-    """How much of what was learned is left after an epoch, and how much the fleet counts in epochs of one's own."""
+    """The share of each value that is left after an epoch, and the weight of the fleet in epochs of a
+    container.
+    """
 
     errors: float
     costs: float
@@ -87,62 +95,64 @@ class DecayFactors(NamedTuple):
     fleet_error_epochs: float
     fleet_cost_epochs: float
     kept_mean: float
-    """Of the mean over the time that sizes are kept; nothing where that is the epoch."""
+    """The share of the mean over the stabilization window; 0 if the window is the epoch."""
     kept_hours: int
-    """How many hours of the day sizes are kept for."""
+    """The number of hours of the stabilization window."""
     mature_weight: float
-    """The weight of the slow mean from which on errors count in full: until then no level knows all of these hours."""
+    """The weight of the slow mean from which errors count in full: before that, no level covers all of these
+    hours.
+    """
 
 
 class CostModel(NamedTuple):
-    """What harm costs, in units of a container's mean use, and when a size is let be."""
+    """The cost of harm, in units of a container's mean usage, and the conditions to keep a size."""
 
     overuse_penalty: float
-    """An epoch spent over the request."""
+    """The cost of an epoch above the request."""
     unserved_penalty: float
-    """Each unit of use over the request."""
+    """The cost of each unit of usage above the request."""
     tolerated_overuse: float
-    """The share of time over the request at which a container begins to be treated with more care."""
+    """The share of time above the request at which a container is treated with more care."""
     leniency: float
-    """How much cheaper a request is where little of it is used: 1 by the share that is, 0 not at all."""
+    """The discount of a request of which little is used: 1 by the used share, 0 none."""
     peak_floor: float
-    """How many times its fading peak a container is given at least,"""
+    """The least multiple of its fading peak that a container gets."""
     headroom: float
-    """and how many times its highest peak at most."""
+    """The highest multiple of its highest peak that a container gets."""
     change_threshold: float
-    """What it takes to change a size: what not changing it must have cost;"""
+    """The excess cost that a size must have caused before it is changed."""
     frequent_changes: float
-    """and how many changes of late make the next one dearer."""
+    """The number of recent changes above which the next one must save more."""
 
 
 @dataclass(slots=True)
 class EpochState:
-    """The part of the state that an epoch's end writes: little enough to be copied to look ahead."""
+    """The part of the state that the end of an epoch writes: small enough to be copied for a preview."""
 
     base: Floats
     """The logarithm of each forecaster's level."""
     bid: Floats
-    """The size each forecaster would have asked for in this epoch."""
+    """The size that each forecaster would have requested in this epoch."""
     over: Floats
-    """The share of the epoch that was over its bid,"""
+    """The share of the epoch above the bid of each forecaster."""
     lack: Floats
-    """and the use that it would have left unserved."""
+    """The usage that the bid of each forecaster would have left unserved."""
     cost: Floats
     tries: Floats
     hourly: Floats
     level: Floats
-    """The slow mean, its weight, how far an epoch's peak is above its mean, as slow; and the mean of as long as sizes are
-    kept."""
+    """The slow mean, its weight, the slow mean of peak over mean, and the mean over the stabilization window.
+    """
     peak: Floats
-    """The peak that fades, and the one that hardly does: no bid is far above it."""
+    """The fading peak, and one that hardly fades and bounds every bid."""
     served: Floats
-    """What was used of what was asked for: the two sums."""
+    """The sums of used and of requested resources."""
     care: Floats
-    """How much dearer harm is for this container, because it had too much of it."""
+    """The factor by which harm costs more for this container, because it had too much of it."""
     owed: Floats
-    """What another size would have been expected to save since the last change: small savings add up, noise fades."""
+    """The expected savings of another size since the last change: small savings add up, noise fades."""
     moves: Floats
-    """How often the size was changed of late."""
+    """The number of recent changes of the size."""
     held: Floats
 
     @classmethod
@@ -192,7 +202,7 @@ def observe_samples(
     level: Floats,
     mature_weight: float,
 ) -> None:
-    """Take in some samples of each container (a row a time, each of its weight), where each sample counts."""
+    """Learn several samples of each container (one row per time, each with its weight), all of which count."""
     left = np.empty(len(weights))
     for row in range(len(weights)):
         left[row] = 0.5 ** (weights[row] / RECENT_HALF_LIFE)
@@ -236,7 +246,9 @@ def observe_peaks(
     level: Floats,
     mature_weight: float,
 ) -> None:
-    """Take in some samples of each container, where only the peak of the epoch counts: it replaces the one before."""
+    """Learn several samples of each container, of which only the peak of the epoch counts: a higher one
+    replaces it.
+    """
     for i in range(usage.shape[1]):
         trust = 1.0 if level[i, WEIGHT] >= mature_weight else YOUNG_ERROR_WEIGHT
         for row in range(len(weights)):
@@ -272,7 +284,7 @@ def close_epoch(
     epoch: Floats,
     state: tuple[Floats, ...],
 ) -> None:
-    """End an epoch: what each forecaster's bid has cost, and its level for the next."""
+    """End an epoch: compute the cost of each forecaster's bid, and its level for the next epoch."""
     base, bid, over, lack, cost, tries, hourly, level, peak, served, care, _, _, held = state
     for i in range(len(epoch)):
         if epoch[i, SEEN] == 0.0:
@@ -324,13 +336,13 @@ def close_epoch(
 
 @njit(cache=True)
 def _used_share(served: Floats, usual: float) -> float:
-    """What part of the request is used; at first half."""
+    """Return the share of the request that is used; half at first."""
     return float(min(max((served[0] + 2.5 * usual) / (served[1] + 5.0 * usual), 0.02), 1.0))
 
 
 @njit(cache=True)
 def _unrest_class(level: Floats) -> int:
-    """How unsteady a container is."""
+    """Return the unrest class of a container."""
     kind = 0
     for least in UNREST_BOUNDARIES:
         kind += 1 if level[UNREST] > least else 0
@@ -339,7 +351,7 @@ def _unrest_class(level: Floats) -> int:
 
 @njit(cache=True)
 def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
-    """The mean cost of each forecaster over the containers of each kind that have tried; the whole fleet counts too."""
+    """Return the mean cost of each forecaster by unrest class; the whole fleet counts too."""
     cost, tries, level = state[4], state[5], state[7]
     kinds = len(UNREST_BOUNDARIES) + 1
     total, count = np.zeros((kinds, FORECASTERS), np.int64), np.zeros(kinds, np.int64)
@@ -350,7 +362,8 @@ def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
             for k in range(FORECASTERS):
                 total[kind, k] += np.int64(cost[i, k] / tries[i] * 2.0**20)
     means = np.empty((kinds, FORECASTERS))
-    # Sums and copies element by element, here and below: to compile numpy's own would take as long as all else.
+    # Sums and copies are written element by element, here and below: compiling numpy's own would take as long
+    # as all else.
     for k in range(FORECASTERS):
         costs, tried = 0, 0
         for kind in range(kinds):
@@ -366,9 +379,9 @@ def average_fleet_costs(state: tuple[Floats, ...]) -> Floats:
 
 @njit(cache=True)
 def average_fleet_errors(epoch: Floats, errors: Singles, prior: Floats, level: Floats) -> Floats:
-    """The mean shape of each forecaster's errors for each kind of container; the whole fleet counts too.
+    """Return the mean distribution of each forecaster's errors by unrest class; the whole fleet counts too.
 
-    Containers with more to tell count more, up to one each.
+    Containers with more history count more, up to one each.
     """
     containers, _, buckets = errors.shape
     kinds = len(UNREST_BOUNDARIES) + 1
@@ -411,9 +424,9 @@ def _find_cheapest_edge(
     missed: float,
     costs: Floats,
 ) -> int:
-    """The edge with the least expected cost, up to the top one; and the cost of each edge.
+    """Return the edge with the least expected cost, up to the top one, and store the cost of each edge.
 
-    Without fastmath: what the compiler then makes of it differs from one compilation to the next, and with it last bits.
+    Compiled without fastmath: its result would differ in the last bits from one compilation to the next.
     """
     above, load = 0.0, 0.0
     for b in range(len(errors) - 1, -1, -1):
@@ -441,9 +454,10 @@ def choose_sizes(
     fleet: Floats,
     state: tuple[Floats, ...],
 ) -> None:
-    """Name the sizes of the next epoch: each forecaster's bid, and the one that is held.
+    """Compute the sizes of the next epoch: each forecaster's bid, and the size that is held.
 
-    A margin is good for one level only, so each is found anew: where the level is low, covering a spike costs little.
+    A margin fits one level only, so each is computed again: where the level is low, covering a spike costs
+    little.
     """
     base, bid, _, _, cost, _, _, level, peak, served, care, owed, moves, held = state
     costs = np.empty(buckets.buckets + 1)
@@ -484,7 +498,7 @@ def choose_sizes(
         owed[i] = owed[i] * decay.expected_savings + max(saved, 0.0) / share
         moves[i] *= decay.changes
         due = owed[i] > cost_model.change_threshold * max(1.0, moves[i] / cost_model.frequent_changes) ** 4
-        # What grows slowly wears its margin off before a change pays.
+        # Slow growth uses up the margin before a change pays.
         if np.isnan(held[i]) or due or held[i] < peak[i, 0] * cost_model.peak_floor:
             owed[i] = 0.0
             moves[i] += 1.0

@@ -1,6 +1,6 @@
-"""One resource of all containers: what was learned of it, kept in flat arrays, and the steps that move it.
+"""The state of one resource of all containers, in flat arrays, and its transitions.
 
-Left out is when to take these steps: `trimtab.sizing.strategies.trimtab` knows the time.
+`trimtab.sizing.strategies.trimtab` knows when to take them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from trimtab.sizing.strategies.trimtab_engine.kernels import (
 from trimtab.sizing.strategy import Floats, Indices
 
 FLEET_INTERVAL = 6
-"""Epochs after which errors fade and the fleet's are summed anew; in the first ones they are summed each time."""
+"""Epochs between two decays of errors and sums over the fleet; the first epochs are summed each time."""
 BATCH_SAMPLES = 12
-"""Samples of each container that are taken in together: what is known of a container then comes to the processor once."""
+"""Samples of each container that are processed together, so that its state is loaded into the processor once.
+"""
 EVENT_WEIGHT = 1e-9
-"""The part of an epoch that an event stands for which has no length."""
+"""The share of an epoch that an event without a duration stands for."""
 
 
 class ResourceState:
-    """Takes in samples, ends epochs, and holds the sizes of the present one."""
+    """Learns from samples, ends epochs, and holds the sizes of the present one."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class ResourceState:
         )
         self._edges, self._prior = buckets.edges(), buckets.prior_weights(spread)
         self._epoch_state = EpochState.new(containers)
-        # Held only while there is somebody to read it: of 20,000 containers it is 10 MiB.
+        # The preview is released as soon as it is outdated: it takes 10 MiB for 20,000 containers.
         self._preview: EpochState | None = None
         self._preview_hours = (-1, -1)
         self._epoch = np.zeros((containers, EPOCH_FIELDS))
@@ -70,7 +71,7 @@ class ResourceState:
 
     @property
     def current_sizes(self) -> Floats:
-        """The sizes of this epoch; NaN for a container that none was named for yet."""
+        """The sizes of this epoch; NaN for a container that has none yet."""
         return self._epoch_state.held
 
     @property
@@ -78,7 +79,7 @@ class ResourceState:
         return bool(self._epochs[0] > 0)
 
     def observe(self, usage: Floats, weight: float) -> None:
-        """Take in one sample of each container, which stands for so much of an epoch."""
+        """Learn one sample of each container, which stands for this share of an epoch."""
         self.clear_preview()
         self._pending_usage[self._pending_count], self._pending_weights[self._pending_count] = usage, weight
         self._pending_count += 1
@@ -86,7 +87,7 @@ class ResourceState:
             self._flush_samples()
 
     def raise_to(self, containers: Indices, sizes: Floats, peaks: Floats) -> None:
-        """Give these containers at least such sizes now, and learn from such peaks."""
+        """Raise these containers to at least these sizes now, and learn from these peaks."""
         self._flush_samples()
         self._epoch_state.held[containers] = np.fmax(self._epoch_state.held[containers], sizes)
         usage = np.full(len(self._epoch), np.nan)
@@ -94,7 +95,7 @@ class ResourceState:
         self.observe(usage, EVENT_WEIGHT)
 
     def close_epoch(self, hour: int, hour_ahead: int) -> None:
-        """End the epoch and name the sizes of the next."""
+        """End the epoch and compute the sizes of the next."""
         self._epoch_state = self._compute_next_epoch(hour, hour_ahead)
         self.clear_preview()
         self._fleet[...] = kernels.average_fleet_costs(self._epoch_state.arrays())
@@ -110,15 +111,15 @@ class ResourceState:
             self._epoch[:, MASS] *= self._decay.errors**FLEET_INTERVAL
 
     def preview_sizes(self, hour: int, hour_ahead: int) -> Floats:
-        """The sizes that `close` would name now. Changes nothing."""
+        """Return the sizes that `close_epoch` would compute now, without a change of state."""
         return self._compute_next_epoch(hour, hour_ahead).held
 
     def clear_preview(self) -> None:
-        """What was seen ahead no longer follows from what is known."""
+        """Drop the preview, which no longer follows from the state."""
         self._preview = None
 
     def arrays(self) -> dict[str, Array]:
-        """All of the state, by name."""
+        """Return the whole state by name."""
         self._flush_samples()
         small = {field.name: getattr(self._epoch_state, field.name) for field in fields(self._epoch_state)}
         return {
@@ -131,7 +132,9 @@ class ResourceState:
         }
 
     def _compute_next_epoch(self, hour: int, hour_ahead: int) -> EpochState:
-        """What the epoch's end would write, beside what is: mostly first for a question, and then for the end itself."""
+        """Return the state after the epoch, beside the present one: usually first for a preview, then for the
+        end itself.
+        """
         if self._preview is not None and self._preview_hours == (hour, hour_ahead):
             return self._preview
         self._flush_samples()
@@ -153,7 +156,7 @@ class ResourceState:
         return ahead
 
     def _flush_samples(self) -> None:
-        """Learn from the samples that wait."""
+        """Learn from the pending samples."""
         rows, self._pending_count = self._pending_count, 0
         small, kernel = self._epoch_state, kernels.observe_peaks if self._peaks else kernels.observe_samples
         kernel(
