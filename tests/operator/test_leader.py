@@ -100,7 +100,7 @@ async def test_a_recommendation_is_told_in_the_status_on_the_workload_and_in_the
         assert status["counts"] == {"monitored": 1, "updated": 0, "skipped": 0}
         assert condition(status, "Ready")["status"] == "True"
         assert condition(status, "MetricsAvailable")["message"].startswith("Usage is read from scripted")
-        assert entry(status)["reason"] == "the mode is Recommend"
+        assert entry(status)["reason"] == "the policy's mode is Recommend"
         web = await work.client.get(DEPLOYMENTS, "web", namespace=work.namespace)
         (container,) = web["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["requests"]["cpu"] == "1"

@@ -82,7 +82,7 @@ def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
     [
         ({"mode": "Auto"}, {}, ""),
         ({"mode": "Auto"}, {"dryRun": True}, "dryRun"),
-        ({"mode": "Recommend"}, {}, "the mode is Recommend"),
+        ({"mode": "Recommend"}, {}, "the policy's mode is Recommend"),
         ({"mode": "Auto"}, {"limits": {"untouchedNamespaces": ["shop"]}}, "untouchedNamespaces"),
     ],
 )
@@ -96,9 +96,7 @@ def test_what_may_not_be_touched_has_a_reason(
 
 def test_a_workload_that_a_vpa_changes_is_left_to_it() -> None:
     said = mandate(policy(mode="Auto")).blocked_reason(workload(), config(), vpa="web")
-    assert (
-        said == "VerticalPodAutoscaler web changes its pods; with updateMode Off it leaves that to the policy"
-    )
+    assert said == "VerticalPodAutoscaler web changes its pods; set its updateMode to Off to use the policy"
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,8 @@ def test_status_names_running_containers_without_samples_and_makes_an_event_of_i
     after = status({}, before=before, weather=lacking)
     told = condition(after, "MetricsAvailable")
     assert (told["status"], told["reason"]) == ("True", "SamplesMissing")
-    assert "7 containers that run have no samples of the last 15 minutes" in told["message"]
-    assert "shop/web-4 app and 2 more. See that their nodes are scraped." in told["message"]
+    assert "7 containers without samples in the last 15 minutes, not sized: " in told["message"]
+    assert "shop/web-4 app and 2 more. Check that their nodes are scraped." in told["message"]
     assert [each["reason"] for each in find_new_problems(before, after)] == ["SamplesMissing"]
 
 
@@ -195,7 +195,7 @@ def test_an_overlap_is_told_in_both_statuses() -> None:
         in (condition(status({}, standing=won), "Overlaps")["message"])
     )
     assert (
-        "3 workloads that it selects go to trimtab-system/heavy"
+        "3 workloads that it selects are sized by trimtab-system/heavy"
         in (condition(status({}, standing=lost), "Overlaps")["message"])
     )
     crowd = OverlapStats()

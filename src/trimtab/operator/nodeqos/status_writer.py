@@ -1,7 +1,7 @@
-"""Tells each NodeQoSPolicy on how many nodes it holds.
+"""Write to each NodeQoSPolicy's status on how many nodes it applies.
 
-The leader counts, from the nodes and policies that it follows anyway: thousands of agents that each wrote into one object
-would only refuse each other. Which policy the agent of a node really follows is in that node's NodeMetric.
+The leader counts, from the nodes and policies that it watches anyway: thousands of agents writing one object would only
+conflict. Each node's NodeMetric says which policy its agent really follows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = structlog.get_logger(__name__)
 Document = dict[str, Any]
 
 INTERVAL = 15.0
-"""Seconds between two looks: nodes come and go together, and their number is for people to read."""
+"""The seconds between two cycles: nodes come and go together, and the count is for people."""
 
 
 class NodeQosStatusWriter:
-    """The statuses of NodeQoSPolicies; `run` it as a task."""
+    """Writes the statuses of NodeQoSPolicies; `run` it as a task."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class NodeQosStatusWriter:
             await asyncio.sleep(INTERVAL)
 
     async def write_statuses(self) -> None:
-        """Write each status that is not what it should be."""
+        """Write each status that has changed."""
         found = list(self._policies)
         held = count_nodes_by_policy(found, self._nodes)
         for policy in found:
@@ -68,19 +68,19 @@ class NodeQosStatusWriter:
         try:
             await self._client.apply(NODE_QOS_POLICIES, body, subresource="status", force=True)
         except NotFound:
-            return  # deleted meanwhile
-        except KubeError as error:  # the others are told all the same
-            log.warning("nodeqospolicies.not_told", policy=policy.name, error=describe(error))
+            return  # the policy was deleted meanwhile
+        except KubeError as error:  # continue with the other policies
+            log.warning("nodeqospolicy.status_write_failed", policy=policy.name, error=describe(error))
 
 
 def count_nodes_by_policy(policies: list[QosPolicy], nodes: Iterable[Node]) -> Counter[str]:
-    """On how many nodes each policy holds, by its uid."""
+    """Return the number of nodes that each policy applies to, by the policy's uid."""
     holding = (select_qos_policy(dict(node.labels), policies) for node in nodes) if policies else ()
     return Counter(policy.uid for policy in holding if policy)
 
 
 def build_qos_status(policy: QosPolicy, nodes: int, *, before: Document, now: float) -> Document:
-    """What is to be read of a policy; `before` is what is there."""
+    """Return a policy's status; `before` is the present one."""
     if policy.spec is None:
         ready = False, "SpecInvalid", policy.problem
     elif nodes:

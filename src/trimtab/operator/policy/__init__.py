@@ -1,1 +1,1 @@
-"""Which policy applies to which workload, and what its status says."""
+"""Match policies to workloads, resolve them, and write their status."""

@@ -1,4 +1,4 @@
-"""Who else may have the say over a workload's size, besides policies: VerticalPodAutoscalers and intents."""
+"""Controllers that compete with policies for a workload's size: VerticalPodAutoscalers and Intents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimtab.operator.intents.intent_index import IntentIndex
 
 
 class CompetingControllers:
-    """Asked anew each time; `roll` is None where nobody looks after intents."""
+    """Finds competing controllers on every call; `intent_index` is None if the Intent controller does not run."""
 
     def __init__(
         self,
@@ -25,19 +25,19 @@ class CompetingControllers:
         self._config = config
 
     def controlling_intent_name(self, key: WorkloadKey) -> str:
-        """The name of the intent that has the say over a workload; empty where none has."""
+        """Return the name of the Intent that controls a workload; empty if there is none."""
         owner = self._enabled_intent_index.controlling_intent(key) if self._enabled_intent_index else None
         return str(owner) if owner else ""
 
     def intent_targets(self) -> set[WorkloadKey]:
-        """Return the workloads that active intents are about."""
+        """Return the workloads that active Intents target."""
         return self._enabled_intent_index.targets() if self._enabled_intent_index else set()
 
     def unsynced_reason(self) -> str:
-        """Why it is not known who else has the say over workloads: one that has may be among those."""
+        """Return the reason why competing controllers are unknown; empty if they are known."""
         for kind in (VPAS, INTENTS) if self._enabled_intent_index else (VPAS,):
             if why := self._cluster_state.unsynced_reason(kind):
-                return f"not touched, as it is not known whether any {kind.kind} has the say over it: {why}"
+                return f"not changed, because a {kind.kind} may control this workload and they cannot be read: {why}"
         return ""
 
     @property

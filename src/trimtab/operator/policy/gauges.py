@@ -1,7 +1,7 @@
-"""How many workloads each policy looks after, has brought to their size, and leaves alone: the gauges of `metrics`.
+"""Gauges for the number of workloads that each policy selects, has applied, and skips.
 
-They are counted anew for a policy whenever its outcomes have changed. What no longer exists is taken out, so that a
-policy or a namespace that is gone does not stand in a dashboard for ever.
+They are updated whenever a policy's outcomes change. Series of deleted policies and namespaces are removed, so that they
+do not stay in dashboards forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WorkloadGauges:
         self._exported: dict[str, dict[Gauge, set[LabelValues]]] = {}
 
     def update(self, policy: str, outcomes: Iterable[tuple[WorkloadKey, WorkloadOutcome]]) -> None:
-        """Show how a policy's workloads fare; none at all takes it out."""
+        """Set the gauges for a policy's workloads; without any, remove its series."""
         counts: dict[Gauge, Counter[LabelValues]] = {
             gauge: Counter() for gauge in (self._monitored, self._updated, self._skipped)
         }
@@ -48,6 +48,6 @@ class WorkloadGauges:
             self._exported[policy] = {gauge: set(found) for gauge, found in counts.items()}
 
     def clear(self) -> None:
-        """Show nothing more: another leads, and counts."""
+        """Remove all series: the new leader reports them."""
         for policy in list(self._exported):
             self.update(policy, ())

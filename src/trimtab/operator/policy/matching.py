@@ -1,16 +1,16 @@
-"""Which policy sizes which workload: a pure function of policies, namespaces and labels.
+"""Match policies to workloads. Pure, from policies, namespaces and labels.
 
-A policy in the operator's own namespace (its home, as `trimtab-system`) may select in every namespace: there lives
-the policy for the whole cluster. One that lives anywhere else selects in its own namespace only, so that whoever may
-write policies in a namespace decides about that namespace and no other: there live the defaults of a namespace. Its
-namespace selector and its allow and deny lists can narrow that down, never widen it.
+A policy in the operator's own namespace, such as `trimtab-system`, may select workloads in every namespace. A policy in
+any other namespace selects workloads of its own namespace only, so that permission to write policies in a namespace
+covers that namespace and no other. Its namespace selector and its allow and deny lists can restrict that, never extend
+it.
 
-Of all policies that select a workload the heaviest wins, of equals the first by namespace and name. Mode plays no
-part: a heavy policy with mode Disabled keeps its workloads from all lighter ones. A policy that cannot be read selects
-nothing.
+Of all policies that select a workload the one with the highest weight wins; among equals, the first by namespace and
+name. The mode is ignored: a policy with mode Disabled keeps its workloads from all policies of lower weight. A policy
+that cannot be read selects nothing.
 
-Each policy is filed under the rarest thing that it demands, a namespace or a label, so that a workload is held
-against the few policies that might select it and not against thousands.
+Each policy is indexed by its rarest requirement, a namespace or a label, so that a workload is compared with the few
+policies that might select it instead of thousands.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from trimtab.kube.kinds.workloads import Workload
 Label = tuple[str, str]
 _IndexField = Literal["namespace", "namespace_label", "workload_label"]
 _IndexTerms = list[tuple[_IndexField, str | Label]]
-"""Things of which a workload or its namespace must have one; as a label's key is there once, it has at most one."""
+"""Alternatives of which a workload or its namespace must have one. It has at most one, as label keys are unique."""
 
 MatchingPolicies = tuple[Policy, ...]
-"""The policies that select a workload, the one that wins first; empty when none does."""
+"""The policies that select a workload, the winning one first; empty if none does."""
 
 
 @dataclass(slots=True)
 class OverlapStats:
-    """How one policy fares among the others, for its status."""
+    """The overlaps of one policy with others, for its status."""
 
     won: int = 0
-    """Workloads that it wins."""
+    """The number of workloads that the policy wins."""
     won_against: Counter[Policy] = field(default_factory=Counter)
-    """Of these, how many other policies select as well,"""
+    """The number of these that each other policy selects as well."""
     lost_to: Counter[Policy] = field(default_factory=Counter)
-    """and how many workloads that it selects go to others."""
+    """The number of workloads that the policy selects but loses to each other policy."""
 
 
 class PolicyMatcher:
-    """All policies against all namespaces; ask it `of` a workload. Made anew whenever one of them changes."""
+    """Matches all policies against all namespaces; replaced whenever one of them changes."""
 
     def __init__(
         self, policies: Iterable[Policy], *, namespaces: Mapping[str, Labels], operator_namespace: str
@@ -60,6 +60,7 @@ class PolicyMatcher:
         self._groups: dict[tuple[str, str], _WorkloadGroup] = {}
 
     def match(self, workload: Workload) -> MatchingPolicies:
+        """Return the policies that select a workload, the winning one first."""
         kind, namespace, _ = workload.key
         quarter = self._groups.get((namespace, kind))
         if quarter is None:
@@ -93,7 +94,7 @@ class PolicyMatcher:
 
 
 def count_overlaps(matcher: PolicyMatcher, workloads: Iterable[Workload]) -> dict[Policy, OverlapStats]:
-    """How each policy that selects anything fares; those that tie or lose are told by whom."""
+    """Return the overlaps of each policy that selects any workload."""
     counted: Counter[MatchingPolicies] = Counter(matcher.match(workload) for workload in workloads)
     found: dict[Policy, OverlapStats] = {}
     for verdict, count in counted.items():
@@ -117,11 +118,12 @@ class _WorkloadGroup:
     labels: dict[str, str]
     reached_from: tuple[str, str]
     unconditional: MatchingPolicies = ()
-    """The policies that select every one of them,"""
+    """The policies that select every workload of the group."""
     conditional: MatchingPolicies = ()
-    """and those that may select any of them by its labels."""
+    """The policies that may select a workload of the group by its labels."""
 
     def admits(self, policy: Policy) -> bool:
+        """Return True if a policy can select workloads of this group."""
         selector = policy.spec.selector
         return (
             policy.namespace in self.reached_from
@@ -132,7 +134,7 @@ class _WorkloadGroup:
 
 
 class _PolicyIndex:
-    """Policies by the rarest thing that they demand."""
+    """Policies, indexed by their rarest requirement."""
 
     def __init__(self, demanding: Iterable[tuple[Policy, list[_IndexTerms]]]) -> None:
         self.unrestricted: list[Policy] = []
@@ -158,7 +160,7 @@ def _matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def _index_terms(policy: Policy, operator_namespace: str) -> list[_IndexTerms]:
-    """What a policy demands of each workload that it selects."""
+    """Return the requirements of a policy for the workloads that it selects."""
     selector = policy.spec.selector
     demands = _label_terms("namespace_label", selector.namespace_selector)
     demands += _label_terms("workload_label", selector.workload_selector)

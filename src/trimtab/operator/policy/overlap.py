@@ -1,7 +1,7 @@
-"""Whether two policies could both select one workload, judged by their selectors alone.
+"""Decide from their selectors alone whether two policies could select the same workload.
 
-No workload is looked at: one that both would select may come tomorrow. The answer is exact for what a selector can
-say, except that the label a namespace has with its own name is taken for any other. Pure.
+Existing workloads do not matter: a workload that both select may be created later. The answer is exact, except that a
+namespace's own-name label is treated like any other label. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trimtab.api.optimizationpolicy import PolicySelector
 
 
 def can_overlap(one: PolicySelector, other: PolicySelector, *, within: Iterable[str] = ()) -> bool:
-    """Whether some workload can be imagined that both select; `within` are namespaces that one of them cannot leave."""
+    """Return True if a workload could exist that both select; `within` are namespaces that one of them cannot leave."""
     return (
         _can_share_name(
             allowed=(one.namespaces.allow, other.namespaces.allow, *((name,) for name in within)),
@@ -29,13 +29,13 @@ def can_overlap(one: PolicySelector, other: PolicySelector, *, within: Iterable[
 
 
 def _can_share_name(*, allowed: Sequence[Sequence[str]], refused: Iterable[str]) -> bool:
-    """An empty list allows every name there is, and no list of refusals holds them all."""
+    """Return True if a name is in all allow lists, where an empty list allows every name, and not refused."""
     stated = [set(names) for names in allowed if names]
     return not stated or bool(set.intersection(*stated) - set(refused))
 
 
 def _are_satisfiable(selectors: Iterable[LabelSelector | None]) -> bool:
-    """Whether some labels satisfy all of these."""
+    """Return True if some labels satisfy all of these selectors."""
     demands: dict[str, list[LabelSelectorRequirement]] = {}
     for selector in selectors:
         for demand in _requirements(selector) if selector else ():
@@ -52,7 +52,7 @@ def _requirements(selector: LabelSelector) -> Iterable[LabelSelectorRequirement]
 
 
 def _is_satisfiable(demands: Sequence[LabelSelectorRequirement]) -> bool:
-    """Whether one label can satisfy all of these; of the values that none of them names, one stands for all."""
+    """Return True if one label can satisfy all of these; one unnamed value represents all values not mentioned."""
     values = {value for demand in demands for value in demand.values}
     key = demands[0].key
     unnamed = "\0"

@@ -1,4 +1,4 @@
-"""By whom each workload is to be sized, and how, as policies and the configuration stand at this moment."""
+"""Resolve the policy of each workload from the current policies and configuration."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """What holds for the workloads of one policy."""
+    """A policy as it applies to its workloads, with the organisation's limits and its strategy."""
 
     policy: Policy | None
-    """None: that of the operator's configuration, for workloads that no policy selects."""
+    """The policy; None for the default policy of the operator's configuration."""
     spec: OptimizationPolicySpec
     rules: PolicyRules
     strategy_spec: StrategySpec
     problem: str = ""
+    """The reason why the policy cannot be used; empty if it can."""
 
     @property
     def key(self) -> PolicyKey:
@@ -60,14 +61,14 @@ class EffectivePolicy:
         return str(self.policy) if self.policy else "default"
 
     def update_strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
-        """How changes are made now: while none of the operator's own windows is open, by those instead of the policy's."""
+        """Return how changes are made now: outside the operator's own windows, they replace the policy's windows."""
         windows, strategy = config.maintenance_windows, self.spec.update_strategy
         if next_opening(windows, now=int(now)) == int(now):
             return strategy
         return strategy.model_copy(update={"windows": windows})
 
     def guardrails(self, config: OperatorConfig) -> tuple[Guardrail, ...]:
-        """What is watched while a workload is changed: what the operator is told to, and the policy's own."""
+        """Return the guardrails to watch during a change: those of the configuration, and the policy's own."""
         own = _guardrail_query(self.policy)
         return (*config.guardrails, Guardrail(name="policy", query=own)) if own else config.guardrails
 
@@ -80,19 +81,20 @@ class EffectivePolicy:
         intent: str = "",
         hold: Hold | None = None,
     ) -> str:
-        """Why nothing may be changed in this workload, whatever is recommended; empty when it may.
+        """Return the reason why this workload must not be changed, whatever is recommended; empty if it may.
 
-        A hold without sizes stops new changes alone (`Wish.on_hold`): new pods still get the size that it is held at.
+        A hold without sizes stops only new changes (`DesiredChange.hold_reason`): new pods still get the size in effect.
         """
         if config.dry_run:
             return "the operator runs with dryRun"
         if not self._may_resize(hold):
-            return str(hold) if hold else f"the mode is {self.spec.mode}"
-        if barred := _protected_reason(workload, config, vpa):
-            return barred
-        # A size that a person chose comes first: what is held at it is nobody else's.
-        theirs = f"Intent {intent} has the say over its size; with active: false it leaves that to the policy"
-        return theirs if intent and not (hold and hold.sizes) else ""
+            return str(hold) if hold else f"the policy's mode is {self.spec.mode}"
+        if reason := _protected_reason(workload, config, vpa):
+            return reason
+        # A size that a person chose takes precedence over every controller.
+        if intent and not (hold and hold.sizes):
+            return f"Intent {intent} controls the size of this workload; set active: false in it to use the policy"
+        return ""
 
     def pod_sync(
         self,
@@ -105,24 +107,24 @@ class EffectivePolicy:
         hold: Hold | None = None,
         can_resize_in_place: bool = True,
     ) -> PodSync:
-        """Return the terms on which new pods come to the size of their workload, by this policy or by an Intent."""
+        """Return how new pods get the size of their workload, by this policy or by an Intent."""
         strategy = self.spec.update_strategy
         by_policy = self._may_resize(hold) and strategy.allow_in_place_resize
-        barred = config.dry_run or _protected_reason(workload, config, vpa)
+        protected = config.dry_run or _protected_reason(workload, config, vpa)
         named = {each for pod in pods for each in pod.containers}
         return PodSync(
-            enabled=can_resize_in_place and bool(by_policy or intent) and not barred,
+            enabled=can_resize_in_place and bool(by_policy or intent) and not protected,
             startup_boost=strategy.startup_boost,
             excluded=self.rules.excluded_containers(named.union(workload.containers)),
         )
 
     def _may_resize(self, hold: Hold | None) -> bool:
-        """Whether pods may be touched at all by the policy's mode, or since a person chose their size."""
+        """Return True if the policy's mode, or a size that a person chose, permits to change pods."""
         return self.spec.mode is PolicyMode.AUTO or bool(hold and hold.sizes)
 
 
 class EffectivePolicies:
-    """All mandates under one configuration; made anew when that changes."""
+    """All effective policies under one configuration; replaced when the configuration changes."""
 
     def __init__(self, config: OperatorConfig) -> None:
         self.config = config
@@ -134,12 +136,12 @@ class EffectivePolicies:
             if self._default
             else strategy_spec_from_policy(OptimizationPolicySpec())
         )
-        """How containers are sized that no policy is about, for whoever asks."""
+        """The strategy spec for containers that no policy selects, such as those of a VPA."""
 
     def resolve(
         self, workload: Workload, verdict: MatchingPolicies, *, namespace: Labels
     ) -> EffectivePolicy | None:
-        """That of the policy that wins, given the labels of the namespace; None when nobody wants it sized."""
+        """Return the effective policy of the winning policy, or the default one; None if the workload is not sized."""
         if verdict:
             return self.resolve_policy(verdict[0])
         if self._default is None or not self._default.spec.selector.matches(
@@ -152,14 +154,15 @@ class EffectivePolicies:
         return self._default
 
     def resolve_policy(self, policy: Policy) -> EffectivePolicy:
+        """Return the effective policy of a policy, built once for each version of it."""
         found = self._by_uid.get(policy.uid)
         if found is None or not (found.policy and policy.is_equivalent_to(found.policy)):
             found = self._by_uid[policy.uid] = self._build(policy, policy.spec)
         return found
 
     def forget_all_but(self, uids: Container[str]) -> None:
-        """Let go of policies that are there no more."""
-        self._by_uid = {uid: mandate for uid, mandate in self._by_uid.items() if uid in uids}
+        """Drop policies that no longer exist."""
+        self._by_uid = {uid: policy for uid, policy in self._by_uid.items() if uid in uids}
 
     def _build(self, policy: Policy | None, spec: OptimizationPolicySpec) -> EffectivePolicy:
         limits = self.config.limits
@@ -187,13 +190,11 @@ class EffectivePolicies:
 
 
 def _protected_reason(workload: Workload, config: OperatorConfig, vpa: str) -> str:
-    """Why nobody but a VerticalPodAutoscaler may touch the pods of a workload; empty when others may."""
+    """Return the reason why pods of a workload must not be changed by policies or Intents; empty if they may."""
     if workload.namespace in config.limits.untouched_namespaces:
-        return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+        return f"namespace {workload.namespace} is excluded by limits.untouchedNamespaces of the operator"
     if vpa:
-        return (
-            f"VerticalPodAutoscaler {vpa} changes its pods; with updateMode Off it leaves that to the policy"
-        )
+        return f"VerticalPodAutoscaler {vpa} changes its pods; set its updateMode to Off to use the policy"
     return ""
 
 
@@ -202,7 +203,7 @@ def _guardrail_query(policy: Policy | None) -> str:
 
 
 def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) -> OptimizationPolicySpec:
-    """With the organisation's maxima where the policy states none."""
+    """Return the spec with the organisation's maxima where the policy sets none."""
 
     def bound(stated: Bounds | None, most: Quantity | None) -> Bounds | None:
         is_open = stated is not None and stated.max is None and most is not None
@@ -213,7 +214,7 @@ def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) 
         return stated.model_copy(update=held)
 
     if not limits.default_maxima(spec):
-        return spec  # and no copy of it for each of thousands of policies
+        return spec  # avoids a copy for each of thousands of policies
     containers = [
         each.model_copy(update={"resource_bounds": both(each.resource_bounds)}) for each in spec.containers
     ]
@@ -223,7 +224,7 @@ def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) 
 
 
 class PolicyResolver:
-    """Asked anew each time: both may change at any time."""
+    """Resolves policies on every call, because policies and configuration may change at any time."""
 
     def __init__(self, cluster_state: ClusterState, config: Callable[[], OperatorConfig]) -> None:
         self._cluster_state = cluster_state
@@ -235,19 +236,21 @@ class PolicyResolver:
         return self._config()
 
     def resolve(self, workload: Workload) -> EffectivePolicy | None:
-        """On whose word a workload is sized; None when on nobody's."""
+        """Return the effective policy of a workload; None if it is not sized."""
         namespace = self._cluster_state.namespaces.get(workload.namespace)
         verdict = self._cluster_state.policy_matcher.match(workload)
         found = self._current_policies().resolve(
             workload, verdict, namespace=namespace.labels if namespace else ()
         )
-        # One that it gives way to may be among those that are not known, as one with mode Disabled.
+        # A policy that cannot be read, such as one with mode Disabled, may take precedence over the default policy.
         if (
             found
             and found.policy is None
             and (why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES))
         ):
-            return replace(found, problem=f"the OptimizationPolicies, which go first, cannot be read: {why}")
+            return replace(
+                found, problem=f"the OptimizationPolicies, which take precedence, cannot be read: {why}"
+            )
         return found
 
     def pod_sync(
@@ -259,7 +262,7 @@ class PolicyResolver:
         intent: str = "",
         can_resize_in_place: bool = True,
     ) -> PodSync:
-        """Return the terms on which new pods of a workload come to its size: by its policy, or by an Intent."""
+        """Return how new pods of a workload get its size: by its policy, or by an Intent."""
         if policy is None:
             return PodSync(enabled=bool(intent))
         return policy.pod_sync(
@@ -273,16 +276,17 @@ class PolicyResolver:
         )
 
     def resolve_policy(self, policy: Policy) -> EffectivePolicy:
+        """Return the effective policy of a policy."""
         return self._current_policies().resolve_policy(policy)
 
     def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
-        """How a workload is sized, by a policy or because a VPA asked; None when nobody does."""
+        """Return the strategy spec for a workload, from its policy or because a VPA asks for one; None if neither does."""
         if policy and not policy.problem:
             return policy.strategy_spec
         return self._current_policies().default_strategy_spec if is_required else None
 
     def forget_deleted(self) -> None:
-        """Let go of policies that are there no more."""
+        """Drop policies that no longer exist."""
         self._current_policies().forget_all_but({policy.uid for policy in self._cluster_state.policies})
 
     def _current_policies(self) -> EffectivePolicies:

@@ -1,9 +1,9 @@
-"""What a policy's status says: pure, from what became of each of its workloads.
+"""Build a policy's status from the outcomes of its workloads. Pure.
 
-A status is bounded however many workloads and containers there are, for one that the API server refuses tells of none:
-the counts are of all, the list holds those that need attention first, and the explanations are in it while there are
-few; those of the others are on the workloads themselves and in the store. Times move only when what they are about
-does, so that an unchanged status is not written.
+The size of a status is bounded for any number of workloads, because the API server would reject a larger one as a whole:
+the counts cover all workloads, the list starts with those that need attention, and explanations are included while there
+are few; the others are on the workloads themselves and in the store. Timestamps change only together with what they
+describe, so that an unchanged status is not written.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from trimtab.plural import pluralize
 from trimtab.sizing.recommendation import Recommendation
 
 MAX_EXPLAINED_CONTAINERS = 64
-"""With more containers than these in all, the explanations are left out."""
+"""The total number of containers above which explanations are left out."""
 MAX_LIST_BYTES = 500_000
-"""Bytes of the list. What etcd takes is three times that, and to note who set which field takes as much again."""
+"""The maximum size of the list in bytes: a third of etcd's limit, since managed fields take as much again."""
 _MAX_REASON_LENGTH = 4096
 _MAX_LISTED = 5
-"""Policies that are named in a message."""
+"""The maximum number of policies named in a message."""
 
 _INVALID, _UNKNOWN, _MISSING = "PolicyInvalid", "UsageUnknown", "SamplesMissing"
 _PROBLEM_REASONS = {_INVALID, _UNKNOWN, _MISSING}
@@ -55,7 +55,7 @@ Document = dict[str, Any]
 
 
 class SkipReason(StrEnum):
-    """Why a workload is left alone, in a word; the reason says it in many."""
+    """The category of the reason why a workload is skipped; `WorkloadOutcome.reason` has the details."""
 
     POLICY_INVALID = "PolicyInvalid"
     DISABLED = "Disabled"
@@ -65,41 +65,41 @@ class SkipReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """What became of one workload at the last look."""
+    """The outcome of a workload's last reconcile."""
 
     state: WorkloadState
     reason: str = ""
     recommendations: tuple[Recommendation, ...] = ()
     recommended_at: float | None = None
-    """When these numbers were first recommended."""
+    """The time at which these numbers were first recommended."""
     applied_at: float | None = None
     skip_reason: SkipReason = SkipReason.CANNOT_APPLY
-    """Where that is its state."""
+    """The category of the reason, if the state is Skipped."""
 
 
 def have_same_targets(some: Sequence[Recommendation], others: Sequence[Recommendation]) -> bool:
-    """Whether they say the same, apart from why."""
+    """Return True if they recommend the same, apart from the explanations."""
 
-    def what(found: Sequence[Recommendation]) -> list[object]:
+    def amounts(found: Sequence[Recommendation]) -> list[object]:
         return [(each.container, each.resources, each.target, each.no_change_reason) for each in found]
 
-    return what(some) == what(others)
+    return amounts(some) == amounts(others)
 
 
 @dataclass(frozen=True, slots=True)
 class StatusContext:
-    """What holds for all policies at a time."""
+    """The circumstances that the status of a policy reports."""
 
     now: float
     usage_error: str = ""
     source: str = ""
     first_sample_at: float | None = None
-    """The time of the first sample that was learned from; None where there is none yet."""
+    """The time of the first ingested sample; None if there is none yet."""
     unsampled: tuple[str, ...] = ()
-    """The policy's containers that run, but have no samples."""
+    """The policy's running containers that have no samples."""
     dry_run: bool = False
     config_problem: str = ""
-    """Why the operator's configuration file was refused; empty where it holds."""
+    """The reason why the operator's configuration file was rejected; empty if it was not."""
 
 
 def build_policy_status(
@@ -111,7 +111,7 @@ def build_policy_status(
     context: StatusContext,
     before: Document,
 ) -> Document:
-    """The status of a policy; `before` is the one that it has, for the times in it."""
+    """Return the status of a policy; `before` is the present one, whose timestamps are kept."""
     states = [outcome.state for outcome in outcomes.values()]
     listed = sorted(outcomes.items(), key=lambda item: (_ATTENTION_ORDER[item[1].state], item[0]))[
         :MAX_LISTED_WORKLOADS
@@ -135,7 +135,7 @@ def build_policy_status(
 
 
 def _truncate_to_size(entries: Iterable[Document]) -> list[Document]:
-    """As many of the first as there is room for."""
+    """Return the first entries that fit into the size limit."""
     found, size = [], 0
     for entry in entries:
         size += len(msgspec.json.encode(entry))
@@ -146,14 +146,14 @@ def _truncate_to_size(entries: Iterable[Document]) -> list[Document]:
 
 
 def find_new_problems(before: Document, now: Document) -> list[Document]:
-    """The conditions that tell of a trouble, and did not before."""
+    """Return the conditions that report a problem and did not before."""
 
-    def troubles(status: Document) -> dict[tuple[str, str], Document]:
+    def problems(status: Document) -> dict[tuple[str, str], Document]:
         found = {(each["type"], each["reason"]): each for each in status.get("conditions") or ()}
         return {name: each for name, each in found.items() if each["reason"] in _PROBLEM_REASONS}
 
-    known = troubles(before)
-    return [each for name, each in troubles(now).items() if name not in known]
+    known = problems(before)
+    return [each for name, each in problems(now).items() if name not in known]
 
 
 def _build_conditions(
@@ -171,7 +171,10 @@ def _build_conditions(
         ready = _condition("Ready", holds=False, reason="Disabled", message="The mode is Disabled.")
     else:
         ready = _condition(
-            "Ready", holds=True, reason="PolicyValid", message=f"Workloads looked after: {len(outcomes)}."
+            "Ready",
+            holds=True,
+            reason="PolicyValid",
+            message=f"The policy sizes {pluralize(len(outcomes), 'workload')}.",
         )
     found = [ready, _metrics_condition(context)]
     if overlap.won_against or overlap.lost_to:
@@ -182,15 +185,13 @@ def _build_conditions(
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
         found.append(_condition("DryRun", holds=True, reason="Configured", message=message))
     if context.config_problem:
-        message = (
-            f"The operator's configuration was refused, and the last good one holds: {context.config_problem}"
-        )
+        message = f"The operator rejected its configuration file and keeps the last valid one: {context.config_problem}"
         found.append(_condition("ConfigurationRefused", holds=True, reason="Invalid", message=message))
     return found
 
 
 def _metrics_condition(context: StatusContext) -> Document:
-    """Whether usage can be read, since when it is known, and which containers it lacks."""
+    """Build the MetricsAvailable condition: the source, the first sample, and the containers without samples."""
     if context.usage_error:
         return _condition("MetricsAvailable", holds=False, reason=_UNKNOWN, message=context.usage_error)
     since = (
@@ -201,27 +202,28 @@ def _metrics_condition(context: StatusContext) -> Document:
         named = ", ".join(context.unsampled[:_MAX_LISTED])
         more = len(context.unsampled) - _MAX_LISTED
         message += (
-            f" {pluralize(len(context.unsampled), 'container')} that run have no samples of the last 15 minutes and are not"
-            f" sized: {named}{f' and {more} more' if more > 0 else ''}. See that their nodes are scraped."
+            f" {pluralize(len(context.unsampled), 'container')} without samples in the last 15 minutes, not sized:"
+            f" {named}{f' and {more} more' if more > 0 else ''}. Check that their nodes are scraped."
         )
         reason = _MISSING
     return _condition("MetricsAvailable", holds=True, reason=reason, message=message)
 
 
 def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Document:
-    said = message[:_MAX_REASON_LENGTH]
-    return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": said}
+    status = "True" if holds else "False"
+    return {"type": type_, "status": status, "reason": reason, "message": message[:_MAX_REASON_LENGTH]}
 
 
 def _format_overlaps(overlap: OverlapStats) -> str:
     parts = [
-        f"{count} workloads that it selects go to {policy}" for policy, count in _top_counts(overlap.lost_to)
+        f"{count} workloads that it selects are sized by {policy}"
+        for policy, count in _top_counts(overlap.lost_to)
     ]
     parts += [
         f"{count} of its workloads are selected by {policy} too"
         for policy, count in _top_counts(overlap.won_against)
     ]
-    return "; ".join(parts) + ". The heaviest weight wins, of equals the first by name."
+    return "; ".join(parts) + ". The highest weight wins; among equals, the first by name."
 
 
 def _top_counts(counts: Mapping[Policy, int]) -> list[tuple[Policy, int]]:
@@ -232,7 +234,7 @@ def _top_counts(counts: Mapping[Policy, int]) -> list[tuple[Policy, int]]:
 def _set_transition_times(
     conditions: Sequence[Document], before: Iterable[Document], policy: Policy, now: float
 ) -> list[Document]:
-    """With the time at which each last changed."""
+    """Return the conditions with the times of their last transitions."""
     known = {each["type"]: each for each in before}
     found = []
     for condition in conditions:
@@ -268,8 +270,8 @@ def _workload_key(entry: Document) -> WorkloadKey:
 
 
 def _keep_history(old: Document | None, new: Document, outcome: WorkloadOutcome) -> Document:
-    """With what a restart must not lose: the history of a workload that is looked at no more, and since when what is
-    still recommended was.
+    """Keep what a restart must not lose: the history of a workload that is no longer reconciled, and the time since
+    which the present recommendation holds.
     """
     if old is None:
         return new
@@ -281,7 +283,7 @@ def _keep_history(old: Document | None, new: Document, outcome: WorkloadOutcome)
 
 
 def _recommended_amounts(entry: Document) -> list[tuple[Any, ...]]:
-    """What is recommended, apart from why."""
+    """Return the recommended amounts, without explanations."""
     return [
         (each["container"], each.get("cpu"), each.get("memory"), each.get("nextStep"))
         for each in entry.get("recommendations") or ()

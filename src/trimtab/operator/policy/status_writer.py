@@ -1,8 +1,9 @@
-"""Writes the status of each policy when it has changed, and no more often than anybody reads it; a trouble is an Event.
+"""Write the status of each policy when it has changed, in batches; a new problem also becomes an Event.
 
-Outcomes are noted here as workloads are looked at. A policy whose outcomes changed is written a moment later, with all
-that changed meanwhile; while some of its workloads have yet to be looked at (`expect`), not at all, for what it said would
-be true of the others only. What is written is compared with what is there; after a restart that is asked of the server.
+The reconciler sets the outcome of each workload here. A policy whose outcomes changed is written a moment later, with all
+changes until then. While some of its workloads still have to be reconciled (`hold_until_reconciled`) it is not written,
+because the status would describe only the others. The new status is compared with the present one, which is read from the
+API server after a restart.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from trimtab.operator.policy.status import (
 )
 
 PolicyKey = tuple[str, str]
+"""The namespace and name of a policy."""
 
 DEFAULT_POLICY: PolicyKey = ("", "default")
-"""In the place of a policy: that of the operator's configuration, which has no status."""
+"""The key of the default policy of the operator's configuration, which has no status."""
 
 COMPRESSION_LEVEL = 1
-"""The level of compression."""
+"""The zlib compression level of kept statuses."""
 
 WRITE_DELAY = 2.0
-"""Seconds in which changes are gathered into one write."""
+"""The seconds during which changes are gathered into one write."""
 
 
 class EventSink(Protocol):
-    """Who tells users of an object, by an Event."""
+    """A recorder of Events about an object."""
 
     def record(
         self,
@@ -58,14 +60,14 @@ class EventSink(Protocol):
 
 
 class NullEventSink:
-    """A voice for where nobody reads Events: statuses say the same."""
+    """An event sink that drops all Events, for environments where nobody reads them."""
 
     def record(self, regarding: ObjectReference, **fields: str) -> None:
         pass
 
 
 class PolicyStatusWriter:
-    """What became of every workload, by policy; `queue` is to be run as a task."""
+    """The outcomes of all workloads by policy, and the writer of their statuses; run `queue` as a task."""
 
     def __init__(
         self,
@@ -90,23 +92,24 @@ class PolicyStatusWriter:
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, WorkloadOutcome]] = {}
         self._policy_by_workload: dict[WorkloadKey, PolicyKey] = {}
         self._written_statuses: dict[PolicyKey, tuple[str, bytes]] = {}
-        """The status that each has, and of which uid: another may have taken its name. As squeezed JSON: with their
-        explanations those of 2,000 policies are 11 MiB else."""
+        """The last written status of each policy as compressed JSON, with the policy's uid, since a new policy may reuse
+        the name. Uncompressed, the statuses of 2,000 policies would take 11 MiB."""
         self._expected: dict[WorkloadKey, PolicyKey] = {}
         self._pending: Counter[PolicyKey] = Counter()
-        """How many of those that are expected each has."""
+        """The number of workloads of each policy that still have to be reconciled."""
         self.queue: WorkQueue[PolicyKey] = WorkQueue("policies", self.write_status, workers=4)
 
     def get_outcome(self, workload: WorkloadKey) -> WorkloadOutcome | None:
-        """What became of a workload at the last look."""
+        """Return the outcome of a workload's last reconcile."""
         owner = self._policy_by_workload.get(workload)
         return self.get_outcomes(owner).get(workload) if owner else None
 
     def get_outcomes(self, policy: PolicyKey) -> Mapping[WorkloadKey, WorkloadOutcome]:
+        """Return the outcomes of a policy's workloads."""
         return self._outcomes.get(policy, {})
 
     def set_outcome(self, policy: PolicyKey, workload: WorkloadKey, outcome: WorkloadOutcome) -> None:
-        """Note what became of a workload; it belongs to this policy from now on."""
+        """Set the outcome of a workload, which belongs to this policy from now on."""
         if self._policy_by_workload.get(workload, policy) != policy:
             self.remove_workload(workload)
         self._policy_by_workload[workload] = policy
@@ -116,19 +119,19 @@ class PolicyStatusWriter:
             self.enqueue(policy)
 
     def remove_workload(self, workload: WorkloadKey) -> None:
-        """The workload is gone, or no policy is about it."""
+        """Remove a workload that was deleted or that no policy selects any more."""
         owner = self._policy_by_workload.pop(workload, None)
         if owner is not None:
             self._outcomes.get(owner, {}).pop(workload, None)
             self.enqueue(owner)
 
     def hold_until_reconciled(self, workloads: Mapping[WorkloadKey, PolicyKey]) -> None:
-        """All of these are about to be looked at: hold back the statuses of their policies until they have been."""
+        """Hold back the statuses of these policies until their workloads have been reconciled."""
         self._expected = dict(workloads)
         self._pending = Counter(workloads.values())
 
     def mark_reconciled(self, workload: WorkloadKey) -> None:
-        """It has been, whatever came of it."""
+        """Mark a workload as reconciled, whatever the result."""
         policy = self._expected.pop(workload, None)
         if policy is not None:
             self._pending[policy] -= 1
@@ -136,11 +139,11 @@ class PolicyStatusWriter:
                 self.enqueue(policy)
 
     def enqueue(self, policy: PolicyKey) -> None:
-        """Something that a policy's status tells of has changed."""
+        """Schedule a write of a policy's status."""
         self.queue.add(policy, delay=WRITE_DELAY)
 
     async def write_status(self, key: PolicyKey) -> float | None:
-        """Write the status of a policy where it has changed; the answer is when to try again, if at all."""
+        """Write the status of a policy if it has changed; return the delay of a retry, or None."""
         if self._pending[key]:
             return None
         policy = self._policy(key)
@@ -186,7 +189,7 @@ class PolicyStatusWriter:
         return None
 
     def _emit_warnings(self, policy: Policy, problems: Iterable[Document]) -> None:
-        """Tell of what has just gone wrong where people look for it."""
+        """Emit an Event for each new problem."""
         about = ObjectReference(
             api_version=OPTIMIZATION_POLICIES.api_version,
             kind=OPTIMIZATION_POLICIES.kind,
@@ -194,11 +197,11 @@ class PolicyStatusWriter:
             namespace=policy.namespace,
             uid=policy.uid,
         )
-        for trouble in problems:
+        for problem in problems:
             self._events.record(
                 about,
                 type="Warning",
-                reason=trouble["reason"],
-                message=trouble["message"],
+                reason=problem["reason"],
+                message=problem["message"],
                 action="Reconcile",
             )

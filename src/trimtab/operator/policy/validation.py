@@ -1,8 +1,8 @@
-"""What is wrong with a policy that its CRD cannot see, and what its author should know.
+"""Validate what a policy's CRD cannot, and warn its author.
 
-A CRD knows one object and no plugins: it cannot say that a strategy is not installed, that a query is no PromQL, that
-an organisation forbids a mode, or that another policy wants the same workloads. Pure: the policies that are there and
-the configuration are passed in. Whatever is refused names the field and the fix.
+A CRD sees one object and no plugins: it cannot know that a strategy is not installed, that a query is not valid PromQL,
+that an organisation forbids a mode, or that another policy selects the same workloads. Pure: the existing policies and the
+configuration are arguments. Every problem names the field and the fix.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from trimtab.operator.policy.overlap import can_overlap
 from trimtab.sizing.strategy import STRATEGIES
 
 GUARDRAIL_ANNOTATION: Final = "trimtab.io/guardrail"
-"""The annotation by which a policy adds a guardrail of its own: PromQL that gives 0 while it holds, and more when not."""
+"""The annotation by which a policy adds its own guardrail: PromQL that returns 0 while it is satisfied."""
 
 _MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyReview:
-    """What is wrong (one line a field), and what is only worth a warning."""
+    """The problems of a policy, one line per field, and the warnings for its author."""
 
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class PolicyReview:
 def review_policy(
     policy: OptimizationPolicy, *, others: Iterable[Policy], config: OperatorConfig
 ) -> PolicyReview:
-    """Whether a policy may come in beside these others."""
+    """Review a policy beside these others."""
     problems = [
         *_check_strategy(policy.spec),
         *_check_provider(policy.spec, config),
@@ -71,7 +71,7 @@ def _check_provider(spec: OptimizationPolicySpec, config: OperatorConfig) -> Ite
 
 
 def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig) -> str:
-    """That the provider of a policy is none of the operator's sources, and which there are."""
+    """Return the problem that a policy's provider is not a source of the operator, with the known sources."""
     known = ", ".join(config.source_names)
     return (
         f"spec.metricsConfig.provider: the operator has no usage source {spec.metrics_config.provider!r}; "
@@ -88,11 +88,11 @@ def _check_guardrail(policy: OptimizationPolicy) -> Iterator[str]:
 def _warn_of_conflicts(
     policy: OptimizationPolicy, others: Iterable[Policy], *, operator_namespace: str
 ) -> Iterator[str]:
-    """A tie is broken by name, which works but is seldom what was meant. Only at home a policy selects elsewhere too."""
+    """Warn of policies with the same weight that can select the same workloads: the name breaks the tie."""
     if policy.spec.mode is PolicyMode.DISABLED:
         return
     own = (policy.metadata.namespace, policy.metadata.name)
-    rivals = sorted(
+    conflicting = sorted(
         other.key
         for other in others
         if other.key != own
@@ -103,9 +103,9 @@ def _warn_of_conflicts(
             policy.spec.selector, other.spec.selector, within={own[0], other.namespace} - {operator_namespace}
         )
     )
-    if rivals:
-        named = ", ".join("/".join(rival) for rival in rivals[:_MAX_NAMED])
-        more = f" and {len(rivals) - _MAX_NAMED} more" if len(rivals) > _MAX_NAMED else ""
+    if conflicting:
+        named = ", ".join("/".join(other) for other in conflicting[:_MAX_NAMED])
+        more = f" and {len(conflicting) - _MAX_NAMED} more" if len(conflicting) > _MAX_NAMED else ""
         yield (
             f"spec.weight: {policy.spec.weight} is the weight of {named}{more} too, which can select the same "
             "workloads; the first by name wins: give one another weight"

@@ -1,6 +1,6 @@
-"""Whether what must stay low does so for a workload: each guardrail, asked of a PromQL server.
+"""Evaluate guardrails for a workload by querying a PromQL server.
 
-What cannot be told is unknown, which keeps a change from beginning and from going on.
+A guardrail that cannot be evaluated is unknown, which stops a change from starting and from continuing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ log = structlog.get_logger(__name__)
 
 
 class PromqlValueClient(Protocol):
-    """What answers a query with one number: a PromQL server."""
+    """A server that answers a query with one number."""
 
     async def value(self, promql: str, *, at: float) -> float | None:
-        """The number at that time; None when there is none, or more than one."""
+        """Return the number at that time; None if there is none, or more than one."""
         ...
 
 
 class PromqlGuardrailChecker:
-    """Knows by asking; without anybody to ask, nothing."""
+    """Evaluates guardrails with PromQL; without a server, all are unknown."""
 
     def __init__(self, client: PromqlValueClient | None) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class PromqlGuardrailChecker:
     async def check_guardrails(
         self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
     ) -> Mapping[str, bool | None]:
-        """Each guardrail by name, and whether it holds; None is unknown."""
+        """Return for each guardrail, by name, whether it is satisfied; None if unknown."""
         held = await asyncio.gather(*(self._check_guardrail(each, workload, now) for each in guardrails))
         return {guardrail.name: holds for guardrail, holds in zip(guardrails, held, strict=True)}
 

@@ -1,6 +1,6 @@
-"""A turn: usage is read for all that are to be sized, what is known of them goes on, and recommendations are judged.
+"""The ingest cycle: read usage for all sized containers, feed the recommender, and compare usage with recommendations.
 
-Between two turns nothing is learned, and what stands around workloads is taken to be as it was at the last.
+Between two cycles nothing is ingested, and the constraints of workloads are those of the last cycle.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def record_usage_ratios(
     policy: str,
     metrics: Metrics,
 ) -> None:
-    """Hold the containers of a workload against what is recommended for them; `used` knows one by its name."""
+    """Record the usage of a workload's containers relative to their recommendations; `used` looks up one by name."""
     for each in recommendations:
         found = latest_usage(each.container) if each.no_change_reason is None else None
         if found is None:
@@ -52,7 +52,7 @@ def record_usage_ratios(
 
 
 class IngestCycle:
-    """Turn after turn, over all workloads of a cluster."""
+    """Ingests usage for all workloads of a cluster, cycle by cycle."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class IngestCycle:
         metrics: Metrics,
         intent_targets: Callable[[], AbstractSet[WorkloadKey]] = frozenset,
     ) -> None:
-        """`intent_targets` are workloads that are learned of though no policy may select them: an Intent controls them."""
+        """Create the cycle; `intent_targets` returns workloads to ingest because an Intent controls them."""
         self._cluster_state = cluster_state
         self._policy_resolver = policy_resolver
         self._recommender = recommender
@@ -76,20 +76,20 @@ class IngestCycle:
         self._enqueue = enqueue
         self._metrics = metrics
         self.cluster_constraints = ClusterConstraints()
-        """What stood around workloads at the last turn."""
+        """The constraints on workloads, as of the last cycle."""
 
     async def run_once(self, now: float) -> None:
-        """Read usage up to now, and learn from it."""
-        catalog = self._cluster_state
+        """Ingest usage up to now."""
+        cluster_state = self._cluster_state
         self._policy_resolver.forget_deleted()
-        self._metrics.remove_stale_labels("policy", {str(policy) for policy in catalog.policies})
-        self._metrics.remove_stale_labels("namespace", {each.name for each in catalog.namespaces})
-        workloads = list(catalog.list_workloads())
+        self._metrics.remove_stale_labels("policy", {str(policy) for policy in cluster_state.policies})
+        self._metrics.remove_stale_labels("namespace", {each.name for each in cluster_state.namespaces})
+        workloads = list(cluster_state.list_workloads())
         self.cluster_constraints = ClusterConstraints(
-            nodes=catalog.nodes,
+            nodes=cluster_state.nodes,
             daemon_sets=(each for each in workloads if each.kind == "DaemonSet"),
-            limit_ranges=catalog.limit_ranges,
-            quotas=catalog.quotas,
+            limit_ranges=cluster_state.limit_ranges,
+            quotas=cluster_state.quotas,
         )
         asked = self._vpa_recommender.targets() | self._intent_targets()
         wanted: dict[WorkloadContainer, TrackedContainer] = {}
@@ -98,43 +98,45 @@ class IngestCycle:
                 self._policy_resolver.resolve(workload), is_required=workload.key in asked
             ):
                 want = TrackedContainer(
-                    sizing, workload.created, count_containers_per_pod(catalog.list_pods(workload), workload)
+                    sizing,
+                    workload.created,
+                    count_containers_per_pod(cluster_state.list_pods(workload), workload),
                 )
-                wanted |= dict.fromkeys(list_sized_containers(catalog, workload), want)
+                wanted |= dict.fromkeys(list_sized_containers(cluster_state, workload), want)
         before = self._recommender.errors_by_source, self._recommender.unsampled
         new = await self._recommender.ingest(
             now,
             tracked=wanted,
-            owners=cache(catalog.build_owner_index),
-            running=running_containers(catalog),
-            pods=container_start_times(catalog.pods),
-            largest_node=largest_node(catalog.nodes),
+            owners=cache(cluster_state.build_owner_index),
+            running=running_containers(cluster_state),
+            pods=container_start_times(cluster_state.pods),
+            largest_node=largest_node(cluster_state.nodes),
         )
         for key in {name.workload for name in new}:
             self._enqueue(key)
         if (self._recommender.errors_by_source, self._recommender.unsampled) != before:
-            for policy in catalog.policies:
+            for policy in cluster_state.policies:
                 self._status_writer.enqueue(policy.key)
         for workload in workloads:
             self._record_usage_ratios(workload)
 
     def _record_usage_ratios(self, workload: Workload) -> None:
-        """Hold what was used against what had been recommended."""
-        mandate, outcome = (
+        """Record the usage relative to the previous recommendations."""
+        policy, outcome = (
             self._policy_resolver.resolve(workload),
             self._status_writer.get_outcome(workload.key),
         )
         if (
-            mandate is None
+            policy is None
             or outcome is None
-            or self._recommender.ingester_for(mandate.strategy_spec).last_error
+            or self._recommender.ingester_for(policy.strategy_spec).last_error
         ):
             return
-        sizing = mandate.strategy_spec
+        sizing = policy.strategy_spec
 
         def used(container: str) -> LatestUsage | None:
             return self._recommender.latest_usage(
                 WorkloadContainer.from_workload(workload.key, container), sizing
             )
 
-        record_usage_ratios(outcome.recommendations, used, policy=mandate.name, metrics=self._metrics)
+        record_usage_ratios(outcome.recommendations, used, policy=policy.name, metrics=self._metrics)

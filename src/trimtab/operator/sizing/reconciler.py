@@ -1,10 +1,10 @@
-"""The sizing loop: a look at one workload recommends, applies and tells.
+"""The sizing reconciler: recommend, apply and report for one workload at a time.
 
-It is given a key and looks at the world: the live picture (`catalog`), what was learned (`learning`), the marks on the
-workload. So a lost event, a restart or another leader cost time and nothing else. Time is passed in.
+It gets a key and reads the current state: the cluster state, the recommender's estimates, the annotations of the workload.
+Therefore a lost event, a restart or another leader cost time and nothing else. Time is an argument.
 
-Who is sized, and on whose word: a `mandate`, by a policy; and apart from that, each VPA that names us (`dropin`). Left
-out: reading usage and learning from it (`turn`).
+A workload is sized by its effective policy and, independently, by each VPA that names Trimtab (`vpa.recommender`).
+`ingest_cycle` reads usage.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
 NEW_OOM_WINDOW = 3600.0
-"""Seconds in which a kill is news, to whom it was not known before."""
+"""The seconds for which an OOM kill that was not known before counts as new."""
 VPA_INTERVAL = 60.0
-"""Seconds after which a workload is looked at again that only a VPA is about."""
+"""The seconds between two reconciles of a workload that only a VPA targets."""
 HEALTHY_STATES = frozenset({WorkloadState.RECOMMENDED, WorkloadState.APPLIED, WorkloadState.PENDING})
 
 
 class ChangeRecorder(Protocol):
-    """Who is told of what was recommended and done: users, by annotations and Events; the store."""
+    """A recorder of recommendations and changes, for users and for the store."""
 
     async def record_recommendation(
         self,
@@ -68,7 +68,7 @@ class ChangeRecorder(Protocol):
 
 
 class GuardrailChecker(Protocol):
-    """Who knows whether what must not get worse holds."""
+    """A checker of guardrails."""
 
     async def check_guardrails(
         self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
@@ -76,7 +76,7 @@ class GuardrailChecker(Protocol):
 
 
 class SizingReconciler:
-    """All workloads of a cluster that a policy selects, one look at a time."""
+    """Reconciles the workloads that policies select, one at a time."""
 
     def __init__(
         self,
@@ -109,20 +109,20 @@ class SizingReconciler:
         self._memory_limits_fixed = memory_limits_fixed
         self._metrics = metrics
         self._controlling_intent_name = controlling_intent_name
-        """The name of the intent that has the say over a workload; empty where none has."""
+        """Returns the name of the Intent that controls a workload; empty if there is none."""
         self._unsynced_reason = unsynced_reason
-        """Why it is not known who else has the say over any workload; empty where it is."""
+        """Returns the reason why competing controllers are unknown; empty if they are known."""
 
     async def reconcile(self, key: WorkloadKey, now: float) -> float | None:
-        """Look at one workload; the answer is after how many seconds to look again."""
+        """Reconcile one workload and return the seconds until the next reconcile."""
         workload = self._cluster_state.get(key)
-        mandate = self._policy_resolver.resolve(workload) if workload and not workload.deleting else None
-        name = mandate.name if mandate else ""
+        policy = self._policy_resolver.resolve(workload) if workload and not workload.deleting else None
+        name = policy.name if policy else ""
         with bind_workload(kind=key.kind, namespace=key.namespace, name=key.name, policy=name):
             try:
-                again = await self._reconcile(key, workload, mandate, now)
+                again = await self._reconcile(key, workload, policy, now)
                 if self._vpa_recommender.has_vpa(key):
-                    await self._update_vpas(key, workload, mandate, now)
+                    await self._update_vpas(key, workload, policy, now)
                     again = min(again or VPA_INTERVAL, VPA_INTERVAL) if workload else None
             except Exception as error:
                 self._metrics.reconciliation_errors.labels(name, type(error).__name__).inc()
@@ -143,7 +143,7 @@ class SizingReconciler:
                 self._cluster_state.list_failed_pods(workload),
             )
             async with self._recommender.lock:
-                # Without a policy nobody else notes them.
+                # Without a policy, nothing else records these OOM kills.
                 self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
                 for name in names:
                     if found := self._recommender.estimate(
@@ -206,7 +206,7 @@ class SizingReconciler:
         outcome = WorkloadOutcome(
             state=WorkloadState.SKIPPED if held else report.state,
             reason=held or report.reason,
-            # Why a number was recommended is told as of when it was: the evidence grows all the time.
+            # Keep the explanation from the time of the recommendation: the evidence grows all the time.
             recommendations=assessment.recommendations if changed or not before else before.recommendations,
             recommended_at=now if changed and assessment.sizes else before.recommended_at if before else None,
             applied_at=applied,
@@ -229,7 +229,7 @@ class SizingReconciler:
             self._cluster_state.list_failed_pods(workload),
         )
         kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
-        # Pods remember theirs for ever, and who has just begun to look would tell of all of them at once.
+        # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
 
     def _recommend(
@@ -276,7 +276,7 @@ class SizingReconciler:
         policy: EffectivePolicy,
         now: float,
     ) -> ReconcileResult | None:
-        """Bring the workload towards what is recommended, as far as it may be touched."""
+        """Change the workload towards its recommendation, as far as that is permitted."""
         config, hold = self._policy_resolver.config, read_hold(workload.annotations)
         vpa = self._cluster_state.active_vpa(workload.key)
         wish = recommendation.to_desired_change(
@@ -294,7 +294,7 @@ class SizingReconciler:
             wish = hold.apply_to(wish)
         report = self._actuator.check_cached(workload, pods, wish, now=int(now))
         if report is None:
-            # Only now: to ask how thousands fare that need nothing would be a burden.
+            # Only now, because a query for each of thousands of workloads without a change would be a burden.
             evidence = await self._collect_harm_signals(workload, pods, policy, now)
             wish = replace(wish, harm_signals=evidence)
             report = await self._actuator.reconcile(workload.key, wish, now=int(now))
@@ -308,7 +308,7 @@ class SizingReconciler:
     async def _collect_harm_signals(
         self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float
     ) -> HarmSignals:
-        """What tells whether a change hurts, besides the pods themselves."""
+        """Collect the signals of harm from a change, besides the pods themselves."""
         school = self._recommender.ingester_for(policy.strategy_spec)
         guardrails, throttled = await asyncio.gather(
             self._guardrails.check_guardrails(
@@ -318,7 +318,7 @@ class SizingReconciler:
                 school.source,
                 ()
                 if school.last_error
-                else pods,  # who could not be read is not asked for each of them again
+                else pods,  # if throttling could not be read, do not ask again for each pod
                 seconds=policy.spec.update_strategy.canary.observation.seconds,
                 step=self._recommender.step,
                 now=now,

@@ -1,7 +1,7 @@
-"""How much pods were throttled lately, asked of the usage source only for workloads that are being changed.
+"""Read the recent CPU throttling of pods, for workloads that are being changed.
 
-What was learned of a workload says how it fares as a rule, over hours and all its pods; whether a change hurts is seen
-in the very pods that were changed, in the minutes since. What cannot be told is left out, and so unknown.
+The learned evidence describes a workload as a whole over hours; whether a change does harm shows in the changed pods,
+within minutes. Pods whose throttling cannot be read are left out, which means unknown.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from trimtab.usage.usage import Usage
 log = structlog.get_logger(__name__)
 
 QUERY_TIMEOUT = 15.0
-"""Seconds: pods that suffer wait no longer for who does not answer. A source by itself would ask for minutes."""
+"""The seconds after which a read is abandoned: a revert must not wait. The source's own timeout would be minutes."""
 
 
 async def read_throttling(
     source: Source[Any], pods: Sequence[Pod], *, seconds: float, step: float, now: float
 ) -> Mapping[str, tuple[ThrottlingSample, ...]]:
-    """The last so many seconds of each pod, by name, a sample a step. Without a CPU limit none is ever throttled."""
+    """Return the throttling of each pod by name for the last seconds. Pods without a CPU limit are never throttled."""
     limited = [pod for pod in pods if any(each.resources.cpu_limit for each in pod.containers)]
     if not limited or not source.capabilities.throttling:
         return {}
@@ -37,14 +37,14 @@ async def read_throttling(
     try:
         async with asyncio.timeout(QUERY_TIMEOUT):
             usage = await source.read(ask)
-    except Exception as error:  # noqa: BLE001 - a plugin's may be any, and pods that suffer wait for what follows
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and a revert must not wait
         log.warning("throttling.unknown", error=str(error) if isinstance(error, UsageError) else repr(error))
         return {}
     return _max_by_pod(usage, {pod.name for pod in limited})
 
 
 def _max_by_pod(usage: Usage, pods: set[str]) -> dict[str, tuple[ThrottlingSample, ...]]:
-    """Of a pod's containers the most throttled one counts, at each step."""
+    """Return the throttling of each pod's most throttled container, at each step."""
     if usage.throttled is None:
         return {}
     columns: dict[str, list[int]] = {}

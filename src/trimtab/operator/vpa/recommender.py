@@ -1,13 +1,13 @@
-"""The VerticalPodAutoscalers that name us: who they are about, and what each is told.
+"""Recommend for the VerticalPodAutoscalers that name Trimtab as their recommender.
 
-Who does what: a VPA's status is ours to write, whatever policies say, from what the strategy of the workload's policy
-proposes, or the one of the default policy where none selects it; the VPA's own resourcePolicy bounds it. A policy
-bounds, guards and applies its own recommendation, and leaves a workload to VPA's own parts wherever a VPA is in effect
-there (`Catalog.applied_by`), so that no pod has two masters.
+Trimtab writes the status of such a VPA whatever policies say, from the strategy of the workload's policy, or of the
+default policy if none selects it; the VPA's own resourcePolicy bounds it. A policy bounds, guards and applies its own
+recommendation, and does not change a workload while a VPA does (`ClusterState.active_vpa`), so that no pod has two
+controllers.
 
-Nobody starts from nothing: until we have seen a container for a day, or have anything to say of it, what VPA's own
-recommender had learned (`checkpoints`) is what we answer, except after a kill, of which it knows nothing. Policies do
-not lean on it: they act on what was seen by ourselves.
+Until Trimtab has observed a container for a day, or has an estimate for it, the VPA recommender's checkpoints are the
+answer, except after an OOM kill, which they do not contain. Policies never use checkpoints: they act only on Trimtab's
+own observations.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 log = structlog.get_logger(__name__)
 
 CheckpointProposals = Mapping[tuple[str, str], Mapping[str, Proposal]]
-"""By a VPA's namespace and name: what was known of each container."""
+"""The proposals from checkpoints, by a VPA's namespace and name, for each container."""
 
 SUFFICIENT_OBSERVATION = 86400.0
-"""Seconds for which a container has been seen when what VPA knew of it is of no more use."""
+"""The seconds of observation after which a container's checkpoint is no longer used."""
 
 
 class VpaRecommender:
-    """What VPAs are told, as a recommender of theirs."""
+    """Writes the recommendations of VPAs that name Trimtab."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class VpaRecommender:
         self._checkpoint_proposals: CheckpointProposals = {}
 
     async def load_checkpoints(self, now: float) -> None:
-        """Find out what VPA's own recommender had learned."""
+        """Load the checkpoints of the VPA's own recommender."""
         try:
             self._checkpoint_proposals = propose_from_checkpoints(await read_checkpoints(self._client), now)
         except KubeError as error:
             log.warning("vpa_checkpoints.read_failed", error=describe(error))
 
     def targets(self) -> set[WorkloadKey]:
-        """The workloads that VPAs of ours are about, be they there or not."""
+        """Return the workloads, existing or not, that these VPAs target."""
         return {
             self._cluster_state.find_top_owner(scale_target(vpa))
             for vpa in self._cluster_state.vpas
@@ -80,7 +80,7 @@ class VpaRecommender:
         }
 
     def has_vpa(self, key: WorkloadKey) -> bool:
-        """Whether a VPA of ours is about this workload."""
+        """Return True if such a VPA targets this workload."""
         return any(map(is_trimtab_vpa, self._cluster_state.list_vpas(key)))
 
     async def update_vpas(
@@ -91,9 +91,9 @@ class VpaRecommender:
         *,
         rules: PolicyRules | None = None,
     ) -> None:
-        """Tell every VPA of ours about a workload what is known of its containers."""
+        """Update the recommendations of all these VPAs of a workload."""
         if not self._may_write() or (self._dry_run() and self._cluster_state.active_vpa(key)):
-            return  # what it is told would be put into effect
+            return  # the VPA's updater would apply the recommendation
 
         workload = self._cluster_state.get(key)
         containers = (
@@ -119,10 +119,10 @@ class VpaRecommender:
 def raise_above_ooms(
     proposal: Proposal, container: Container, evidence: Evidence, rules: PolicyRules, now: float
 ) -> Proposal:
-    """Raise the memory of a container that was killed above what killed it, and hold that of one that leaks.
+    """Raise a container's memory above the size at which it was OOM-killed, and hold that of one that leaks.
 
-    VPA scales a limit along with its request, so the request rises by as much as the limit must. Its updater acts on
-    requests below the lower bound, so that rises too.
+    The VPA scales a limit along with its request, so the request rises by the same factor as the limit must. Its updater
+    acts on requests below the lower bound, so that rises too.
     """
     sized = sized_resource(container, "memory", evidence=evidence, rules=rules, now=now)
     least, memory = float(proportional_request(sized)), proposal.memory
@@ -137,7 +137,7 @@ def raise_above_ooms(
 
 
 def propose_from_checkpoints(checkpoints: Mapping[CheckpointKey, Object], now: float) -> CheckpointProposals:
-    """What VPA's own recommender would recommend now."""
+    """Return the recommendations that the VPA's own recommender would make now."""
     rows = {key: row for row, key in enumerate(checkpoints)}
     sizer = VpaStrategy(max(len(rows), 1), VpaSettings())
     known = restore_checkpoints(sizer, rows, checkpoints)
@@ -152,7 +152,7 @@ def propose_from_checkpoints(checkpoints: Mapping[CheckpointKey, Object], now: f
 
 
 def choose_proposal(own: ContainerEstimate | None, before: Proposal | None) -> Proposal | None:
-    """Our own proposal where it rests on enough; else that of before us."""
+    """Return Trimtab's own proposal if it rests on enough samples; otherwise the one from the checkpoint."""
     if own is None or before is None:
         return own.proposal if own else before
     seen = own.evidence

@@ -1,12 +1,11 @@
-"""A recommender for the Kubernetes VPA: a VerticalPodAutoscaler that names `trimtab` gets its recommendation from us.
+"""Build and write the status of VerticalPodAutoscalers that name `trimtab` as their recommender.
 
-What stands in a status is a pure function of what a strategy proposes and of the VPA's own resource policy, as VPA's
-recommender has it: `*` for every container without a policy of its own, none where the mode is Off, only the controlled
-resources, minAllowed before maxAllowed. Where limits stay (RequestsOnly) a request is kept below its limit, too. Without
-a proposal what was recommended before stays, within the policy of today: no data, no deed.
+The status is a pure function of a strategy's proposals and the VPA's own resource policy, with the rules of the VPA's own
+recommender: `*` for every container without a policy of its own, none if the mode is Off, only the controlled resources,
+minAllowed before maxAllowed. If limits stay (RequestsOnly), a request stays below its limit too. Without a proposal the
+previous recommendation stays, within the present policy: no data, no action.
 
-Left out: putting it into effect, which VPA's updater or an OptimizationPolicy does, and the checkpoints of VPA's own
-recommender (`checkpoints`).
+The VPA's updater or an OptimizationPolicy applies it. `recommender.vpa_checkpoints` reads the VPA's checkpoints.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from trimtab.sizing.recommendation import ResourceName
 log = structlog.get_logger(__name__)
 
 RECOMMENDER = "trimtab"
-"""What `spec.recommenders` calls us."""
+"""Trimtab's name in `spec.recommenders`."""
 
 _OWNED_CONDITIONS = {"RecommendationProvided", "NoPodsMatched", "ConfigUnsupported"}
 _MAX_AMOUNT = 10**14
-"""Where VPA's amounts end, in millicores and bytes."""
+"""The maximum amounts of a VPA, in millicores and bytes."""
 
 
 def is_trimtab_vpa(vpa: VerticalPodAutoscaler) -> bool:
@@ -54,7 +53,7 @@ def build_vpa_status(
     pods: int,
     now: float,
 ) -> Object | None:
-    """The status that a VPA should have, by the proposals for its target's containers; None when it has it.
+    """Return the status that a VPA should have from the proposals for its target's containers; None if it is unchanged.
 
     `workload` is its target, None where there is no such workload; `pods` is how many of it run.
     """
@@ -66,7 +65,7 @@ def build_vpa_status(
         ),
         **({"recommendation": {"containerRecommendations": found}} if found else {}),
     }
-    # An older CRD has no observedGeneration: what the server does not keep is no reason to write again.
+    # An older CRD drops observedGeneration: a field that the API server does not keep is no reason to write again.
     observed = old.pop("observedGeneration", vpa.generation)
     if status == old and observed == vpa.generation:
         return None
@@ -81,7 +80,7 @@ async def update_vpa_statuses(
     proposals: Callable[[VerticalPodAutoscaler], Mapping[str, Proposal]],
     now: float,
 ) -> None:
-    """Let every VPA of ours that is about a workload have what is proposed for its containers, by their names."""
+    """Write the proposals for a workload's containers to every VPA of it that names Trimtab."""
     workload = cluster_state.get(key)
     pods = len(cluster_state.list_pods(workload)) if workload else 0
     for vpa in filter(is_trimtab_vpa, cluster_state.list_vpas(key)):
@@ -90,19 +89,19 @@ async def update_vpa_statuses(
 
 
 async def write_vpa_status(client: ObjectClient, vpa: VerticalPodAutoscaler, status: Object) -> None:
-    """Give a VPA its new status; one that is gone needs none."""
+    """Write a VPA's new status; ignore a deleted one."""
     try:
         await client.patch(
             VPAS,
             vpa.name,
-            # A merge leaves alone what it does not name.
+            # A merge patch keeps fields that it does not name.
             {"metadata": {"uid": vpa.uid}, "status": {"recommendation": None, **status}},
             type=PatchType.MERGE,
             namespace=vpa.namespace,
             subresource="status",
         )
-    except (NotFound, Conflict):  # or another has taken its name
-        log.info("vpa.gone", vpa=f"{vpa.namespace}/{vpa.name}")
+    except (NotFound, Conflict):  # deleted, or recreated with the same name
+        log.info("vpa.not_found", vpa=f"{vpa.namespace}/{vpa.name}")
 
 
 # What it recommends
@@ -130,14 +129,14 @@ def _build_recommendations(
 
 
 class _ResourceTargets(NamedTuple):
-    """What is asked for a container, by resource."""
+    """Return the targets of a container by resource."""
 
     cpu: ResourceTarget
     memory: ResourceTarget
 
     @classmethod
     def choose(cls, proposal: Proposal | None, before: Mapping[str, Any]) -> _ResourceTargets:
-        # VPA's updater follows every number, and would give back at night what the morning needs.
+        # The VPA's updater follows every number, and would release at night what the morning needs.
         cpu, memory = (
             (proposal.cpu.raise_to_recent(), proposal.memory.raise_to_recent())
             if proposal
@@ -165,7 +164,7 @@ def _read_previous(entry: Mapping[str, Any], resource: ResourceName) -> Resource
 def _build_entry(
     targets: _ResourceTargets, policy: ContainerPolicy, container: Container | None
 ) -> dict[str, dict[str, str]]:
-    """The four amounts of one container; a resource that is not known or not controlled is in none of them."""
+    """Return the four amounts of one container; a resource that is unknown or not controlled is in none of them."""
     entry: dict[str, dict[str, str]] = {
         "target": {},
         "lowerBound": {},
@@ -199,7 +198,7 @@ def _clamp(amount: float, least: int | None, most: int | None) -> float:
 
 
 def _round_up_memory(amount: float) -> float:
-    """Round memory up to a whole MiB: VPA's own recommender writes bytes, which nobody reads."""
+    """Round memory up to a whole MiB, which is easier to read than bytes."""
     return round_up("memory", math.ceil(amount)) if math.isfinite(amount) else amount
 
 
@@ -212,7 +211,7 @@ def _format_amount(resource: ResourceName, amount: float) -> str:
 
 
 class _ConditionState(NamedTuple):
-    """What a condition should say."""
+    """The desired state of a condition."""
 
     status: str
     reason: str = ""
@@ -247,7 +246,7 @@ def _provided_condition(is_provided: bool, otherwise: _ConditionState) -> _Condi
 
 
 def _merge_conditions(old: Object, wanted: Mapping[str, _ConditionState], now: float) -> list[Object]:
-    """The conditions by type, with others' left alone; the time of one stays while its status does."""
+    """Return the conditions by type, keeping those of others; the time of one stays while its status does."""
     before = {condition["type"]: condition for condition in old.get("conditions") or ()}
     kept = [condition for kind, condition in before.items() if kind not in _OWNED_CONDITIONS]
     stamp = format_time(now)

@@ -1,8 +1,8 @@
-"""A certificate of our own making, and what can be asked of one. Pure: the time is passed in.
+"""Serving certificates: generate them, check them, and load them from files or a Secret.
 
-Each certificate has an authority of its own, whose key is thrown away once it has signed: there is nothing that could
-sign another, and nothing to guard but the serving key. An API server that trusts the old and the new authority at once
-(`Pair.authority` holds both) notices nothing of a renewal.
+Each generated certificate has a CA of its own, whose key is discarded after signing: nothing can sign another certificate,
+and only the serving key needs protection. An API server that trusts the old and the new CA at once
+(`ServingCertificate.authority` holds both) does not notice a renewal.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from trimtab.kube.rest.resources import Resource
 from trimtab.operator.config.model import CertificateFiles
 
 _SKEW = timedelta(minutes=10)
-"""So far may the API server's clock be behind ours."""
+"""The tolerance for an API server's clock that is behind."""
 
 _MAX_AUTHORITIES = 8
-"""Authorities that are trusted beside the one in use."""
+"""The maximum number of CAs that are trusted beside the one in use."""
 
 _RENEWAL_SHARE = 1 / 3
-"""A certificate is renewed when this share of its time is left: weeks in which a failure can be noticed."""
+"""The share of its validity at which a certificate is renewed: weeks in which a failure can be noticed."""
 
 
 @dataclass(frozen=True)
 class ServingCertificate:
-    """A serving certificate, its key, and the authorities that the API server is to trust; all PEM."""
+    """A serving certificate, its key, and the CAs that the API server trusts, all as PEM."""
 
     certificate: bytes
     key: bytes = field(repr=False)
@@ -49,18 +49,18 @@ class ServingCertificate:
         return _leaf(self).not_valid_after_utc
 
     def trusted_until(self) -> datetime:
-        """When the last of its authorities expires, and with it whatever they have signed."""
+        """The expiry of the last CA, and so of everything that they signed."""
         return max(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(self.authority))
 
     def has_authority(self) -> bool:
-        """Whether its authorities are certificates."""
+        """Return True if the CAs are certificates."""
         try:
             return bool(x509.load_pem_x509_certificates(self.authority))
         except ValueError:
             return False
 
     def is_valid(self) -> bool:
-        """Whether it could serve anybody: a certificate that says whom it is for, the key of it, an authority."""
+        """Return True if it can serve: a certificate with names, its key, and a CA."""
         try:
             leaf = _leaf(self)
             _ = _alternative_names(leaf), x509.load_pem_x509_certificates(self.authority)
@@ -70,7 +70,7 @@ class ServingCertificate:
         return key.public_key() == leaf.public_key()
 
     def is_valid_for(self, names: Sequence[str], *, now: datetime) -> bool:
-        """Whether it is for all of these names, and good by now and for a while yet."""
+        """Return True if it covers all of these names, and is valid now and for a while yet."""
         leaf = _leaf(self)
         begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
         is_good = begins <= now < ends - (ends - begins) * _RENEWAL_SHARE
@@ -79,7 +79,7 @@ class ServingCertificate:
     def with_previous_authority(
         self, before: ServingCertificate | None, *, now: datetime
     ) -> ServingCertificate:
-        """This one, with the authority of the one before trusted too for as long as that is in use."""
+        """Return this certificate with the previous CA trusted too, for as long as that is in use."""
         if before is None or before.expires <= now:
             return self
         latest = x509.load_pem_x509_certificates(before.authority)[0]
@@ -87,9 +87,9 @@ class ServingCertificate:
 
 
 def add_authority(authority: bytes, known: bytes, *, now: datetime) -> bytes:
-    """The authorities that are to be trusted when one is added to those that are; `known` itself where it is among them.
+    """Return the trusted CAs with one added; `known` itself if it is among them.
 
-    None is taken away while it is good, for another replica may still show a certificate of it. Of very many the latest
+    A valid CA is never removed, because another replica may still serve a certificate of it. Of too many, the latest
     are kept.
     """
     ours = x509.load_pem_x509_certificates(authority)
@@ -105,7 +105,7 @@ def add_authority(authority: bytes, known: bytes, *, now: datetime) -> bytes:
 
 
 def generate_certificate(names: Sequence[str], *, now: datetime, validity: timedelta) -> ServingCertificate:
-    """A new certificate for these names (of hosts, or addresses), and its authority."""
+    """Generate a certificate for these host names or addresses, with a CA of its own."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, f"trimtab webhook authority {now:%Y-%m-%dT%H:%M:%S}")]
@@ -185,7 +185,7 @@ class FileCertificate:
         self._files = files
 
     async def current(self) -> ServingCertificate:
-        """What the files hold now."""
+        """Return the present content of the files."""
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> ServingCertificate:
@@ -236,7 +236,7 @@ class SecretCertificate:
         self._now = now
 
     async def current(self) -> ServingCertificate:
-        """The certificate to use now; a new one where there is none, or it ends soon, or is for other names."""
+        """Return the certificate to use; generate one if there is none, it expires soon, or it covers other names."""
         for attempt in range(1, _ATTEMPTS + 1):
             found = await self._read()
             pair = _decode_certificate(found)
@@ -247,11 +247,13 @@ class SecretCertificate:
             ).with_previous_authority(pair, now=self._now())
             try:
                 await self._write(found, renewed)
-            except Conflict:  # another replica was first: what it wrote will do
+            except Conflict:  # another replica was first: use what it wrote
                 if attempt == _ATTEMPTS:
                     raise
                 continue
-            log.info("webhook.certificate_made", secret=self._secret, expires=renewed.expires.isoformat())
+            log.info(
+                "webhook.certificate_generated", secret=self._secret, expires=renewed.expires.isoformat()
+            )
             return renewed
         raise AssertionError("unreachable")
 
@@ -274,7 +276,7 @@ class SecretCertificate:
 
 
 def _decode_certificate(secret: Object | None) -> ServingCertificate | None:
-    """What a Secret holds; None where that is no certificate that could serve us, which is then made anew."""
+    """Return the certificate in a Secret; None if it cannot serve, so that a new one is generated."""
     data = (secret or {}).get("data") or {}
     try:
         pair = ServingCertificate(**{name: base64.b64decode(data[key]) for name, key in _KEYS.items()})

@@ -1,8 +1,8 @@
-"""The webhook of one process: listens, and keeps its certificate, its registration and each other in step.
+"""The webhook of one process: serve it, and keep its certificate and its registration current.
 
-At every look: the certificate that holds now, then the API server's trust in it, and only then is it shown. One that
-replaces another is shown a look later, when every API server has heard whom to trust; until then the old one, which
-is trusted too, goes on. Every replica does this for itself and ends up with the same.
+Every cycle determines the valid certificate, then makes the API server trust it, and only then serves it. A replacement
+is served one cycle later, when every API server trusts it; until then the old one, which is still trusted, is served.
+Every replica does this by itself and reaches the same result.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ log = structlog.get_logger(__name__)
 
 _RECONCILE_INTERVAL = 30.0
 _UNREGISTER_TIMEOUT = 5.0
-"""Seconds that a process that ends waits for the API server to forget its webhook."""
+"""The seconds that a stopping process waits for the API server to remove its webhook."""
 
 
 class CertificateSource(Protocol):
-    """Where the certificate comes from."""
+    """A source of the certificate."""
 
     async def current(self) -> ServingCertificate: ...
 
 
 class WebhookLifecycle:
-    """A webhook at its address; `listening` while the block lasts, and `run` as a task in it."""
+    """A webhook at its address; `serve` it for the duration of a block, and `run` it as a task inside."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class WebhookLifecycle:
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._served: ServingCertificate | None = None
         self._expires = datetime.max.replace(tzinfo=UTC)
-        """When the certificate that is shown, or its authority, does."""
+        """The expiry of the served certificate, or of its CA."""
         self._told_expired = False
         self._last_error = "has no certificate yet"
 
     def readiness_error(self) -> str:
-        """Why it cannot answer; empty when it can. A check of `health`."""
+        """Return the reason why the webhook cannot answer; empty if it can. A readiness check."""
         if not self._enabled:
             return ""
         if self._served is None:
@@ -96,7 +96,7 @@ class WebhookLifecycle:
 
     @asynccontextmanager
     async def serve(self, application: web.Application) -> AsyncIterator[int]:
-        """Listen, over TLS; at no port when it is switched off."""
+        """Serve over TLS; yield port 0 without listening if the webhook is disabled."""
         if not self._enabled:
             yield 0
             return
@@ -104,7 +104,7 @@ class WebhookLifecycle:
             yield port
 
     async def run(self, *, interval: float = _RECONCILE_INTERVAL) -> Never:
-        """Look again and again until cancelled."""
+        """Keep certificate and registration current until cancelled."""
         while True:
             try:
                 await self.reconcile()
@@ -112,14 +112,14 @@ class WebhookLifecycle:
             except KubeError as error:
                 told, self._last_error = self._last_error, describe(error)
                 if self._last_error != told:  # what is refused may stay so for ever
-                    log.warning("webhook.not_kept", error=self._last_error)
+                    log.warning("webhook.reconcile_failed", error=self._last_error)
             if self._is_expired() and not self._told_expired:
                 log.error("webhook.certificate_expired", reason=self.readiness_error())
             self._told_expired = self._is_expired()
             await asyncio.sleep(interval if self._served or not self._enabled else min(interval, 1.0))
 
     async def unregister(self) -> None:
-        """Take back what the API server was told, as far as it can be had in a moment."""
+        """Remove the registration from the API server, within a few seconds."""
         try:
             async with asyncio.timeout(_UNREGISTER_TIMEOUT):
                 await self._registration.unregister()
@@ -130,17 +130,17 @@ class WebhookLifecycle:
             log.warning("webhook.still_registered", reason=reason, fix=REMOVE_COMMAND)
 
     async def reconcile(self) -> None:
-        """Once: certificate, trust, show; or none of it when it is switched off."""
+        """Update certificate, registration and server once; remove the registration if the webhook is disabled."""
         if not self._enabled:
             await self._registration.disable()
             return
         pair = await self._certificate.current()
         usable = KeyPair.read(pair.certificate, pair.key, where=("webhook certificate", "webhook key"))
         was_trusted = await self._registration.publish(pair.authority, now=self._now())
-        # One that nobody believes any more is not worth waiting with.
+        # A certificate that nobody trusts any more is not worth another cycle.
         if pair != self._served and (was_trusted or self._served is None or self._is_expired()):
             usable.load_into(self._tls)
             self._served = pair
             self._expires = min(usable.expires_at, pair.trusted_until())
             self._metrics.webhook_certificate_expiry.set(self._expires.timestamp())
-            log.info("webhook.certificate_shown", expires=self._expires.isoformat())
+            log.info("webhook.certificate_served", expires=self._expires.isoformat())

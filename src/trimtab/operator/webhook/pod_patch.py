@@ -1,4 +1,4 @@
-"""A pod that is about to be made, as the API server shows it, and the patch that gives it other sizes. Pure."""
+"""Build the patch that sets the sizes of a pod during admission. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trimtab.kube.kinds.pods import Pod, pod_projection
 from trimtab.kube.rest.client import Object
 
 SizePod = Callable[[Pod], Sizes]
-"""What containers of a pod are to be born with instead."""
+"""A function that returns the sizes for the containers of a pod."""
 
 _POD_PROJECTION = pod_projection()
 
 
 def build_pod_patch(stated: Object, size_pod: SizePod) -> list[Object]:
-    """What is to be written otherwise; nothing of a pod that cannot be read, or has resources as a whole."""
+    """Return the patch; empty for a pod that cannot be read or that has pod-level resources."""
     try:
         pod = _POD_PROJECTION.project(
             msgspec.json.decode(msgspec.json.encode(stated), type=_POD_PROJECTION.wire_type)

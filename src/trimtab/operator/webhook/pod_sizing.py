@@ -1,8 +1,7 @@
-"""What pods are born with, as policies and the configuration stand at this moment.
+"""Size pods at admission, from the current policies and configuration.
 
-Every replica keeps the live picture and can tell, whoever leads, from memory alone: an owner that is not known is not
-waited for, and the pod is brought to its size later. So it is while we hear nothing of what might refuse the pod: who asks
-us need not be within our own reach.
+Every replica keeps the cluster state and can answer from memory, whoever leads. If the owner is not known yet, the pod is
+admitted unchanged and resized later. The same holds while the state of competing controllers is unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _REQUIRED_KINDS: Final = (LIMIT_RANGES, RESOURCE_QUOTAS, OPTIMIZATION_POLICIES)
 
 
 class PodSizer:
-    """Ask it `of` a pod that is about to be made."""
+    """Decides the sizes of pods that are being created."""
 
     def __init__(
         self,
@@ -43,57 +42,57 @@ class PodSizer:
         self._matcher = cluster_state.policy_matcher
 
     def size_pod(self, pod: Pod) -> Sizes:
-        """The containers that are to have other sizes than they were made with; none where nothing is to be done."""
-        catalog = self._cluster_state
-        workload = self._find_workload(pod) if catalog.is_synced and self._is_synced() else None
+        """Return the containers that get other sizes than their manifest has; empty if nothing is to be done."""
+        cluster_state = self._cluster_state
+        workload = self._find_workload(pod) if cluster_state.is_synced and self._is_synced() else None
         if workload is None or not dict(workload.annotations).keys() & {
             APPLIED_ANNOTATION,
             CHANGE_ANNOTATION,
         }:
-            return {}  # as of most: then nobody is asked who has the say over it
+            return {}  # the usual case: no need to look for competing controllers
         hold = read_hold(workload.annotations)
-        mandate = self._resolve_policy(workload, hold)
-        if mandate is None:
+        policy = self._resolve_policy(workload, hold)
+        if policy is None:
             return {}
         return admission_size(
             pod,
             workload,
-            # A person may decide on any container.
-            excluded=() if hold and hold.sizes else mandate.rules.excluded_containers(pod.containers),
-            limit_ranges=catalog.limit_ranges.in_namespace(pod.namespace),
-            quotas=catalog.quotas.in_namespace(pod.namespace),
+            # A person may set the size of any container.
+            excluded=() if hold and hold.sizes else policy.rules.excluded_containers(pod.containers),
+            limit_ranges=cluster_state.limit_ranges.in_namespace(pod.namespace),
+            quotas=cluster_state.quotas.in_namespace(pod.namespace),
         )
 
     def _is_synced(self) -> bool:
-        """Whether what decides about a pod is known as it is now."""
+        """Return True if everything that decides about a pod is synced."""
         troubles = self._cluster_state.errors_by_resource()
         return all(troubles.get(str(kind), NOT_SERVED) == NOT_SERVED for kind in _REQUIRED_KINDS)
 
     def _find_workload(self, pod: Pod) -> Workload | None:
-        catalog, owner = self._cluster_state, pod.owner
-        if (found := catalog.find_workload(pod)) or owner is None or owner.kind != "ReplicaSet":
+        cluster_state, owner = self._cluster_state, pod.owner
+        if (found := cluster_state.find_workload(pod)) or owner is None or owner.kind != "ReplicaSet":
             return found
-        # At a deploy, a ReplicaSet makes its first pods before we have heard of it; it is named after its Deployment.
+        # During a rollout a new ReplicaSet creates pods before its informer event; its name contains the Deployment's.
         name, _, revision = owner.name.rpartition("-")
         if dict(pod.labels).get("pod-template-hash") != revision:
             return None
-        return catalog.get(catalog.find_top_owner(WorkloadKey("Deployment", pod.namespace, name)))
+        return cluster_state.get(cluster_state.find_top_owner(WorkloadKey("Deployment", pod.namespace, name)))
 
     def _resolve_policy(self, workload: Workload, hold: Hold | None) -> EffectivePolicy | None:
-        """By which pods of this workload are resized in place, too; None where they are not."""
-        catalog, config, key = self._cluster_state, self._config(), workload.key
-        if catalog.policy_matcher is not self._matcher:
-            # Made anew, for only who leads lets go of policies that are gone.
+        """Return the policy by which pods of this workload are resized in place; None if they are not."""
+        cluster_state, config, key = self._cluster_state, self._config(), workload.key
+        if cluster_state.policy_matcher is not self._matcher:
+            # Replaced as a whole, because only the leader drops deleted policies.
             self._policy_resolver, self._matcher = (
-                PolicyResolver(catalog, self._config),
-                catalog.policy_matcher,
+                PolicyResolver(cluster_state, self._config),
+                cluster_state.policy_matcher,
             )
-        mandate = self._policy_resolver.resolve(workload)
-        if mandate is None or mandate.problem or mandate.spec.mode is PolicyMode.DISABLED:
+        policy = self._policy_resolver.resolve(workload)
+        if policy is None or policy.problem or policy.spec.mode is PolicyMode.DISABLED:
             return None
-        vpa, intent = catalog.active_vpa(key), self._competitors.controlling_intent_name(key)
-        withheld = (
-            mandate.blocked_reason(workload, config, vpa=vpa, intent=intent, hold=hold)
+        vpa, intent = cluster_state.active_vpa(key), self._competitors.controlling_intent_name(key)
+        blocked = (
+            policy.blocked_reason(workload, config, vpa=vpa, intent=intent, hold=hold)
             or self._competitors.unsynced_reason()
         )
-        return mandate if mandate.spec.update_strategy.allow_in_place_resize and not withheld else None
+        return policy if policy.spec.update_strategy.allow_in_place_resize and not blocked else None

@@ -1,8 +1,8 @@
-"""How the API server knows of the webhook: two configurations, of which the manifests in deploy/ are copies.
+"""Register the webhook with the API server: two configurations, of which the manifests in deploy/ are copies.
 
-All of it is applied under our own name as field manager, with what the manifests leave open: whom to trust, and what
-to do when nobody answers. So a tool that applies the manifests again takes nothing of that back. The webhook for pods
-is in no manifest: it is there while `webhook.pods` says so.
+They are applied with Trimtab's field manager, including what the manifests leave out: the CA bundle and the failure
+policy. Therefore a tool that applies the manifests again does not revert them. The webhook for pods is in no manifest: it
+exists while `webhook.pods` is true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MUTATING = Resource(
 )
 CONFIGURATION_NAME: Final = "trimtab"
 REMOVE_COMMAND: Final = f"kubectl delete validatingwebhookconfiguration {CONFIGURATION_NAME} && kubectl delete mutatingwebhookconfiguration {CONFIGURATION_NAME}"
-"""What takes a registration away by hand."""
+"""The command that removes the registration by hand."""
 SERVICE_PORT: Final = 443
 PATHS: Final = {VALIDATING: VALIDATE_PATH, MUTATING: MUTATE_PATH}
 _POLICY_TIMEOUT_SECONDS = 10
@@ -51,7 +51,7 @@ _HAS_CONTROLLER: Final = (
 
 
 def build_configuration(resource: Resource, *webhooks: Object) -> Object:
-    """One of the two, as it is in the manifests."""
+    """Return one of the two configurations, as in the manifests."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -61,7 +61,7 @@ def build_configuration(resource: Resource, *webhooks: Object) -> Object:
 
 
 def build_policy_webhook(*, client: Object, **more: Any) -> Object:
-    """The webhook that is asked about policies; `client` says how it is reached."""
+    """Return the webhook for policies; `client` says how the API server reaches it."""
     return {
         "name": f"{OptimizationPolicy.names.plural}.{GROUP}",
         "clientConfig": client,
@@ -82,8 +82,9 @@ def build_policy_webhook(*, client: Object, **more: Any) -> Object:
 
 
 def build_pod_webhook(*, client: Object, operator_namespace: str) -> Object:
-    """The webhook that is asked about pods that are made: never about our own, nor those that a cluster lives by, nor any
-    that no controller makes. A pod does without it whatever is the matter.
+    """Return the webhook for new pods, except the operator's own, those of kube-system, and those without a controller.
+
+    Its failure policy is Ignore: pods are created even if it fails.
     """
     name = "kubernetes.io/metadata.name"
     return {
@@ -108,20 +109,20 @@ def build_pod_webhook(*, client: Object, operator_namespace: str) -> Object:
         "sideEffects": "None",
         "timeoutSeconds": _POD_TIMEOUT_SECONDS,
         "failurePolicy": str(FailurePolicy.IGNORE),
-        # A container that another injects after us may have a size in effect, too.
+        # A container that another webhook injects later may have a size in effect, too.
         "reinvocationPolicy": "IfNeeded",
     }
 
 
 def build_service_reference(path: str, *, service: str, namespace: str) -> Object:
-    """How the API server reaches the webhook in the cluster."""
+    """Return the reference by which the API server reaches the webhook in the cluster."""
     found = {"name": service, "namespace": namespace, "path": path, "port": SERVICE_PORT}
     return {"service": found}
 
 
 @dataclass(frozen=True)
 class WebhookRegistration:
-    """Keeps the two configurations as they should be."""
+    """Keeps the two configurations current."""
 
     client: Client
     settings: WebhookSettings
@@ -129,15 +130,15 @@ class WebhookRegistration:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names by which the API server calls us, which our certificate must be for."""
+        """The names by which the API server calls the webhook, which the certificate must cover."""
         if self.settings.url:
             return (URL(self.settings.url).host or "",)
         return (f"{self.settings.service}.{self.namespace}.svc",)
 
     async def publish(self, authority: bytes, *, now: datetime) -> bool:
-        """Have the API server trust this authority beside those that it trusts; whether it did so already.
+        """Add this CA to those that the API server trusts; return True if it trusted it already.
 
-        At a renewal by files each replica sees the new ones in its own time: until then it shows the former certificate.
+        With certificate files, each replica sees a renewal at its own time and serves the old certificate until then.
         """
         was_so = []
         for resource in PATHS:
@@ -148,9 +149,9 @@ class WebhookRegistration:
         return all(was_so)
 
     async def unregister(self) -> None:
-        """Delete the configurations that lead to us, so that nobody is asked who no longer listens.
+        """Delete the configurations that point to this process, so that the API server stops calling it.
 
-        Those that lead elsewhere by now, as to the operator in the cluster, are left alone.
+        Those that point elsewhere by now, such as to the operator in the cluster, stay.
         """
         for resource, path in PATHS.items():
             found = await self._get(resource)
@@ -159,7 +160,7 @@ class WebhookRegistration:
                 await self.client.delete(resource, CONFIGURATION_NAME, uid=found["metadata"]["uid"])
 
     async def disable(self) -> None:
-        """Let everything in, where the API server was told of a webhook that is switched off."""
+        """Make the API server admit everything, if a webhook is registered that is now disabled."""
         for resource in PATHS:
             if found := await self._get(resource):
                 await self._apply(resource, found, FailurePolicy.IGNORE, {})
@@ -194,7 +195,7 @@ class WebhookRegistration:
 
 
 def _read_ca_bundle(found: Object) -> bytes:
-    """The authorities that the API server trusts to be us, PEM; empty where it trusts none."""
+    """Return the CAs that the API server trusts for this webhook, as PEM; empty if there is none."""
     for webhook in found.get("webhooks") or ():
         with suppress(ValueError):
             return base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "", validate=True)
@@ -202,7 +203,7 @@ def _read_ca_bundle(found: Object) -> bytes:
 
 
 def _contains(found: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; the server adds fields of its own."""
+    """Return True if everything wanted is there; the API server adds fields of its own."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
             _contains(found.get(name), value) for name, value in wanted.items()

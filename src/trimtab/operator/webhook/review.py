@@ -1,4 +1,4 @@
-"""AdmissionReview v1, the language in which an API server asks whether an object may come in. Pure."""
+"""Decode and encode AdmissionReview v1. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trimtab.kube.rest.client import Object
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
 _MAX_WARNING_LENGTH = 256
-"""What is longer, the API server cuts."""
+"""The length at which the API server truncates a warning."""
 
 
 class AdmissionRequest(msgspec.Struct, rename="camel", frozen=True):
-    """What the API server asks."""
+    """The admission request of the API server."""
 
     uid: str
     operation: str = ""
@@ -26,7 +26,7 @@ class AdmissionRequest(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def changes_spec(self) -> bool:
-        """What came in once is not refused when something else of it changes: a finalizer, a label, a note."""
+        """True if the request changes what is validated. A policy once admitted is not denied for another change of it."""
         then, now = self.old_object or {}, self.object or {}
         return self.operation != "UPDATE" or _reviewed_fields(then) != _reviewed_fields(now)
 
@@ -37,7 +37,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResponse:
-    """What we say: in, unless there are problems; and in as the patch has it."""
+    """The response: admitted unless there are problems, and changed by the patch."""
 
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -49,12 +49,12 @@ class AdmissionResponse:
 
 
 def decode_request(body: bytes) -> AdmissionRequest:
-    """The question in a body; msgspec's own errors where there is none."""
+    """Decode a request; raise msgspec's errors for an invalid body."""
     return msgspec.json.decode(body, type=_Review).request
 
 
 def encode_response(request: AdmissionRequest, answer: AdmissionResponse) -> bytes:
-    """The answer as the API server reads it."""
+    """Encode the response for the API server."""
     response: Object = {"uid": request.uid, "allowed": answer.is_allowed}
     if answer.warnings:
         response["warnings"] = [_truncate(warning) for warning in answer.warnings]
@@ -66,7 +66,7 @@ def encode_response(request: AdmissionRequest, answer: AdmissionResponse) -> byt
             "code": 422,
             "reason": "Invalid",
             "message": "; ".join(answer.problems),
-            # With these, kubectl says it as it says what the CRD refuses: a line a field.
+            # With causes, kubectl prints one line per field, as it does for CRD validation.
             "details": _object_details(request)
             | {"causes": [_cause(problem) for problem in answer.problems]},
         }
@@ -94,6 +94,6 @@ def _truncate(warning: str) -> str:
 
 
 def _reviewed_fields(policy: Object) -> tuple[Any, Any]:
-    """The parts of a policy that are judged."""
+    """The parts of a policy that are validated."""
     annotations = (policy.get("metadata") or {}).get("annotations") or {}
     return policy.get("spec"), annotations.get(GUARDRAIL_ANNOTATION)

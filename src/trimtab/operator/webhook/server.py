@@ -1,8 +1,7 @@
-"""The questions that the API server puts to us over HTTP: may this policy come in, what shall be filled in, and with what
-sizes is this pod born.
+"""Answer the API server's admission requests: validate policies, set their defaults, and size new pods.
 
-An answer that cannot be given is a 500, on which the API server does what failurePolicy says: a bug of ours then
-refuses or lets in as its owner chose, and not as it happens.
+A request that fails is answered with 500, for which the API server applies the failurePolicy: after a bug the owner's
+choice decides, not chance.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ VALIDATE_PATH: Final = "/validate"
 MUTATE_PATH: Final = "/mutate"
 PODS_PATH: Final = "/pods"
 
-# An object has at most 3 MB in etcd, and a question holds two of them.
+# An object has at most 3 MB in etcd, and a request holds two of them.
 _MAX_BODY_BYTES = 16 << 20
 
 ListPolicies = Callable[[], Iterable[Policy]]
-"""The policies that are there, from a cache."""
+"""A function that returns the existing policies, from a cache."""
 
 
 class AdmissionHandlers:
-    """The answers, by the configuration and the policies of the moment."""
+    """Handlers that answer with the current configuration and policies."""
 
     def __init__(
         self,
@@ -59,8 +58,8 @@ class AdmissionHandlers:
 
     def build_application(self) -> web.Application:
         application = web.Application(client_max_size=_MAX_BODY_BYTES)
-        # In a thread: a strategy's first use imports and compiles, and the lease must be renewed meanwhile. But the
-        # policies of now are counted up here, since the cache goes on changing.
+        # In a thread, because a strategy's first use imports and compiles while the Lease must be renewed. The policies
+        # are listed here, because the cache keeps changing.
         validating = self._make_handler(
             "validate", lambda asked: asyncio.to_thread(self.validate, asked, tuple(self._policies()))
         )
@@ -74,7 +73,7 @@ class AdmissionHandlers:
         return application
 
     def validate(self, request: AdmissionRequest, others: Sequence[Policy]) -> AdmissionResponse:
-        """Whether a policy may come in beside these others."""
+        """Validate a policy beside these others."""
         try:
             policy = OptimizationPolicy.read(request.object or {})
         except InvalidObjectError as error:
@@ -85,13 +84,13 @@ class AdmissionHandlers:
         )
 
     def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        """What is filled in: the maxima of the organisation where a policy states none."""
+        """Set the organisation's maxima where a policy sets none."""
         if not request.changes_spec:
-            return AdmissionResponse()  # or it would be judged anew, by what is filled in
+            return AdmissionResponse()  # a patch would make the API server validate it again
         try:
             policy = OptimizationPolicy.read(request.object or {})
         except InvalidObjectError:
-            return AdmissionResponse()  # the CRD or `validate` refuses it, and says why
+            return AdmissionResponse()  # the CRD or `validate` denies it with the reason
         missing = self._config().limits.default_maxima(policy.spec)
         return AdmissionResponse(
             patch=[
@@ -102,7 +101,9 @@ class AdmissionHandlers:
     def _make_handler(
         self, webhook: str, answering: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        self._metrics.webhook_reviews.labels(webhook, "failed")  # at 0, so that the first one can be seen
+        self._metrics.webhook_reviews.labels(
+            webhook, "failed"
+        )  # start at 0, so that an alert sees the first failure
 
         async def handle(asked: web.Request) -> web.Response:
             try:
@@ -118,7 +119,9 @@ class AdmissionHandlers:
                 return web.Response(status=500, text="the webhook failed; its log says why\n")
             self._count(webhook, "admitted" if answer.is_allowed else "refused")
             if not answer.is_allowed:
-                log.info("webhook.refused", policy=_object_name(request), problems=list(answer.problems))
+                log.info(
+                    "webhook.request_denied", policy=_object_name(request), problems=list(answer.problems)
+                )
             return web.Response(body=encode_response(request, answer), content_type="application/json")
 
         return handle
@@ -128,7 +131,7 @@ class AdmissionHandlers:
 
 
 async def _review_pod(request: AdmissionRequest, size_pod: SizePod) -> AdmissionResponse:
-    """From memory, and in no thread: a pod waits for it."""
+    """Answer from memory and without a thread: a pod waits for it."""
     return AdmissionResponse(patch=build_pod_patch(request.object or {}, size_pod))
 
 
