@@ -306,7 +306,7 @@ def test_what_the_runtime_refuses_is_noticed_and_taken_back(refused: Early[Refus
     report, memory_limit, restarts = refused.outcome()
     assert report.annotations
     assert report.annotations.reverted
-    assert "refused it by its runtime" in report.annotations.reverted.why
+    assert "container runtime rejected it" in report.annotations.reverted.why
     assert memory_limit == 64 * MIB
     assert restarts == 0
 

@@ -106,7 +106,7 @@ def test_relief_begins_at_once_whatever_else_would_wait(
 def test_a_change_that_is_no_relief_waits_for_all_of_that() -> None:
     four = [pod(f"web-{n}", sizes=SIZE) for n in range(4)]
     marks = ChangeAnnotations(reverted=RESTS)
-    assert "taken back" in why(next_actions(marked(marks, four, wish(MORE, needed_memory=NEED))))
+    assert "was reverted" in why(next_actions(marked(marks, four, wish(MORE, needed_memory=NEED))))
     broken = wish(MORE, needed_memory=NEED, harm_signals=evidence(guardrails={"errors": False}))
     assert "guardrail errors" in why(next_actions(marked(ChangeAnnotations(), four, broken)))
 
@@ -224,7 +224,7 @@ def test_a_held_workload_gets_no_relief_so_nothing_gives_way_to_it() -> None:
     )
     seen = {"unsettled_since": {deferred.uid: NOW - 90}, "observed_since": NOW - 100}
     reverting = marked(ChangeAnnotations(change=back), [*pods[:3], deferred], urgent(**held), seen=seen)
-    assert "has yet to be as it was" in why(next_actions(reverting))
+    assert "does not have its previous size yet" in why(next_actions(reverting))
 
 
 def test_a_change_that_goes_on_by_itself_comes_to_its_end_first() -> None:

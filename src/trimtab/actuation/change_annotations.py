@@ -207,7 +207,7 @@ def read_change_annotations(workload: Workload) -> ChangeAnnotations | None:
 
 def _decode_record(key: str, text: str, uid: str) -> Any:
     """Return the record, the reason why it cannot be read, or None if it belongs to another object."""
-    remedy = f"remove the annotation {key} to let trimtab start anew"
+    remedy = f"remove the annotation {key} so that Trimtab can start again"
     try:
         envelope = msgspec.json.decode(text, type=_Envelope)
         # A restore from a backup keeps the annotations and gives the workload a new uid.

@@ -60,8 +60,10 @@ REJECTION_TTL = 600
 FIRST_RETRY = 5
 MAX_RETRY = 300
 
-_ALWAYS_CONFLICT = "whatever is written is refused, as if somebody else had just written (409)"
-_RATE_LIMITED = "waiting for its turn: so many changes are under way as may be"
+_ALWAYS_CONFLICT = (
+    "the server answered every write with a conflict (409); check admission webhooks that change the workload"
+)
+_RATE_LIMITED = "waiting for a slot: the limit on concurrent changes is reached"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,7 +299,10 @@ class ChangeExecutor:
         """Carry out one action; return False if it was rejected or outdated. Transient errors are raised."""
         if not self._may_write():
             raise _StopReconcile(
-                replace(_build_result(situation, None), reason="this process may not write any more")
+                replace(
+                    _build_result(situation, None),
+                    reason="this process lost its leader lease and stopped writing",
+                )
             )
         try:
             await self._apply(deed, situation.workload, memory)
@@ -356,7 +361,7 @@ class ChangeExecutor:
                 raise _StopReconcile(ReconcileResult(state=WorkloadState.FAILED, reason=words)) from error
 
     def _log_and_emit(self, workload: Workload, emit: EmitEvent) -> None:
-        log.info("actuation", workload=str(workload.key), did=emit.reason, why=emit.message)
+        log.info("actuation.event", workload=str(workload.key), reason=emit.reason, message=emit.message)
         self._emit(workload, emit)
 
     def _emit(self, workload: Workload, emit: EmitEvent) -> None:

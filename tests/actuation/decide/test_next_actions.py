@@ -260,7 +260,7 @@ def test_a_pod_that_falls_for_reasons_of_its_own_keeps_the_others_only_for_a_whi
     given_up = NOW + OBSERVATION + PATIENCE
     sightings = LocalObservations(observed_since=NOW)
     waits = step(promoting, pods, now=given_up - 1, sightings=sightings)
-    assert "on web-0, which falls before it can be resized" in why(waits)
+    assert "on web-0, which crashes before it can be resized" in why(waits)
     verifying = marks_of(step(promoting, pods, now=given_up, sightings=sightings)).change
     assert verifying
     assert verifying.phase is Phase.VERIFYING
@@ -1010,7 +1010,7 @@ def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
     assert twice
     assert (twice.times, twice.until) == (2, NOW + 2 * MIN_COOLDOWN)
     waits = next_actions(situation(pods=FIVE, on=workload(marks=ChangeAnnotations(reverted=once))))
-    assert waits == [Wait(once.until, "the last change was taken back: harm")]
+    assert waits == [Wait(once.until, "the last change was reverted: harm")]
 
 
 @given(st.integers(1, 10_000))

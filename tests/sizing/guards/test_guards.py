@@ -89,10 +89,10 @@ def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_els
 def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
     alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
     assert alone.resources == HAS
-    assert alone.no_change_reason == "cpu: the policy leaves it alone; memory: the policy leaves it alone"
+    assert alone.no_change_reason == "cpu: the policy excludes it; memory: the policy excludes it"
     half = sized(800, 100 * MIB, asked=rules(containers=[{"name": "a*", "controlledResources": ["cpu"]}]))
     assert half.resources == with_(HAS, cpu_request=800)
-    assert "memory held: stays at 1024Mi: the policy leaves it alone [policy containers]" in half.text
+    assert "memory held: stays at 1024Mi: the policy excludes it [policy containers]" in half.text
 
 
 def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the_explanation() -> None:
@@ -622,8 +622,7 @@ def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_i
     found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
     assert found.resources == UNLIMITED
     assert (
-        found.no_change_reason
-        == "memory: killed with 1024Mi, and the policy leaves it alone: raise it by hand"
+        found.no_change_reason == "memory: killed with 1024Mi, and the policy excludes it: raise it by hand"
     )
 
 

@@ -223,7 +223,7 @@ def _wait_for_crashing_pods(
     fallen = [pod for pod in lacking if is_crash_looping(pod) and not has_size(pod, change.after)]
     if _is_replacing_pods(change) or not fallen or fallen != lacking:
         return [Wait(situation.now + POLL_INTERVAL, yet)]
-    yet += ", which falls before it can be resized"
+    yet += ", which crashes before it can be resized"
     if situation.now < _deadline(situation, change.since):
         return [Wait(situation.now + POLL_INTERVAL, yet)]
     # The others go on without these pods, which are resized once they run.

@@ -289,7 +289,7 @@ def _wait_for_pods(situation: ChangeContext, change: OngoingChange) -> list[Chan
     if change.moved and (away := count_missing_pods(situation)):
         return [Wait(again, f"{away} of its pods are missing")]
     if pods := _unsettled_pods(situation, change) or _unscheduled_pods(situation, change):
-        return [Wait(again, f"{pods[0].name} has yet to be as it was")]
+        return [Wait(again, f"{pods[0].name} does not have its previous size yet")]
     return []
 
 

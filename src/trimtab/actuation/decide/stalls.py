@@ -62,7 +62,7 @@ def runtime_error(situation: ChangeContext, pods: Sequence[Pod]) -> str:
             and pod.resize.reason == "Error"
             and _waiting_seconds(situation, pod) > DEFERRED_TIMEOUT
         ):
-            return f"{pod.name} is refused it by its runtime: {pod.resize.message}"
+            return f"{pod.name} was not resized: the container runtime rejected it: {pod.resize.message}"
     return ""
 
 
@@ -136,7 +136,9 @@ def crash_loop_reason(situation: ChangeContext, change: OngoingChange) -> str:
         return ""
     pods = list_resizable(situation, situation.live, change.after)
     behind = [pod for pod in pods if not has_size(pod, change.after)]
-    return next((f"{pod.name} falls before it can be resized" for pod in behind if is_crash_looping(pod)), "")
+    return next(
+        (f"{pod.name} crashes before it can be resized" for pod in behind if is_crash_looping(pod)), ""
+    )
 
 
 def needs_another_renewal(situation: ChangeContext, change: OngoingChange) -> bool:

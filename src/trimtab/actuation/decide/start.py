@@ -167,7 +167,7 @@ def _iter_blockers(
     now, wish, strategy, workload = situation.now, situation.desired, situation.strategy, situation.workload
     rests_until = _cooldown_until(marks, urgent=wish.is_urgent)
     if marks.reverted and now < rests_until:
-        yield Wait(rests_until, f"the last change was taken back: {marks.reverted.why}")
+        yield Wait(rests_until, f"the last change was reverted: {marks.reverted.why}")
     resizes = isinstance(chosen, MethodChoice) and chosen.method is UpdateMethod.IN_PLACE
     if (workload.is_rolling_out or not workload.is_spec_observed) and not (wish.is_urgent and resizes):
         yield Wait(now + RECHECK_INTERVAL, "a rollout is under way")

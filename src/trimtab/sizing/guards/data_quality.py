@@ -27,7 +27,7 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
     """Return why Trimtab does not size this resource, whatever is known about it."""
     rules, around = case.rules, case.constraints
     if not case.rule.is_controlled:
-        return NoChange("the policy leaves it alone", "policy containers")
+        return NoChange("the policy excludes it", "policy containers")
     if rules.keep_qos and around.qos_class == BEST_EFFORT:
         why = "the pod is BestEffort, and requests would change its QoS class"
         return NoChange(why, "policy updateStrategy.keepQosClass")
@@ -55,10 +55,10 @@ def _check_evidence(case: GuardContext) -> NoChange | None:
 def _check_plausibility(case: GuardContext) -> NoChange | None:
     target = case.proposed.target
     if isnan(target):
-        return NoChange("the strategy has not seen enough to say", "strategy")
+        return NoChange("the strategy has too little data", "strategy")
     is_cpu = case.resource == "cpu"
     if not 0 <= target <= (MAX_PLAUSIBLE_CPU * 1000 if is_cpu else MAX_PLAUSIBLE_MEMORY):
-        return NoChange(f"the strategy asks for the impossible: {target:.3g}", "strategy")
+        return NoChange(f"the strategy returned an impossible target: {target:.3g}", "strategy")
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
     most = max((room.cpu if is_cpu else room.memory for room in case.constraints.nodes), default=0)
     if peak is not None and peak > 2 * most > 0:
