@@ -141,12 +141,12 @@ def replayed(console: Console, folder: Path) -> None:
             limits=PlanConstraints(max_replicas=10, max_cpu=10.0),
         )
         forecasts = [each for turn in turns for each in turn.forecasts]
-        agree = sum(agrees(turn.event, [deed.actuator for deed in turn.plan.deeds]) for turn in turns)
+        agree = sum(agrees(turn.event, [deed.actuator for deed in turn.plan.actions]) for turn in turns)
         table.add_row(
             path.name.partition("__")[0],
             str(len(events)),
             *(f"{median_error(forecasts, which):.1%}" for which in range(3)),
-            str(sum(bool(turn.plan.deeds) for turn in turns)),
+            str(sum(bool(turn.plan.actions) for turn in turns)),
             f"{agree} of {len(turns)}",
         )
     console.print(table)

@@ -186,7 +186,7 @@ class Intents:
         )
         for name, (plan, waiting) in rulings.items():
             self._waiting[name] = waiting
-            if plan.deeds:
+            if plan.actions:
                 self._perform(plan, claims[name][1])
 
     def _claim(self, workload: SimulatedWorkload) -> PlanRequest | None:
@@ -239,7 +239,9 @@ class Intents:
             return None
         limits = PlanConstraints(max_replicas=MOST_REPLICAS, min_cpu=0.05, max_cpu=8.0, explore=True)
         if math.isnan(p99):
-            return PlanRequest(goal=goal, state=state, limits=limits, waiting_since=self._waiting.get(intent))
+            return PlanRequest(
+                goal=goal, state=state, constraints=limits, waiting_since=self._waiting.get(intent)
+            )
         met = p99 <= service.latency_objective
         ahead = max(load * SPARE, 2 * load - loads[0])
         effects = add_priors(self._effects[name], goal, state)
@@ -253,7 +255,7 @@ class Intents:
             goal=goal,
             state=rising,
             effects=effects,
-            limits=limits,
+            constraints=limits,
             waiting_since=self._waiting.get(intent),
         )
 
@@ -268,7 +270,7 @@ class Intents:
         )
 
     def _perform(self, plan: Plan, workload: SimulatedWorkload) -> None:
-        after = plan.deeds[-1].after
+        after = plan.actions[-1].after
         cores = round((after.cpu or 0.1) * 1000)
         if cores != workload.containers[0].resources.cpu_request:
             resize(self._world, workload, cores)

@@ -102,7 +102,7 @@ def intent(chance: random.Random, name: str, pods: tuple[PodState, ...]) -> Plan
     return PlanRequest(
         goal=Goal(intent=name, objectives=objectives, priority=chance.uniform(0.01, 1.0)),
         state=state,
-        limits=LIMITS,
+        constraints=LIMITS,
     )
 
 
@@ -228,7 +228,12 @@ def main() -> None:
 
     def plan_one(claim: PlanRequest) -> Plan:
         return planner.plan(
-            claim.state, claim.goal, actuators=actuators, effects=claim.effects, limits=claim.limits, now=0.0
+            claim.state,
+            claim.goal,
+            actuators=actuators,
+            effects=claim.effects,
+            limits=claim.constraints,
+            now=0.0,
         )
 
     plan_one(claims[0])

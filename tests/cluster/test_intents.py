@@ -46,7 +46,7 @@ def test_an_intent_brings_latency_from_missed_to_met_by_a_plan(shop: Showcase) -
     shop.apply(intent(seconds=WANTED))
     shop.operator.start()
     eventually(lambda: shop.verdict == "Missed", what="a status that says so")
-    eventually(lambda: "performedAt" in shop.status.get("plan", {}), what="a plan that is carried out")
+    eventually(lambda: "executedAt" in shop.status.get("plan", {}), what="a plan that is carried out")
     eventually(lambda: shop.verdict == "Met", what="the latency met", timeout=180)
     assert shop.cpu() > SMALL
     plan = shop.status["plan"]

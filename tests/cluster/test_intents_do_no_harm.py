@@ -137,7 +137,7 @@ def watch(estate: Estate) -> None:
     (operator,) = estate.operators
 
     def plans() -> float:
-        return operator.metric("trimtab_intent_turn_duration_seconds_count")
+        return operator.metric("trimtab_intent_cycle_duration_seconds_count")
 
     eventually(lambda: plans() > 0, what="a first cycle")
     enough = plans() + TURNS

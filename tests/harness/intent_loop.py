@@ -70,7 +70,7 @@ class ScalableWorld(World):
         )
         return replace(seen, container_statuses=states)
 
-    async def scale_workload(self, workload: Workload, replicas: int) -> None:
+    async def scale(self, workload: Workload, replicas: int) -> None:
         self.written.append(f"scale {replicas}")
         self.replicas = replicas
         while len(self.pods_by_name) < replicas:

@@ -102,4 +102,4 @@ def planned(
 
 def done(plan: Plan, state: TargetState) -> TargetState:
     """The state that a plan leads to, as if it had been measured."""
-    return replace(plan.deeds[-1].after, spread={}) if plan.deeds else state
+    return replace(plan.actions[-1].after, log_spread={}) if plan.actions else state

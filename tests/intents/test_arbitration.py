@@ -56,7 +56,7 @@ def claim(
 
 def grown(ruling: PlanDecision, claim: PlanRequest) -> float:
     plan = ruling.plan
-    return additional_requests(claim.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
+    return additional_requests(claim.state, plan.actions[-1].after)[0] if plan.actions else 0.0
 
 
 def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left() -> None:
@@ -112,7 +112,7 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     rulings = arbitrate(
         [rich, dark], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=5.0
     )
-    assert not rulings["shop/b"].plan.deeds, "nothing is done on what is not known"
+    assert not rulings["shop/b"].plan.actions, "nothing is done on what is not known"
     assert rulings["shop/b"].waiting_since == 5.0
     assert grown(rulings["shop/a"], rich) < 0
 
@@ -120,9 +120,9 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
 def test_a_node_that_is_closed_to_pods_is_neither_room_for_them_nor_worth_giving_way_on() -> None:
     nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(64.0, 64 * GIB, 100)}
     poor = claim("b", priority=0.9, p99=0.5, node="full")
-    kept_off = replace(poor, state=replace(poor.state, closed=frozenset({"tainted", "gone"})))
+    kept_off = replace(poor, state=replace(poor.state, excluded_nodes=frozenset({"tainted", "gone"})))
     for each, slots in ((poor, True), (kept_off, False)):
-        assert bool(Capacity(nodes).constrain(PlanConstraints(), each.state, "shop").more_pods) is slots
+        assert bool(Capacity(nodes).constrain(PlanConstraints(), each.state, "shop").extra_pods) is slots
         more = replace(each.state, replicas=2)
         assert Capacity(nodes).fits(each.state, more, "shop") is slots
 
@@ -212,7 +212,7 @@ def test_nobody_gives_way_to_an_equal() -> None:
     rulings = arbitrate(
         [rich, poor], capacity=Capacity({"node": FreeResources(0.0, 8 * GIB, 10)}), make=make, now=0.0
     )
-    assert not rulings["shop/a"].plan.deeds
+    assert not rulings["shop/a"].plan.actions
 
 
 @given(
@@ -245,8 +245,8 @@ def test_all_plans_together_take_no_more_than_there_is(
         in_place = 0.0
         for each in claims:
             plan = rulings[each.goal.intent].plan
-            if plan.deeds and each.state.pods[0].node == node:
-                growth = plan.deeds[-1].after.requests_per_pod()[0] - each.state.requests_per_pod()[0]
+            if plan.actions and each.state.pods[0].node == node:
+                growth = plan.actions[-1].after.requests_per_pod()[0] - each.state.requests_per_pod()[0]
                 in_place += max(0.0, growth) * len(each.state.pods)
         assert in_place <= free + 1e-6
 

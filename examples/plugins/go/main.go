@@ -1,9 +1,9 @@
-// An actuator plugin for Trimtab in Go: brownout, which leaves out the optional part of pages while latency is missed.
+// An actuator plugin for Trimtab in Go: brownout, which omits optional parts of pages while latency is missed.
 //
 //	go run . -register 127.0.0.1:9444 -levels /tmp/brownout
 //
-// It has three levels. What each brings is its own knowledge: here a plain guess, a quarter off for each. A level is
-// set by a file per workload that the application reads; to set it twice is to set it once, as the protocol asks.
+// It has three levels. It assumes that each level reduces latency by a quarter. It sets a level by a file per workload
+// that the application reads. Setting a level is idempotent, as the protocol requires.
 package main
 
 import (
@@ -41,11 +41,11 @@ type plugin struct {
 
 func (p *plugin) Info(context.Context, *pb.InfoRequest) (*pb.PluginInfo, error) { return p.info, nil }
 
-// Candidates says what could be done: one level up while something is missed, one down to give it back.
-func (p *plugin) Candidates(asked *pb.CandidatesRequest, out grpc.ServerStreamingServer[pb.Deed]) error {
+// Candidates proposes one level up while an objective is missed, and one level down to release.
+func (p *plugin) Candidates(asked *pb.CandidatesRequest, out grpc.ServerStreamingServer[pb.Action]) error {
 	level := levelOf(asked.State)
 	next, factor := level+1, saves
-	if asked.Goal.GivesBack {
+	if asked.Goal.IsRelease {
 		next, factor = level-1, 1/saves
 	}
 	if next < 0 || next > highest {
@@ -65,25 +65,25 @@ func (p *plugin) Candidates(asked *pb.CandidatesRequest, out grpc.ServerStreamin
 	if err != nil {
 		return err
 	}
-	return out.Send(&pb.Deed{Actuator: name, Parameters: parameters, After: after, Disruption: 0.01})
+	return out.Send(&pb.Action{Actuator: name, Parameters: parameters, After: after, Disruption: 0.01})
 }
 
 // Perform sets a level.
-func (p *plugin) Perform(_ context.Context, asked *pb.PerformRequest) (*pb.Performed, error) {
-	level := int(asked.Deed.Parameters.Fields["level"].GetNumberValue())
+func (p *plugin) Perform(_ context.Context, asked *pb.PerformRequest) (*pb.PerformResponse, error) {
+	level := int(asked.Action.Parameters.Fields["level"].GetNumberValue())
 	if level < 0 || level > highest {
-		return &pb.Performed{Refused: fmt.Sprintf("there is no level %d", level)}, nil
+		return &pb.PerformResponse{BlockedReason: fmt.Sprintf("there is no level %d", level)}, nil
 	}
 	target := asked.Target
 	file := filepath.Join(p.levels, strings.Join([]string{target.Namespace, target.Kind, target.Name}, "_"))
 	if err := os.WriteFile(file, []byte(strconv.Itoa(level)), 0o644); err != nil {
-		return &pb.Performed{Refused: err.Error()}, nil
+		return &pb.PerformResponse{BlockedReason: err.Error()}, nil
 	}
-	return &pb.Performed{}, nil
+	return &pb.PerformResponse{}, nil
 }
 
-func (p *plugin) Observe(context.Context, *pb.ObserveRequest) (*pb.Observed, error) {
-	return &pb.Observed{}, nil
+func (p *plugin) Observe(context.Context, *pb.ObserveRequest) (*pb.ObserveResponse, error) {
+	return &pb.ObserveResponse{}, nil
 }
 
 func levelOf(state *pb.State) int {
@@ -94,7 +94,7 @@ func levelOf(state *pb.State) int {
 	return level
 }
 
-// register keeps the plugin known: another operator may lead by now.
+// register repeats the registration, because another replica of the operator may become the leader.
 func register(info *pb.PluginInfo, operator string) {
 	channel, err := grpc.NewClient(operator, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -108,16 +108,16 @@ func register(info *pb.PluginInfo, operator string) {
 		if err != nil {
 			log.Print(err)
 		} else {
-			wait = time.Duration(answer.Again * float64(time.Second))
+			wait = time.Duration(answer.RegisterAgainSeconds * float64(time.Second))
 		}
 		time.Sleep(wait)
 	}
 }
 
 func main() {
-	operator := flag.String("register", "127.0.0.1:9444", "where the operator takes registrations")
-	listen := flag.String("listen", "127.0.0.1:0", "where to listen")
-	levels := flag.String("levels", ".", "the folder for the files that the applications read")
+	operator := flag.String("register", "127.0.0.1:9444", "address at which the operator accepts registrations")
+	listen := flag.String("listen", "127.0.0.1:0", "address to listen on")
+	levels := flag.String("levels", ".", "directory of the files that the applications read")
 	flag.Parse()
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {

@@ -49,10 +49,10 @@ class OneStep:
     ) -> Plan:
         known: dict[str, Any] = {"actuators": actuators, "effects": effects, "limits": limits}
         plan = self._planner.plan(state, goal, **known, now=now, budget=budget or SearchBudget())
-        if len(plan.deeds) < 2:
+        if len(plan.actions) < 2:
             return plan
-        left_out = f"{len(plan.deeds) - 1} more deeds wait for what the first brings"
-        return msgspec.structs.replace(plan, deeds=plan.deeds[:1], why=(*plan.why, left_out))
+        left_out = f"{len(plan.actions) - 1} more deeds wait for what the first brings"
+        return msgspec.structs.replace(plan, actions=plan.actions[:1], why=(*plan.why, left_out))
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ class IntentSpec(ApiModel):
 
 
 class ObjectiveVerdict(StrEnum):
-    """Whether an objective is met; what cannot be measured is Unknown, never Met."""
+    """The verdict on an objective; an objective that cannot be measured is Unknown, never Met."""
 
     MET = "Met"
     MISSED = "Missed"
@@ -87,119 +87,137 @@ class ObjectiveVerdict(StrEnum):
 
 
 class ObjectiveStatus(StatusModel):
-    """Where one objective stands."""
+    """The status of one objective."""
 
     name: ObjectiveName
-    """Which objective."""
+    """The name of the objective."""
 
     current: Number | None = None
-    """What was last measured; left out when it is unknown."""
+    """The last measured value; omitted while it is unknown."""
 
     wanted: Number | None = None
-    """What is wanted."""
+    """The value to reach."""
 
     verdict: ObjectiveVerdict = ObjectiveVerdict.UNKNOWN
-    """Met, Missed or Unknown."""
+    """The verdict: Met, Missed or Unknown."""
 
     since: Time | None = None
-    """Since when the verdict stands."""
+    """The time since which the verdict is unchanged."""
 
     reason: Message | None = None
-    """Why it is unknown."""
+    """The reason why the value is unknown."""
 
 
 class PlanPurpose(StrEnum):
-    """What a plan is for."""
+    """The purpose of a plan."""
 
     REACH = "Reach"
-    """To meet what is missed."""
+    """The plan meets objectives that are missed."""
     RELEASE = "Release"
-    """To give back what is not needed."""
+    """The plan releases resources that are not needed."""
     COMPROMISE = "Compromise"
-    """To come as near as can be: not everything can be met."""
+    """The plan comes as close to the objectives as possible, because not all can be met."""
     YIELD = "Yield"
-    """To give way to one that matters more."""
+    """The plan gives resources to an Intent with a higher priority."""
     KEEP = "Keep"
-    """To leave all as it is."""
+    """The plan changes nothing."""
 
 
 class ActionStatus(StatusModel):
-    """One step of a plan."""
+    """One action of a plan."""
 
     actuator: Text
-    """What is turned, such as scale or resize-cpu."""
+    """The actuator that executes the action, such as scaleOut or resizeCPU."""
 
     what: Message | None = None
-    """What it does, in words."""
+    """A description of the action."""
 
 
 class EffectStatus(StatusModel):
-    """What a plan means for one objective."""
+    """The effect of a plan on one objective."""
 
     objective: ObjectiveName
-    """Which objective."""
+    """The name of the objective."""
 
     before: Number | None = None
-    """What it was when the plan was made."""
+    """The value when the plan was made."""
 
     expected: Number | None = None
-    """What it is expected to become,"""
+    """The value that is expected after the plan."""
 
     low: Number | None = None
-    """somewhere between this"""
+    """The lower end of the range in which the value is expected."""
 
     high: Number | None = None
-    """and this."""
+    """The upper end of the range in which the value is expected."""
+
+    observed: Number | None = None
+    """The value that was measured after the actions, at evaluatedAt."""
 
     brought: Number | None = None
-    """What it was when the deeds were judged."""
+    """Deprecated: the name of observed in the first version."""
 
 
 class PlanStatus(StatusModel):
-    """What was last planned, why, and what came of it."""
+    """The last plan, its reasons and its result."""
 
     purpose: PlanPurpose
-    """Reach, Release, Compromise, Yield or Keep."""
+    """The purpose of the plan: Reach, Release, Compromise, Yield or Keep."""
 
     made_at: Time
-    """When it was made."""
+    """The time at which the plan was made."""
 
     planner: Text | None = None
-    """Which planner made it."""
+    """The planner that made the plan."""
 
-    deeds: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
-    """What is to be done, in order."""
+    actions: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
+    """The actions of the plan, in order."""
 
     why: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
-    """The reasons, each with its values."""
+    """The reasons for the plan, each with its values."""
 
     effects: Annotated[tuple[EffectStatus, ...], Field(max_length=5), UniqueItems(("objective",))] = ()
-    """What it is expected to bring, and what it brought."""
+    """The expected and observed effects on the objectives."""
+
+    executed_at: Time | None = None
+    """The time at which the actions were executed; omitted until then."""
+
+    evaluated_at: Time | None = None
+    """The time at which the effects of the actions were measured."""
+
+    blocked_reason: Message | None = None
+    """The reason why the actions, or some of them, were not executed."""
+
+    # The API server prunes fields that the schema does not have. The operator reads the status back, so the names of
+    # the first version stay in the schema until they have been rewritten.
+
+    deeds: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
+    """Deprecated: the name of actions in the first version."""
 
     performed_at: Time | None = None
-    """When its deeds were done; left out while they are not."""
+    """Deprecated: the name of executedAt in the first version."""
 
     judged_at: Time | None = None
-    """When it was seen what they brought."""
+    """Deprecated: the name of evaluatedAt in the first version."""
 
     withheld: Message | None = None
-    """Why they are not done."""
+    """Deprecated: the name of blockedReason in the first version."""
 
 
 class IntentStatus(StatusModel):
-    """What was observed."""
+    """The observed status of an Intent."""
 
     observed_generation: Count | None = None
-    """The generation of the spec that this status is about."""
+    """The generation of the spec that this status describes."""
 
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16), UniqueItems(("type",))] = ()
-    """Ready, Met and others, each with its reason."""
+    """The conditions Ready, Met and Acting, each with its reason."""
 
     objectives: Annotated[tuple[ObjectiveStatus, ...], Field(max_length=5), UniqueItems(("name",))] = ()
-    """Where each objective stands."""
+    """The status of each objective."""
 
     plan: PlanStatus | None = None
-    """What was last planned."""
+    """The last plan that had actions."""
 
 
 class Intent(Kind):

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -160,9 +160,16 @@ def _read_manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     return intents[0], {each.metadata.name or "": each for each in profiles}
 
 
+_RENAMED_FIELDS = {"closed": "excluded_nodes", "memory_usual": "memory_median", "spread": "log_spread"}
+"""Fields of a state file by their names in the first version, which are still read."""
+
+
 def _read_state(file: Path) -> TargetState:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=TargetState)
+        written = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        return msgspec.convert(
+            {_RENAMED_FIELDS.get(name, name): value for name, value in written.items()}, TargetState
+        )
     except OSError as error:
         raise TrimtabError(f"--state {file}: cannot be read: {error.strerror}") from None
     except DECODE_ERRORS as error:

@@ -41,7 +41,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     goal: Goal
     state: TargetState
     effects: EffectModels = EffectModels()
-    limits: PlanConstraints = PlanConstraints()
+    constraints: PlanConstraints = PlanConstraints()
     waiting_since: float | None = None
     """Since when it has waited for room; None: it does not."""
 
@@ -106,7 +106,7 @@ def arbitrate(
         for claim in sort_by_priority(requests, now=now, aging_period=aging_period)
     }
     for claim in select_preempted(requests, rulings, capacity=capacity):
-        plan = make(claim, replace(claim.limits, explore=True))
+        plan = make(claim, replace(claim.constraints, explore=True))
         if plan.purpose is Purpose.RELEASE:
             rulings[claim.goal.intent] = PlanDecision(replace(plan, purpose=Purpose.YIELD), None)
     return rulings
@@ -117,18 +117,18 @@ def plan_within_capacity(
 ) -> PlanDecision:
     """The plan of the next in order, booked."""
     namespace = request.goal.namespace
-    limits = capacity.constrain(request.limits, request.state, namespace)
+    limits = capacity.constrain(request.constraints, request.state, namespace)
     plan = make(request, limits)
     if not _fits(plan, request, capacity):
         # Larger pods are harder to place: then either more of them or larger ones.
-        stay = replace(limits, more_cpu_in_place=0.0, more_memory_in_place=0.0)
-        for narrower in (stay, replace(limits, more_pods=0.0), replace(stay, more_pods=0.0)):
+        stay = replace(limits, extra_cpu_in_place=0.0, extra_memory_in_place=0.0)
+        for narrower in (stay, replace(limits, extra_pods=0.0), replace(stay, extra_pods=0.0)):
             plan = make(request, narrower)
             if _fits(plan, request, capacity):
                 break
-    if plan.deeds:
-        capacity.reserve(request.state, plan.deeds[-1].after, namespace)
-    if not (needs_unplaced_pods(request) and not plan.deeds) and (
+    if plan.actions:
+        capacity.reserve(request.state, plan.actions[-1].after, namespace)
+    if not (needs_unplaced_pods(request) and not plan.actions) and (
         plan.purpose is Purpose.REACH
         or not has_missed_objective(request)
         or not _lacks_capacity(request, plan, make)
@@ -142,11 +142,11 @@ def plan_within_capacity(
 
 def _lacks_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
     """Whether it would take more if there were more: what is out of reach anyhow is not worth waiting for."""
-    wish = make(request, request.limits)
-    if not wish.deeds:
+    wish = make(request, request.constraints)
+    if not wish.actions:
         return False
-    had = additional_requests(request.state, plan.deeds[-1].after)[0] if plan.deeds else 0.0
-    return additional_requests(request.state, wish.deeds[-1].after)[0] > had
+    had = additional_requests(request.state, plan.actions[-1].after)[0] if plan.actions else 0.0
+    return additional_requests(request.state, wish.actions[-1].after)[0] > had
 
 
 def select_preempted(
@@ -178,7 +178,7 @@ def select_preempted(
 
 
 def _can_yield(decision: PlanDecision) -> bool:
-    return decision.waiting_since is None and not decision.plan.deeds
+    return decision.waiting_since is None and not decision.plan.actions
 
 
 def _select_yielding(
@@ -218,7 +218,7 @@ def _shared_resources(request: PlanRequest, capacity: Capacity) -> set[SharedRes
     """
     nodes = {pod.node for pod in request.state.pods}
     anywhere = request.state.unplaced and "" in nodes
-    nodes = set(capacity.nodes) - request.state.closed if anywhere else nodes - {""}
+    nodes = set(capacity.nodes) - request.state.excluded_nodes if anywhere else nodes - {""}
     places = {SharedResource("node", node) for node in nodes}
     if capacity.has_quota(request.goal.namespace):
         places.add(SharedResource("quota", request.goal.namespace))
@@ -252,4 +252,4 @@ def needs_unplaced_pods(request: PlanRequest) -> bool:
 
 
 def _fits(plan: Plan, request: PlanRequest, capacity: Capacity) -> bool:
-    return not plan.deeds or capacity.fits(request.state, plan.deeds[-1].after, request.goal.namespace)
+    return not plan.actions or capacity.fits(request.state, plan.actions[-1].after, request.goal.namespace)

@@ -48,11 +48,11 @@ class Capacity:
         in_place = self._growth_in_place(state)
         return replace(
             limits,
-            more_cpu=max(0.0, min(limits.more_cpu, cpu)),
-            more_memory=max(0.0, min(limits.more_memory, memory)),
-            more_pods=max(0.0, min(limits.more_pods, pods, self._free_pod_slots(state))),
-            more_cpu_in_place=min(limits.more_cpu_in_place, in_place[0]),
-            more_memory_in_place=min(limits.more_memory_in_place, in_place[1]),
+            extra_cpu=max(0.0, min(limits.extra_cpu, cpu)),
+            extra_memory=max(0.0, min(limits.extra_memory, memory)),
+            extra_pods=max(0.0, min(limits.extra_pods, pods, self._free_pod_slots(state))),
+            extra_cpu_in_place=min(limits.extra_cpu_in_place, in_place[0]),
+            extra_memory_in_place=min(limits.extra_memory_in_place, in_place[1]),
         )
 
     @property
@@ -141,7 +141,7 @@ class Capacity:
             np.minimum(nodes[:, 0] / max(cpu, 1e-6), nodes[:, 1] / max(memory, 1.0)),
             np.minimum(nodes[:, 2], 1e6),
         )
-        share[self._rows_of_nodes(state.closed)] = 0.0
+        share[self._rows_of_nodes(state.excluded_nodes)] = 0.0
         return share
 
     def _rows_of_nodes(self, names: frozenset[str]) -> npt.NDArray[np.intp]:

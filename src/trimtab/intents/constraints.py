@@ -25,28 +25,28 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
     min_cpu: float = 0.01
     """Of the main container of one pod, in cores."""
     max_cpu: float = inf
-    min_cpu_together: float = 0.0
+    min_total_cpu: float = 0.0
     """Of the main containers of all pods that have a place: fewer pods and smaller ones, each enough alone, may not be."""
     min_memory: float = 0.0
     """Of the main container of one pod, in bytes."""
     max_memory: float = inf
     max_safeguard_memory: float = inf
     """Of the main container of one pod, in bytes: how far memory is raised because it runs out, before a pod was killed."""
-    more_pods: float = inf
+    extra_pods: float = inf
     """How many pods may be added: what quota, namespace cap and nodes leave."""
-    more_cpu: float = inf
+    extra_cpu: float = inf
     """Cores that all pods together may ask for on top of now: what quota and namespace cap leave."""
-    more_memory: float = inf
-    more_cpu_in_place: float = inf
+    extra_memory: float = inf
+    extra_cpu_in_place: float = inf
     """Cores by which each pod may grow where it is: what the tightest of its nodes leaves."""
-    more_memory_in_place: float = inf
+    extra_memory_in_place: float = inf
     forbidden: frozenset[str] = frozenset()
     """Actuators that an administrator has turned off here."""
     freeze: str = ""
     """Why nothing may be done now; empty: it may."""
-    resting: Mapping[str, float] = {}
+    cooldown_until: Mapping[str, float] = {}
     """Actuators, or `*`, that rest until a time, so that what they did can be judged before they do more."""
-    refused: Mapping[str, float] = {}
+    refused_until: Mapping[str, float] = {}
     """Actuators whose last action could not be carried out, until when they are not tried again."""
     explore: bool = False
     """Whether a small step may be tried that is only likely, not nearly sure, to be good."""
@@ -54,13 +54,17 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
     def allows(self, actuator: str, *, now: float) -> bool:
         return (
             self.allows_safeguard(actuator, now=now)
-            and self.resting.get(ALL_ACTUATORS, now) <= now
-            and self.resting.get(actuator, now) <= now
+            and self.cooldown_until.get(ALL_ACTUATORS, now) <= now
+            and self.cooldown_until.get(actuator, now) <= now
         )
 
     def allows_safeguard(self, actuator: str, *, now: float) -> bool:
         """Return whether an actuator may act to keep pods alive: that waits for no judgement of what was done before."""
-        return not self.freeze and actuator not in self.forbidden and self.refused.get(actuator, now) <= now
+        return (
+            not self.freeze
+            and actuator not in self.forbidden
+            and self.refused_until.get(actuator, now) <= now
+        )
 
     def find_violation(self, before: TargetState, after: TargetState) -> str | None:
         """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
@@ -81,7 +85,7 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
             return f"{would} replicas are more than {self.max_replicas}"
         if would < was and would < self.min_replicas:
             return f"{would} replicas are fewer than {self.min_replicas}"
-        if would - was > self.more_pods:
+        if would - was > self.extra_pods:
             return f"{would - was} more pods do not fit"
         return None
 
@@ -102,7 +106,7 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_total_cpu(self, before: TargetState, after: TargetState) -> str | None:
         was, would = ((each.cpu or 0.0) * each.placed for each in (before, after))
-        least = self.min_cpu_together * (1 - _TOLERANCE)
+        least = self.min_total_cpu * (1 - _TOLERANCE)
         return f"{would:g} cores in all are fewer than {least:g}" if would < least and would < was else None
 
     def _check_totals(self, before: TargetState, after: TargetState) -> str | None:
@@ -111,10 +115,10 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
         cpu_was, memory_was = before.requests_per_pod()
         cpu, memory = after.requests_per_pod()
         for what, each, more_each, total, more in (
-            ("cores", cpu - cpu_was, self.more_cpu_in_place,
-             cpu * after.replicas - cpu_was * before.replicas, self.more_cpu),
-            ("bytes", memory - memory_was, self.more_memory_in_place,
-             memory * after.replicas - memory_was * before.replicas, self.more_memory),
+            ("cores", cpu - cpu_was, self.extra_cpu_in_place,
+             cpu * after.replicas - cpu_was * before.replicas, self.extra_cpu),
+            ("bytes", memory - memory_was, self.extra_memory_in_place,
+             memory * after.replicas - memory_was * before.replicas, self.extra_memory),
         ):  # fmt: skip
             if each > 0 and each > more_each * (1 + _TOLERANCE):
                 return f"{each:g} {what} more a pod do not fit its node"

@@ -99,7 +99,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     def deficits(self, state: TargetState) -> list[float]:
         """How far each objective's worse end is from its value; what is unknown is infinitely far."""
         found = []
-        current, spread, sureness = state.objectives, state.spread, self.z_score
+        current, spread, sureness = state.objectives, state.log_spread, self.z_score
         for objective in self.objectives:
             name = objective.name
             value = current.get(name)

@@ -35,18 +35,18 @@ class ExpectedOutcome(msgspec.Struct, frozen=True, kw_only=True):
 class PlanAlternative(msgspec.Struct, frozen=True, kw_only=True):
     """Another way that was looked at."""
 
-    deeds: tuple[IntentAction, ...]
+    actions: tuple[IntentAction, ...]
     outcomes: tuple[ExpectedOutcome, ...]
     cost: float
     utility: float
-    meets: bool
+    meets_all: bool
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
     purpose: Purpose
-    deeds: tuple[IntentAction, ...] = ()
-    urgent: bool = False
+    actions: tuple[IntentAction, ...] = ()
+    is_urgent: bool = False
     """Whether it keeps pods alive: then it waits for no rest after a revert."""
     why: tuple[str, ...] = ()
     """For people: the reasons, each with its values."""
@@ -57,11 +57,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What it costs less than now; negative: more."""
     utility: float = 1.0
     """How much of what is wanted is expected: 1 is all of it."""
-    proven: bool = True
+    is_optimal: bool = True
     """Whether all was looked at that could have been better."""
     alternatives: tuple[PlanAlternative, ...] = ()
     """The next best, best first."""
-    expanded: int = 0
+    expanded_states: int = 0
     """How many states were looked at."""
 
     @property

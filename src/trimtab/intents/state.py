@@ -62,16 +62,16 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the main containers of all pods use together, in cores."""
     memory_used: float | None = None
     """What the main container of the hungriest pod uses at its peak, in bytes."""
-    memory_usual: float | None = None
+    memory_median: float | None = None
     """What that of the median pod uses at its peak, in bytes."""
     cache_class: str | None = None
     power_profile: str | None = None
-    closed: frozenset[str] = frozenset()
+    excluded_nodes: frozenset[str] = frozenset()
     """Nodes that its pods may not go to, as for taints that they do not tolerate."""
     annotations: Mapping[str, str] = {}
     data: Mapping[str, Any] = {}
     """What else is known, such as telemetry of the nodes; for plugins."""
-    spread: Mapping[str, float] = {}
+    log_spread: Mapping[str, float] = {}
     """How unsure each objective is, as the standard deviation of its logarithm; nothing when it was measured."""
 
     @property

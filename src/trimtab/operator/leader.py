@@ -217,7 +217,7 @@ class LeaderSession:
             events=means.events,
             usage=means.prometheus or means.sources[DEFAULT_SOURCE],
             store=means.store,
-            name=self._cluster_name,
+            cluster_name=self._cluster_name,
             config=self._config,
             metrics=means.metrics,
             limiter=self._limiter,

@@ -86,7 +86,7 @@ class Metrics:
             "intent_plans_total", "Plans of Intents, by purpose", "namespace", "purpose"
         )
         self.intent_actions = self._counter(
-            "intent_deeds_total",
+            "intent_actions_total",
             "Actions of Intent plans, by result",
             "namespace",
             "actuator",
@@ -96,7 +96,7 @@ class Metrics:
             "intent_planning_duration_seconds", "Duration of planning", "planner", buckets=_SHORT_SECONDS
         )
         self.intent_cycle_duration = self._histogram(
-            "intent_turn_duration_seconds", "Duration of one cycle over all Intents"
+            "intent_cycle_duration_seconds", "Duration of one cycle over all Intents"
         )
         self.intent_errors = self._counter(
             "intent_errors_total", "Failed cycles of an Intent, by type of error", "error_type"

@@ -1,6 +1,7 @@
 """What deeds do to objectives: guessed at first, learned from events, remembered."""
 
 from math import exp, log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def history(
 
 def expected(effects: EffectModels, before: TargetState, after: TargetState) -> tuple[float, float]:
     (state,) = effects.predict(before, [after], group="scaling")
-    return state.objectives["p99"] or 0.0, state.spread["p99"]
+    return state.objectives["p99"] or 0.0, state.log_spread["p99"]
 
 
 def test_before_anything_is_known_more_pods_and_more_cpu_are_thought_to_help_and_fewer_to_hurt() -> None:
@@ -101,7 +102,7 @@ def test_what_was_learned_changes_the_next_plan_to_the_one_that_is_right() -> No
     )
     assert guessed.purpose is not Purpose.REACH, "as far as can be guessed, pods alone are not enough"
     assert learned.purpose is Purpose.REACH
-    assert [deed.after.replicas for deed in learned.deeds] == [4]
+    assert [deed.after.replicas for deed in learned.actions] == [4]
     assert truth(replace(state, replicas=4)) <= 0.08 < truth(replace(state, replicas=3))
 
 
@@ -111,9 +112,9 @@ def test_the_better_it_is_known_the_more_is_given_back() -> None:
     wanted = goal(latency(0.12))
     guess = planned(state, wanted, by=("scaleIn",))
     sure = planned(state, wanted, by=("scaleIn",), effects=learn_effects(wanted, history(count=80), now=1e4))
-    assert sure.deeds
+    assert sure.actions
     assert sure.saved >= guess.saved
-    after = sure.deeds[-1].after
+    after = sure.actions[-1].after
     assert truth(after) <= 0.12
 
 
@@ -133,7 +134,7 @@ def test_an_effect_that_a_person_gives_wins_over_what_was_learned() -> None:
     )
     assert not troubles
     plan = planned(state, WANTED, by=("resizeCPU",), effects=effects)
-    (deed,) = plan.deeds
+    (deed,) = plan.actions
     assert deed.after.cpu == pytest.approx(1.8)
     assert deed.after.objectives["p99"] == pytest.approx(
         0.2 * (0.3 * exp(-1.8) + 0.01) / (0.3 * exp(-1) + 0.01)
@@ -205,7 +206,7 @@ def test_a_model_that_cannot_be_read_is_told_and_costs_learning_only(data: dict[
     )
     assert not effects.learned_models
     assert len(troubles) == 1
-    assert planned(service(p99=0.2), WANTED, effects=effects).deeds
+    assert planned(service(p99=0.2), WANTED, effects=effects).actions
 
 
 def test_what_was_measured_while_pods_were_coming_up_is_not_learned_from() -> None:
@@ -327,7 +328,7 @@ def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> Non
     value, doubt = expected(effects, state, larger)
     assert value < 5.0 / 2, "as was thought beforehand"
     assert doubt > 0.1, "nothing was learned that would make it surer"
-    assert planned(state, WANTED, by=("resizeCPU",), effects=effects).deeds
+    assert planned(state, WANTED, by=("resizeCPU",), effects=effects).actions
 
 
 def test_the_last_bucket_of_a_histogram_is_not_learned_as_the_latency() -> None:
@@ -351,7 +352,7 @@ def test_what_waits_for_something_else_than_cpu_is_learned_to_have_no_use_for_mo
     state = seen[-1][1]
     larger = replace(state, sizes=(replace(state.sizes[0], cpu_limit=8.0), *state.sizes[1:]))
     assert expected(learn_effects(WANTED, seen, now=1e4), state, larger)[0] > 0.28
-    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)).deeds
+    assert not planned(state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)).actions
 
 
 def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -> None:
@@ -466,3 +467,80 @@ def test_what_was_learned_in_another_unit_misleads_little_once_the_new_one_was_s
     for replicas in (6, 8, 9):
         found, _ = expected(effects, here, replace(here, replicas=replicas, objectives={}))
         assert found == pytest.approx(seen(replicas, 460).objectives["p99"], rel=0.05)
+
+
+def test_decode_state_reads_an_event_of_the_first_version() -> None:
+    event = PlannerEvent(
+        name="shop/web",
+        timestamp=1.0,
+        current_objectives={"p99": 0.2},
+        desired_objectives={},
+        pods={"web-0": {"availability": 0.98, "nodename": "n", "state": "Running", "qosclass": "Burstable"}},
+        resources={"web_cpu_limits": 0.5, "web_cpu_requests": 0.25},
+        annotations={},
+        plan=[{"name": "scaleOut", "properties": {"replicas": 2}}],
+        data={
+            "history": {"up": 10.0, "down": 1.0},
+            "target": "Deployment/web uid",
+            "state": {
+                "replicas": 2,
+                "containers": ["web"],
+                "main": 0,
+                "load": 30.0,
+                "cpu_used": 0.1,
+                "memory_used": None,
+                "cache_class": None,
+                "power_profile": None,
+            },
+        },
+    )
+    state = decode_state(event)
+    assert (state.replicas, state.cpu, state.load, state.objectives) == (2, 0.5, 30.0, {"p99": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("objective", "data"),
+    [
+        (availability(0.99), {"model": "serving", "version": 1, "new": 0.97, "samples": 3}),
+        (
+            throughput(100.0),
+            {
+                "model": "elastic",
+                "version": 1,
+                "powers": {"replicas": 1.0, "cpu": 0.5, "memory": 0.0, "load": 0.0},
+                "order": ["replicas", "cpu", "memory", "load"],
+                "covariance": np.eye(4).tolist(),
+                "samples": 9,
+            },
+        ),
+        (
+            latency(0.1),
+            {
+                "model": "service",
+                "version": 1,
+                "parameters": dict.fromkeys(
+                    ("level", "share", "speed", "demand", "scaling", "need", "knee"), 0.1
+                ),
+                "order": ["level", "share", "speed", "demand", "scaling", "need", "knee"],
+                "covariance": np.eye(7).tolist(),
+                "edge": 1.0,
+                "usualLoad": 50.0,
+                "usualReplicas": 2.0,
+                "samples": 9,
+                "noise": 0.1,
+            },
+        ),
+    ],
+)
+def test_decode_effects_reads_models_of_the_first_version(objective: Objective, data: dict[str, Any]) -> None:
+    wanted = goal(objective)
+    stored = Effect(
+        name=wanted.intent,
+        group="learned",
+        profile_name=objective.measured_by or objective.name,
+        data={**data, "target": wanted.target},
+        timestamp=1.0,
+    )
+    effects, problems = decode_effects(wanted, [stored])
+    assert not problems
+    assert effects.learned_models[objective.name].encode() == data

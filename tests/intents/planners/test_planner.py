@@ -20,7 +20,7 @@ from trimtab.intents.state import PodState, TargetState
 
 
 def deeds(plan: Plan) -> dict[str, Any]:
-    return {deed.actuator: dict(deed.parameters) for deed in plan.deeds}
+    return {deed.actuator: dict(deed.parameters) for deed in plan.actions}
 
 
 def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None:
@@ -44,14 +44,14 @@ def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None
     )
     assert deeds(plan) == {"scaleOut": {"replicas": 4, "from": 2}}
     assert plan.purpose is Purpose.REACH
-    assert plan.proven
+    assert plan.is_optimal
     assert all(outcome.verdict is ObjectiveVerdict.MET for outcome in plan.outcomes)
 
 
 def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
     plan = planned(service(p99=0.1, used=0.7), goal(latency(0.06)))
     assert plan.purpose is Purpose.REACH
-    assert plan.deeds
+    assert plan.actions
     (outcome,) = plan.outcomes
     assert outcome.expected is not None
     assert outcome.high is not None
@@ -76,13 +76,13 @@ def test_nothing_is_done_on_an_unknown_objective_however_badly_another_is_missed
     state = service(p99=9.0, throughput=None)
     plan = planned(state, goal(latency(0.1), throughput(50.0)))
     assert plan.purpose is Purpose.KEEP
-    assert not plan.deeds
+    assert not plan.actions
     assert "unknown: throughput" in plan.why[0]
 
 
 def test_nothing_is_given_back_on_an_unknown_objective() -> None:
     state = service(p99=None, replicas=10, used=0.01)
-    assert not planned(state, goal(latency(0.1))).deeds
+    assert not planned(state, goal(latency(0.1))).actions
 
 
 def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objectives() -> None:
@@ -91,7 +91,7 @@ def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objec
     assert deeds(plan)["resizeMemory"]["limit"] >= 1.15 * GIB
     assert not planned(
         service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)), limits=PlanConstraints(freeze="sale")
-    ).deeds
+    ).actions
 
 
 def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> None:
@@ -99,7 +99,7 @@ def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> No
     state = service(p99=0.05, replicas=8, used=0.1)
     for _ in range(10):
         plan = planned(state, wanted)
-        if not plan.deeds:
+        if not plan.actions:
             break
         assert plan.purpose is Purpose.RELEASE
         assert plan.saved > 0
@@ -126,7 +126,7 @@ def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() 
     assert deeds(taken)["resizeMemory"]["limit"] >= 3 * 1.2 * GIB
     assert not planned(
         service(p99=0.01, memory=8 * GIB, memory_used=None), wanted, by=("resizeMemory",)
-    ).deeds
+    ).actions
 
 
 def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
@@ -135,7 +135,7 @@ def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one
     )
     assert plan.purpose is Purpose.COMPROMISE
     assert plan.is_compromise
-    assert plan.deeds
+    assert plan.actions
     assert 0 < plan.utility < 1
     assert any("compromise" in why and "still short: p99" in why for why in plan.why)
 
@@ -149,7 +149,7 @@ def test_a_compromise_heeds_what_objectives_weigh() -> None:
         for a, b in ((10.0, 1.0), (1.0, 100.0))
     )
     assert deeds(fast)["resizeCPU"]["limit"] > 1
-    assert not frugal.deeds
+    assert not frugal.actions
 
 
 def test_a_bad_pod_is_replaced_when_that_is_all_it_takes() -> None:
@@ -183,7 +183,7 @@ def test_also_below_zero_some_way_is_kept_from_a_miss() -> None:
 
 def test_the_last_pod_is_not_removed() -> None:
     state = service(p99=0.05, replicas=1, pods=(0.6,), availability=0.6)
-    assert not planned(state, goal(availability(0.9)), by=("rmPod",)).deeds
+    assert not planned(state, goal(availability(0.9)), by=("rmPod",)).actions
 
 
 @pytest.mark.parametrize(
@@ -193,23 +193,23 @@ def test_the_last_pod_is_not_removed() -> None:
         PlanConstraints(
             forbidden=frozenset({"scaleOut", "resizeCPU", "resizeMemory", "cacheClass", "powerProfile"})
         ),
-        PlanConstraints(resting={"*": 100.0}),
+        PlanConstraints(cooldown_until={"*": 100.0}),
         PlanConstraints(max_replicas=2, max_cpu=1.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
-        PlanConstraints(more_pods=0, more_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
+        PlanConstraints(extra_pods=0, extra_cpu=0.0, forbidden=frozenset({"cacheClass", "powerProfile"})),
     ],
     ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
 )
 def test_what_an_administrator_does_not_allow_is_not_done(limits: PlanConstraints) -> None:
     plan = planned(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)
-    assert not plan.deeds
+    assert not plan.actions
     assert plan.why
 
 
 def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -> None:
-    limits = PlanConstraints(resting={"scaleOut": 100.0})
+    limits = PlanConstraints(cooldown_until={"scaleOut": 100.0})
     state, wanted = service(p99=0.12), goal(latency(0.1))
-    assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).deeds
-    assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).deeds
+    assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).actions
+    assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).actions
 
 
 def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certain() -> None:
@@ -218,7 +218,7 @@ def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certa
     assert planned(state, wanted, by=down).purpose is Purpose.KEEP
     plan = planned(state, wanted, by=down, limits=PlanConstraints(explore=True))
     assert plan.purpose is Purpose.RELEASE
-    assert len(plan.deeds) == 1
+    assert len(plan.actions) == 1
     assert 0 < plan.saved <= 1.0
 
 
@@ -230,7 +230,7 @@ def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() ->
     assert planned(state, wanted, by=("resizeCPU",), effects=effects).purpose is Purpose.KEEP
     plan = planned(state, wanted, by=("resizeCPU",), effects=effects, limits=PlanConstraints(explore=True))
     assert plan.purpose is Purpose.COMPROMISE
-    (deed,) = plan.deeds
+    (deed,) = plan.actions
     assert (deed.after.cpu or 0) > (state.cpu or 0)
 
 
@@ -241,14 +241,14 @@ def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_
     plan = planned(state, goal(latency(0.1)), by=("scaleIn",))
     assert plan.purpose is Purpose.RELEASE
     assert deeds(plan)["scaleIn"]["replicas"] == 2
-    assert {pod.name for pod in plan.deeds[-1].after.pods} == {"shop-0", "shop-1"}
+    assert {pod.name for pod in plan.actions[-1].after.pods} == {"shop-0", "shop-1"}
 
 
 def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> None:
     """Each alone would be: eight pods of 0.3 cores, or three of 1."""
     errors = Objective(name="errors", value=0.01)
     state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0001})
-    limits = PlanConstraints(min_replicas=3, min_cpu=0.275, min_cpu_together=2.2)
+    limits = PlanConstraints(min_replicas=3, min_cpu=0.275, min_total_cpu=2.2)
     after = done(planned(state, goal(errors), by=("scaleIn", "resizeCPU"), limits=limits), state)
     assert after.replicas < 8
     assert (after.cpu or 0) * after.replicas >= 2.2
@@ -284,7 +284,7 @@ def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_el
         planned(beside, goal(latency(0.1), errors), by=by),
     ):
         assert plan.purpose is Purpose.RELEASE
-        (deed,) = plan.deeds
+        (deed,) = plan.actions
         assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
 
 
@@ -302,7 +302,7 @@ def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
 def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
     effects = add_priors(EffectModels(), wanted, state)
-    careless = AStar(AStarSettings(worth=0.01))
+    careless = AStar(AStarSettings(full_utility_cost=0.01))
     plan = planned(
         effects.predict_under_load(state, 110.0),
         wanted,
@@ -316,9 +316,9 @@ def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_
 def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
     """As where a node selector or a quota keeps them out: their number would grow turn by turn."""
     state = replace(service(p99=0.5, replicas=6, used=0.9), unplaced=4)
-    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).actions
     larger = planned(state, goal(latency(0.1)), by=("scaleOut", "resizeCPU"))
-    assert [deed.actuator for deed in larger.deeds] == ["resizeCPU"]
+    assert [deed.actuator for deed in larger.actions] == ["resizeCPU"]
 
 
 def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> None:
@@ -338,7 +338,7 @@ def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
 def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -> None:
     """Two pods use 1.8 cores, and two more that have no place are of no help to them."""
     state = replace(service(replicas=4), unplaced=2)
-    limits = PlanConstraints(min_cpu_together=1.98)
+    limits = PlanConstraints(min_total_cpu=1.98)
     half = tuple(replace(each, cpu_request=0.5, cpu_limit=0.5) for each in state.sizes)
     assert limits.find_violation(state, replace(state, sizes=half))
     assert limits.find_violation(state, replace(state, replicas=2, unplaced=0)) is None
@@ -353,33 +353,33 @@ def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None
 
 def test_who_rests_after_a_deed_says_so() -> None:
     plan = planned(
-        service(p99=0.5), goal(latency(0.1)), limits=PlanConstraints(resting={"*": 100.0}), now=50.0
+        service(p99=0.5), goal(latency(0.1)), limits=PlanConstraints(cooldown_until={"*": 100.0}), now=50.0
     )
     assert plan.why == ("what was done last is yet to be judged",)
 
 
 def test_a_service_that_is_turned_off_is_not_woken() -> None:
     state = replace(service(p99=0.3), replicas=0, pods=())
-    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).deeds
+    assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).actions
 
 
 def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
-    assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).deeds
+    assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).actions
     effects = add_priors(EffectModels(), wanted, state)
     plan = planned(
         effects.predict_under_load(state, 125.0), wanted, by=("scaleOut", "resizeCPU"), effects=effects
     )
     assert plan.purpose is Purpose.REACH
-    assert plan.deeds
+    assert plan.actions
 
 
 def test_alternatives_and_what_they_cost_are_told() -> None:
     plan = planned(service(p99=0.12, used=0.6), goal(latency(0.1)))
-    meeting = [each for each in plan.alternatives if each.meets]
+    meeting = [each for each in plan.alternatives if each.meets_all]
     assert meeting
     assert all(each.cost >= plan.cost for each in meeting)
-    assert plan.expanded > 0
+    assert plan.expanded_states > 0
 
 
 def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
@@ -397,4 +397,4 @@ def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
         limits=PlanConstraints(max_replicas=3),
         now=0.0,
     )
-    assert all(deed.after.replicas <= 3 for deed in plan.deeds)
+    assert all(deed.after.replicas <= 3 for deed in plan.actions)

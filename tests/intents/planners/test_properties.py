@@ -81,14 +81,14 @@ limits = st.builds(
     min_cpu=st.sampled_from([0.01, 0.5]),
     max_cpu=st.sampled_from([0.5, 4.0, inf]),
     max_memory=st.sampled_from([GIB, 4 * GIB, inf]),
-    more_pods=st.integers(0, 20).map(float) | st.just(inf),
-    more_cpu=st.floats(0, 20) | st.just(inf),
-    more_memory=st.floats(0, 20).map(lambda gib: gib * GIB) | st.just(inf),
-    more_cpu_in_place=st.floats(0, 4) | st.just(inf),
-    more_memory_in_place=st.floats(0, 4).map(lambda gib: gib * GIB) | st.just(inf),
+    extra_pods=st.integers(0, 20).map(float) | st.just(inf),
+    extra_cpu=st.floats(0, 20) | st.just(inf),
+    extra_memory=st.floats(0, 20).map(lambda gib: gib * GIB) | st.just(inf),
+    extra_cpu_in_place=st.floats(0, 4) | st.just(inf),
+    extra_memory_in_place=st.floats(0, 4).map(lambda gib: gib * GIB) | st.just(inf),
     forbidden=st.frozensets(st.sampled_from(ALL), max_size=3),
     freeze=st.sampled_from(["", "", "", "sale"]),
-    resting=st.dictionaries(st.sampled_from([*ALL, "*"]), st.sampled_from([-1.0, 1.0]), max_size=2),
+    cooldown_until=st.dictionaries(st.sampled_from([*ALL, "*"]), st.sampled_from([-1.0, 1.0]), max_size=2),
     explore=st.booleans(),
 )
 
@@ -97,22 +97,25 @@ limits = st.builds(
 def test_no_plan_passes_a_guardrail(state: TargetState, wanted: Goal, given_limits: PlanConstraints) -> None:
     plan = planned(state, wanted, limits=given_limits, now=0.0)
     (cpu, memory), replicas = state.requests_per_pod(), state.replicas
-    for deed in plan.deeds:
+    for deed in plan.actions:
         after = deed.after
         assert not given_limits.freeze
         assert deed.actuator not in given_limits.forbidden
-        assert max(given_limits.resting.get(deed.actuator, 0), given_limits.resting.get("*", 0)) <= 0
+        assert (
+            max(given_limits.cooldown_until.get(deed.actuator, 0), given_limits.cooldown_until.get("*", 0))
+            <= 0
+        )
         assert after.replicas <= max(given_limits.max_replicas, replicas)
         assert after.replicas >= min(given_limits.min_replicas, replicas)
-        assert after.replicas - replicas <= given_limits.more_pods
+        assert after.replicas - replicas <= given_limits.extra_pods
         cpu_then, memory_then = after.requests_per_pod()
-        assert cpu_then - cpu <= given_limits.more_cpu_in_place + 1e-6
-        assert memory_then - memory <= given_limits.more_memory_in_place + 1
-        assert cpu_then * after.replicas - cpu * replicas <= max(0.0, given_limits.more_cpu) + 1e-6
-        assert memory_then * after.replicas - memory * replicas <= max(0.0, given_limits.more_memory) + 1
+        assert cpu_then - cpu <= given_limits.extra_cpu_in_place + 1e-6
+        assert memory_then - memory <= given_limits.extra_memory_in_place + 1
+        assert cpu_then * after.replicas - cpu * replicas <= max(0.0, given_limits.extra_cpu) + 1e-6
+        assert memory_then * after.replicas - memory * replicas <= max(0.0, given_limits.extra_memory) + 1
         assert (after.cpu or 0) <= max(given_limits.max_cpu, state.cpu or 0)
         assert (after.memory or 0) <= max(given_limits.max_memory, state.memory or 0)
-        assert len({each.actuator for each in plan.deeds}) == len(plan.deeds)
+        assert len({each.actuator for each in plan.actions}) == len(plan.actions)
 
 
 @given(
@@ -123,7 +126,7 @@ def test_no_plan_acts_on_what_is_unknown(state: TargetState, wanted: Goal, lost:
     plan = planned(blind, wanted)
     if any(blind.objectives[each.name] is None for each in wanted.objectives):
         assert plan.purpose is Purpose.KEEP
-        assert not plan.deeds
+        assert not plan.actions
 
 
 @given(services(), goals())
@@ -157,7 +160,7 @@ def test_a_star_finds_what_looking_at_everything_finds(
         wanted = _given_back(wanted, state)
     problem = _problem(state, wanted, by=("scaleOut", "scaleIn", "rmPod", "resizeCPU", "cacheClass"))
     found = Search(problem, SearchBudget(max_states=10**6)).run()
-    assert found.proven
+    assert found.is_optimal
     best = min(_all_ranks(problem))
     assert abs(found.best.rank[1] - best[1]) < 1e-6
     assert found.best.rank[0] == best[0]
@@ -204,7 +207,9 @@ def _problem(state: TargetState, wanted: Goal, *, by: tuple[str, ...] = ALL) -> 
 
 def _deeds(problem: SearchProblem, name: str, state: TargetState) -> list[IntentAction]:
     (chosen,) = (each for each in problem.actuators if each.name == name)
-    return list(chosen.candidates(state, goal=problem.goal, effects=problem.effects, limits=problem.limits))
+    return list(
+        chosen.candidates(state, goal=problem.goal, effects=problem.effects, limits=problem.constraints)
+    )
 
 
 def _key(deed: IntentAction) -> str:
@@ -240,7 +245,7 @@ def _all_ranks(problem: SearchProblem) -> list[tuple[bool, float]]:
             if actuator.group in groups:
                 continue
             for deed in _deeds(problem, actuator.name, state):
-                if problem.limits.find_violation(problem.state, deed.after) is None:
+                if problem.constraints.find_violation(problem.state, deed.after) is None:
                     go(deed.after, place + 1, disruption + deed.disruption, groups | {actuator.group})
 
     go(problem.state, 0, 0.0, frozenset())

@@ -70,7 +70,7 @@ class Draw:
         used = math.inf if state.cpu_used is None else state.cpu_used * 1.1
         return PlanConstraints(
             min_cpu=max(0.01, used / max(1, state.placed)),
-            min_cpu_together=used,
+            min_total_cpu=used,
             max_replicas=self._rng.choice([3, 128]),
             explore=self._rng.random() < 0.3,
         )
@@ -127,7 +127,9 @@ def test_planner_breaches_no_limit_and_promises_only_numbers_in_any_state(seed: 
         state, effects = draw.state(goal), draw.effects(goal)
         limits = draw.limits(state)
         plan = AStar().plan(state, goal, actuators=ACTUATORS, effects=effects, limits=limits, now=NOW)
-        assert [limits.find_violation(state, deed.after) for deed in plan.deeds] == [None] * len(plan.deeds)
+        assert [limits.find_violation(state, deed.after) for deed in plan.actions] == [None] * len(
+            plan.actions
+        )
         for outcome in plan.outcomes:
             for number in (outcome.expected, outcome.low, outcome.high):
                 assert number is None or math.isfinite(number)

@@ -24,6 +24,7 @@ from trimtab.intents.plugins.codec import (
     state_to_message,
 )
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
+from trimtab.intents.plugins.protocol import CANDIDATES, INFO, OBSERVE, PERFORM, PLAN, REGISTER
 from trimtab.intents.state import ContainerSize, PodState, TargetState
 
 numbers = st.floats(0, 1e12)
@@ -57,16 +58,16 @@ states = st.builds(
     power_profile=st.none() | words,
     annotations=st.dictionaries(words, words, max_size=2),
     data=st.dictionaries(words, data, max_size=2),
-    spread=st.dictionaries(words, numbers, max_size=2),
+    log_spread=st.dictionaries(words, numbers, max_size=2),
 )
 limits = st.builds(
     PlanConstraints,
     max_replicas=st.integers(1, 500),
     max_cpu=numbers | st.just(math.inf),
-    more_pods=numbers | st.just(math.inf),
+    extra_pods=numbers | st.just(math.inf),
     forbidden=st.frozensets(words, max_size=2),
     freeze=words,
-    resting=st.dictionaries(words, numbers, max_size=2),
+    cooldown_until=st.dictionaries(words, numbers, max_size=2),
     explore=st.booleans(),
 )
 
@@ -79,7 +80,7 @@ def test_a_state_comes_back_as_it_went(state: TargetState) -> None:
 @given(limits)
 def test_limits_come_back_as_they_went(some: PlanConstraints) -> None:
     assert (
-        constraints_from_message(pb.Limits.FromString(constraints_to_message(some).SerializeToString()))
+        constraints_from_message(pb.Constraints.FromString(constraints_to_message(some).SerializeToString()))
         == some
     )
 
@@ -96,7 +97,7 @@ STATE = TargetState(
 DEED = IntentAction(actuator="lever", parameters={"by": 2}, after=STATE, disruption=0.1)
 
 
-def changed(**after: Any) -> pb.Deed:
+def changed(**after: Any) -> pb.Action:
     said = action_to_message(DEED)
     for name, value in after.items():
         getattr(said.after, name).update(value) if isinstance(value, dict) else setattr(
@@ -116,11 +117,11 @@ def test_a_deed_comes_back_as_it_went() -> None:
         (changed(objectives={"p99": math.nan}), "no number"),
         (changed(objectives={"invented": 1.0}), "none of the intent's"),
         (changed(load=math.inf), "no number"),
-        (pb.Deed(after=pb.State(objectives={"p99": 1.0}), disruption=-1), "containers"),
-        (pb.Deed(after=action_to_message(DEED).after, disruption=-1), "less than nothing"),
+        (pb.Action(after=pb.State(objectives={"p99": 1.0}), disruption=-1), "containers"),
+        (pb.Action(after=action_to_message(DEED).after, disruption=-1), "less than nothing"),
     ],
 )
-def test_a_deed_that_cannot_be_is_refused(said: pb.Deed, words: str) -> None:
+def test_a_deed_that_cannot_be_is_refused(said: pb.Action, words: str) -> None:
     with pytest.raises(InvalidMessageError, match=words):
         action_from_message(said, before=STATE)
 
@@ -133,7 +134,7 @@ def test_what_is_unknown_stays_so_whatever_a_plugin_claims() -> None:
 def test_a_plan_for_no_known_purpose_is_refused() -> None:
     goal = Goal(intent="shop/web", objectives=())
     with pytest.raises(InvalidMessageError, match="conquer"):
-        plan_from_message(pb.Planned(purpose="conquer"), goal=goal, before=STATE)
+        plan_from_message(pb.PlanResponse(purpose="conquer"), goal=goal, before=STATE)
 
 
 @pytest.mark.parametrize(
@@ -145,5 +146,62 @@ def test_what_takes_less_while_all_is_met_is_given_back_whatever_a_planner_calls
     wanted: float, replicas: int, purpose: str
 ) -> None:
     goal = Goal(intent="shop/web", objectives=(Objective(name="p99", value=wanted, kind=KPIType.LATENCY),))
-    said = pb.Planned(purpose="Reach", deeds=[changed(replicas=replicas)])
+    said = pb.PlanResponse(purpose="Reach", actions=[changed(replicas=replicas)])
     assert plan_from_message(said, goal=goal, before=STATE).purpose == purpose
+
+
+OLD_ACTION = (
+    "0a046469616c1a320a0e0a03703939119a9999999999c93f1802220e0a0377656219000000000000e03f6a0e0a03703939119a"
+    "9999999999b93f21000000000000e03f"
+)
+"""A message Deed, as the generated code of the first version serializes it."""
+
+
+def test_protocol_decodes_messages_of_the_first_version() -> None:
+    """Plugins that were compiled before messages and fields were renamed send and receive the same bytes."""
+    action = pb.Action.FromString(bytes.fromhex(OLD_ACTION))
+    assert (action.actuator, action.disruption, dict(action.after.log_spread)) == ("dial", 0.5, {"p99": 0.1})
+    assert pb.PerformRequest.FromString(bytes.fromhex("0a43" + OLD_ACTION)).action == action
+    assert pb.PerformResponse.FromString(bytes.fromhex("0a05737475636b")).blocked_reason == "stuck"
+    response = pb.RegisterResponse.FromString(bytes.fromhex("0a027631110000000000003e40"))
+    assert (response.version, response.register_again_seconds) == ("v1", 30)
+    goal = pb.Goal.FromString(bytes.fromhex("0a0873686f702f77656221000000000000e03f2801"))
+    assert (goal.intent, goal.z_score, goal.is_release) == ("shop/web", 0.5, True)
+    plan = pb.PlanResponse.FromString(bytes.fromhex("0a0552656163681243" + OLD_ACTION + "40014807"))
+    assert (plan.purpose, list(plan.actions), plan.is_optimal, plan.expanded_states) == (
+        "Reach",
+        [action],
+        True,
+        7,
+    )
+    request = pb.PlanRequest.FromString(bytes.fromhex("1a0210093832"))
+    assert (request.constraints.max_replicas, request.max_states) == (9, 50)
+    constraints = pb.Constraints.FromString(
+        bytes.fromhex(
+            "0801100939000000000000084041000000000000044049000000000000104051000000000000e03f59000000000000184"
+            "0720c0a012a1100000000000059408101000000000000f83f"
+        )
+    )
+    assert constraints == pb.Constraints(
+        min_replicas=1,
+        max_replicas=9,
+        extra_pods=3,
+        extra_cpu=2.5,
+        extra_memory=4,
+        extra_cpu_in_place=0.5,
+        extra_memory_in_place=6,
+        cooldown_until={"*": 100.0},
+        min_total_cpu=1.5,
+    )
+
+
+def test_protocol_keeps_the_names_of_services_and_calls() -> None:
+    calls = (REGISTER, INFO, CANDIDATES, PERFORM, OBSERVE, PLAN)
+    assert [f"{call.service}/{call.name}" for call in calls] == [
+        "Registration/Register",
+        "Plugin/Info",
+        "ActuatorPlugin/Candidates",
+        "ActuatorPlugin/Perform",
+        "ActuatorPlugin/Observe",
+        "PlannerPlugin/Plan",
+    ]

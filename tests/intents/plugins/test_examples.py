@@ -69,7 +69,7 @@ def test_the_planner_in_python_plans_one_step(registry: PluginRegistry, port: in
             now=0.0,
             budget=SearchBudget(),
         )
-        assert len(plan.deeds) == 1
+        assert len(plan.actions) == 1
         assert not known.last_error
     finally:
         process.kill()
@@ -96,7 +96,7 @@ def test_the_actuator_in_go_is_planned_with_and_performs(
             now=0.0,
             budget=SearchBudget(),
         )
-        (deed,) = plan.deeds
+        (deed,) = plan.actions
         assert deed.actuator == "brownout"
         assert deed.after.objectives["p99"] == pytest.approx(0.09)
         refused = remote.execute(deed, target=WorkloadKey("Deployment", "shop", "web"), state=STATE)

@@ -334,7 +334,7 @@ def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
 ) -> None:
     free = threading.Event()
 
-    def hang(_: Any) -> list[pb.Deed]:
+    def hang(_: Any) -> list[pb.Action]:
         free.wait(60)
         return []
 
@@ -343,7 +343,7 @@ def test_an_actuator_that_hangs_is_left_out_until_its_next_sign_of_life(
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
     assert "DEADLINE_EXCEEDED" in there.last_error
     plan = plan_with(planner("astar"), remote, actuator("scaleOut"))
-    assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
+    assert [deed.actuator for deed in plan.actions] == ["scaleOut"]
     free.set()
     there.check_at = 0.0
     registry.check(1.0)
@@ -355,13 +355,13 @@ def test_a_plugin_that_has_kept_all_plans_of_a_turn_waiting_for_long_enough_is_d
 ) -> None:
     asked: list[str] = []
 
-    def propose(_: Any) -> list[pb.Deed]:
+    def propose(_: Any) -> list[pb.Action]:
         asked.append("candidates")
         return []
 
-    def keep(_: Any) -> pb.Planned:
+    def keep(_: Any) -> pb.PlanResponse:
         asked.append("plan")
-        return pb.Planned(purpose="Keep")
+        return pb.PlanResponse(purpose="Keep")
 
     there = known(registry, serve((CANDIDATES, propose)))
     lever = RemoteActuator(there, timeout=30, time_budget=TimeBudget(1e-9))
@@ -378,14 +378,14 @@ def test_a_plugin_that_has_kept_all_plans_of_a_turn_waiting_for_long_enough_is_d
         plan = plan_with(slow, actuator("scaleOut"))
     assert asked == ["candidates", "plan"]
     assert "take too long" in plan.why[-1]
-    assert [deed.actuator for deed in plan.deeds] == ["scaleOut"]
+    assert [deed.actuator for deed in plan.actions] == ["scaleOut"]
     assert not there.last_error
 
 
 def test_an_actuator_that_talks_nonsense_proposes_nothing(
     registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
-    nonsense = pb.Deed(after=pb.State(objectives={"p99": float("nan")}, replicas=2))
+    nonsense = pb.Action(after=pb.State(objectives={"p99": float("nan")}, replicas=2))
     there = known(registry, serve((CANDIDATES, lambda _: [nonsense])))
     remote = RemoteActuator(there, timeout=30)
     assert remote.candidates(STATE, goal=GOAL, effects=EffectModels(), limits=PlanConstraints()) == ()
@@ -404,17 +404,17 @@ def test_an_actuator_that_dies_costs_nothing_but_its_deeds(registry: PluginRegis
 def test_a_deed_past_the_guardrails_is_in_no_plan(
     registry: PluginRegistry, serve: Callable[..., str]
 ) -> None:
-    def greedy(asked: pb.CandidatesRequest) -> list[pb.Deed]:
+    def greedy(asked: pb.CandidatesRequest) -> list[pb.Action]:
         after = pb.State()
         after.CopyFrom(asked.state)
         after.replicas = 100_000
         after.objectives["p99"] = 0.0001
         after.objectives["availability"] = 1.0
-        return [pb.Deed(actuator="lever", after=after)]
+        return [pb.Action(actuator="lever", after=after)]
 
     remote = RemoteActuator(known(registry, serve((CANDIDATES, greedy))), timeout=30)
     plan = plan_with(planner("astar"), remote, limits=PlanConstraints(max_replicas=10))
-    assert plan.deeds == ()
+    assert plan.actions == ()
 
 
 # Planners
@@ -430,37 +430,39 @@ def test_a_planner_behind_grpc_answers_as_it_would_here(registry: PluginRegistry
         there = known(registry, plugin.endpoint, PLANNER, "far")
         far = plan_with(remote_planner(there), *actuators)
     here = plan_with(planner("astar"), *actuators)
-    assert [(each.actuator, dict(each.parameters)) for each in far.deeds] == [
-        (each.actuator, dict(each.parameters)) for each in here.deeds
+    assert [(each.actuator, dict(each.parameters)) for each in far.actions] == [
+        (each.actuator, dict(each.parameters)) for each in here.actions
     ]
     assert far.purpose is here.purpose is Purpose.REACH
-    assert [deed.after.replicas for deed in far.deeds if deed.actuator == "scaleOut"] == [4]
+    assert [deed.after.replicas for deed in far.actions if deed.actuator == "scaleOut"] == [4]
 
 
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        (pb.Planned(purpose="Reach", utility=float("nan")), "no number"),
-        (pb.Planned(purpose="Reach", deeds=[pb.Deed(actuator="format-disk")]), "may not be used"),
+        (pb.PlanResponse(purpose="Reach", utility=float("nan")), "no number"),
+        (pb.PlanResponse(purpose="Reach", actions=[pb.Action(actuator="format-disk")]), "may not be used"),
         (
-            pb.Planned(purpose="Reach", deeds=[pb.Deed(actuator="scaleOut", after=pb.State(replicas=5000))]),
+            pb.PlanResponse(
+                purpose="Reach", actions=[pb.Action(actuator="scaleOut", after=pb.State(replicas=5000))]
+            ),
             "more than 128",
         ),
         (
-            pb.Planned(
+            pb.PlanResponse(
                 purpose="Reach",
-                deeds=[pb.Deed(actuator="scaleOut", after=pb.State(replicas=n)) for n in (3, 4)],
+                actions=[pb.Action(actuator="scaleOut", after=pb.State(replicas=n)) for n in (3, 4)],
             ),
             "two deeds",
         ),
     ],
 )
 def test_a_planner_that_lies_is_stood_in_for(
-    registry: PluginRegistry, serve: Callable[..., str], lie: pb.Planned, words: str
+    registry: PluginRegistry, serve: Callable[..., str], lie: pb.PlanResponse, words: str
 ) -> None:
     endpoint = serve((PLAN, lambda _: lie), says=info("x:1", name="liar", type_=PLANNER))
     plan = plan_with(remote_planner(known(registry, endpoint, PLANNER, "liar")), actuator("scaleOut"))
-    assert [deed.after.replicas for deed in plan.deeds] == [4]
+    assert [deed.after.replicas for deed in plan.actions] == [4]
     assert words in plan.why[-1]
 
 
@@ -468,7 +470,7 @@ def test_a_planner_that_is_away_is_stood_in_for(registry: PluginRegistry) -> Non
     with serve_plugin(PlannerService(planner("astar")), name="far") as plugin:
         there = known(registry, plugin.endpoint, PLANNER, "far")
     plan = plan_with(remote_planner(there, patience=1.0), actuator("scaleOut"))
-    assert plan.deeds
+    assert plan.actions
     assert "gave no answer" in plan.why[-1]
 
 

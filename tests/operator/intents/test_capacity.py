@@ -55,21 +55,21 @@ def narrowed(
 
 def test_what_runs_on_a_node_leaves_the_rest() -> None:
     limits = narrowed()
-    assert limits.more_cpu_in_place == 2.5
-    assert limits.more_pods == 2
+    assert limits.extra_cpu_in_place == 2.5
+    assert limits.extra_pods == 2
 
 
 def test_room_of_a_node_is_without_what_pods_have_as_a_whole_and_their_overhead() -> None:
     other = replace(
         pod("other", "a", 500), pod_resources=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
     )
-    assert narrowed(other=other).more_cpu_in_place == 1.25
+    assert narrowed(other=other).extra_cpu_in_place == 1.25
 
 
 def test_on_a_node_that_takes_nothing_new_pods_may_still_grow() -> None:
     limits = narrowed(nodes=(node("a", unschedulable=True),))
-    assert limits.more_pods == 0
-    assert limits.more_cpu_in_place == 2.5
+    assert limits.extra_pods == 0
+    assert limits.extra_cpu_in_place == 2.5
 
 
 def test_a_quota_and_a_cap_both_hold() -> None:
@@ -84,6 +84,6 @@ def test_a_quota_and_a_cap_both_hold() -> None:
         ResourceList(),
         is_scoped=False,
     )
-    assert narrowed(quotas=(quota,)).more_cpu == 1.5
-    assert narrowed(quotas=(quota,), capCpu="2").more_cpu == 1.0
-    assert narrowed(capPods=2).more_pods == 1
+    assert narrowed(quotas=(quota,)).extra_cpu == 1.5
+    assert narrowed(quotas=(quota,), capCpu="2").extra_cpu == 1.0
+    assert narrowed(capPods=2).extra_pods == 1

@@ -51,7 +51,7 @@ async def test_what_is_missed_is_planned_for_done_judged_and_given_back(shop: Sh
         assert (objective(status)["current"], objective(status)["wanted"]) == (0.2, 0.15)
         plan = status["plan"]
         assert plan["purpose"] == "Reach"
-        assert "performedAt" in plan
+        assert "executedAt" in plan
         assert plan["effects"][0]["before"] == 0.2
         assert plan["effects"][0]["expected"] < 0.15
         assert plan["why"]
@@ -62,12 +62,12 @@ async def test_what_is_missed_is_planned_for_done_judged_and_given_back(shop: Sh
         await shop.pods_run()
         status = await shop.take(loop, 2)
         assert await shop.replicas() == more
-        assert "judgedAt" not in status["plan"]
+        assert "evaluatedAt" not in status["plan"]
 
         shop.told.says["p99"] = 0.05
         status = await shop.take(loop, 5)  # the KPI averages over a minute, and has to be scraped
         assert objective(status)["verdict"] == "Met"
-        assert status["plan"]["effects"][0]["brought"] == 0.05
+        assert status["plan"]["effects"][0]["observed"] == 0.05
         assert condition(status, "Met")["status"] == "True"
         assert {"ObjectiveMissed", "ObjectiveMet", "Reach"} <= {reason for reason, _ in await shop.told_of()}
 
@@ -145,7 +145,7 @@ async def test_of_two_intents_about_one_workload_the_more_important_has_the_say(
         await shop.take(loop)
     assert "comes first" in condition(await shop.status("other"), "Acting")["message"]
     assert "plan" not in await shop.status("other")
-    assert "performedAt" in (await shop.status("web"))["plan"]
+    assert "executedAt" in (await shop.status("web"))["plan"]
 
 
 async def test_a_node_whose_taint_the_pods_do_not_tolerate_is_no_room_for_more_of_them(shop: Shop) -> None:
@@ -166,7 +166,7 @@ async def test_an_inactive_intent_only_reports(shop: Shop) -> None:
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop, 2)
-        assert shop.roll.owner(shop.web) is None
+        assert shop.roll.controlling_intent(shop.web) is None
     assert objective(status)["verdict"] == "Missed"
     assert "plan" not in status
     assert await shop.replicas() == 1
@@ -176,7 +176,7 @@ def test_what_a_clock_ahead_has_written_into_a_status_is_not_waited_for() -> Non
     now = 1_800_000_000.0
     ahead = format_time(now + 86_400)
     status = {
-        "plan": {"performedAt": ahead},
+        "plan": {"executedAt": ahead},
         "objectives": [{"name": "p99", "verdict": "Met", "since": ahead}],
     }
     assert plan_executed_at(status, now=now) is None
@@ -264,7 +264,7 @@ async def test_a_server_that_takes_no_status_neither_stops_the_turn_nor_has_anyt
             assert await shop.take(loop) == {}
             assert await shop.replicas() == more
         status = await shop.take(loop)
-        assert "performedAt" in status["plan"]
+        assert "executedAt" in status["plan"]
     assert await shop.replicas() == more
 
 
@@ -283,7 +283,7 @@ async def test_a_pod_that_a_disruption_budget_keeps_is_left_alone_for_a_while_an
         await shop.intents_known()
         await shop.pods_run()
         await shop.take(loop)
-        for pod in await shop.client.items(PODS, namespace=shop.namespace):
+        for pod in await shop.client.list_objects(PODS, namespace=shop.namespace):
             body = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
             where = {"namespace": shop.namespace, "subresource": "status"}
             await shop.client.patch(PODS, pod["metadata"]["name"], body, type=PatchType.STRATEGIC, **where)
@@ -292,9 +292,9 @@ async def test_a_pod_that_a_disruption_budget_keeps_is_left_alone_for_a_while_an
             what="the pods are known to be away",
         )
         status = await shop.take(loop, 2)
-        assert "disruption budget" in status["plan"]["withheld"]
+        assert "disruption budget" in status["plan"]["blockedReason"]
         status = await shop.take(loop)
-    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert [each["actuator"] for each in status["plan"]["actions"]] == ["scaleOut"]
     assert await shop.replicas() > 2
 
 
@@ -338,7 +338,7 @@ async def test_a_deed_that_the_server_refuses_is_tried_again_after_a_while_unles
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop)
-        assert "pods may be no more" in status["plan"]["withheld"]
+        assert "pods may be no more" in status["plan"]["blockedReason"]
         await shop.take(loop, 3)
         assert len(asked) == tries
         await shop.take(loop)
@@ -361,7 +361,7 @@ async def test_pods_are_added_once_though_the_answer_is_lost_and_it_is_asked_for
         await shop.pods_run()
         status = await shop.take(loop)
         more = await shop.replicas()
-        assert "performedAt" in status["plan"], status["plan"]
+        assert "executedAt" in status["plan"], status["plan"]
         await shop.take(loop)
     assert await shop.replicas() == more, "it rests until that can be judged"
 
@@ -379,9 +379,9 @@ async def test_cpu_and_memory_are_given_back_by_one_change(shop: Shop) -> None:
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop, 6)
-        assert [each["actuator"] for each in status["plan"]["deeds"]] == ["resizeCPU", "resizeMemory"]
-        assert "withheld" not in status["plan"]
-        (pod,) = await shop.client.items(PODS, namespace=shop.namespace)
+        assert [each["actuator"] for each in status["plan"]["actions"]] == ["resizeCPU", "resizeMemory"]
+        assert "blockedReason" not in status["plan"]
+        (pod,) = await shop.client.list_objects(PODS, namespace=shop.namespace)
     asks = pod["spec"]["containers"][0]["resources"]["requests"]
     assert asks["cpu"] != "500m"
     assert asks["memory"] != "64Mi"
@@ -412,7 +412,7 @@ async def test_intent_loop_syncs_new_pods_unless_they_are_not_to_be_touched(
         await shop.intents_known()
         await shop.pods_run()
         await shop.take(loop)
-        (pod,) = await shop.client.items(PODS, namespace=shop.namespace)
+        (pod,) = await shop.client.list_objects(PODS, namespace=shop.namespace)
         await shop.pods_run()
         await eventually(
             lambda: (

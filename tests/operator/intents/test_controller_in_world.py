@@ -335,12 +335,12 @@ async def test_loop_gives_memory_to_a_crashed_container_as_soon_as_it_runs_again
             for live in one.pods_by_name.values():
                 live.crashes = True
             await found.loop.run_once(float(one.now))
-            await found.loop.catch_restarted(float(one.now))
+            await found.loop.resume_crashed_changes(float(one.now))
             one.now += 15
         assert found.memory_limits == {512 * MIB}
         for live in one.pods_by_name.values():
             live.crashes = False
-        await found.loop.catch_restarted(float(one.now))
+        await found.loop.resume_crashed_changes(float(one.now))
         one.pass_time(2)
         assert found.memory_limits == {768 * MIB}
 

@@ -55,7 +55,7 @@ from trimtab.operator.policy.resolver import EffectivePolicies
 class Nobody:
     """Follows nothing: what is in the caches, a test has put there."""
 
-    def follow(self, resource: Any, shape: Any, **options: Any) -> Any:
+    def watch_resource(self, resource: Any, shape: Any, **options: Any) -> Any:
         from trimtab.kube.cache.store import Cache
 
         return Cache(options.get("indexes"))
@@ -134,11 +134,14 @@ def hpa(*shares: UtilizationTarget) -> HorizontalPodAutoscaler:
 @pytest.mark.parametrize(
     ("who", "forbidden"),
     [
-        ({"hpas": [hpa()], "vpa": "", "resizes_in_place": True}, SCALING_ACTUATORS),
-        ({"hpas": [], "vpa": "web", "resizes_in_place": True}, RESIZING_ACTUATORS),
-        ({"hpas": [], "vpa": "", "resizes_in_place": False}, RESIZING_ACTUATORS),
-        ({"hpas": [], "vpa": "", "unread_vpas": "forbidden", "resizes_in_place": True}, RESIZING_ACTUATORS),
-        ({"hpas": [], "vpa": "", "resizes_in_place": True}, frozenset()),
+        ({"hpas": [hpa()], "vpa": "", "can_resize_in_place": True}, SCALING_ACTUATORS),
+        ({"hpas": [], "vpa": "web", "can_resize_in_place": True}, RESIZING_ACTUATORS),
+        ({"hpas": [], "vpa": "", "can_resize_in_place": False}, RESIZING_ACTUATORS),
+        (
+            {"hpas": [], "vpa": "", "vpas_unsynced_reason": "forbidden", "can_resize_in_place": True},
+            RESIZING_ACTUATORS,
+        ),
+        ({"hpas": [], "vpa": "", "can_resize_in_place": True}, frozenset()),
     ],
 )
 def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str]) -> None:
@@ -168,7 +171,7 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     )
     assert limits.min_replicas == 3
     assert limits.min_cpu == pytest.approx(0.25 * 1.1 / 4)
-    assert limits.min_cpu_together == pytest.approx(0.25 * 1.1)
+    assert limits.min_total_cpu == pytest.approx(0.25 * 1.1)
 
 
 def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_is_not_known() -> None:
@@ -277,7 +280,7 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
     ("changed", "words"),
     [
         ({"annotations": ((HOLD_ANNOTATION, "until the sale is over"),)}, "until the sale is over"),
-        ({"rolling": True}, "rollout"),
+        ({"is_rolling_out": True}, "rollout"),
         ({"paused": True}, "paused"),
         ({"replicas": 0}, "scaled to zero"),
         ({"namespace": "kube-system"}, "never touched"),
@@ -303,7 +306,7 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     """And one that waits for pods to be well rests, so that something else is done for them."""
 
     class Busy:
-        def glance(self, *_: Any, **__: Any) -> ReconcileResult:
+        def check_cached(self, *_: Any, **__: Any) -> ReconcileResult:
             return ReconcileResult(state=WorkloadState.PENDING, reason="wait", requeue_at=again)
 
     performer = PlanExecutor(
@@ -318,7 +321,7 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     larger = replace(found.state, sizes=(ContainerSize(container="web", cpu_request=0.2, cpu_limit=0.2),))
     deed = IntentAction(actuator="resizeCPU", parameters={}, after=larger)
     performed = await performer.execute(
-        Plan(intent="shop/web", purpose=Purpose.REACH, deeds=(deed,)),
+        Plan(intent="shop/web", purpose=Purpose.REACH, actions=(deed,)),
         found,
         limits=PlanConstraints(),
         plugins={},
@@ -335,7 +338,7 @@ async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_
     told: list[str] = []
 
     class Under:
-        def glance(self, *_: Any, **__: Any) -> ReconcileResult:
+        def check_cached(self, *_: Any, **__: Any) -> ReconcileResult:
             return ReconcileResult(state=WorkloadState.APPLYING)
 
         def forget(self, key: WorkloadKey) -> None:

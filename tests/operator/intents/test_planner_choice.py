@@ -46,7 +46,7 @@ async def rolled_out(shop: Shop) -> None:
     """The part of the kubelet in a rollout: new pods are ready; and wait until the loop sees its end."""
 
     async def all_new() -> bool:
-        for pod in await shop.client.items(PODS, namespace=shop.namespace):
+        for pod in await shop.client.list_objects(PODS, namespace=shop.namespace):
             name, kind, body = pod["metadata"]["name"], PatchType.STRATEGIC, {"status": pod_status(pod)}
             if not pod["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):  # an old one goes at any moment
@@ -54,7 +54,12 @@ async def rolled_out(shop: Shop) -> None:
                         PODS, name, body, type=kind, namespace=shop.namespace, subresource="status"
                     )
         seen = shop.catalog.get(shop.web)
-        return bool(seen and seen.observed and not seen.rolling and seen.updated == seen.ready == 1)
+        return bool(
+            seen
+            and seen.is_spec_observed
+            and not seen.is_rolling_out
+            and seen.updated_replicas == seen.ready_replicas == 1
+        )
 
     async with asyncio.timeout(60):
         while not await all_new():
@@ -68,7 +73,7 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop)
-        assert "performedAt" in status["plan"]
+        assert "executedAt" in status["plan"]
         chosen = (await template(shop))["metadata"]["annotations"][CACHE_CLASS]
         assert chosen in {"burstable", "guaranteed"}
         await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
@@ -86,7 +91,7 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
 
 async def stands_still(shop: Shop, loop: IntentController) -> None:
     """The rollout replaces a first pod, and then none for longer than it may."""
-    await eventually(lambda: shop.catalog.get(shop.web).updated == 1, what="a new pod is made")
+    await eventually(lambda: shop.catalog.get(shop.web).updated_replicas == 1, what="a new pod is made")
     await loop.run_once(shop.now + PROGRESS_INTERVAL + 1)
     await eventually(lambda: noted(shop) == 1, what="progress is noted")
     shop.now += PROGRESS_INTERVAL + PROGRESS_DEADLINE + 2
@@ -114,7 +119,7 @@ async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_agai
         await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
 
         # The new pod never becomes ready: nobody here reports that it does.
-        await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
+        await eventually(lambda: shop.catalog.get(shop.web).is_rolling_out, what="the rollout has begun")
         await stands_still(shop, loop)
         (container,) = (await template(shop))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
@@ -133,7 +138,7 @@ async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop
         await shop.pods_run()
         await shop.take(loop)
         await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
-        await eventually(lambda: shop.catalog.get(shop.web).rolling, what="the rollout has begun")
+        await eventually(lambda: shop.catalog.get(shop.web).is_rolling_out, what="the rollout has begun")
         await shop.client.delete(INTENTS, "web", namespace=shop.namespace)
         await eventually(
             lambda: not shop.roll.intents.in_namespace(shop.namespace), what="the intent is gone"
@@ -169,7 +174,7 @@ async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_fo
         await rolled_out(shop)
         await eventually(lambda: options(shop) == {"besteffort"}, what="the pods have their class")
         status = await shop.take(loop)
-        assert "conflict" in status["plan"]["withheld"]
+        assert "conflict" in status["plan"]["blockedReason"]
         await shop.take(loop, 2)
     assert len(asked) == 1
     assert (await template(shop))["metadata"]["annotations"][CACHE_CLASS] == "besteffort"

@@ -42,23 +42,23 @@ class Dial:
         self.info.CopyFrom(self._info)
         self.info.endpoint = f"127.0.0.1:{port}"
 
-    def _candidates(self, asked: pb.CandidatesRequest) -> list[pb.Deed]:
+    def _candidates(self, asked: pb.CandidatesRequest) -> list[pb.Action]:
         if self.stuck:
             self._free.wait(60)
         after = pb.State()
         after.CopyFrom(asked.state)
         after.objectives["p99"] /= 2
-        return [] if asked.goal.gives_back else [pb.Deed(actuator="dial", after=after)]
+        return [] if asked.goal.is_release else [pb.Action(actuator="dial", after=after)]
 
-    def _perform(self, asked: pb.PerformRequest) -> pb.Performed:
+    def _perform(self, asked: pb.PerformRequest) -> pb.PerformResponse:
         self.performed.append(asked)
-        return pb.Performed(refused=self.refuses)
+        return pb.PerformResponse(blocked_reason=self.refuses)
 
-    def _observe(self, asked: pb.ObserveRequest) -> pb.Observed:
+    def _observe(self, asked: pb.ObserveRequest) -> pb.ObserveResponse:
         if self.together and asked.target.namespace == self.shop:
             self.together.wait(60)
         self.observed.append(asked)
-        return pb.Observed()
+        return pb.ObserveResponse()
 
     def stop(self) -> None:
         self._free.set()
@@ -80,7 +80,7 @@ async def test_a_plugins_deed_is_planned_and_the_plugin_does_it(shop: Shop, dial
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop)
-    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["dial"]
+    assert [each["actuator"] for each in status["plan"]["actions"]] == ["dial"]
     # Intents of other tests, whose namespaces are on their way out, are looked after as well.
     for asked in (dial.performed, dial.observed):
         (ours,) = [each.target for each in asked if each.target.namespace == shop.namespace]
@@ -115,9 +115,9 @@ async def test_what_a_plugin_does_not_do_is_planned_for_without_it_for_a_while(
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop)
-        assert status["plan"]["withheld"] == "dial: the dial is stuck"
+        assert status["plan"]["blockedReason"] == "dial: the dial is stuck"
         status = await shop.take(loop)
-    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert [each["actuator"] for each in status["plan"]["actions"]] == ["scaleOut"]
     assert await shop.replicas() > 1
 
 
@@ -130,6 +130,6 @@ async def test_a_plugin_that_hangs_does_not_stop_the_loop(shop: Shop, dial: Dial
         await shop.intents_known()
         await shop.pods_run()
         status = await shop.take(loop)
-    assert [each["actuator"] for each in status["plan"]["deeds"]] == ["scaleOut"]
+    assert [each["actuator"] for each in status["plan"]["actions"]] == ["scaleOut"]
     assert await shop.replicas() > 1
     assert dial.performed == []

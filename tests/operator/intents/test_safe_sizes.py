@@ -77,6 +77,6 @@ def test_safe_size_tells_of_kills_and_of_what_is_done_about_them(
     )
     found = derive_safe_size(assessment, CONTAINERS, "web", rules=PolicyRules(), now=NOW)
     at = datetime.fromtimestamp(NOW - 60, UTC).strftime("%H:%M")
-    assert found.killed == f"container web was OOM-killed with {killed_with}Mi at {at} UTC, {told}"
+    assert found.oom_message == f"container web was OOM-killed with {killed_with}Mi at {at} UTC, {told}"
     later = derive_safe_size(assessment, CONTAINERS, "web", rules=PolicyRules(), now=NOW + 3600)
-    assert not later.killed
+    assert not later.oom_message

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
+import msgspec
+
+from trimtab.api.intent import EffectStatus, IntentSpec, ObjectiveSpec, PlanStatus, TargetRef
 from trimtab.intents.action import IntentAction
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation
-from trimtab.operator.intents.status import IntentOutcome
+from trimtab.operator.intents.status import IntentOutcome, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 
 SPEC = IntentSpec(
@@ -32,7 +35,7 @@ async def test_an_event_of_a_plan_names_what_was_done_of_it_and_why_not_the_rest
     scaled, chosen = (
         IntentAction(actuator=name, parameters={"to": 3}, after=after) for name in ("scaleOut", "cacheClass")
     )
-    plan = Plan(intent="shop/web", purpose=Purpose.REACH, deeds=(scaled, chosen), why=("p99 is missed",))
+    plan = Plan(intent="shop/web", purpose=Purpose.REACH, actions=(scaled, chosen), why=("p99 is missed",))
     outcome = IntentOutcome(
         plan=plan, done=(scaled,), blocked_reason="cacheClass: the change of size comes first"
     )
@@ -43,3 +46,37 @@ async def test_an_event_of_a_plan_names_what_was_done_of_it_and_why_not_the_rest
     assert (
         said == "scaleOut to 3; not done: cacheClass: the change of size comes first; because p99 is missed"
     )
+
+
+def test_status_writer_reads_the_plan_of_a_status_of_the_first_version() -> None:
+    """Otherwise an upgrade of the operator would end a cool-down early, and evaluate a plan twice."""
+    old = {
+        "plan": {
+            "purpose": "Reach",
+            "madeAt": "2026-01-01T00:00:00Z",
+            "deeds": [{"actuator": "scaleOut", "what": "scaleOut replicas 3"}],
+            "effects": [{"objective": "p99", "before": 2.0, "brought": 0.5}],
+            "performedAt": "2026-01-01T00:00:10Z",
+            "judgedAt": "2026-01-01T00:05:00Z",
+            "withheld": "resizeCPU: wait",
+        }
+    }
+    intent = IntentRecord("shop", "web", "uid", 1, 1, 0, SPEC, "", msgspec.json.encode(old))
+    writer = IntentStatusWriter(None, None, may_write=lambda: True)  # type: ignore[arg-type]
+    status = writer.last_status(intent)
+    assert status["plan"] == {
+        "purpose": "Reach",
+        "madeAt": "2026-01-01T00:00:00Z",
+        "actions": [{"actuator": "scaleOut", "what": "scaleOut replicas 3"}],
+        "effects": [{"objective": "p99", "before": 2.0, "observed": 0.5}],
+        "executedAt": "2026-01-01T00:00:10Z",
+        "evaluatedAt": "2026-01-01T00:05:00Z",
+        "blockedReason": "resizeCPU: wait",
+    }
+    assert plan_executed_at(status, now=2e9) == datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC).timestamp()
+
+
+def test_intent_crd_keeps_the_plan_fields_of_the_first_version() -> None:
+    """The API server prunes what the schema does not have, before the operator could read it."""
+    assert {"deeds", "performed_at", "judged_at", "withheld"} <= PlanStatus.model_fields.keys()
+    assert "brought" in EffectStatus.model_fields

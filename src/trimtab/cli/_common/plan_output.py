@@ -32,14 +32,14 @@ def render_preview(found: PlanPreview, *, width: int) -> Iterator[RenderableType
     yield Text(f"now: {_format_size(found)}" + (f", load {state.load:.4g}" if state.load is not None else ""))
     yield _build_objective_table(found)
     yield Text(f"Plan: {_PURPOSES[plan.purpose]}", style="bold")
-    for deed in plan.deeds:
-        yield Text(f"  {deed.describe()}"[:width])
+    for action in plan.actions:
+        yield Text(f"  {action.describe()}"[:width])
     for why in (*plan.why, *found.unknown, *found.remarks):
         yield Text(f"  because {why}")
     yield Text(
         f"  costs {plan.cost:.3g} cores an hour, {abs(plan.saved):.3g} {'less' if plan.saved >= 0 else 'more'} than now;"
-        f" {plan.expanded} states looked at in {found.duration * 1000:.1f} ms"
-        + ("" if plan.proven else "; a better one may exist")
+        f" {plan.expanded_states} states looked at in {found.duration * 1000:.1f} ms"
+        + ("" if plan.is_optimal else "; a better one may exist")
     )
     if plan.alternatives:
         yield Text("Alternatives", style="bold")
@@ -52,9 +52,9 @@ def build_document(found: PlanPreview) -> dict[str, Any]:
         "intent": found.goal.intent,
         "priority": found.goal.priority,
         "state": msgspec.to_builtins(found.state),
-        "limits": {
+        "constraints": {
             name: value
-            for name, value in msgspec.to_builtins(found.limits).items()
+            for name, value in msgspec.to_builtins(found.constraints).items()
             if not (isinstance(value, float) and math.isinf(value))
         },
         "plan": msgspec.to_builtins(found.plan),
@@ -84,19 +84,19 @@ def _build_objective_table(found: PlanPreview) -> Table:
 
 
 def _build_alternative_table(found: PlanPreview) -> Table:
-    table = Table("deeds", "expected", "cost", "meets all", box=None, pad_edge=False)
+    table = Table("actions", "expected", "cost", "meets all", box=None, pad_edge=False)
     for each in found.plan.alternatives:
         table.add_row(
-            Text(_format_actions(each.deeds)),
+            Text(_format_actions(each.actions)),
             _format_expected(each.outcomes),
             f"{each.cost:.3g}",
-            "yes" if each.meets else "no",
+            "yes" if each.meets_all else "no",
         )
     return table
 
 
 def _format_actions(actions: Sequence[IntentAction]) -> str:
-    return "; ".join(deed.describe() for deed in actions) or "none"
+    return "; ".join(action.describe() for action in actions) or "none"
 
 
 def _format_expected(outcomes: Iterable[ExpectedOutcome]) -> str:

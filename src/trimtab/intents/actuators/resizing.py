@@ -11,6 +11,7 @@ from math import inf
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
+from pydantic import AliasChoices, Field
 
 from trimtab.intents.action import IntentAction
 from trimtab.intents.actuator import SafeguardAction
@@ -44,10 +45,10 @@ class ResizeMemorySettings(Settings):
     """What it costs by itself, in cores for an hour, and once more for every pod."""
     step: float = 16 * _MEBIBYTE
     """Sizes are whole multiples of so many bytes."""
-    above_use: float = 1.2
-    """How far above what is used memory always stays."""
-    danger: float = 0.95
-    """From which share of its memory on a pod is about to die."""
+    headroom: float = Field(default=1.2, validation_alias=AliasChoices("headroom", "above_use"))
+    """The lowest ratio of memory to peak usage that a resize leaves."""
+    oom_threshold: float = Field(default=0.95, validation_alias=AliasChoices("oom_threshold", "danger"))
+    """The share of its memory above which a pod counts as about to be OOM-killed."""
 
 
 class _ResizeActuator:
@@ -85,8 +86,8 @@ class _ResizeActuator:
         is_cpu = self.resource == "cpu"
         request = (size.cpu_request if is_cpu else size.memory_request) or now
         share = request / now
-        more = limits.more_cpu if is_cpu else limits.more_memory
-        each = limits.more_cpu_in_place if is_cpu else limits.more_memory_in_place
+        more = limits.extra_cpu if is_cpu else limits.extra_memory
+        each = limits.extra_cpu_in_place if is_cpu else limits.extra_memory_in_place
         grow = min(each, more / max(1, state.replicas)) / share
         most = min(limits.max_cpu if is_cpu else limits.max_memory, now + grow)
         low = max(limits.min_cpu if is_cpu else limits.min_memory, self._floor(state), self.step)
@@ -152,17 +153,17 @@ class ResizeMemory(_ResizeActuator):
     def __init__(self, settings: ResizeMemorySettings | None = None) -> None:
         settings = settings or ResizeMemorySettings()
         self.disruption, self.step = settings.disruption, settings.step
-        self._above_use, self._danger = settings.above_use, settings.danger
+        self._headroom, self._oom_threshold = settings.headroom, settings.oom_threshold
 
     def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:  # noqa: ARG002 - whatever is wanted
         now = state.memory
-        if not now or state.memory_used is None or state.memory_used < self._danger * now:
+        if not now or state.memory_used is None or state.memory_used < self._oom_threshold * now:
             return None
-        if state.memory_usual is not None and state.memory_usual < self._danger * now:
+        if state.memory_median is not None and state.memory_median < self._oom_threshold * now:
             return None  # most pods are far from it: one that leaks is restarted by its kubelet, and all are not fed
         _, high = self._bounds(state, limits, now)
         high = min(high, limits.max_safeguard_memory)
-        value = min(high, round_to_step(state.memory_used * self._above_use, step=self.step, up=True))
+        value = min(high, round_to_step(state.memory_used * self._headroom, step=self.step, up=True))
         if value <= now:
             return None
         deed = self._build_action(state, self._with_size(state, value, now))
@@ -170,7 +171,7 @@ class ResizeMemory(_ResizeActuator):
 
     def _floor(self, state: TargetState) -> float:
         """Where the use is not known, nothing may be taken away."""
-        return inf if state.memory_used is None else state.memory_used * self._above_use
+        return inf if state.memory_used is None else state.memory_used * self._headroom
 
 
 def _scale_size(size: ContainerSize, resource: Resource, factor: float) -> ContainerSize:

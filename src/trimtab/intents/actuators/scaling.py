@@ -67,8 +67,8 @@ class ScaleOut(_ScalingActuator):
         if goal.is_release:
             return ()
         now = state.replicas
-        most = min(float(limits.max_replicas - now), limits.more_pods)
-        for each, more in zip(state.requests_per_pod(), (limits.more_cpu, limits.more_memory), strict=True):
+        most = min(float(limits.max_replicas - now), limits.extra_pods)
+        for each, more in zip(state.requests_per_pod(), (limits.extra_cpu, limits.extra_memory), strict=True):
             if each > 0:
                 most = min(most, more / each)
         # No pods at all is how a person turns a service off: nobody is woken from that.

@@ -287,5 +287,5 @@ def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
     return (
         fullest
         if told or fullest.cpu_utilisation is not None
-        else replace(fullest, busy=UNRECORDED_UTILISATION)
+        else replace(fullest, cpu_utilisation=UNRECORDED_UTILISATION)
     )

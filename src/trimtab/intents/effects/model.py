@@ -62,7 +62,7 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
         columns: list[Sequence[float | None]] = []
         spreads: list[Sequence[float]] = []
         for name, value in before.objectives.items():
-            unsure = before.spread.get(name, 0.0)
+            unsure = before.log_spread.get(name, 0.0)
             model = self.user_models.get((name, group)) or self.learned_models.get(name)
             if model is None or value is None or value <= 0:
                 columns.append([value] * len(changed))
@@ -75,7 +75,7 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
             replace(
                 each,
                 objectives=dict(zip(names, values, strict=True)),
-                spread=dict(zip(names, unsures, strict=True)),
+                log_spread=dict(zip(names, unsures, strict=True)),
             )
             for each, values, unsures in zip(
                 changed, zip(*columns, strict=True), zip(*spreads, strict=True), strict=True

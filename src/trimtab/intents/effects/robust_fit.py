@@ -44,17 +44,17 @@ class FitPoints(NamedTuple):
     is_censored: Flags
     """Where the truth is no less than what was seen, and maybe more."""
 
-    def residuals(self, says: Floats) -> Floats:
+    def residuals(self, predictions: Floats) -> Floats:
         """How far what was seen is from what is said; what may be more is not contradicted by more."""
-        return np.where(self.is_censored & (says >= self.values), 0.0, self.values - says)
+        return np.where(self.is_censored & (predictions >= self.values), 0.0, self.values - predictions)
 
-    def robust_weights(self, says: Floats, noise: float) -> Floats:
+    def robust_weights(self, predictions: Floats, noise: float) -> Floats:
         """With what force each point pulls, for what it is off by; one that is not contradicted does not hold back."""
-        held = np.where(self.is_censored & (says >= self.values), 0.0, self.weights / noise**2)
-        return np.asarray(held / np.sqrt(1.0 + (self.residuals(says) / noise) ** 2))
+        held = np.where(self.is_censored & (predictions >= self.values), 0.0, self.weights / noise**2)
+        return np.asarray(held / np.sqrt(1.0 + (self.residuals(predictions) / noise) ** 2))
 
-    def robust_loss(self, says: Floats, noise: float) -> float:
-        return float(self.weights @ (2 * (np.sqrt(1 + (self.residuals(says) / noise) ** 2) - 1)))
+    def robust_loss(self, predictions: Floats, noise: float) -> float:
+        return float(self.weights @ (2 * (np.sqrt(1 + (self.residuals(predictions) / noise) ** 2) - 1)))
 
 
 def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Floats) -> FitResult:

@@ -41,9 +41,9 @@ class KpiClient:
         self._timeout = timeout
         self._failing: set[KpiQuery] = set()
 
-    async def read_kpis(self, questions: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+    async def read_kpis(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
         """Each question with what the server knows of it at this time; questions alike are asked once."""
-        asked = list(dict.fromkeys(questions))
+        asked = list(dict.fromkeys(queries))
         self._failing.intersection_update(asked)
         alone = [[each] for each in asked if each.is_scalar or each in self._failing]
         together = [each for each in asked if not (each.is_scalar or each in self._failing)]

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Annotated, ClassVar
 
 import msgspec
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
@@ -41,10 +41,14 @@ class AStarSettings(Settings):
     """How sure it must be that nothing is missed when resources are given back."""
     headroom: Fraction = 0.25
     """How far from a miss objectives must stay when resources are given back."""
-    least_saving: Fraction = 0.05
-    """How much of its cost a workload must save by giving back; less is not worth the disturbance."""
-    worth: Annotated[float, Field(gt=0)] = 20.0
-    """What all of what is wanted is worth where not all can be had, in multiples of what the workload costs."""
+    min_saving: Fraction = Field(
+        default=0.05, validation_alias=AliasChoices("min_saving", "least_saving"), gt=0, lt=1
+    )
+    """The share of a workload's cost that a release must save at least to be worth the disruption."""
+    full_utility_cost: float = Field(
+        default=20.0, validation_alias=AliasChoices("full_utility_cost", "worth"), gt=0
+    )
+    """The cost that meeting all objectives is worth when not all can be met, in multiples of the workload's cost."""
 
 
 class AStar:
@@ -79,7 +83,7 @@ class AStar:
                 state, goal, f"unknown: {', '.join(unknown)}; nothing is done on what is not known"
             )
         if not allowed:
-            rests = limits.resting.get(ALL_ACTUATORS, now) > now
+            rests = limits.cooldown_until.get(ALL_ACTUATORS, now) > now
             why = "what was done last is yet to be judged" if rests else "no actuator may act now"
             return self._keep(state, goal, why)
         if starved := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
@@ -113,7 +117,7 @@ class AStar:
                 goal,
                 found,
                 Purpose.REACH,
-                [*why, f"it is the cheapest of {found.expanded} looked at"],
+                [*why, f"it is the cheapest of {found.expanded_states} looked at"],
             )
         if not best.actions:
             tried = (
@@ -123,7 +127,7 @@ class AStar:
                 why.append(
                     "nothing is sure to bring it nearer; a step that may is tried, to learn what it does"
                 )
-                found = SearchResult(tried, (), found.expanded, True)
+                found = SearchResult(tried, (), found.expanded_states, True)
                 return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
             why.append("nothing that may be done brings it nearer at a cost that is worth it")
             return self._build_plan(state, goal, found, Purpose.KEEP, why)
@@ -157,7 +161,7 @@ class AStar:
         # A model moves in proportion, and of nothing there is none: how far that is from a miss cannot be told.
         blind = [each.name for each in goal.objectives if _measured_value(state, each.name) <= 0]
         found = self._search(state, sure, actuators, effects, limits, budget)
-        enough = settings.least_saving * self._costs.cost(state)
+        enough = settings.min_saving * self._costs.cost(state)
         best = found.best
         if best.actions and best.is_reached and not blind and -best.cost >= enough:
             why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
@@ -175,10 +179,10 @@ class AStar:
             if tried is not None:
                 why = ["all is met; a small step down is tried, to learn what it does"]
                 return self._build_plan(
-                    state, goal, SearchResult(tried, (), found.expanded, True), Purpose.RELEASE, why
+                    state, goal, SearchResult(tried, (), found.expanded_states, True), Purpose.RELEASE, why
                 )
         return self._keep(
-            state, goal, "all is met, and nothing can surely be spared", looked_at=found.expanded
+            state, goal, "all is met, and nothing can surely be spared", looked_at=found.expanded_states
         )
 
     def _smallest_release(
@@ -228,7 +232,7 @@ class AStar:
         effects: EffectModels,
         limits: PlanConstraints,
     ) -> SearchProblem:
-        worth = self._settings.worth * max(self._costs.cost(state), 0.1)
+        worth = self._settings.full_utility_cost * max(self._costs.cost(state), 0.1)
         return SearchProblem(state, goal, actuators, effects, limits, self._costs, worth)
 
     def _plan_safeguard(
@@ -254,8 +258,8 @@ class AStar:
         return Plan(
             intent=goal.intent,
             purpose=Purpose.REACH,
-            deeds=(deed,),
-            urgent=is_deadly,
+            actions=(deed,),
+            is_urgent=is_deadly,
             why=(f"{why}: that comes before any objective",),
             outcomes=self._expected_outcomes(deed.after, goal, before=state),
             cost=self._costs.cost(deed.after) + deed.disruption,
@@ -269,24 +273,24 @@ class AStar:
         return Plan(
             intent=goal.intent,
             purpose=purpose,
-            deeds=best.actions,
+            actions=best.actions,
             why=tuple(why),
             outcomes=self._expected_outcomes(best.state, goal, before=state),
             cost=price + best.cost,
             saved=-best.cost,
-            utility=1.0 - best.missed_cost / (self._settings.worth * max(price, 0.1)),
-            proven=found.proven,
+            utility=1.0 - best.missed_cost / (self._settings.full_utility_cost * max(price, 0.1)),
+            is_optimal=found.is_optimal,
             alternatives=tuple(
                 PlanAlternative(
-                    deeds=way.actions,
+                    actions=way.actions,
                     outcomes=self._expected_outcomes(way.state, goal, before=state),
                     cost=price + way.cost,
-                    utility=1.0 - way.missed_cost / (self._settings.worth * max(price, 0.1)),
-                    meets=way.is_reached,
+                    utility=1.0 - way.missed_cost / (self._settings.full_utility_cost * max(price, 0.1)),
+                    meets_all=way.is_reached,
                 )
                 for way in found.alternatives[:_MAX_ALTERNATIVES]
             ),
-            expanded=found.expanded,
+            expanded_states=found.expanded_states,
         )
 
     def _keep(self, state: TargetState, goal: Goal, why: str, *, looked_at: int = 0) -> Plan:
@@ -296,7 +300,7 @@ class AStar:
             why=(why,),
             outcomes=self._expected_outcomes(state, goal),
             cost=self._costs.cost(state),
-            expanded=looked_at,
+            expanded_states=looked_at,
         )
 
     def _expected_outcomes(
@@ -305,7 +309,7 @@ class AStar:
         found = []
         for each in goal.objectives:
             value = state.objectives.get(each.name)
-            doubt = exp(goal.z_score * state.spread.get(each.name, 0.0))
+            doubt = exp(goal.z_score * state.log_spread.get(each.name, 0.0))
             low, high = (None, None) if value is None else (value / doubt, value * doubt)
             found.append(
                 ExpectedOutcome(

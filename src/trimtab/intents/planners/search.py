@@ -55,8 +55,8 @@ class SearchResult(NamedTuple):
     best: SearchNode
     alternatives: tuple[SearchNode, ...]
     """The best with other actuators, best first."""
-    expanded: int
-    proven: bool
+    expanded_states: int
+    is_optimal: bool
 
 
 class SearchProblem(NamedTuple):
@@ -66,7 +66,7 @@ class SearchProblem(NamedTuple):
     goal: Goal
     actuators: Sequence[Actuator]
     effects: EffectModels
-    limits: PlanConstraints
+    constraints: PlanConstraints
     costs: ResourceCosts
     full_utility_cost: float
     """What all of what is wanted is worth, as a cost: by it, what is missed is weighed against what it takes."""

@@ -99,7 +99,9 @@ class RemoteActuator:
         if self._time_budget.is_exhausted:
             return ()
         request = pb.CandidatesRequest(
-            state=state_to_message(state), goal=goal_to_message(goal), limits=constraints_to_message(limits)
+            state=state_to_message(state),
+            goal=goal_to_message(goal),
+            constraints=constraints_to_message(limits),
         )
 
         def ask(channel: grpc.Channel) -> list[IntentAction]:
@@ -117,10 +119,10 @@ class RemoteActuator:
     def execute(self, action: IntentAction, *, target: WorkloadKey, state: TargetState) -> str:
         """Have it done; why it was not, or nothing."""
         request = pb.PerformRequest(
-            deed=action_to_message(action), target=target_to_message(target), state=state_to_message(state)
+            action=action_to_message(action), target=target_to_message(target), state=state_to_message(state)
         )
         answer = self._plugin.call(lambda channel: PERFORM.invoke(channel, request, timeout=EXECUTE_TIMEOUT))
-        return f"plugin {self.name}: {self._plugin.last_error}" if answer is None else answer.refused
+        return f"plugin {self.name}: {self._plugin.last_error}" if answer is None else answer.blocked_reason
 
     def observe(self, state: TargetState, *, goal: Goal, target: WorkloadKey) -> None:
         """Let it learn from what is so now."""
@@ -165,10 +167,10 @@ class RemotePlanner:
         request = pb.PlanRequest(
             state=state_to_message(state),
             goal=goal_to_message(goal),
-            limits=constraints_to_message(limits),
+            constraints=constraints_to_message(limits),
             effects=effects_to_messages(effects),
             now=now,
-            states=budget.max_states,
+            max_states=budget.max_states,
         )
         for each in actuators:
             entry = request.actuators.add(name=each.name)
@@ -189,7 +191,7 @@ class RemotePlanner:
         why = f"planner {self._plugin.info.name} gave no answer to go by: {trouble}"
         return msgspec.structs.replace(plan, why=(*plan.why, why))
 
-    def _request_plan(self, request: pb.PlanRequest) -> pb.Planned | None:
+    def _request_plan(self, request: pb.PlanRequest) -> pb.PlanResponse | None:
         with self._time_budget.spend():
             return self._plugin.call(lambda channel: PLAN.invoke(channel, request, timeout=self._timeout))
 
@@ -200,9 +202,9 @@ def check_plan(
     """Whether a plan of somebody else's may be carried out; NonsenseError says why not."""
     groups = {each.name: each.group for each in actuators}
     turned: set[str] = set()
-    if plan.deeds and None in state.objectives.values():
+    if plan.actions and None in state.objectives.values():
         raise InvalidMessageError("it would act though an objective is unknown")
-    for deed in plan.deeds:
+    for deed in plan.actions:
         if deed.actuator not in groups or not limits.allows(deed.actuator, now=now):
             raise InvalidMessageError(f"{deed.actuator} may not be used")
         if groups[deed.actuator] in turned:

@@ -28,8 +28,8 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 
 MAX_REPLICAS = 1_000_000
 MAX_TEXT_LENGTH = 1000
-_OPTIONAL_LIMITS = ("max_cpu", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place",
-              "more_memory_in_place")  # fmt: skip
+_OPTIONAL_LIMITS = ("max_cpu", "max_memory", "extra_pods", "extra_cpu", "extra_memory", "extra_cpu_in_place",
+              "extra_memory_in_place")  # fmt: skip
 
 
 class InvalidMessageError(TrimtabError):
@@ -56,7 +56,7 @@ def state_to_message(state: TargetState) -> pb.State:
         power_profile=state.power_profile,
         annotations=state.annotations,
         data=_dict_to_struct(state.data),
-        spread=state.spread,
+        log_spread=state.log_spread,
     )
 
 
@@ -68,24 +68,24 @@ def goal_to_message(goal: Goal) -> pb.Goal:
             for each in goal.objectives
         ],
         priority=goal.priority,
-        sureness=goal.z_score,
-        gives_back=goal.is_release,
+        z_score=goal.z_score,
+        is_release=goal.is_release,
     )
 
 
-def constraints_to_message(limits: PlanConstraints) -> pb.Limits:
+def constraints_to_message(limits: PlanConstraints) -> pb.Constraints:
     said = msgspec.structs.asdict(limits)
     # A plugin need not know why an actuator rests.
-    said["resting"] = {**limits.resting, **said.pop("refused")}
+    said["cooldown_until"] = {**limits.cooldown_until, **said.pop("refused_until")}
     del said["max_safeguard_memory"]  # safeguards are not a plugin's
     bounded = {
         name: value for name, value in said.items() if name not in _OPTIONAL_LIMITS or math.isfinite(value)
     }
-    return pb.Limits(**{**bounded, "forbidden": sorted(limits.forbidden)})
+    return pb.Constraints(**{**bounded, "forbidden": sorted(limits.forbidden)})
 
 
-def action_to_message(action: IntentAction) -> pb.Deed:
-    return pb.Deed(
+def action_to_message(action: IntentAction) -> pb.Action:
+    return pb.Action(
         actuator=action.actuator,
         parameters=_dict_to_struct(action.parameters),
         after=state_to_message(action.after),
@@ -105,10 +105,10 @@ def effects_to_messages(effects: EffectModels) -> list[pb.Effect]:
     return learned + given
 
 
-def plan_to_message(plan: Plan) -> pb.Planned:
-    return pb.Planned(
+def plan_to_message(plan: Plan) -> pb.PlanResponse:
+    return pb.PlanResponse(
         purpose=plan.purpose.value,
-        deeds=[action_to_message(deed) for deed in plan.deeds],
+        actions=[action_to_message(deed) for deed in plan.actions],
         why=plan.why,
         outcomes=[
             pb.Outcome(**{**msgspec.structs.asdict(each), "verdict": each.verdict.value})
@@ -117,8 +117,8 @@ def plan_to_message(plan: Plan) -> pb.Planned:
         cost=plan.cost,
         saved=plan.saved,
         utility=plan.utility,
-        proven=plan.proven,
-        expanded=plan.expanded,
+        is_optimal=plan.is_optimal,
+        expanded_states=plan.expanded_states,
     )
 
 
@@ -157,7 +157,7 @@ def state_from_message(message: pb.State) -> TargetState:
         power_profile=message.power_profile if message.HasField("power_profile") else None,
         annotations=dict(message.annotations),
         data=struct_to_dict(message.data),
-        spread={name: _check_not_negative(value, "spread") for name, value in message.spread.items()},
+        log_spread={name: _check_not_negative(value, "spread") for name, value in message.log_spread.items()},
     )
 
 
@@ -177,28 +177,28 @@ def goal_from_message(message: pb.Goal) -> Goal:
             for each in message.objectives
         ),
         priority=message.priority,
-        z_score=message.sureness,
-        is_release=message.gives_back,
+        z_score=message.z_score,
+        is_release=message.is_release,
     )
 
 
-def constraints_from_message(message: pb.Limits) -> PlanConstraints:
+def constraints_from_message(message: pb.Constraints) -> PlanConstraints:
     given = {name: getattr(message, name) for name in _OPTIONAL_LIMITS if message.HasField(name)}
     return PlanConstraints(
         min_replicas=message.min_replicas,
         max_replicas=message.max_replicas,
         min_cpu=message.min_cpu,
-        min_cpu_together=message.min_cpu_together,
+        min_total_cpu=message.min_total_cpu,
         min_memory=message.min_memory,
         forbidden=frozenset(message.forbidden),
         freeze=message.freeze,
-        resting=dict(message.resting),
+        cooldown_until=dict(message.cooldown_until),
         explore=message.explore,
         **given,
     )
 
 
-def action_from_message(message: pb.Deed, *, before: TargetState) -> IntentAction:
+def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAction:
     """A deed that a plugin proposes in a state. What is unknown there stays so, whatever it claims."""
     after = state_from_message(message.after)
     if invented := after.objectives.keys() - before.objectives.keys():
@@ -221,7 +221,7 @@ def action_from_message(message: pb.Deed, *, before: TargetState) -> IntentActio
     )
 
 
-def plan_from_message(message: pb.Planned, *, goal: Goal, before: TargetState) -> Plan:
+def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetState) -> Plan:
     """The plan that a plugin made."""
     try:
         purpose = Purpose(message.purpose)
@@ -229,21 +229,21 @@ def plan_from_message(message: pb.Planned, *, goal: Goal, before: TargetState) -
         raise InvalidMessageError(f"a plan cannot be to {message.purpose!r}") from None
     deeds: list[IntentAction] = []
     state = before
-    for each in message.deeds:
+    for each in message.actions:
         deeds.append(action_from_message(each, before=state))
         state = deeds[-1].after
     return Plan(
         intent=goal.intent,
         # By another name it would be given back at once, however short all has been met.
         purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
-        deeds=tuple(deeds),
+        actions=tuple(deeds),
         why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
         outcomes=_outcomes_from_messages(message.outcomes, goal),
         cost=_check_finite(message.cost, "cost"),
         saved=_check_finite(message.saved, "saved"),
         utility=_check_finite(message.utility, "utility"),
-        proven=message.proven,
-        expanded=message.expanded,
+        is_optimal=message.is_optimal,
+        expanded_states=message.expanded_states,
     )
 
 

@@ -80,12 +80,12 @@ class CallRefusedError(Exception):
     """What was asked cannot be answered, and why: a server's answer to whoever asked."""
 
 
-REGISTER = UnaryCall("Registration", "Register", pb.PluginInfo, pb.Registered)
+REGISTER = UnaryCall("Registration", "Register", pb.PluginInfo, pb.RegisterResponse)
 INFO = UnaryCall("Plugin", "Info", pb.InfoRequest, pb.PluginInfo)
-CANDIDATES = StreamCall("ActuatorPlugin", "Candidates", pb.CandidatesRequest, pb.Deed)
-PERFORM = UnaryCall("ActuatorPlugin", "Perform", pb.PerformRequest, pb.Performed)
-OBSERVE = UnaryCall("ActuatorPlugin", "Observe", pb.ObserveRequest, pb.Observed)
-PLAN = UnaryCall("PlannerPlugin", "Plan", pb.PlanRequest, pb.Planned)
+CANDIDATES = StreamCall("ActuatorPlugin", "Candidates", pb.CandidatesRequest, pb.Action)
+PERFORM = UnaryCall("ActuatorPlugin", "Perform", pb.PerformRequest, pb.PerformResponse)
+OBSERVE = UnaryCall("ActuatorPlugin", "Observe", pb.ObserveRequest, pb.ObserveResponse)
+PLAN = UnaryCall("PlannerPlugin", "Plan", pb.PlanRequest, pb.PlanResponse)
 
 
 @dataclass(frozen=True, slots=True)

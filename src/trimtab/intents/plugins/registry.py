@@ -106,7 +106,7 @@ class PluginRegistry:
             server.stop(grace=0.5).wait()
             self.close()
 
-    def register(self, info: pb.PluginInfo) -> pb.Registered:
+    def register(self, info: pb.PluginInfo) -> pb.RegisterResponse:
         """Take a plugin in once it has answered; `Refused` says why it is not."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
@@ -119,7 +119,7 @@ class PluginRegistry:
                 known.channel.close()
             raise CallRefusedError(f"{info.endpoint} does not answer as {info.name}: {known.last_error}")
         self._add(known)
-        return pb.Registered(version=VERSION, again=REGISTER_INTERVAL)
+        return pb.RegisterResponse(version=VERSION, register_again_seconds=REGISTER_INTERVAL)
 
     def add_configured(self, info: pb.PluginInfo) -> None:
         """One that the configuration names: it is there whenever it answers."""

@@ -85,23 +85,23 @@ class ActuatorService:
         return (
             (CANDIDATES, self._candidates),
             (PERFORM, self._execute),
-            (OBSERVE, lambda _: pb.Observed()),
+            (OBSERVE, lambda _: pb.ObserveResponse()),
         )
 
-    def _candidates(self, asked: pb.CandidatesRequest) -> Sequence[pb.Deed]:
+    def _candidates(self, asked: pb.CandidatesRequest) -> Sequence[pb.Action]:
         found = self.actuator.candidates(
             state_from_message(asked.state),
             goal=goal_from_message(asked.goal),
             effects=EffectModels(),
-            limits=constraints_from_message(asked.limits),
+            limits=constraints_from_message(asked.constraints),
         )
         return [action_to_message(deed) for deed in found]
 
-    def _execute(self, asked: pb.PerformRequest) -> pb.Performed:
+    def _execute(self, asked: pb.PerformRequest) -> pb.PerformResponse:
         before = state_from_message(asked.state)
-        return pb.Performed(
-            refused=self.execute(
-                action_from_message(asked.deed, before=before), target_from_message(asked.target)
+        return pb.PerformResponse(
+            blocked_reason=self.execute(
+                action_from_message(asked.action, before=before), target_from_message(asked.target)
             )
         )
 
@@ -118,16 +118,16 @@ class PlannerService:
     def call_handlers(self) -> CallHandlers:
         return ((PLAN, self._plan),)
 
-    def _plan(self, asked: pb.PlanRequest) -> pb.Planned:
+    def _plan(self, asked: pb.PlanRequest) -> pb.PlanResponse:
         goal = goal_from_message(asked.goal)
         plan = self.planner.plan(
             state_from_message(asked.state),
             goal,
             actuators=[self._actuator(each) for each in asked.actuators],
             effects=_decode_plan_effects(goal, asked.effects),
-            limits=constraints_from_message(asked.limits),
+            limits=constraints_from_message(asked.constraints),
             now=asked.now,
-            budget=SearchBudget(max_states=asked.states or SearchBudget().max_states),
+            budget=SearchBudget(max_states=asked.max_states or SearchBudget().max_states),
         )
         return plan_to_message(plan)
 
@@ -192,7 +192,7 @@ def _keep_registered(
     while not ended.is_set():
         try:
             with dial(register_at, tls) as channel:
-                again = REGISTER.invoke(channel, info, timeout=5.0).again
+                again = REGISTER.invoke(channel, info, timeout=5.0).register_again_seconds
             registered.set()
         except (grpc.RpcError, OSError) as error:
             log.warning("plugin.not_registered", error=describe_rpc_error(error))

@@ -35,7 +35,7 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.capacity import available_capacity
 from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.executor import PlanExecutor, runs_without
+from trimtab.operator.intents.executor import PlanExecutor, has_running_pod_to_resize
 from trimtab.operator.intents.guardrails import (
     AutoscalerConstraints,
     blocked_reason,
@@ -58,7 +58,7 @@ MAX_CONCURRENT_OBSERVE_CALLS = 4
 process with one CPU has five, and others need them too."""
 
 
-CATCH = 0.5
+CRASHED_POD_POLL_INTERVAL = 0.5
 """Seconds between two looks at the cached pods of a target whose containers crash."""
 
 SCRAPE_DELAY = 30.0
@@ -99,7 +99,7 @@ class IntentController:
         """Since when intents have waited for room; to lose it costs them time."""
         self._executed_at: dict[WorkloadKey | None, float] = {}
         """When something was last done to each target."""
-        self._killed: dict[IntentKey, str] = {}
+        self._oom_messages: dict[IntentKey, str] = {}
         """What there is to say in this turn of OOM kills of an intent's target."""
         self._crashing: list[IntentObservation] = []
         """The intents whose sizes have to wait until a crashed container runs again."""
@@ -113,16 +113,16 @@ class IntentController:
                 with self._metrics.intent_cycle_duration.time(), self._isolate_errors():
                     await self.run_once(time.time())
             spent = time.monotonic() - started
-            await self._rest(max(0.1, self._config().intents.interval.seconds - spent))
+            await self._wait_for_next_cycle(max(0.1, self._config().intents.interval.seconds - spent))
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait_for_next_cycle(self, seconds: float) -> None:
         """Wait for the next turn; meanwhile give memory to containers that start again."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, CATCH) if self._crashing else left)
-            await self.catch_restarted(time.time())
+            await asyncio.sleep(min(left, CRASHED_POD_POLL_INTERVAL) if self._crashing else left)
+            await self.resume_crashed_changes(time.time())
 
-    async def catch_restarted(self, now: float) -> None:
+    async def resume_crashed_changes(self, now: float) -> None:
         """Go on with changes that wait for crashed containers to run again.
 
         One that is killed seconds after its start would seldom run when its turn comes, and never get its memory.
@@ -135,7 +135,7 @@ class IntentController:
                 if workload is None or blocked_reason(workload, self._config()):
                     continue
                 pods = live_pods(self._cluster_state.list_pods(workload))
-                if runs_without(workload, pods):
+                if has_running_pod_to_resize(workload, pods):
                     await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
 
     async def run_once(self, now: float) -> None:
@@ -159,7 +159,7 @@ class IntentController:
         self._executed_at = self._last_execution_times(intents, now)
         await self._show_to_plugins(observations)
         claims = {}
-        self._killed, self._crashing = {}, []
+        self._oom_messages, self._crashing = {}, []
         for observation in observations:
             with self._isolate_errors(intent=str(observation.intent)):
                 if claim := await self._build_request(observation, now):
@@ -243,8 +243,8 @@ class IntentController:
         kept = blocked_reason(workload, self._config()) or (
             others.forbids_resizing and "; ".join(others.explain())
         )
-        self._killed[observation.intent.key] = (
-            f"{safe.killed}; not done: {kept}" if safe.oom_relief and kept else safe.killed
+        self._oom_messages[observation.intent.key] = (
+            f"{safe.oom_message}; not done: {kept}" if safe.oom_relief and kept else safe.oom_message
         )
         if safe.oom_relief and not kept:
             # Before any objective, and for any container: one that is killed again and again serves nobody.
@@ -261,7 +261,7 @@ class IntentController:
             goal=goal,
             state=state,
             effects=self._effect_learner.get_effects(goal, state),
-            limits=msgspec.structs.replace(limits, refused=self._refused_until(goal.intent, now)),
+            constraints=msgspec.structs.replace(limits, refused_until=self._refused_until(goal.intent, now)),
             waiting_since=self._waiting_since.get(goal.intent),
         )
 
@@ -270,7 +270,7 @@ class IntentController:
         workload = observation.workload
         owner = self._intent_index.controlling_intent(workload.key) if workload else None
         if owner is None or owner.key == observation.intent.key or not observation.spec.active:
-            return IntentOutcome(killed=self._killed.get(observation.intent.key, ""))
+            return IntentOutcome(oom_message=self._oom_messages.get(observation.intent.key, ""))
         return IntentOutcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
 
     async def _execute_decision(
@@ -293,9 +293,9 @@ class IntentController:
                 *self._autoscaler_constraints(workload).explain(),
                 *explain_no_release(request.state, goal),
             ),
-            killed=self._killed.get(observation.intent.key, ""),
+            oom_message=self._oom_messages.get(observation.intent.key, ""),
         )
-        outcome = await self._execute_plan(observation, outcome, plan, request.limits, before, now)
+        outcome = await self._execute_plan(observation, outcome, plan, request.constraints, before, now)
         await self._effect_learner.record(goal, request.state, plan if outcome.done else None, now=now)
         return outcome
 
@@ -322,7 +322,7 @@ class IntentController:
         before: Document,
         now: float,
     ) -> IntentOutcome:
-        if not plan.deeds:
+        if not plan.actions:
             return outcome
         if plan.purpose is Purpose.RELEASE and (wait := self._release_blocked_reason(before, now)):
             return replace(outcome, blocked_reason=wait)
@@ -332,9 +332,9 @@ class IntentController:
         performed = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
         if performed.blocked_reason and not performed.is_transient:
             # Or the best plan would be the one that is refused, turn after turn.
-            self._refused_at[observation.goal.intent, plan.deeds[len(performed.done)].actuator] = now
-        for deed in plan.deeds:
-            result = "done" if deed in performed.done else "withheld"
+            self._refused_at[observation.goal.intent, plan.actions[len(performed.done)].actuator] = now
+        for deed in plan.actions:
+            result = "done" if deed in performed.done else "blocked"
             self._metrics.intent_actions.labels(observation.goal.namespace, deed.actuator, result).inc()
         return replace(outcome, done=performed.done, blocked_reason=performed.blocked_reason)
 

@@ -72,7 +72,7 @@ class _IntentRecord:
                 state,
                 pods=(),
                 sizes=sizes if sizes == state.sizes else state.sizes,
-                closed=frozenset(),
+                excluded_nodes=frozenset(),
                 annotations={},
                 data={},
             )
@@ -157,13 +157,13 @@ class EffectLearner:
     async def record(self, goal: Goal, state: TargetState, plan: Plan | None, *, now: float) -> None:
         """Write down what is so and what was planned, when that is news."""
         pupil = self._get_record(goal)
-        gist = (state.replicas, state.sizes, len(state.pods), plan.deeds if plan and plan.deeds else None)
+        gist = (state.replicas, state.sizes, len(state.pods), plan.actions if plan and plan.actions else None)
         if gist == pupil.last_recorded and 0 <= now - pupil.recorded_at < RECORD_INTERVAL:
             return
         pupil.last_recorded, pupil.recorded_at = gist, now
         pupil.add_state(now, state)
         deeds = (
-            [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.deeds]
+            [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.actions]
             if plan
             else []
         )

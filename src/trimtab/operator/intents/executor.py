@@ -99,7 +99,7 @@ class PlanExecutor:
         state = observation.state
         assert state is not None
         done: list[IntentAction] = []
-        for deed in plan.deeds:
+        for deed in plan.actions:
             if breach := limits.find_violation(state, deed.after):
                 return ExecutionResult(tuple(done), f"{deed.actuator}: {breach}")
             if not self._may_write():
@@ -181,10 +181,10 @@ class PlanExecutor:
         if action.actuator in SCALING_ACTUATORS:
             return await self._scale(workload, state, action.after.replicas)
         if action.actuator in RESIZING_ACTUATORS:
-            sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.deeds)}
+            sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
             effective = effective_sizes(workload, observation.pods)
             report = await self._resize(
-                observation, workload, sizes, now, urgent=plan.urgent, effective=effective
+                observation, workload, sizes, now, urgent=plan.is_urgent, effective=effective
             )
             return _refusal_reason(report, now)
         if action.actuator in OPTION_ACTUATORS:
@@ -286,7 +286,7 @@ class PlanExecutor:
         return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
 
 
-def runs_without(workload: Workload, pods: Iterable[Pod]) -> bool:
+def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod]) -> bool:
     """Whether a change is under way and a pod that can be resized now does not have its size."""
     marks = read_change_annotations(workload)
     change = marks.change if marks else None

@@ -63,7 +63,7 @@ def build_constraints(
         max_safeguard_memory=_max_memory_before_oom(workload, observation.main_container),
         forbidden=found.forbidden | autoscalers.forbidden_actuators(),
         freeze=found.freeze or _freeze_reason(workload, config, autoscalers),
-        resting={ALL_ACTUATORS: cooldown_until, **_retry_times_after_revert(workload)},
+        cooldown_until={ALL_ACTUATORS: cooldown_until, **_retry_times_after_revert(workload)},
     )
 
 
@@ -81,7 +81,7 @@ def guardrail_constraints(
     return PlanConstraints(
         min_replicas=max(*(rail.min_replicas for rail in guardrails), 1, _pods_for_usage(used, state)),
         min_cpu=max(PlanConstraints().min_cpu, used / state.placed),
-        min_cpu_together=used,
+        min_total_cpu=used,
         max_replicas=min((rail.max_replicas for rail in guardrails), default=128),
         max_cpu=_min_or_infinity(rail.max_cpu.cores for rail in guardrails if rail.max_cpu),
         min_memory=0.0 if goal.watches_capacity else inf,

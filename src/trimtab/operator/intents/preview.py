@@ -49,7 +49,7 @@ class PlanPreview:
 
     goal: Goal
     state: TargetState
-    limits: PlanConstraints
+    constraints: PlanConstraints
     plan: Plan
     duration: float
     """Seconds."""

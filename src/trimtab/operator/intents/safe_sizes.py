@@ -38,7 +38,7 @@ class SafeSize:
     reason: str = "its use of memory is not known yet"
     oom_relief: Sizes = field(default_factory=dict)
     """Sizes that containers get at once, after an OOM kill; empty where nothing was killed, or more would feed a leak."""
-    killed: str = ""
+    oom_message: str = ""
     """Which containers were just OOM-killed, and what becomes of their memory, for people; empty where none was."""
 
 
@@ -113,16 +113,18 @@ def derive_safe_size(
     container = next((each for each in containers if each.name == main), None)
     has = container_sizes(containers)
     relief = _raised_memory(recommendation, has) if recommendation.is_urgent else {}
-    killed = "; ".join(_kills_told(recommendation, has, relief, now))
+    killed = "; ".join(_describe_oom_kills(recommendation, has, relief, now))
     if evidence is None or container is None:
-        return SafeSize(oom_relief=relief, killed=killed)
+        return SafeSize(oom_relief=relief, oom_message=killed)
     least = safe_minimum(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
     if least is None:
         return SafeSize(0.0, "", relief, killed)
     return SafeSize(inf if least.amount == NO_DECREASE else float(least.amount), least.why, relief, killed)
 
 
-def _kills_told(assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float) -> Iterator[str]:
+def _describe_oom_kills(
+    assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float
+) -> Iterator[str]:
     """Say of each container that was just killed when that was, with which memory, and what it gets."""
     held = {each.container: each.no_change_reason for each in assessment.recommendations}
     for name, evidence in assessment.evidence.items():
@@ -131,14 +133,14 @@ def _kills_told(assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, n
         last = max(evidence.kills, key=lambda kills: kills.last)
         at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
         told = f"container {name} was OOM-killed with {format_amount('memory', last.memory)} at {at} UTC"
-        memory = max(_memory_of(has[name]), _memory_of(relief.get(name, has[name])))
+        memory = max(_effective_memory(has[name]), _effective_memory(relief.get(name, has[name])))
         if memory > last.memory:
             yield f"{told}, and its memory is raised to {format_amount('memory', memory)}"
         else:
             yield f"{told}, and is given no more: {held.get(name) or 'none was found to help'}"
 
 
-def _memory_of(resources: Resources) -> int:
+def _effective_memory(resources: Resources) -> int:
     """Return what a container is killed at: its limit, or without one what it asks for."""
     return resources.memory_limit or resources.memory_request or 0
 

@@ -51,7 +51,7 @@ class IntentSession:
         events: EventSink,
         usage: Source[Any],
         store: Store,
-        name: str,
+        cluster_name: str,
         config: ConfigReloader,
         metrics: Metrics,
         limiter: DisruptionLimiter,
@@ -72,7 +72,7 @@ class IntentSession:
         self.state = IntentOperatorState(
             index=intent_index,
             observer=IntentObserver(cluster_state, intent_index, self._endpoints, settings=settings),
-            effect_learner=EffectLearner(store, cluster=name, settings=settings),
+            effect_learner=EffectLearner(store, cluster=cluster_name, settings=settings),
         )
         self.controller = IntentController(
             cluster_state=cluster_state,

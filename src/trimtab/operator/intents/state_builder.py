@@ -59,10 +59,10 @@ def build_state(
         load=extra.get(LOAD_PROPERTY),
         cpu_used=_cpu_used(pods, extra),
         memory_used=extra.get(MEMORY),
-        memory_usual=extra.get(MEMORY_MEDIAN),
+        memory_median=extra.get(MEMORY_MEDIAN),
         cache_class=options.cache_class,
         power_profile=options.power_profile,
-        closed=excluded_nodes,
+        excluded_nodes=excluded_nodes,
         data={"history": {"up": past.up, "down": past.down}},
     )
 

@@ -38,7 +38,7 @@ class IntentOutcome:
     """Whether what was done before cannot be judged yet."""
     remarks: tuple[str, ...] = ()
     """What else people should know, such as what is left to an autoscaler."""
-    killed: str = ""
+    oom_message: str = ""
     """Which of its containers were just OOM-killed, and what becomes of their memory; empty where none was."""
 
 
@@ -49,7 +49,7 @@ def build_intent_status(
     objectives = _build_objectives(observation, before, now)
     conditions = [
         _ready_condition(observation),
-        _met_condition(objectives, outcome.killed),
+        _met_condition(objectives, outcome.oom_message),
         _condition("Acting", _is_acting(observation, outcome), *_acting_reason(observation, outcome)),
     ]
     found: Document = {
@@ -73,7 +73,7 @@ def build_invalid_status(intent: IntentRecord, *, before: Document, now: float) 
 
 def plan_executed_at(status: Mapping[str, Any], *, now: float) -> float | None:
     """When the plan in a status was carried out."""
-    return _parse_past_time((status.get("plan") or {}).get("performedAt"), now)
+    return _parse_past_time((status.get("plan") or {}).get("executedAt"), now)
 
 
 def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | None:
@@ -82,6 +82,31 @@ def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | No
     if not objectives or any(each.get("verdict") != ObjectiveVerdict.MET for each in objectives):
         return None
     return max(_parse_past_time(each.get("since"), now) or now for each in objectives)
+
+
+_RENAMED_PLAN_FIELDS = {
+    "deeds": "actions",
+    "withheld": "blockedReason",
+    "performedAt": "executedAt",
+    "judgedAt": "evaluatedAt",
+}
+
+
+def upgrade_status(status: Document) -> Document:
+    """Return a status with the plan's fields of the first version under their current names.
+
+    The status is also the loop's memory: without the old `performedAt`, an upgrade would end a cool-down early.
+    """
+    plan = status.get("plan")
+    if not plan:
+        return status
+    renamed = {_RENAMED_PLAN_FIELDS.get(name, name): value for name, value in plan.items()}
+    if "effects" in renamed:
+        renamed["effects"] = [
+            {"observed" if name == "brought" else name: value for name, value in each.items()}
+            for each in renamed["effects"]
+        ]
+    return {**status, "plan": renamed}
 
 
 def stable_fields(status: Document) -> Document:
@@ -155,7 +180,7 @@ def _is_acting(observation: IntentObservation, outcome: IntentOutcome) -> bool:
 def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tuple[str, str]:
     """Why something is done, or is not."""
     if outcome.blocked_reason:
-        reason = "Withheld"
+        reason = "Blocked"
     elif outcome.plan is None:
         reason = "NotPlanned"
     else:
@@ -174,12 +199,12 @@ def _build_plan(
     """The last plan that had deeds: this one, or the one from before with what it brought."""
     plan = outcome.plan
     old: Document | None = before.get("plan")
-    if plan is not None and plan.deeds:
+    if plan is not None and plan.actions:
         made = _build_new_plan(plan, outcome, now)
         if not outcome.done and old and _plan_identity(old) == _plan_identity(made):
             return {**made, "madeAt": old["madeAt"]}
         return made if outcome.done or not _awaits_observation(old) else old
-    if old is None or "performedAt" not in old:
+    if old is None or "executedAt" not in old:
         return None
     return _add_observed_effects(old, observation, outcome, now)
 
@@ -189,9 +214,9 @@ def _build_new_plan(plan: Plan, outcome: IntentOutcome, now: float) -> Document:
         "purpose": plan.purpose.value,
         "madeAt": format_time(now),
         "planner": outcome.planner,
-        "deeds": [
-            {"actuator": deed.actuator, "what": deed.describe()[:_MAX_TEXT_LENGTH]}
-            for deed in plan.deeds[:_MAX_LISTED]
+        "actions": [
+            {"actuator": action.actuator, "what": action.describe()[:_MAX_TEXT_LENGTH]}
+            for action in plan.actions[:_MAX_LISTED]
         ],
         "why": [words[:_MAX_TEXT_LENGTH] for words in plan.why[:_MAX_LISTED]],
         "effects": [
@@ -206,9 +231,9 @@ def _build_new_plan(plan: Plan, outcome: IntentOutcome, now: float) -> Document:
         ],
     }
     if outcome.done:
-        found["performedAt"] = format_time(now)
+        found["executedAt"] = format_time(now)
     if outcome.blocked_reason:
-        found["withheld"] = outcome.blocked_reason[:_MAX_TEXT_LENGTH]
+        found["blockedReason"] = outcome.blocked_reason[:_MAX_TEXT_LENGTH]
     return found
 
 
@@ -216,24 +241,24 @@ def _add_observed_effects(
     plan: Document, observation: IntentObservation, outcome: IntentOutcome, now: float
 ) -> Document:
     """With what its deeds brought, once the time to judge has come."""
-    if "judgedAt" in plan or outcome.is_cooling_down or not observation.is_known:
+    if "evaluatedAt" in plan or outcome.is_cooling_down or not observation.is_known:
         return plan
-    brought = {name: reading.value for name, reading in observation.readings.items()}
+    observed = {name: reading.value for name, reading in observation.readings.items()}
     effects = [
-        {**each, "brought": _round_value(brought[each["objective"]])}
-        if each["objective"] in brought
+        {**each, "observed": _round_value(observed[each["objective"]])}
+        if each["objective"] in observed
         else each
         for each in plan.get("effects") or ()
     ]
-    return {**plan, "effects": effects, "judgedAt": format_time(now)}
+    return {**plan, "effects": effects, "evaluatedAt": format_time(now)}
 
 
 def _awaits_observation(plan: Document | None) -> bool:
-    return plan is not None and "performedAt" in plan and "judgedAt" not in plan
+    return plan is not None and "executedAt" in plan and "evaluatedAt" not in plan
 
 
 def _plan_identity(plan: Document) -> object:
-    return plan.get("purpose"), plan.get("deeds"), plan.get("withheld")
+    return plan.get("purpose"), plan.get("actions"), plan.get("blockedReason")
 
 
 def _condition(type_: str, holds: bool, reason: str, message: str) -> Document:  # noqa: FBT001 - as it reads

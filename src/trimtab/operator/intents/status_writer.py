@@ -27,6 +27,7 @@ from trimtab.operator.intents.status import (
     build_intent_status,
     build_invalid_status,
     stable_fields,
+    upgrade_status,
 )
 from trimtab.operator.policy.status_writer import EventSink
 
@@ -57,8 +58,7 @@ class IntentStatusWriter:
         said = self._statuses.get(intent.key)
         if said is not None and said[0] == intent.uid:
             return said[1]
-        found: Document = msgspec.json.decode(intent.status) or {}
-        return found
+        return upgrade_status(msgspec.json.decode(intent.status) or {})
 
     def forget_all_but(self, intents: Container[IntentKey]) -> None:
         self._statuses = {key: said for key, said in self._statuses.items() if key in intents}
@@ -71,7 +71,7 @@ class IntentStatusWriter:
         status = build_intent_status(observation, outcome, before=before, now=now)
         self._emit_verdicts(intent, before, status)
         self._emit_outcome(intent, outcome, before)
-        self._tell_kills(intent, outcome, before)
+        self._emit_oom_kills(intent, outcome, before)
         await self._write(intent, self.last_status(intent), status, now)
 
     async def write_started(
@@ -84,7 +84,7 @@ class IntentStatusWriter:
         intent, plan = observation.intent, outcome.plan
         assert plan is not None
         before = self.last_status(intent)
-        status = build_intent_status(observation, replace(outcome, done=plan.deeds), before=before, now=now)
+        status = build_intent_status(observation, replace(outcome, done=plan.actions), before=before, now=now)
         if not self._may_write():
             return
         self._statuses[intent.key] = intent.uid, status, None
@@ -143,20 +143,23 @@ class IntentStatusWriter:
 
     def _emit_outcome(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:
         plan = outcome.plan
-        if plan is None or not plan.deeds:
+        if plan is None or not plan.actions:
             return
-        deeds = "; ".join(deed.describe() for deed in outcome.done or plan.deeds)
+        deeds = "; ".join(deed.describe() for deed in outcome.done or plan.actions)
         if outcome.done:
             rest = f"; not done: {outcome.blocked_reason}" if outcome.blocked_reason else ""
             self._emit(intent, "Normal", plan.purpose.value, f"{deeds}{rest}; because {'; '.join(plan.why)}")
-        elif outcome.blocked_reason and (before.get("plan") or {}).get("withheld") != outcome.blocked_reason:
-            self._emit(intent, "Normal", "Withheld", f"{deeds}; not done: {outcome.blocked_reason}")
+        elif (
+            outcome.blocked_reason
+            and (before.get("plan") or {}).get("blockedReason") != outcome.blocked_reason
+        ):
+            self._emit(intent, "Normal", "Blocked", f"{deeds}; not done: {outcome.blocked_reason}")
 
-    def _tell_kills(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:
+    def _emit_oom_kills(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:
         """Tell of OOM kills once for each thing that there is to say of them."""
         said = [each["message"] for each in before.get("conditions") or () if each["type"] == "Met"]
-        if outcome.killed and not any(outcome.killed in message for message in said):
-            self._emit(intent, "Warning", "OOMKilled", outcome.killed)
+        if outcome.oom_message and not any(outcome.oom_message in message for message in said):
+            self._emit(intent, "Warning", "OOMKilled", outcome.oom_message)
 
     def _emit(self, intent: IntentRecord, kind: EventType, reason: str, message: str) -> None:
         about = ObjectReference(

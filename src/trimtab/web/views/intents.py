@@ -20,6 +20,7 @@ from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey, IntentRecord
+from trimtab.operator.intents.status import upgrade_status
 from trimtab.operator.state import IntentOperatorState, OperatorState
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.web.model import (
@@ -104,7 +105,7 @@ def _build_view(intent: IntentRecord, past: _CachedIntent) -> IntentView:
     spec = intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
-    plan = status.get("plan") or {}
+    plan = upgrade_status(status).get("plan") or {}
     return IntentView(
         namespace=intent.namespace,
         name=intent.name,
@@ -162,9 +163,9 @@ def _plot_objective(name: str, target: float, states: Sequence[TimedState]) -> P
 
 
 def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
-    why = "; ".join(plan.get("why") or ()) or plan.get("withheld") or ""
-    deeds = plan.get("deeds") or ()
-    if not deeds:
+    why = "; ".join(plan.get("why") or ()) or plan.get("blockedReason") or ""
+    actions = plan.get("actions") or ()
+    if not actions:
         return (FactorView(name=plan["purpose"], detail="nothing is to be done", source=why),) if plan else ()
     return tuple(
         FactorView(
@@ -172,7 +173,7 @@ def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
             detail=(each.get("what") or "").removeprefix(each["actuator"]).strip(),
             source=why,
         )
-        for each in deeds
+        for each in actions
     )
 
 
@@ -209,7 +210,7 @@ def _plot_effect(
     state = states[-1][1]
     expected = effects.predict(state, [changed(state, amount) for amount in amounts], group="")
     curve = {
-        amount: (after.objectives.get(name), after.spread.get(name, 0.0))
+        amount: (after.objectives.get(name), after.log_spread.get(name, 0.0))
         for amount, after in zip(amounts, expected, strict=True)
     }
     points: dict[float, float] = {}

@@ -31,20 +31,20 @@ class PluginInfo(_message.Message):
     group: str
     def __init__(self, type: _Optional[_Union[PluginType, str]] = ..., name: _Optional[str] = ..., endpoint: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., group: _Optional[str] = ...) -> None: ...
 
-class Registered(_message.Message):
-    __slots__ = ("version", "again")
+class RegisterResponse(_message.Message):
+    __slots__ = ("version", "register_again_seconds")
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_AGAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
     version: str
-    again: float
-    def __init__(self, version: _Optional[str] = ..., again: _Optional[float] = ...) -> None: ...
+    register_again_seconds: float
+    def __init__(self, version: _Optional[str] = ..., register_again_seconds: _Optional[float] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class State(_message.Message):
-    __slots__ = ("objectives", "pods", "replicas", "sizes", "main", "load", "cpu_used", "memory_used", "cache_class", "power_profile", "annotations", "data", "spread", "unknown", "unplaced")
+    __slots__ = ("objectives", "pods", "replicas", "sizes", "main", "load", "cpu_used", "memory_used", "cache_class", "power_profile", "annotations", "data", "log_spread", "unknown", "unplaced")
     class ObjectivesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,7 +59,7 @@ class State(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    class SpreadEntry(_message.Message):
+    class LogSpreadEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -78,7 +78,7 @@ class State(_message.Message):
     POWER_PROFILE_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    SPREAD_FIELD_NUMBER: _ClassVar[int]
+    LOG_SPREAD_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     UNPLACED_FIELD_NUMBER: _ClassVar[int]
     objectives: _containers.ScalarMap[str, float]
@@ -93,10 +93,10 @@ class State(_message.Message):
     power_profile: str
     annotations: _containers.ScalarMap[str, str]
     data: _struct_pb2.Struct
-    spread: _containers.ScalarMap[str, float]
+    log_spread: _containers.ScalarMap[str, float]
     unknown: _containers.RepeatedScalarFieldContainer[str]
     unplaced: int
-    def __init__(self, objectives: _Optional[_Mapping[str, float]] = ..., pods: _Optional[_Iterable[_Union[PodState, _Mapping]]] = ..., replicas: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Size, _Mapping]]] = ..., main: _Optional[int] = ..., load: _Optional[float] = ..., cpu_used: _Optional[float] = ..., memory_used: _Optional[float] = ..., cache_class: _Optional[str] = ..., power_profile: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., spread: _Optional[_Mapping[str, float]] = ..., unknown: _Optional[_Iterable[str]] = ..., unplaced: _Optional[int] = ...) -> None: ...
+    def __init__(self, objectives: _Optional[_Mapping[str, float]] = ..., pods: _Optional[_Iterable[_Union[PodState, _Mapping]]] = ..., replicas: _Optional[int] = ..., sizes: _Optional[_Iterable[_Union[Size, _Mapping]]] = ..., main: _Optional[int] = ..., load: _Optional[float] = ..., cpu_used: _Optional[float] = ..., memory_used: _Optional[float] = ..., cache_class: _Optional[str] = ..., power_profile: _Optional[str] = ..., annotations: _Optional[_Mapping[str, str]] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., log_spread: _Optional[_Mapping[str, float]] = ..., unknown: _Optional[_Iterable[str]] = ..., unplaced: _Optional[int] = ...) -> None: ...
 
 class PodState(_message.Message):
     __slots__ = ("name", "node", "state", "qos", "availability")
@@ -145,22 +145,22 @@ class Objective(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[str] = ..., less_is_better: _Optional[bool] = ..., tolerance: _Optional[float] = ..., weight: _Optional[float] = ..., measured_by: _Optional[str] = ...) -> None: ...
 
 class Goal(_message.Message):
-    __slots__ = ("intent", "objectives", "priority", "sureness", "gives_back")
+    __slots__ = ("intent", "objectives", "priority", "z_score", "is_release")
     INTENT_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
-    SURENESS_FIELD_NUMBER: _ClassVar[int]
-    GIVES_BACK_FIELD_NUMBER: _ClassVar[int]
+    Z_SCORE_FIELD_NUMBER: _ClassVar[int]
+    IS_RELEASE_FIELD_NUMBER: _ClassVar[int]
     intent: str
     objectives: _containers.RepeatedCompositeFieldContainer[Objective]
     priority: float
-    sureness: float
-    gives_back: bool
-    def __init__(self, intent: _Optional[str] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., priority: _Optional[float] = ..., sureness: _Optional[float] = ..., gives_back: _Optional[bool] = ...) -> None: ...
+    z_score: float
+    is_release: bool
+    def __init__(self, intent: _Optional[str] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., priority: _Optional[float] = ..., z_score: _Optional[float] = ..., is_release: _Optional[bool] = ...) -> None: ...
 
-class Limits(_message.Message):
-    __slots__ = ("min_replicas", "max_replicas", "min_cpu", "max_cpu", "min_memory", "max_memory", "more_pods", "more_cpu", "more_memory", "more_cpu_in_place", "more_memory_in_place", "forbidden", "freeze", "resting", "explore", "min_cpu_together")
-    class RestingEntry(_message.Message):
+class Constraints(_message.Message):
+    __slots__ = ("min_replicas", "max_replicas", "min_cpu", "max_cpu", "min_memory", "max_memory", "extra_pods", "extra_cpu", "extra_memory", "extra_cpu_in_place", "extra_memory_in_place", "forbidden", "freeze", "cooldown_until", "explore", "min_total_cpu")
+    class CooldownUntilEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -173,35 +173,35 @@ class Limits(_message.Message):
     MAX_CPU_FIELD_NUMBER: _ClassVar[int]
     MIN_MEMORY_FIELD_NUMBER: _ClassVar[int]
     MAX_MEMORY_FIELD_NUMBER: _ClassVar[int]
-    MORE_PODS_FIELD_NUMBER: _ClassVar[int]
-    MORE_CPU_FIELD_NUMBER: _ClassVar[int]
-    MORE_MEMORY_FIELD_NUMBER: _ClassVar[int]
-    MORE_CPU_IN_PLACE_FIELD_NUMBER: _ClassVar[int]
-    MORE_MEMORY_IN_PLACE_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_PODS_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_CPU_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_CPU_IN_PLACE_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_MEMORY_IN_PLACE_FIELD_NUMBER: _ClassVar[int]
     FORBIDDEN_FIELD_NUMBER: _ClassVar[int]
     FREEZE_FIELD_NUMBER: _ClassVar[int]
-    RESTING_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_UNTIL_FIELD_NUMBER: _ClassVar[int]
     EXPLORE_FIELD_NUMBER: _ClassVar[int]
-    MIN_CPU_TOGETHER_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOTAL_CPU_FIELD_NUMBER: _ClassVar[int]
     min_replicas: int
     max_replicas: int
     min_cpu: float
     max_cpu: float
     min_memory: float
     max_memory: float
-    more_pods: float
-    more_cpu: float
-    more_memory: float
-    more_cpu_in_place: float
-    more_memory_in_place: float
+    extra_pods: float
+    extra_cpu: float
+    extra_memory: float
+    extra_cpu_in_place: float
+    extra_memory_in_place: float
     forbidden: _containers.RepeatedScalarFieldContainer[str]
     freeze: str
-    resting: _containers.ScalarMap[str, float]
+    cooldown_until: _containers.ScalarMap[str, float]
     explore: bool
-    min_cpu_together: float
-    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., more_pods: _Optional[float] = ..., more_cpu: _Optional[float] = ..., more_memory: _Optional[float] = ..., more_cpu_in_place: _Optional[float] = ..., more_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., resting: _Optional[_Mapping[str, float]] = ..., explore: _Optional[bool] = ..., min_cpu_together: _Optional[float] = ...) -> None: ...
+    min_total_cpu: float
+    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., extra_pods: _Optional[float] = ..., extra_cpu: _Optional[float] = ..., extra_memory: _Optional[float] = ..., extra_cpu_in_place: _Optional[float] = ..., extra_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., cooldown_until: _Optional[_Mapping[str, float]] = ..., explore: _Optional[bool] = ..., min_total_cpu: _Optional[float] = ...) -> None: ...
 
-class Deed(_message.Message):
+class Action(_message.Message):
     __slots__ = ("actuator", "parameters", "after", "disruption")
     ACTUATOR_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -214,14 +214,14 @@ class Deed(_message.Message):
     def __init__(self, actuator: _Optional[str] = ..., parameters: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., after: _Optional[_Union[State, _Mapping]] = ..., disruption: _Optional[float] = ...) -> None: ...
 
 class CandidatesRequest(_message.Message):
-    __slots__ = ("state", "goal", "limits")
+    __slots__ = ("state", "goal", "constraints")
     STATE_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
     state: State
     goal: Goal
-    limits: Limits
-    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., goal: _Optional[_Union[Goal, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+    constraints: Constraints
+    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., goal: _Optional[_Union[Goal, _Mapping]] = ..., constraints: _Optional[_Union[Constraints, _Mapping]] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("kind", "namespace", "name")
@@ -234,20 +234,20 @@ class Target(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class PerformRequest(_message.Message):
-    __slots__ = ("deed", "target", "state")
-    DEED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("action", "target", "state")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    deed: Deed
+    action: Action
     target: Target
     state: State
-    def __init__(self, deed: _Optional[_Union[Deed, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
+    def __init__(self, action: _Optional[_Union[Action, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., state: _Optional[_Union[State, _Mapping]] = ...) -> None: ...
 
-class Performed(_message.Message):
-    __slots__ = ("refused",)
-    REFUSED_FIELD_NUMBER: _ClassVar[int]
-    refused: str
-    def __init__(self, refused: _Optional[str] = ...) -> None: ...
+class PerformResponse(_message.Message):
+    __slots__ = ("blocked_reason",)
+    BLOCKED_REASON_FIELD_NUMBER: _ClassVar[int]
+    blocked_reason: str
+    def __init__(self, blocked_reason: _Optional[str] = ...) -> None: ...
 
 class ObserveRequest(_message.Message):
     __slots__ = ("state", "goal", "target")
@@ -259,7 +259,7 @@ class ObserveRequest(_message.Message):
     target: Target
     def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., goal: _Optional[_Union[Goal, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
-class Observed(_message.Message):
+class ObserveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
@@ -274,22 +274,22 @@ class Effect(_message.Message):
     def __init__(self, objective: _Optional[str] = ..., group: _Optional[str] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class PlanRequest(_message.Message):
-    __slots__ = ("state", "goal", "limits", "effects", "actuators", "now", "states")
+    __slots__ = ("state", "goal", "constraints", "effects", "actuators", "now", "max_states")
     STATE_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
-    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
     EFFECTS_FIELD_NUMBER: _ClassVar[int]
     ACTUATORS_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
-    STATES_FIELD_NUMBER: _ClassVar[int]
+    MAX_STATES_FIELD_NUMBER: _ClassVar[int]
     state: State
     goal: Goal
-    limits: Limits
+    constraints: Constraints
     effects: _containers.RepeatedCompositeFieldContainer[Effect]
     actuators: _containers.RepeatedCompositeFieldContainer[ActuatorSettings]
     now: float
-    states: int
-    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., goal: _Optional[_Union[Goal, _Mapping]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., effects: _Optional[_Iterable[_Union[Effect, _Mapping]]] = ..., actuators: _Optional[_Iterable[_Union[ActuatorSettings, _Mapping]]] = ..., now: _Optional[float] = ..., states: _Optional[int] = ...) -> None: ...
+    max_states: int
+    def __init__(self, state: _Optional[_Union[State, _Mapping]] = ..., goal: _Optional[_Union[Goal, _Mapping]] = ..., constraints: _Optional[_Union[Constraints, _Mapping]] = ..., effects: _Optional[_Iterable[_Union[Effect, _Mapping]]] = ..., actuators: _Optional[_Iterable[_Union[ActuatorSettings, _Mapping]]] = ..., now: _Optional[float] = ..., max_states: _Optional[int] = ...) -> None: ...
 
 class ActuatorSettings(_message.Message):
     __slots__ = ("name", "settings")
@@ -299,27 +299,27 @@ class ActuatorSettings(_message.Message):
     settings: _struct_pb2.Struct
     def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
-class Planned(_message.Message):
-    __slots__ = ("purpose", "deeds", "why", "outcomes", "cost", "saved", "utility", "proven", "expanded")
+class PlanResponse(_message.Message):
+    __slots__ = ("purpose", "actions", "why", "outcomes", "cost", "saved", "utility", "is_optimal", "expanded_states")
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
-    DEEDS_FIELD_NUMBER: _ClassVar[int]
+    ACTIONS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     SAVED_FIELD_NUMBER: _ClassVar[int]
     UTILITY_FIELD_NUMBER: _ClassVar[int]
-    PROVEN_FIELD_NUMBER: _ClassVar[int]
-    EXPANDED_FIELD_NUMBER: _ClassVar[int]
+    IS_OPTIMAL_FIELD_NUMBER: _ClassVar[int]
+    EXPANDED_STATES_FIELD_NUMBER: _ClassVar[int]
     purpose: str
-    deeds: _containers.RepeatedCompositeFieldContainer[Deed]
+    actions: _containers.RepeatedCompositeFieldContainer[Action]
     why: _containers.RepeatedScalarFieldContainer[str]
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
     cost: float
     saved: float
     utility: float
-    proven: bool
-    expanded: int
-    def __init__(self, purpose: _Optional[str] = ..., deeds: _Optional[_Iterable[_Union[Deed, _Mapping]]] = ..., why: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., cost: _Optional[float] = ..., saved: _Optional[float] = ..., utility: _Optional[float] = ..., proven: _Optional[bool] = ..., expanded: _Optional[int] = ...) -> None: ...
+    is_optimal: bool
+    expanded_states: int
+    def __init__(self, purpose: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., why: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., cost: _Optional[float] = ..., saved: _Optional[float] = ..., utility: _Optional[float] = ..., is_optimal: _Optional[bool] = ..., expanded_states: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("objective", "now", "expected", "low", "high", "wanted", "verdict")
