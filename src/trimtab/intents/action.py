@@ -1,6 +1,6 @@
-"""Deed: one step of a plan: which actuator, with what, and what is expected of it.
+"""Actions: the steps of a plan, each with its actuator, its parameters and the state expected after it.
 
-A deed is a proposal. Performing it is an edge's business, which knows the actuator by its name.
+An action is a proposal. The executor looks up the actuator by its name and carries the action out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from trimtab.intents.state import TargetState
 class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actuator: str
     parameters: Mapping[str, Any]
-    """What the actuator needs to do it; JSON, so that it can be remembered and sent to a plugin."""
+    """The parameters of the actuator, as JSON, so that they can be stored and sent to a plugin."""
     after: TargetState
-    """What is expected once it is done."""
+    """The state that is expected after the action."""
     disruption: float = 0.0
-    """What doing it costs by itself, in cores for an hour: restarts, warm-ups. Never negative."""
+    """The cost of the action itself, in core-hours, such as for restarts and warm-ups. It is never negative."""
 
     def describe(self) -> str:
-        """For people: what it does, in a few words."""
+        """Describe the action in a few words for users."""
         said = [
             f"{name} {_format_value(value)}" for name, value in self.parameters.items() if value is not None
         ]
@@ -31,7 +31,7 @@ class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _format_value(value: Any) -> str:
-    """Of bytes, people count the digits."""
+    """Format a value; byte counts keep all their digits."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.6g}" if abs(value) < 1e6 else f"{value:,.0f}"

@@ -1,7 +1,7 @@
-"""Actuator: something that can be done to a workload, as the planner sees it: what would come of it.
+"""The actuator interface: the planner asks an actuator for possible actions and their expected results.
 
-How it is done to a cluster is not said here: that is an edge, and a plugin's own. An actuator that lies about what
-would come of it costs a bad plan, which is judged and learned from; it cannot pass a guardrail.
+An actuator's execution against a cluster is not part of this interface. An actuator with wrong predictions causes
+a bad plan, which is evaluated and learned from; it cannot violate a guardrail.
 """
 
 from __future__ import annotations
@@ -21,37 +21,40 @@ class Actuator(Protocol):
     settings_type: ClassVar[type[Any]]
 
     name: str
-    """How deeds, settings and effects name it."""
+    """The name by which actions, settings and effects refer to the actuator."""
     group: str
-    """What it turns. A plan has at most one deed of a group: scaling out and in at once makes no sense."""
+    """The group of the actuator. A plan has at most one action of each group, because scaling out and in at once
+    makes no sense."""
     diminishing: bool
-    """Whether its deeds bring no more after other deeds than they would now, and cost no less. Then the planner can
-    tell early what is out of reach; where it is not known, as of a plugin, say false."""
+    """True if its actions gain no more, and cost no less, after other actions than they do now. The planner can
+    then exclude unreachable goals early. It is false for plugins, whose behaviour is not known."""
     disruption: float
-    """The least that a deed costs by itself, in cores for an hour."""
+    """The lowest cost of an action itself, in core-hours."""
 
     def candidates(
         self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
     ) -> Sequence[IntentAction]:
-        """What could be done now, at most a handful; the same for the same arguments."""
+        """Return the actions that are possible now, at most about ten. The result depends on the arguments only."""
         ...
 
 
 class SafeguardAction(NamedTuple):
-    """An action that comes before any objective, and why."""
+    """An action that takes precedence over all objectives, and its reason."""
 
     action: IntentAction
     reason: str
     is_deadly: bool
-    """Whether pods die without it: then it waits for no rest."""
+    """True if pods would be killed without the action. It then ignores cool-downs."""
 
 
 @runtime_checkable
 class Safeguard(Protocol):
-    """An actuator that also keeps things safe, whatever is known of the objectives."""
+    """An actuator that can also protect pods, independently of the objectives."""
 
     def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:
-        """Return what must be done lest pods die, or starve while no objective shows it; None: nothing."""
+        """Return the action that prevents OOM kills, or CPU starvation that no objective shows; None if there is
+        none.
+        """
         ...
 
 
@@ -59,6 +62,6 @@ ACTUATORS: Family[Actuator] = Family(noun="actuator", group="trimtab.actuators")
 
 
 def actuator(name: str, **settings: Any) -> Actuator:
-    """A new actuator of this name; settings not given have their defaults."""
+    """Create the actuator with this name; omitted settings have their defaults."""
     made: Actuator = ACTUATORS.load_type(name)(ACTUATORS.parse_settings(name, settings))  # type: ignore[call-arg]
     return made

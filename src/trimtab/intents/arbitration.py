@@ -1,10 +1,10 @@
-"""Arbitration: many intents at once, who share nodes and quotas.
+"""Arbitration between Intents that share nodes and quotas.
 
-Those of a higher priority plan first, with all the room; the others with what is left. Who waits for room gains rank
-with time, so that nobody waits for ever: after `patience` seconds the least important goes before the most important
-that does not wait. Where one waits that is clearly more important than all who would have to give way to it on a node
-or in a quota, they do: a rung at a time, down to their limits. Who has pods that no node has room for waits too, though
-nothing may be known of its objectives: else one whose pods never ran would be passed over for ever.
+Intents with a higher priority plan first with the whole capacity, the others with the rest. An Intent that waits
+for capacity gains priority over time, so that none starves: after `aging_period` seconds, the lowest priority goes
+before the highest one that does not wait. If a waiting Intent has clearly more priority than all Intents that
+would have to yield on a node or in a quota, they yield step by step down to their constraints. An Intent with
+unschedulable pods waits too, even if its objectives are unknown; otherwise it would be skipped forever.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from trimtab.intents.plan import Plan, Purpose
 from trimtab.intents.state import TargetState
 
 AGING_PERIOD = 3600.0
-"""Seconds of waiting that are worth as much as the whole range of priorities."""
+"""The seconds of waiting that add as much as the whole range of priorities."""
 PREEMPTION_RATIO = 0.5
-"""Those who have together at most this share of another's priority give way to it."""
+"""The largest share of a waiting Intent's priority that the yielding Intents may have together."""
 YIELD_TOLERANCE = 0.2
-"""By which share of it those who give way may miss what they want."""
+"""The share by which yielding Intents may miss their objectives."""
 YIELD_DIVISOR = 4.0
-"""The share of its cores that one who gives way is thought to give at once: one in so many."""
+"""The divisor of the CPU that a yielding Intent is assumed to release at once."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One intent that is to be planned for."""
+    """The planning input of one Intent."""
 
     goal: Goal
     state: TargetState
     effects: EffectModels = EffectModels()
     constraints: PlanConstraints = PlanConstraints()
     waiting_since: float | None = None
-    """Since when it has waited for room; None: it does not."""
+    """The time since which the Intent has waited for capacity; None if it does not wait."""
 
 
 class SharedResource(NamedTuple):
@@ -53,16 +53,16 @@ class SharedResource(NamedTuple):
     name: str
 
     def free_cpu(self, capacity: Capacity) -> float:
-        """Cores."""
+        """Return the free cores."""
         return capacity.free_cpu(self.name) if self.kind == "node" else capacity.free_quota_cpu(self.name)
 
     def free_memory(self, capacity: Capacity) -> float:
-        """Bytes."""
+        """Return the free bytes."""
         left = capacity.free_memory if self.kind == "node" else capacity.free_quota_memory
         return left(self.name)
 
     def cpu_held_by(self, request: PlanRequest) -> float:
-        """The cores that it has here."""
+        """Return the cores that the Intent's target requests here."""
         state = request.state
         here = sum(pod.node == self.name for pod in state.pods) if self.kind == "node" else state.replicas
         return state.requests_per_pod()[0] * here
@@ -71,14 +71,14 @@ class SharedResource(NamedTuple):
 class PlanDecision(NamedTuple):
     plan: Plan
     waiting_since: float | None
-    """To be remembered for the next cycle."""
+    """The time since which the Intent has waited, to be kept for the next cycle."""
 
 
 MakePlan = Callable[[PlanRequest, PlanConstraints], Plan]
 
 
 def effective_priority(request: PlanRequest, *, now: float, aging_period: float = AGING_PERIOD) -> float:
-    """Who goes first: the priority, and what waiting adds to it."""
+    """Return the priority, including the bonus for waiting."""
     waited = 0.0 if request.waiting_since is None else max(0.0, now - request.waiting_since)
     return request.goal.priority + waited / aging_period
 
@@ -100,7 +100,7 @@ def arbitrate(
     now: float,
     aging_period: float = AGING_PERIOD,
 ) -> dict[str, PlanDecision]:
-    """A plan for each intent; together they take no more than there is."""
+    """Plan for each Intent, so that all plans together fit the capacity."""
     rulings = {
         claim.goal.intent: plan_within_capacity(claim, capacity=capacity, make=make, now=now)
         for claim in sort_by_priority(requests, now=now, aging_period=aging_period)
@@ -115,12 +115,12 @@ def arbitrate(
 def plan_within_capacity(
     request: PlanRequest, *, capacity: Capacity, make: MakePlan, now: float
 ) -> PlanDecision:
-    """The plan of the next in order, booked."""
+    """Plan for one Intent within the remaining capacity, and reserve what the plan needs."""
     namespace = request.goal.namespace
     limits = capacity.constrain(request.constraints, request.state, namespace)
     plan = make(request, limits)
     if not _fits(plan, request, capacity):
-        # Larger pods are harder to place: then either more of them or larger ones.
+        # Larger pods are harder to schedule, so try either more pods or larger ones.
         stay = replace(limits, extra_cpu_in_place=0.0, extra_memory_in_place=0.0)
         for narrower in (stay, replace(limits, extra_pods=0.0), replace(stay, extra_pods=0.0)):
             plan = make(request, narrower)
@@ -141,7 +141,9 @@ def plan_within_capacity(
 
 
 def _lacks_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
-    """Whether it would take more if there were more: what is out of reach anyhow is not worth waiting for."""
+    """Return whether more capacity would lead to a larger plan. Waiting is useless if the goal is out of reach
+    anyway.
+    """
     wish = make(request, request.constraints)
     if not wish.actions:
         return False
@@ -152,10 +154,11 @@ def _lacks_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
 def select_preempted(
     requests: Sequence[PlanRequest], decisions: Mapping[str, PlanDecision], *, capacity: Capacity
 ) -> list[PlanRequest]:
-    """Those who are to give way, as claims of less: for each that waits, those of one node or quota.
+    """Select the Intents that have to yield, with relaxed objectives: for each waiting Intent, those of one node or
+    quota.
 
-    Who gives way may miss its own objectives by `LENIENCE`. It gets back what is left over, in its turn. Nobody gives
-    way in vain: where all that is given in a place makes no room for one pod more, it would only be lost.
+    A yielding Intent may miss its objectives by `YIELD_TOLERANCE`, and regains free capacity in later cycles. None
+    yields if all of them together would not free enough for one more pod.
     """
     waiting = [each for each in requests if decisions[each.goal.intent].waiting_since is not None]
     if not waiting:
@@ -173,7 +176,7 @@ def select_preempted(
         if offers:
             place = min(offers, key=lambda each: len(offers[each]))
             found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[place]}
-            del sharing[place]  # what is given there is spoken for
+            del sharing[place]  # This capacity is now taken by the waiting Intent.
     return list(found.values())
 
 
@@ -184,10 +187,12 @@ def _can_yield(decision: PlanDecision) -> bool:
 def _select_yielding(
     request: PlanRequest, others: Iterable[PlanRequest], place: SharedResource, capacity: Capacity
 ) -> list[PlanRequest]:
-    """Who has to give way in a place so that a pod more fits in, least important first; nobody where that is too much."""
+    """Select the Intents that must yield so that one more pod fits, lowest priority first; none if that is too
+    many.
+    """
     cpu, memory = request.state.requests_per_pod()
     if memory > place.free_memory(capacity):
-        # Those who give way give cores: without the memory for a pod, they would give them in vain.
+        # Yielding frees CPU only: without free memory for the pod, it would be useless.
         return []
     lacking = cpu - place.free_cpu(capacity)
     stake = request.goal.priority * PREEMPTION_RATIO
@@ -204,7 +209,7 @@ def _select_yielding(
 def _group_by_resource(
     requests: Iterable[PlanRequest], capacity: Capacity
 ) -> dict[SharedResource, list[PlanRequest]]:
-    """Who is where."""
+    """Group the requests by the nodes and quotas that they use."""
     found: dict[SharedResource, list[PlanRequest]] = defaultdict(list)
     for claim in requests:
         for place in _shared_resources(claim, capacity):
@@ -213,8 +218,8 @@ def _group_by_resource(
 
 
 def _shared_resources(request: PlanRequest, capacity: Capacity) -> set[SharedResource]:
-    """What a claim shares with others: nodes, and a quota where there is one. Whose pods have no node could have any that is not
-    closed to them; those that are not even made lack something else.
+    """Return the nodes and the quota of a request. Unscheduled pods could use any node that is not excluded; pods
+    that were not even created are blocked by something else.
     """
     nodes = {pod.node for pod in request.state.pods}
     anywhere = request.state.unplaced and "" in nodes
@@ -236,7 +241,7 @@ def _with_yield_tolerance(request: PlanRequest) -> PlanRequest:
 
 
 def has_missed_objective(request: PlanRequest) -> bool:
-    """Whether anything is known to be missed: only then is more wanted."""
+    """Return whether an objective is known to be missed; only then more resources are needed."""
     return any(
         objective.evaluate(request.state.objectives.get(objective.name)) is ObjectiveVerdict.MISSED
         for objective in request.goal.objectives
@@ -244,7 +249,7 @@ def has_missed_objective(request: PlanRequest) -> bool:
 
 
 def needs_unplaced_pods(request: PlanRequest) -> bool:
-    """Whether pods that find no room are needed: all is not known to be well without them."""
+    """Return whether the unscheduled pods are needed, because not all objectives are known to be met without them."""
     return request.state.unplaced > 0 and not all(
         objective.evaluate(request.state.objectives.get(objective.name)) is ObjectiveVerdict.MET
         for objective in request.goal.objectives

@@ -1,7 +1,7 @@
-"""Room: what nodes and quotas have left, and what one workload may become within it.
+"""Free capacity of nodes and quotas, and the changes of a workload that fit into it.
 
-It is a ledger for one cycle: what a plan takes is gone for those after it. What a plan gives back is not counted until
-it is seen, since it may not happen.
+This is a ledger for one cycle: capacity that a plan reserves is not available to later plans. Capacity that a plan
+releases does not count until it is observed, because the plan may fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOLERANCE = 1e-9
 
 
 class FreeResources(msgspec.Struct, frozen=True):
-    """What is left of a node, or of a quota."""
+    """The free resources of a node or a quota."""
 
     cpu: float = inf
     memory: float = inf
@@ -35,7 +35,9 @@ class Capacity:
     def __init__(
         self, nodes: Mapping[str, FreeResources], quotas: Mapping[str, FreeResources] | None = None
     ) -> None:
-        """What each node has left, and what the quota or cap of each namespace does; one that is not named has all."""
+        """Start with the free resources of nodes, and of the quota or cap of each namespace; other namespaces are
+        unlimited.
+        """
         self._node_rows = {name: place for place, name in enumerate(nodes)}
         rows = [(each.cpu, each.memory, each.pods) for each in nodes.values()]
         self._nodes: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
@@ -43,7 +45,7 @@ class Capacity:
         self._quotas = {name: [each.cpu, each.memory, each.pods] for name, each in (quotas or {}).items()}
 
     def constrain(self, limits: PlanConstraints, state: TargetState, namespace: str) -> PlanConstraints:
-        """These limits, and what there is room for now."""
+        """Return the constraints, narrowed to the capacity that is free now."""
         cpu, memory, pods = self._quotas.get(namespace, (inf, inf, inf))
         in_place = self._growth_in_place(state)
         return replace(
@@ -60,7 +62,7 @@ class Capacity:
         return self._node_rows
 
     def free_cpu(self, node: str) -> float:
-        """The cores that a node has left; none where it is not known."""
+        """Return the free cores of a node; 0 for an unknown node."""
         place = self._node_rows.get(node)
         return 0.0 if place is None else float(self._nodes[place, 0])
 
@@ -68,7 +70,7 @@ class Capacity:
         return self._quotas.get(namespace, [inf])[0]
 
     def free_memory(self, node: str) -> float:
-        """Return the bytes that a node has left; none where it is not known."""
+        """Return the free bytes of a node; 0 for an unknown node."""
         place = self._node_rows.get(node)
         return 0.0 if place is None else float(self._nodes[place, 1])
 
@@ -79,11 +81,11 @@ class Capacity:
         return namespace in self._quotas
 
     def fits(self, before: TargetState, after: TargetState, namespace: str) -> bool:
-        """Whether all that a plan takes is there: larger pods where they are, and then new ones of the new size."""
+        """Return whether a plan fits: first the pods that grow on their nodes, then new pods with the new size."""
         return self._free_after(before, after, namespace) is not None
 
     def reserve(self, before: TargetState, after: TargetState, namespace: str) -> None:
-        """Book what a plan takes; call it only when that fits."""
+        """Reserve what a plan needs; it must fit."""
         booked = self._free_after(before, after, namespace)
         assert booked is not None
         self._nodes = booked
@@ -93,7 +95,9 @@ class Capacity:
                 quota[place] -= max(0.0, more)
 
     def _growth_in_place(self, state: TargetState) -> tuple[float, float]:
-        """By how much each pod can grow where it is: what its node leaves, shared with its fellows there."""
+        """Return the CPU and memory by which each pod can grow, with each node's free capacity divided by its
+        pods.
+        """
         counts = Counter(pod.node for pod in state.pods if pod.node in self._node_rows)
         if not counts:
             return inf, inf
@@ -103,7 +107,7 @@ class Capacity:
         return cpu, memory
 
     def _free_pod_slots(self, state: TargetState) -> float:
-        """How many more pods of this size the nodes can take."""
+        """Return the number of additional pods of this size that the nodes can take."""
         if not self._node_rows:
             return inf
         share = self._pods_per_node(self._nodes, state, *state.requests_per_pod())
@@ -127,7 +131,7 @@ class Capacity:
         if (nodes < self._nodes.clip(max=0.0) - _TOLERANCE).any():
             return None
         for _ in range(after.replicas - before.replicas if self._node_rows else 0):
-            # Where most is left, as the scheduler spreads by default.
+            # Use the node with the most free capacity, as the scheduler does by default.
             share = self._pods_per_node(nodes, before, cpu, memory)
             place = int(share.argmax())
             if share[place] < 1.0 - _TOLERANCE:
@@ -136,7 +140,7 @@ class Capacity:
         return nodes
 
     def _pods_per_node(self, nodes: Floats, state: TargetState, cpu: float, memory: float) -> Floats:
-        """How many pods of a size each node can take, as a fraction; none where those of this state may not go."""
+        """Return the number of pods of a size that each node can take, as a fraction; 0 for excluded nodes."""
         share = np.minimum(
             np.minimum(nodes[:, 0] / max(cpu, 1e-6), nodes[:, 1] / max(memory, 1.0)),
             np.minimum(nodes[:, 2], 1e6),
@@ -145,7 +149,7 @@ class Capacity:
         return share
 
     def _rows_of_nodes(self, names: frozenset[str]) -> npt.NDArray[np.intp]:
-        """Where nodes stand; many workloads are kept off the same ones."""
+        """Return the rows of nodes, cached because many workloads exclude the same nodes."""
         if names not in self._row_cache:
             places = [place for name, place in self._node_rows.items() if name in names]
             self._row_cache[names] = np.array(places, dtype=np.intp)
@@ -153,7 +157,7 @@ class Capacity:
 
 
 def additional_requests(before: TargetState, after: TargetState) -> tuple[float, float, float]:
-    """Cores, bytes and pods that are wanted on top."""
+    """Return the cores, bytes and pods that a change requests in addition."""
     cpu, memory = after.requests_per_pod()
     cpu_was, memory_was = before.requests_per_pod()
     return (

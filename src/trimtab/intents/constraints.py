@@ -1,7 +1,7 @@
-"""Limits: what no plan may pass, whatever it promises.
+"""Constraints that every plan must meet.
 
-An administrator's guardrails, quotas and what the nodes have left, folded into what one workload may become. They
-are checked in one place, on every state that a plan passes through, also on a plugin's.
+They combine the guardrails of an administrator, quotas and the free capacity of nodes into bounds for one
+workload. Every state of a plan is checked here, including those of plugins.
 """
 
 from __future__ import annotations
@@ -14,42 +14,44 @@ import msgspec
 from trimtab.intents.state import TargetState
 
 ALL_ACTUATORS = "*"
-"""In `resting`: all actuators."""
+"""The key in `cooldown_until` that stands for all actuators."""
 _TOLERANCE = 1e-9
-"""Sums of cores are floating-point numbers."""
+"""The relative tolerance for sums of floating-point numbers."""
 
 
 class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
     min_replicas: int = 1
     max_replicas: int = 128
     min_cpu: float = 0.01
-    """Of the main container of one pod, in cores."""
+    """The fewest cores of the main container of a pod."""
     max_cpu: float = inf
     min_total_cpu: float = 0.0
-    """Of the main containers of all pods that have a place: fewer pods and smaller ones, each enough alone, may not be."""
+    """The fewest cores of the main containers of all scheduled pods together. Reducing both replicas and CPU, each
+    within its bound, could go below it."""
     min_memory: float = 0.0
-    """Of the main container of one pod, in bytes."""
+    """The fewest bytes of the main container of a pod."""
     max_memory: float = inf
     max_safeguard_memory: float = inf
-    """Of the main container of one pod, in bytes: how far memory is raised because it runs out, before a pod was killed."""
+    """The most bytes to which a safeguard raises the main container of a pod before any pod was OOM-killed."""
     extra_pods: float = inf
-    """How many pods may be added: what quota, namespace cap and nodes leave."""
+    """The number of pods that may be added within the quota, the namespace cap and the nodes."""
     extra_cpu: float = inf
-    """Cores that all pods together may ask for on top of now: what quota and namespace cap leave."""
+    """The cores that all pods together may request in addition, within the quota and the namespace cap."""
     extra_memory: float = inf
     extra_cpu_in_place: float = inf
-    """Cores by which each pod may grow where it is: what the tightest of its nodes leaves."""
+    """The cores by which each pod may grow on its node, limited by the fullest of the nodes."""
     extra_memory_in_place: float = inf
     forbidden: frozenset[str] = frozenset()
-    """Actuators that an administrator has turned off here."""
+    """The actuators that an administrator has disabled."""
     freeze: str = ""
-    """Why nothing may be done now; empty: it may."""
+    """The reason why no action is allowed now; empty if actions are allowed."""
     cooldown_until: Mapping[str, float] = {}
-    """Actuators, or `*`, that rest until a time, so that what they did can be judged before they do more."""
+    """The time until which each actuator, or `*` for all of them, must not act, so that its last action can be
+    evaluated first."""
     refused_until: Mapping[str, float] = {}
-    """Actuators whose last action could not be carried out, until when they are not tried again."""
+    """The time until which each actuator is not retried, because its last action failed."""
     explore: bool = False
-    """Whether a small step may be tried that is only likely, not nearly sure, to be good."""
+    """True if a small step with an uncertain effect may be tried."""
 
     def allows(self, actuator: str, *, now: float) -> bool:
         return (
@@ -59,7 +61,7 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def allows_safeguard(self, actuator: str, *, now: float) -> bool:
-        """Return whether an actuator may act to keep pods alive: that waits for no judgement of what was done before."""
+        """Return whether an actuator may act to keep pods alive, which ignores cool-downs."""
         return (
             not self.freeze
             and actuator not in self.forbidden
@@ -67,7 +69,9 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def find_violation(self, before: TargetState, after: TargetState) -> str | None:
-        """What is passed on the way from what is to what would be; None: nothing. What is not made worse is none."""
+        """Describe the constraint that a change violates; None if it violates none. A violation that already
+        exists and does not grow is ignored.
+        """
         if after.sizes is before.sizes and after.replicas == before.replicas:
             return None
         return (

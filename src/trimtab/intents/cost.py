@@ -1,4 +1,4 @@
-"""Prices: what a workload costs, in cores for an hour, so that cores, memory and options can be weighed up."""
+"""Costs of a workload in core-hours, so that CPU, memory and options can be compared."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ OPTION_COSTS = {
 
 class ResourceCosts(msgspec.Struct, frozen=True, kw_only=True):
     per_gibibyte: float = 0.125
-    """What a GiB of memory costs, in cores: clouds sell about eight with a core."""
+    """The cost of a GiB of memory, in cores: clouds sell about eight GiB with a core."""
     per_option: Mapping[str, float] = msgspec.field(default_factory=OPTION_COSTS.copy)
-    """What an option costs a pod, in cores: cache that others lack, power that is drawn."""
+    """The cost of an option per pod, in cores."""
 
     def cost(self, state: TargetState) -> float:
-        """What is reserved for all pods together."""
+        """Return the cost of the requests and options of all pods together."""
         cpu, memory = state.requests_per_pod()
         each = cpu + memory / _GIBIBYTE * self.per_gibibyte
         if state.cache_class:

@@ -1,7 +1,7 @@
-"""Replay: recorded events planned again, one after the other, with what was learned until then.
+"""Evaluation: replay recorded events one by one, each with what was learned until then.
 
-At each event it is asked what the next one will measure, given what the workload was then: that is what a model is
-for. It is asked of the model as learned so far, of the first guess, and of the belief that nothing changes.
+At each event the next measurement is predicted from the next state: by the learned model, by the prior, and by the
+assumption that nothing changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trimtab.intents.planner import Planner
 
 
 class LatencyForecast(NamedTuple):
-    """What was said of the next measurement of a latency, and what it was."""
+    """Predictions of the next measurement of a latency, and its measured value."""
 
     learned: float
     guessed: float
@@ -36,7 +36,7 @@ class ReplayedEvent(NamedTuple):
     event: RecordedEvent
     plan: Plan
     samples: int
-    """From how many events it had learned."""
+    """The number of events that were learned from."""
     forecasts: tuple[LatencyForecast, ...]
 
 
@@ -48,7 +48,7 @@ def replay(
     limits: PlanConstraints | None = None,
     given: EffectModels | None = None,
 ) -> list[ReplayedEvent]:
-    """Each event as it is planned now; `given` are effects that a person gave."""
+    """Plan for each event; `given` are users' effects."""
     given = given or EffectModels()
     turns = []
     for place, event in enumerate(events):
@@ -71,7 +71,7 @@ def replay(
 
 
 def median_error(forecasts: Sequence[LatencyForecast], which: int) -> float:
-    """How far off forecasts are, as a fraction: the typical one (the median)."""
+    """Return the median relative error of forecasts."""
     off = [abs(log(each[which] / each.measured)) for each in forecasts]
     return exp(float(np.median(off))) - 1 if off else float("nan")
 

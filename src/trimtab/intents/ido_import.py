@@ -1,7 +1,8 @@
-"""Recordings: events and effects out of an Intent Driven Orchestration knowledge base, in our units and meaning.
+"""Import of events and effects from an Intent Driven Orchestration knowledge base.
 
-There, CPU is in thousandths of a core and memory in thousandths of a byte, an unknown objective is -1, times are
-exported in three ways, and which container does the work is not said: it is the one whose size changes, else the last.
+Its CPU is in thousandths of a core and its memory in thousandths of a byte, an unknown objective is -1, and times
+have three formats. It does not name the main container: that is the one whose size changes, otherwise the last
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FIELDS = {
 
 
 class RecordedEvent(msgspec.Struct, frozen=True):
-    """One event: what was, what was wanted, and what the original planner made of it."""
+    """One event: the state, the goal, and the plan of the original planner."""
 
     at: float
     state: TargetState
@@ -40,14 +41,14 @@ class RecordedEvent(msgspec.Struct, frozen=True):
 
 
 def read_events(path: Path) -> list[RecordedEvent]:
-    """The events of a file, in the order of the file."""
+    """Read the events of a file, in their order."""
     events = _read_records(path)
     main = _find_main_container(events)
     return [_parse_event(event, main, at) for at, event in enumerate(events)]
 
 
 def read_effects(path: Path) -> list[Effect]:
-    """The effects of a file, the newest first, as the store gives them."""
+    """Read the effects of a file, newest first, as the store returns them."""
     found = [
         Effect(
             name=effect["name"],

@@ -1,7 +1,7 @@
-"""Objective: one thing that is wanted, and whether it is met; goal: all that one intent wants.
+"""Objectives of an Intent, their evaluation, and the goal that combines them.
 
-The tolerance is a dead band: what is measured counts as met up to there, while plans aim at the value itself. So a
-plan that just reaches its aim is not undone by noise.
+The tolerance is a dead band: a measured value counts as met within it, while plans aim at the value itself. Noise
+therefore does not undo a plan that only just reaches its aim.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.state import TargetState
 
 _MIN_UNAVAILABILITY = 1e-9
-"""Nothing is available always."""
+"""The smallest unavailability, because nothing is always available."""
 _CAPACITY_KPI_TYPES = frozenset({KPIType.LATENCY, KPIType.CUSTOM})
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: float
-    """What is wanted, in the unit of its KPIProfile."""
+    """The value to reach, in the unit of the KPIProfile."""
     kind: KPIType = KPIType.CUSTOM
     less_is_better: bool = True
     tolerance: float = 0.0
-    """How far past the value still counts as met, as a fraction of it."""
+    """The tolerance past the value that still counts as met, as a fraction of the value."""
     weight: float = 1.0
-    """How much it counts beside the others when not all can be met."""
+    """The weight of the objective when not all can be met."""
     measured_by: str = ""
-    """The KPIProfile, by which effects are remembered."""
+    """The KPIProfile, under which effects are stored."""
 
     @property
     def worst_acceptable(self) -> float:
-        """The worst that still counts as met."""
+        """The worst value that still counts as met."""
         slack = abs(self.value) * self.tolerance
         worst = self.value + slack if self.less_is_better else self.value - slack
         return min(worst, 1.0 - _MIN_UNAVAILABILITY) if self.kind is KPIType.AVAILABILITY else worst
@@ -47,9 +47,11 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return ObjectiveVerdict.MET if met else ObjectiveVerdict.MISSED
 
     def deficit(self, current: float) -> float:
-        """How far it is from its value: 0 or less is reached; as a logarithm, so that deeds' effects add up.
+        """Return the distance from the value as a logarithm, so that the effects of actions add up; 0 or less is
+        reached.
 
-        Of an availability it is the missing share that counts: 99.9 % is half as far from 1 as 99.8 %.
+        The distance of an availability is that of the unavailability: 99.8 % has twice the distance of 99.9 % from
+        1.
         """
         if self.kind is KPIType.AVAILABILITY:
             missing = max(_MIN_UNAVAILABILITY, 1.0 - self.value)
@@ -61,7 +63,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return off if self.less_is_better else -off
 
     def with_headroom(self, headroom: float, current: float) -> Self:
-        """What is still wanted while resources are given back: some way from a miss, or no worse than now."""
+        """Return the objective to keep during a release: a margin from a miss, or no worse than now."""
         if self.kind is KPIType.AVAILABILITY:
             value = 1.0 - (1.0 - self.value) * (1.0 - headroom)
         else:
@@ -73,22 +75,21 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
-    """The key of the intent: namespace/name."""
+    """The key of the Intent: namespace/name."""
     target: str = ""
-    """The workload by kind, name and uid. What was learned of another one, also of one that had the same name, is not
-    about this one."""
+    """The workload by kind, name and uid. Effects of another workload, even with the same name, do not apply."""
     objectives: tuple[Objective, ...]
     priority: float = 0.01
     z_score: float = 0.5
-    """How many standard deviations of a prediction plans stay clear of a miss."""
+    """The distance that plans keep from a miss, in standard deviations of the prediction."""
     is_release: bool = False
-    """Whether resources are to be given back: actuators then say what can be taken away, else what can be added."""
+    """True if resources are to be released: actuators then propose reductions, otherwise additions."""
 
     @property
     def watches_capacity(self) -> bool:
-        """Whether any objective shows that pods have too little CPU before they fail.
+        """True if an objective shows that pods have too little CPU before they fail.
 
-        An availability does not, nor does a throughput, which follows the demand as long as pods keep up.
+        An availability does not, and neither does a throughput, which follows the demand while pods keep up.
         """
         return any(each.kind in _CAPACITY_KPI_TYPES for each in self.objectives)
 
@@ -97,7 +98,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
         return self.intent.partition("/")[0]
 
     def deficits(self, state: TargetState) -> list[float]:
-        """How far each objective's worse end is from its value; what is unknown is infinitely far."""
+        """Return the distance of each objective's worse end from its value; infinity if it is unknown."""
         found = []
         current, spread, sureness = state.objectives, state.log_spread, self.z_score
         for objective in self.objectives:
@@ -116,4 +117,4 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _EPSILON = 1e-9
-"""Logarithms are floating-point numbers."""
+"""The tolerance for logarithms as floating-point numbers."""

@@ -1,7 +1,7 @@
-"""Plan: what is to be done, why, and what is expected of it.
+"""Plans: their actions, reasons and expected outcomes.
 
-It says of itself whether it is thought to meet everything, or is the best that can be had, and whether a better one
-may exist that was not looked at.
+A plan states whether it is expected to meet all objectives or is a compromise, and whether a better plan may exist
+that was not examined.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from trimtab.intents.action import IntentAction
 from trimtab.intents.objective import Objective
 
 Purpose = PlanPurpose
-"""What a plan is for, in the words of an Intent's status."""
+"""The purpose of a plan, as in an Intent's status."""
 
 
 class ExpectedOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What is expected of one objective."""
+    """The expected outcome of one objective."""
 
     objective: str
     now: float | None
     expected: float | None
     low: float | None
     high: float | None
-    """Between these it will be, as sure as the planner was asked to be."""
+    """The upper end of the range that is expected with the planner's confidence."""
     wanted: float
     verdict: ObjectiveVerdict
-    """Of its worse end."""
+    """The verdict on the worse end of the range."""
 
 
 class PlanAlternative(msgspec.Struct, frozen=True, kw_only=True):
-    """Another way that was looked at."""
+    """Another plan that was examined."""
 
     actions: tuple[IntentAction, ...]
     outcomes: tuple[ExpectedOutcome, ...]
@@ -47,22 +47,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose
     actions: tuple[IntentAction, ...] = ()
     is_urgent: bool = False
-    """Whether it keeps pods alive: then it waits for no rest after a revert."""
+    """True if the plan keeps pods alive; it then ignores the cool-down after a revert."""
     why: tuple[str, ...] = ()
-    """For people: the reasons, each with its values."""
+    """The reasons for users, each with its values."""
     outcomes: tuple[ExpectedOutcome, ...] = ()
     cost: float = 0.0
-    """What the workload costs after it, and the doing, in cores for an hour."""
+    """The cost of the workload after the plan, including the actions, in core-hours."""
     saved: float = 0.0
-    """What it costs less than now; negative: more."""
+    """The saving compared with now; negative if the plan costs more."""
     utility: float = 1.0
-    """How much of what is wanted is expected: 1 is all of it."""
+    """The share of the objectives that is expected to be met, by weight; 1 is all."""
     is_optimal: bool = True
-    """Whether all was looked at that could have been better."""
+    """True if every state that could be better was examined."""
     alternatives: tuple[PlanAlternative, ...] = ()
-    """The next best, best first."""
+    """The next best plans, best first."""
     expanded_states: int = 0
-    """How many states were looked at."""
+    """The number of states that were examined."""
 
     @property
     def is_compromise(self) -> bool:
@@ -70,7 +70,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compute_utility(objectives: Sequence[Objective], deficits: Sequence[float]) -> float:
-    """Between 0 and 1; 1 is all."""
+    """Return the weighted utility between 0 and 1; 1 means that all objectives are reached."""
     whole = had = 0.0
     for objective, deficit in zip(objectives, deficits, strict=True):
         whole += objective.weight

@@ -1,7 +1,7 @@
-"""Planner: finds the deeds that bring a workload from what is to what is wanted.
+"""The planner interface: find the actions that lead from the current state to the goal.
 
-Time is passed in twice: `now` is the cluster's, for what rests; the budget's alarm is the caller's, so that a core
-without a clock can still be in time.
+Time has two arguments: `now` is the cluster's time, for cool-downs; the budget's expiry is the caller's, so that
+the core can meet a deadline without a clock.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def never_expires() -> bool:
 
 
 class SearchBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a plan may cost to find. More of it never finds a worse one."""
+    """The limits of a search. A larger budget never leads to a worse plan."""
 
     max_states: int = 250
-    """How many states may be looked at: the same answer on every machine."""
+    """The number of states that may be examined, which gives the same result on every machine."""
     is_expired: Callable[[], bool] = never_expires
-    """Whether the time is over: the best that was found until then is the answer."""
+    """A callback that returns true when the time is over; the best plan so far is then the result."""
 
 
 class Planner(Protocol):
@@ -47,7 +47,7 @@ class Planner(Protocol):
         now: float,
         budget: SearchBudget | None = None,
     ) -> Plan:
-        """The plan for one intent. It never passes a limit, and does nothing on what is unknown."""
+        """Make the plan for one Intent. It never violates a constraint, and never acts on unknown objectives."""
         ...
 
 
@@ -55,6 +55,6 @@ PLANNERS: Family[Planner] = Family(noun="planner", group="trimtab.planners")
 
 
 def planner(name: str, **settings: Any) -> Planner:
-    """A new planner of this name; settings not given have their defaults."""
+    """Create the planner with this name; omitted settings have their defaults."""
     made: Planner = PLANNERS.load_type(name)(PLANNERS.parse_settings(name, settings))  # type: ignore[call-arg]
     return made

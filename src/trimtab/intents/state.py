@@ -1,7 +1,7 @@
-"""State: what is known of a workload at one moment, or what is expected of it after some deeds.
+"""The state of a workload: observed now, or expected after some actions.
 
-One record for both, so that an actuator's prediction can be planned on like an observation. What is unknown is None,
-never a number that could be taken for a measurement.
+One record serves both, so that the planner can continue from a prediction as from an observation. Unknown values
+are None, never a number that looks like a measurement.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import msgspec
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod, as far as planning looks at it."""
+    """A pod as the planner sees it."""
 
     name: str
     node: str = ""
-    """Empty while it is not placed."""
+    """The node; empty while the pod is not scheduled."""
     state: str = "Running"
     qos: str = "Burstable"
     availability: float = 1.0
-    """The share of its time in which it serves: MTBF / (MTBF + MTTR)."""
+    """The share of time in which the pod serves: MTBF / (MTBF + MTTR)."""
 
 
 class ContainerSize(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one container of every pod asks for and may use, in cores and bytes; None where it has none."""
+    """Requests and limits of one container of every pod, in cores and bytes; None if not set."""
 
     container: str
     cpu_request: float | None = None
@@ -35,7 +35,7 @@ class ContainerSize(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def cpu(self) -> float | None:
-        """What it can count on: the limit is what slows it down; without one, the request is what it is given."""
+        """Return the CPU that the container can count on: the limit that throttles it, otherwise the request."""
         return self.cpu_request if self.cpu_limit is None else self.cpu_limit
 
     @property
@@ -45,59 +45,59 @@ class ContainerSize(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     objectives: Mapping[str, float | None]
-    """Each objective as it is now; None: unknown."""
+    """The current value of each objective; None if it is unknown."""
     pods: tuple[PodState, ...] = ()
     replicas: int = 1
-    """How many pods are wanted; those that do not run yet are among them."""
+    """The number of wanted pods, including those that do not run yet."""
     unplaced: int = 0
-    """How many of them have no place: no node has room for them, or they may not even be made, as by a quota. They bring
-    nothing, and are the first to go."""
+    """The number of pods that are not scheduled or could not be created, such as because of a quota. They serve no
+    load, and are deleted first."""
     sizes: tuple[ContainerSize, ...] = ()
-    """One for each container of a pod."""
+    """The size of each container of a pod."""
     main: int = 0
-    """Which of `sizes` does the work; sidecars are left as they are."""
+    """The index in `sizes` of the main container; sidecars stay unchanged."""
     load: float | None = None
-    """What is asked of all pods together, such as requests per second."""
+    """The load on all pods together, such as requests per second."""
     cpu_used: float | None = None
-    """What the main containers of all pods use together, in cores."""
+    """The cores that the main containers of all pods use together."""
     memory_used: float | None = None
-    """What the main container of the hungriest pod uses at its peak, in bytes."""
+    """The peak usage of the main container in the pod that uses most, in bytes."""
     memory_median: float | None = None
-    """What that of the median pod uses at its peak, in bytes."""
+    """The peak usage of the main container in the median pod, in bytes."""
     cache_class: str | None = None
     power_profile: str | None = None
     excluded_nodes: frozenset[str] = frozenset()
-    """Nodes that its pods may not go to, as for taints that they do not tolerate."""
+    """The nodes that the pods cannot use, such as because of taints."""
     annotations: Mapping[str, str] = {}
     data: Mapping[str, Any] = {}
-    """What else is known, such as telemetry of the nodes; for plugins."""
+    """Additional data for plugins, such as telemetry of the nodes."""
     log_spread: Mapping[str, float] = {}
-    """How unsure each objective is, as the standard deviation of its logarithm; nothing when it was measured."""
+    """The uncertainty of each objective, as the standard deviation of its logarithm; empty for measured values."""
 
     @property
     def placed(self) -> int:
-        """How many pods can do the work; at least one."""
+        """The number of pods that can serve load, at least one."""
         return max(1, self.replicas - self.unplaced)
 
     @property
     def main_size(self) -> ContainerSize | None:
-        """The size of the container that does the work."""
+        """The size of the main container."""
         return self.sizes[self.main] if self.main < len(self.sizes) else None
 
     @property
     def cpu(self) -> float | None:
-        """Cores that the main container of one pod can count on."""
+        """The cores that the main container of one pod can count on."""
         size = self.main_size
         return None if size is None else size.cpu
 
     @property
     def memory(self) -> float | None:
-        """Bytes that the main container of one pod may use."""
+        """The bytes that the main container of one pod may use."""
         size = self.main_size
         return None if size is None else size.memory
 
     def requests_per_pod(self) -> tuple[float, float]:
-        """Cores and bytes that one pod asks the scheduler for."""
+        """Return the cores and bytes that one pod requests from the scheduler."""
         cpu = memory = 0.0
         for size in self.sizes:
             cpu += (size.cpu_request if size.cpu_request is not None else size.cpu_limit) or 0.0
@@ -106,5 +106,5 @@ class TargetState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def count_unplaced(state: TargetState, replicas: int) -> int:
-    """How many pods no node has room for once so many are wanted: of fewer, those go first, as a ReplicaSet has it."""
+    """Return the number of unscheduled pods after scaling; on scale-in a ReplicaSet deletes those first."""
     return max(0, state.unplaced - max(0, state.replicas - replicas))

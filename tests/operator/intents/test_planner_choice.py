@@ -83,7 +83,7 @@ async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop
 
         def seen() -> bool:
             found = shop.catalog.get(shop.web)
-            pods = [pod for pod in shop.catalog.pods_of(found) if not pod.deleting] if found else []
+            pods = [pod for pod in shop.catalog.list_pods(found) if not pod.deleting] if found else []
             return bool(pods) and all(dict(pod.annotations).get(CACHE_CLASS) == chosen for pod in pods)
 
         await eventually(seen, what="the pods have the class")
@@ -182,5 +182,5 @@ async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_fo
 
 def options(shop: Shop) -> set[str | None]:
     found = shop.catalog.get(shop.web)
-    pods = [pod for pod in shop.catalog.pods_of(found) if not pod.deleting] if found else []
+    pods = [pod for pod in shop.catalog.list_pods(found) if not pod.deleting] if found else []
     return {dict(pod.annotations).get(CACHE_CLASS) for pod in pods}

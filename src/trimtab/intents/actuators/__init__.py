@@ -1,1 +1,1 @@
-"""Actuators that come with Trimtab, a file each: what they would do, and what is expected to come of it."""
+"""The built-in actuators, one module each: their candidate actions and expected results."""

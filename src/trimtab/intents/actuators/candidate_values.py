@@ -1,6 +1,6 @@
-"""Ladder: the few values of a knob that are worth looking at: rungs that get wider, and about the least that is enough.
+"""Candidate values of a resource: a few values with growing distance, and the smallest one that is sufficient.
 
-The rungs make combinations with other deeds possible; the least that is enough makes a plan exact.
+The coarse values allow combinations with other actions; the smallest sufficient value makes a plan exact.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from trimtab.intents.objective import Goal
 from trimtab.intents.state import TargetState
 
 STEP_FACTORS = (1.15, 1.3, 1.5, 2.0, 3.0, 4.0)
-"""No knob is turned by more than this at once: further than that, no model is trusted before it was seen."""
+"""The factors of the candidate values. The largest one limits a single change, because models are not trusted
+further away from observed values."""
 _MAX_BETWEEN = 7
 
 
@@ -23,7 +24,7 @@ def evaluate_candidates(
     goal: Goal,
     expect: Callable[[Sequence[float]], Sequence[TargetState]],
 ) -> list[tuple[float, TargetState]]:
-    """What is expected at each rung, nearest first; and just on the good side of where the goal is crossed."""
+    """Return the expected state at each value, nearest first, and at the value that only just reaches the goal."""
     found = list(zip(values, expect(values), strict=True))
     if goal.is_reached(found[0][1]) == goal.is_reached(found[-1][1]):
         return found
@@ -34,13 +35,15 @@ def evaluate_candidates(
         low, high = (low, middle) if goal.is_reached(found[middle][1]) == upwards else (middle, high)
     inner = _values_between(values[low], values[high], step)
     good = [each for each in zip(inner, expect(inner), strict=True) if goal.is_reached(each[1])]
-    # Upwards the first that is enough is the cheapest, downwards the last is.
+    # The cheapest sufficient value is the first one when resources grow, and the last one when they shrink.
     found[high:high] = (good[:1] if upwards else good[-1:]) if good else []
     return found
 
 
 def list_candidate_values(now: float, *, low: float, high: float, step: float, down: bool) -> list[float]:
-    """Values above now, or below, that are whole steps within the bounds; nearest first."""
+    """List the values above or below the current one that are multiples of the step within the bounds, nearest
+    first.
+    """
     found, last = [], now
     for factor in STEP_FACTORS:
         wanted = now / factor if down else now * factor
@@ -53,7 +56,7 @@ def list_candidate_values(now: float, *, low: float, high: float, step: float, d
 
 
 def round_to_step(value: float, *, step: float, up: bool) -> float:
-    """The next whole step; what is nearly one is one, and what has no end has none."""
+    """Round to a multiple of the step, with a tolerance for floating-point errors; infinity stays infinite."""
     if value == inf:
         return inf
     steps = value / step
@@ -64,7 +67,7 @@ def round_to_step(value: float, *, step: float, up: bool) -> float:
 
 
 def _values_between(one: float, other: float, step: float) -> list[float]:
-    """A few whole steps between two values, in their order."""
+    """Return a few multiples of the step between two values, in their order."""
     steps = round((other - one) / step)
     count = min(_MAX_BETWEEN, abs(steps) - 1)
     start = round(one / step)

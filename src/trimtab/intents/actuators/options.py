@@ -1,7 +1,7 @@
-"""Options by name: the cache class (RDT) of the pods, and the power profile of the cores that they run on.
+"""Options with names: the cache class (RDT) of pods, and the power profile of their cores.
 
-Both come to pods by a rollout, and mean something where nodes have them. What each brings is learned; beforehand it is
-thought to be little.
+A rollout brings both to pods, and they have an effect only on nodes that support them. Their effects are learned;
+the prior effect is small.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from trimtab.intents.state import TargetState
 from trimtab.plugins import Settings
 
 NONE = "None"
-"""How deeds say that no option is set."""
+"""The value in an action's parameters that means no option."""
 
 
 class CacheClassSettings(Settings):
     disruption: float = 0.05
-    """What it costs by itself, in cores for an hour: pods are replaced for it."""
+    """The cost of the action itself, in core-hours, because pods are replaced."""
     options: tuple[str, ...] = ("None", "besteffort", "burstable", "guaranteed")
-    """The classes, from the cheapest to the dearest; nodes' agents know these."""
+    """The classes, from the cheapest to the most expensive, as the node agent knows them."""
 
 
 class PowerProfileSettings(Settings):
     disruption: float = 0.05
-    """What it costs by itself, in cores for an hour: pods are replaced for it."""
+    """The cost of the action itself, in core-hours, because pods are replaced."""
     options: tuple[str, ...] = ("balance-power", "None", "balance-performance", "performance")
-    """The profiles, from the cheapest to the dearest: extended resources of power.intel.com, or VENDOR/NAME."""
+    """The profiles, from the cheapest to the most expensive: extended resources of power.intel.com, or
+    VENDOR/NAME."""
 
 
 class _OptionActuator(ABC):
-    """What both have in common: which options are dearer or cheaper than the one of now, and what each should bring."""
+    """The shared part of both actuators: it proposes the more expensive or the cheaper options."""
 
     name: ClassVar[str]
     group: ClassVar[str]
@@ -108,7 +109,9 @@ class PowerProfile(_OptionActuator):
 
 
 def _other_options(options: Sequence[str], now: str | None, *, down: bool) -> list[str | None]:
-    """Those dearer than now, or cheaper; of an option that is not known, none."""
+    """Return the options that are more expensive or cheaper than the current one; none if the current one is
+    unknown.
+    """
     if (now or NONE) not in options:
         return []
     place = options.index(now or NONE)

@@ -1,6 +1,6 @@
-"""Remove a bad pod: one that fails far more than its fellows is replaced by a new one.
+"""Remove a failing pod: a pod that fails much more often than the others is replaced by a new one.
 
-It is the same number of pods afterwards. Taking pods away for good is scaling in.
+The number of pods stays the same. Scaling in reduces it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trimtab.plugins import Settings
 
 class RemovePodSettings(Settings):
     disruption: float = 0.05
-    """What it costs by itself, in cores for an hour."""
+    """The cost of the action itself, in core-hours."""
     min_pods: int = 1
-    """How many other pods must run meanwhile."""
+    """The number of other pods that must be running."""
 
 
 class RemovePod:

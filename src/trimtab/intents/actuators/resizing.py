@@ -1,7 +1,7 @@
 """Resize in place: the CPU or the memory of the main container of every pod.
 
-Requests and limits move together, in the proportion that they have, so that the QoS class stays what it is. Memory
-is never taken below what is used, and is given without any objective where a pod is about to run out of it.
+Requests and limits change by the same factor, so that the QoS class stays the same. Memory is never reduced below
+its usage, and is raised independently of objectives when a pod is about to be OOM-killed.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from trimtab.plugins import Settings
 Resource = Literal["cpu", "memory"]
 _MEBIBYTE = 2.0**20
 _STARVED_HEADROOM = 1.5
-"""What pods that are out of CPU get, in multiples of what they use: their need is not known while they are throttled."""
+"""The CPU of saturated pods after a resize, in multiples of their usage. Their need is unknown while they are
+throttled."""
 
 
 class ResizeCpuSettings(Settings):
     disruption: float = 0.01
-    """What it costs by itself, in cores for an hour, and once more for every pod."""
+    """The cost of the action itself, in core-hours; it is added once more for every pod."""
     step: float = 0.05
-    """Sizes are whole multiples of so many cores."""
+    """The step of CPU sizes, in cores."""
 
 
 class ResizeMemorySettings(Settings):
     disruption: float = 0.01
-    """What it costs by itself, in cores for an hour, and once more for every pod."""
+    """The cost of the action itself, in core-hours; it is added once more for every pod."""
     step: float = 16 * _MEBIBYTE
-    """Sizes are whole multiples of so many bytes."""
+    """The step of memory sizes, in bytes."""
     headroom: float = Field(default=1.2, validation_alias=AliasChoices("headroom", "above_use"))
     """The lowest ratio of memory to peak usage that a resize leaves."""
     oom_threshold: float = Field(default=0.95, validation_alias=AliasChoices("oom_threshold", "danger"))
@@ -63,7 +64,7 @@ class _ResizeActuator:
         self, state: TargetState, *, goal: Goal, effects: EffectModels, limits: PlanConstraints
     ) -> Sequence[IntentAction]:
         now = getattr(state, self.resource)
-        if not now:  # of none, or of nothing, there is no proportion
+        if not now:  # A missing or zero size cannot be scaled by a factor.
             return ()
         low, high = self._bounds(state, limits, now)
         values = list_candidate_values(now, low=low, high=high, step=self.step, down=goal.is_release)
@@ -128,7 +129,7 @@ class ResizeCpu(_ResizeActuator):
         self.disruption, self.step = settings.disruption, settings.step
 
     def safeguard(self, state: TargetState, *, goal: Goal, limits: PlanConstraints) -> SafeguardAction | None:
-        """Raise the CPU of pods that use all that they may, where no objective would show that they need more."""
+        """Raise the CPU of saturated pods if no objective would show that they need more."""
         now = state.cpu
         if goal.watches_capacity or not now or not is_out_of_cpu(state):
             return None
@@ -160,7 +161,7 @@ class ResizeMemory(_ResizeActuator):
         if not now or state.memory_used is None or state.memory_used < self._oom_threshold * now:
             return None
         if state.memory_median is not None and state.memory_median < self._oom_threshold * now:
-            return None  # most pods are far from it: one that leaks is restarted by its kubelet, and all are not fed
+            return None  # Only some pods leak, and the kubelet restarts them: raising the memory of all pods would feed the leak.
         _, high = self._bounds(state, limits, now)
         high = min(high, limits.max_safeguard_memory)
         value = min(high, round_to_step(state.memory_used * self._headroom, step=self.step, up=True))
@@ -170,12 +171,12 @@ class ResizeMemory(_ResizeActuator):
         return SafeguardAction(deed, "pods are about to run out of memory", is_deadly=True)
 
     def _floor(self, state: TargetState) -> float:
-        """Where the use is not known, nothing may be taken away."""
+        """Return the smallest allowed memory; infinity while the usage is unknown, so that nothing is reduced."""
         return inf if state.memory_used is None else state.memory_used * self._headroom
 
 
 def _scale_size(size: ContainerSize, resource: Resource, factor: float) -> ContainerSize:
-    """Requests are kept to the thousandth of a core, or to the byte."""
+    """Scale requests and limits, rounded to millicores or bytes."""
     if resource == "cpu":
         return replace(
             size,

@@ -1,7 +1,7 @@
-"""Scale out and in: more pods or fewer.
+"""Scale out and in.
 
-Which pod goes when fewer are wanted is the cluster's choice: the best is thought to go, so that availability is not
-promised by a pod that may be gone.
+On scale-in Kubernetes chooses the pod to delete. The model assumes that the most available pod goes, so that a
+plan does not rely on a pod that may be deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP = "scaling"
 
 class ScalingSettings(Settings):
     disruption: float = 0.02
-    """What scaling costs by itself, in cores for an hour, and once more for every pod that starts or ends."""
+    """The cost of the action itself, in core-hours; it is added once more for every pod that starts or stops."""
 
 
 class _ScalingActuator:
@@ -40,7 +40,7 @@ class _ScalingActuator:
     def _build_actions(
         self, state: TargetState, values: Sequence[float], *, goal: Goal, effects: EffectModels
     ) -> list[IntentAction]:
-        """A deed for each number of replicas, and where some were left out between, for the least that is enough."""
+        """Build an action for each number of replicas, and one for the smallest number that is sufficient."""
 
         def expect(replicas: Sequence[float]) -> list[TargetState]:
             return effects.predict(
@@ -71,8 +71,9 @@ class ScaleOut(_ScalingActuator):
         for each, more in zip(state.requests_per_pod(), (limits.extra_cpu, limits.extra_memory), strict=True):
             if each > 0:
                 most = min(most, more / each)
-        # No pods at all is how a person turns a service off: nobody is woken from that.
-        # And while pods have no place, more of them would fare no better, and their number grow turn by turn.
+        # Zero replicas means that a user has turned the service off: never start it again.
+        # Do not add replicas while some are unscheduled: they would not be scheduled either, and their number would
+        # grow in every cycle.
         if now < 1 or most < 1 or state.unplaced:
             return ()
         values = list_candidate_values(

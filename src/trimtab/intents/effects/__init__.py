@@ -1,1 +1,1 @@
-"""Effects: what deeds do to objectives: guessed at first, then learned from what was recorded."""
+"""Effects of actions on objectives: estimated from priors first, then learned from recorded events."""

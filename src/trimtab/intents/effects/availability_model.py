@@ -1,7 +1,7 @@
-"""Serving: what moves an availability: the pods, of which one that serves is enough.
+"""The model of availability: a workload is available while at least one pod is.
 
-Of a set it is 1 - Π(1 - a). What is measured may count otherwise, such as requests that were answered: so it is the
-unavailable share that moves in proportion to the set's, not the number that is replaced.
+A set of pods has the availability 1 - Π(1 - a). Measured availability may be defined differently, such as by
+successful requests, so the model scales the measured unavailability in proportion to that of the pods.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from trimtab.intents.state import PodState, TargetState
 
 KIND = "serving"
 NEW_POD_AVAILABILITY = 0.99
-"""How available a new pod is thought to be."""
+"""The assumed availability of a new pod."""
 _PRIOR_PODS = 20
-"""What was thought beforehand counts as so many pods."""
+"""The weight of the prior, as a number of pods."""
 _MIN_SHARE = 1e-9
 
 
 class AvailabilityModel:
-    """A model of availability: only what a new pod is expected to be is learned."""
+    """A model of availability that learns only the availability of new pods."""
 
     def __init__(self, new: float = NEW_POD_AVAILABILITY, *, samples: int = 0) -> None:
         self.new_pod_availability, self.samples = new, samples
@@ -44,8 +44,8 @@ class AvailabilityModel:
         return found, [0.0] * len(found)
 
     def _log_unavailability(self, at: ModelInputs, shares: dict[int, float]) -> float:
-        """The logarithm of the share of time in which no pod serves, which of forty pods is less than a float can be;
-        `shares` are those of pods that were looked at.
+        """Return the logarithm of the share of time in which no pod is available, because the share of forty pods
+        is too small for a float. `shares` caches the values of known pods.
         """
         share = shares.get(id(at.pods))
         if share is None:
@@ -55,7 +55,7 @@ class AvailabilityModel:
 
     @classmethod
     def fit_states(cls, states: Iterable[TargetState]) -> Self:
-        """From the pods that were seen, each as it was seen last."""
+        """Fit the model to the last observation of each pod."""
         last = {pod.name: pod.availability for state in states for pod in state.pods}
         share = (sum(last.values()) + NEW_POD_AVAILABILITY * _PRIOR_PODS) / (len(last) + _PRIOR_PODS)
         return cls(min(share, NEW_POD_AVAILABILITY), samples=len(last))
@@ -69,5 +69,5 @@ class AvailabilityModel:
 
 
 def _log_all_down(pods: Sequence[PodState]) -> float:
-    """The logarithm of the share of time in which none of these serves; never of nothing at all."""
+    """Return the logarithm of the share of time in which none of the pods is available; it is finite."""
     return fsum([log(1.0 - min(pod.availability, 1.0 - _MIN_SHARE)) for pod in pods])

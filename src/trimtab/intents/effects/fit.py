@@ -1,7 +1,7 @@
-"""Learning: from what was recorded of an intent to its effects, and from effects to what the store keeps.
+"""Learning: from the recorded states of an Intent to its effects, and from effects to stored data.
 
-A learned model is one of everything that moves an objective, since replicas, CPU and load cannot be told apart: it
-is kept under the group `learned`. A model that a person gave for one group of deeds is kept as static, and wins.
+A learned model includes all inputs of an objective, because replicas, CPU and load cannot be separated; it is
+stored under the group `learned`. A user's model for one group of actions is stored as static and takes precedence.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from trimtab.intents.state import TargetState
 from trimtab.store.effects import Effect
 
 TARGET_KEY = "target"
-"""In the data of effects and events: the workload that they are about."""
+"""The key of the workload in the data of effects and events."""
 LEARNED_GROUP = "learned"
-"""The group of models that are not of one group of deeds."""
+"""The group of models that are not for one group of actions."""
 
 
 def learn_effects(goal: Goal, history: Sequence[tuple[float, TargetState]], *, now: float) -> EffectModels:
-    """The effects that were seen: states with the time that each was measured at, oldest first."""
+    """Fit the effects to the states, which are given with their times, oldest first."""
     learned: dict[str, EffectModel] = {}
     for objective in goal.objectives:
         if objective.kind is KPIType.AVAILABILITY:
@@ -40,7 +40,7 @@ def learn_effects(goal: Goal, history: Sequence[tuple[float, TargetState]], *, n
 
 
 def add_priors(effects: EffectModels, goal: Goal, state: TargetState) -> EffectModels:
-    """These effects, with a guess from the present for each objective of which nothing is known yet."""
+    """Return the effects, with a prior from the current state for each objective without a model."""
     learned = dict(effects.learned_models)
     for objective in goal.objectives:
         if objective.name in learned:
@@ -48,7 +48,7 @@ def add_priors(effects: EffectModels, goal: Goal, state: TargetState) -> EffectM
         if objective.kind is KPIType.AVAILABILITY:
             learned[objective.name] = AvailabilityModel()
         elif seen := extract_sample(0.0, state, objective.name):
-            # Also while pods are coming up: without any guess, taking pods away would seem to do no harm.
+            # A prior is needed even while pods are starting: without one, removing pods would seem harmless.
             learned[objective.name] = (
                 LatencyModel.from_prior(seen)
                 if objective.kind is KPIType.LATENCY
@@ -58,7 +58,7 @@ def add_priors(effects: EffectModels, goal: Goal, state: TargetState) -> EffectM
 
 
 def encode_effects(goal: Goal, effects: EffectModels, *, cluster: str, now: float) -> list[Effect]:
-    """What the store is to keep of them: each time it is kept is a version."""
+    """Encode the effects for the store, which keeps each as a new version."""
     profiles = {objective.name: objective.measured_by or objective.name for objective in goal.objectives}
     return [
         Effect(
@@ -75,7 +75,7 @@ def encode_effects(goal: Goal, effects: EffectModels, *, cluster: str, now: floa
 
 
 def decode_effects(goal: Goal, kept: Iterable[Effect]) -> tuple[EffectModels, list[str]]:
-    """The effects that the store kept, newest first; and what of them could not be read, in words for people."""
+    """Decode stored effects, newest first; also return a description of each that cannot be read."""
     learned: dict[str, EffectModel] = {}
     by_group: dict[tuple[str, str], EffectModel] = {}
     troubles = []

@@ -1,6 +1,6 @@
-"""Knobs: what of a workload moves its objectives, as numbers.
+"""Inputs of the effect models: the properties of a workload that influence its objectives, as numbers.
 
-What is not known is taken as steady: it then moves nothing. Options, such as a cache class, are known by name.
+An unknown property counts as constant. Options, such as a cache class, are identified by name.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Floats = npt.NDArray[np.float64]
 
 CACHE = "cache:"
 POWER = "power:"
-"""What the names of options start with."""
+"""The prefixes of option names."""
 
 
 class ModelInputs(NamedTuple):
     replicas: float
-    """Those that have a place."""
+    """The number of scheduled replicas."""
     cpu: float
-    """Cores of the main container of one pod."""
+    """The cores of the main container of one pod."""
     memory: float
-    """Bytes of the main container of one pod; without a limit it never is short of it."""
+    """The bytes of the main container of one pod; infinity without a limit."""
     load: float
-    """NaN: unknown, as one is that is none: a query may well give less than nothing."""
+    """The load; NaN if it is unknown or not positive, because a query may return negative values."""
     cache: str
     power: str
     pods: tuple[PodState, ...]
@@ -53,10 +53,10 @@ def extract_inputs(state: TargetState) -> ModelInputs:
 
 
 class InputBatch(NamedTuple):
-    """Where a workload is, and the places that it could go to: the first row, and the others."""
+    """The current inputs of a workload, in the first row, and the inputs of its possible states."""
 
     matrix: Floats
-    """Replicas, cpu, memory and load, a row a place."""
+    """Replicas, CPU, memory and load, one row per state."""
     inputs: Sequence[ModelInputs]
 
 
@@ -67,5 +67,5 @@ def build_input_batch(before: TargetState, changed: Sequence[TargetState]) -> In
 
 @cache
 def option_key(prefix: str, name: str | None) -> str:
-    """How models name an option: without its vendor, as effects are alike; empty for none."""
+    """Return the name of an option in models: without its vendor, because effects are alike; empty for none."""
     return prefix + name.rpartition("/")[2].lower() if name and name != "None" else ""

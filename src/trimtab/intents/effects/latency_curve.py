@@ -24,17 +24,17 @@ from numba import njit
 Floats = npt.NDArray[np.float64]
 
 LEVEL, SHARE, SPEED, DEMAND, SCALING, NEED, KNEE, OPTIONS = range(8)
-"""Where parameters stand: share as a logit, all others as logarithms; options from there on, one a name."""
+"""The indexes of the parameters: share is a logit, all others are logarithms; options follow, one per name."""
 SUM_EDGE, MAX_EDGE = 1.0, 8.0
-"""Edges: what is fixed and the work add up, or the longer of the two counts."""
+"""The exponents for a sum of fixed time and work, and for the larger of the two."""
 SATURATION = 0.8
 MODEL_ERROR = 0.1
-"""No curve is the truth: a move may be off by this share of itself, however much was seen."""
+"""The relative error of a predicted change, however many samples were fitted, because no curve is exact."""
 
 
 @njit(cache=True, error_model="numpy")
 def queueing_factor(busy: float) -> Any:
-    """How many times as long as its work a request takes."""
+    """Return the ratio of a request's duration to its work."""
     if busy < SATURATION:
         return 1.0 / (1.0 - busy)
     return (busy / SATURATION) ** (SATURATION / (1.0 - SATURATION)) / (1.0 - SATURATION)
@@ -42,7 +42,9 @@ def queueing_factor(busy: float) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def log_latency(theta: Floats, edge: float, at: Floats, cache: int, power: int, slope: Floats) -> Any:
-    """The logarithm of latency at (replicas of the usual, cpu, memory, load); its derivatives go into `slope`."""
+    """Return the logarithm of latency at (relative replicas, cpu, memory, load) and store its derivatives in
+    `slope`.
+    """
     share = 1.0 / (1.0 + exp(-theta[SHARE]))
     speed, demand, scaling = exp(theta[SPEED]), exp(theta[DEMAND]), exp(theta[SCALING])
     busy = at[3] * demand / (at[0] ** scaling * at[1])
@@ -74,7 +76,7 @@ def log_latency(theta: Floats, edge: float, at: Floats, cache: int, power: int, 
 
 @njit(cache=True, error_model="numpy")
 def normalize_inputs(at: Floats, replicas: float, load: float) -> Any:
-    """Places with replicas measured by the usual, and with the usual load where it is not known."""
+    """Return the inputs with replicas relative to the reference, and with the reference load where it is unknown."""
     found = at.copy()
     for row in range(at.shape[0]):
         found[row, 0] /= replicas
@@ -85,7 +87,7 @@ def normalize_inputs(at: Floats, replicas: float, load: float) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def log_latencies(theta: Floats, edge: float, at: Floats, cache: Any, power: Any, slopes: Floats) -> Any:
-    """`height` at many points."""
+    """Return `log_latency` at many points."""
     found = np.empty(at.shape[0])
     for row in range(at.shape[0]):
         found[row] = log_latency(theta, edge, at[row], cache[row], power[row], slopes[row])
@@ -96,9 +98,10 @@ def log_latencies(theta: Floats, edge: float, at: Floats, cache: Any, power: Any
 def predict_log_changes(
     theta: Floats, edge: float, spread: Floats, at: Floats, cache: Any, power: Any
 ) -> Any:
-    """How the logarithm moves from the first point to each of the others, and its standard deviation: two rows.
+    """Return the change of the logarithm from the first point to each other one, and its standard deviation, as two
+    rows.
 
-    What both points share does not make a move unsure: only the difference of the slopes counts.
+    The uncertainty that both points share does not count: only the difference of the slopes does.
     """
     start, end = np.empty(theta.size), np.empty(theta.size)
     here = log_latency(theta, edge, at[0], cache[0], power[0], start)

@@ -1,7 +1,7 @@
-"""Service: what moves a latency: the curve, with parameters that are guessed first and learned from events.
+"""The model of a latency: the latency curve, with parameters from a prior first and then learned from events.
 
-Guessed: of a service of which one measurement is known, 30 % of the latency is what no resource makes faster, and it
-is as busy as its CPU usage tells, or 40 % when that is not known.
+The prior assumes that 30 % of the latency is fixed, and derives the utilisation from the CPU usage, or assumes 40
+% if that is unknown.
 """
 
 from __future__ import annotations
@@ -34,36 +34,37 @@ OPTION_PRIORS = {
     "power:balance-power": 0.05,
     "power:power": 0.15,
 }
-"""How options are thought to move the logarithm of a latency, before anything is known."""
+"""The prior changes of a latency's logarithm by each option."""
 FIXED_SHARE = 0.3
 DEFAULT_UTILISATION = 0.4
 UNRECORDED_UTILISATION = 0.1
-"""How busy it is thought to have been where neither load nor use was recorded: little that one could learn from."""
+"""The assumed utilisation where neither load nor usage was recorded, low enough that little is learned from it."""
 MIN_SIZE_RATIO, MIN_SIZES = 3.0, 3
-"""An edge is only told from a bend where sizes this far apart were seen, and so many: a few that are alike would seem to
-tell for certain that nothing helps."""
+"""The ratio of sizes, and the number of sizes, from which an edge can be told from a bend. Fewer similar sizes
+would seem to prove that nothing helps."""
 EDGE_PENALTY = 1.02
-"""By which factor the longer of the two must be nearer to events than the sum: a queue is a sum."""
+"""The factor by which the maximum shape must fit better than the sum, because a queue is a sum."""
 PRIOR_WIDENING = 2.0
-"""How many times as far from the guess parameters may lie once there are events."""
+"""The factor by which the prior is widened once there are events."""
 _PARAMETERS = ("level", "share", "speed", "demand", "scaling", "need", "knee")
 _PRIOR_SPREADS = (1.5, 0.7, 0.25, 0.5, 0.6, 0.4, 0.3)
 _KNOWN_DEMAND_SPREAD = 0.15
 _OPTION_SPREAD = 0.10
 HALF_LIFE = 14 * 86400.0
-"""Seconds after which an event counts half: services change."""
+"""The seconds after which an event has half its weight, because services change."""
 
 
 class ReferencePoint(NamedTuple):
-    """Where the curve is at home."""
+    """The reference point of the curve."""
 
     load: float
-    """Taken for a load that is not known."""
+    """The load that is assumed where it is unknown."""
     replicas: float
-    """What replicas are measured by: so a doubt about how pods scale is none about the pods that are there."""
+    """The replicas that others are relative to, so that uncertainty about scaling does not affect the existing
+    pods."""
 
     def normalize(self, at: Floats) -> Floats:
-        """Places as the curve takes them."""
+        """Return the inputs as the curve expects them."""
         found: Floats = latency_curve.normalize_inputs(at, self.replicas, self.load)
         return found
 
@@ -94,7 +95,7 @@ class LatencyModel:
         return by, spread
 
     def predict_latency(self, places: Sequence[ModelInputs]) -> Floats:
-        """The latency that the curve itself has at these."""
+        """Return the absolute latency of the curve at the inputs."""
         points = self.reference.normalize(np.array([each[:4] for each in places]))
         slopes = np.empty((len(places), self.theta.size))
         high: Floats = latency_curve.log_latencies(
@@ -114,7 +115,7 @@ class LatencyModel:
 
     @classmethod
     def from_prior(cls, seen: EffectSample) -> Self:
-        """What is thought of a service that was measured once."""
+        """Return the prior model of a service with one measurement."""
         at = seen.inputs
         load = 1.0 if isnan(at.load) else at.load
         busy_now = DEFAULT_UTILISATION if seen.cpu_utilisation is None else seen.cpu_utilisation
@@ -144,10 +145,10 @@ class LatencyModel:
 
     @classmethod
     def fit_samples(cls, seen: Sequence[EffectSample], *, now: float) -> Self:
-        """What is thought after these events: guessed at the busiest of them, where most can be told, then fitted.
+        """Fit the model, with a prior from the busiest sample, which is the most informative one.
 
-        Two shapes are fitted, with what is fixed added to the work and with the longer of the two; both have the same
-        parameters and the same guess, so the one that is nearer to the events is the likelier.
+        Two shapes are fitted: the sum of fixed time and work, and the larger of the two. Both have the same
+        parameters and prior, so the better fit is the more probable one.
         """
         seen = mark_censored(seen)
         prior = cls.from_prior(_busiest_sample(seen))
@@ -236,7 +237,7 @@ class _StoredLatencyModel(msgspec.Struct, rename="camel"):
     covariance: list[list[float]]
     usual_load: float
     order: list[str] = []
-    """Of the parameters in the covariance: on its way to a plugin, a map forgets its own."""
+    """The order of the parameters in the covariance, because a map in a plugin message has no order."""
     usual_replicas: float = 1.0
     samples: int = 0
     noise: float = NOISE
@@ -244,19 +245,19 @@ class _StoredLatencyModel(msgspec.Struct, rename="camel"):
 
 
 def _option_order(name: str) -> tuple[int, str]:
-    """Options that are known beforehand come first, so that parameters keep their place."""
+    """Sort options with a prior first, so that parameters keep their position."""
     return (list(OPTION_PRIORS).index(name) if name in OPTION_PRIORS else len(OPTION_PRIORS), name)
 
 
 def _sample_weights(seen: Sequence[EffectSample], load: Floats, now: float) -> Floats:
-    """What is old counts less, and so does a percentile of few requests."""
+    """Weight samples by age, and percentiles of few requests less."""
     age = np.array([max(0.0, now - each.at) for each in seen])
     return np.asarray(0.5 ** (age / HALF_LIFE) * np.minimum(1.0, load / np.median(load)))
 
 
 def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) -> Floats:
-    """How far parameters may lie from the guess. Of pods whose load was never told and whose number never changed,
-    waiting cannot be told from work, and is not made up.
+    """Return the standard deviations of the prior. Without load data and with a constant number of pods, waiting
+    cannot be told from work, so its prior stays narrow.
     """
     spreads = np.full(size, _OPTION_SPREAD)
     spreads[: latency_curve.OPTIONS] = (
@@ -268,14 +269,14 @@ def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) 
 
 
 def _candidate_edges(seen: Sequence[EffectSample]) -> tuple[float, ...]:
-    """The shapes that these events can tell apart."""
+    """Return the shapes that the samples can distinguish."""
     sizes = {each.inputs.cpu for each in seen if not each.is_censored}
     told = len(sizes) >= MIN_SIZES and max(sizes) >= MIN_SIZE_RATIO * min(sizes)
     return (latency_curve.SUM_EDGE, latency_curve.MAX_EDGE) if told else (latency_curve.SUM_EDGE,)
 
 
 def _busiest_sample(seen: Sequence[EffectSample]) -> EffectSample:
-    """The busiest of which the latency is known, as far as can be told; else the largest that was not enough."""
+    """Return the busiest sample with a known latency; otherwise the largest saturated one."""
     known = [each for each in seen if not each.is_censored]
     if not known:
         return max(seen, key=lambda each: each.inputs.replicas * each.inputs.cpu)

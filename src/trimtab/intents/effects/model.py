@@ -1,7 +1,7 @@
-"""Model: how one objective moves when a workload changes, and how sure that is.
+"""The effect model interface: the change of one objective when a workload changes, and its uncertainty.
 
-A model never says what an objective will be from scratch: it moves what was measured. So a model that is off by a
-factor everywhere is still right about what a change brings.
+A model never predicts an objective from scratch: it changes a measured value. A model with a constant relative
+error therefore still predicts the effect of a change correctly.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from trimtab.intents.effects.inputs import InputBatch, build_input_batch
 from trimtab.intents.state import TargetState
 
 PredictedChanges = tuple[Sequence[float], Sequence[float]]
-"""How the logarithm of an objective moves to each place, and the standard deviation of that."""
+"""The changes of an objective's logarithm in each state, and their standard deviations."""
 
 
 MAX_SPREAD = 50.0
-"""Whoever is less sure than that knows nothing, and the powers of a few such are more than a number can be."""
+"""The largest accepted standard deviation: beyond it a model knows nothing, and sums of its powers would overflow."""
 LOAD_GROUP = "load"
-"""The group of what nobody does: load that comes and goes."""
+"""The group of changes that no action causes: changes of the load."""
 
 
 class EffectModel(Protocol):
     def predict_changes(self, batch: InputBatch, value: float) -> PredictedChanges:
-        """How an objective of this value moves from the fan's first place to each of the others.
+        """Predict the change of an objective from the batch's first state to each of the others.
 
-        Many at once, since a planner looks at many and a compiled model costs little more for ten than for one.
+        Many states are predicted at once, because a compiled model needs little more time for ten than for one.
         """
         ...
 
     def encode(self) -> dict[str, Any]:
-        """The model as JSON, as the store keeps it."""
+        """Encode the model as JSON for the store."""
         ...
 
 
 class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
-    """All models of one intent, by objective."""
+    """All models of one Intent, by objective."""
 
     learned_models: Mapping[str, EffectModel] = {}
-    """A model of everything that moves the objective."""
+    """The learned model of each objective, which covers all its inputs."""
     user_models: Mapping[tuple[str, str], EffectModel] = {}
-    """Models for one objective and one group of deeds, given by a person: they win."""
+    """The users' models for one objective and one group of actions, which take precedence."""
 
     def predict(
         self, before: TargetState, changed: Sequence[TargetState], *, group: str
     ) -> list[TargetState]:
-        """What is expected of each of `changed`, which deeds of this group have made of `before`.
+        """Return the states in `changed`, which actions of this group reach from `before`, with predicted objectives.
 
-        Spreads add up: errors of one model go together, and the sum is their worst case.
+        Standard deviations are added, because errors of one model are correlated and the sum is the worst case.
         """
         if not changed:
             return []
@@ -83,7 +83,7 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
     def predict_under_load(self, state: TargetState, load: float) -> TargetState:
-        """What is expected under another load, such as one that is forecast: planned on, it is prepared for."""
+        """Predict the state under another load, such as a forecast, so that a plan can prepare for it."""
         (ahead,) = self.predict(state, [replace(state, load=load)], group=LOAD_GROUP)
         return ahead
 
@@ -91,7 +91,7 @@ class EffectModels(msgspec.Struct, frozen=True, kw_only=True):
 def _predict_values(
     model: EffectModel, ways: InputBatch, value: float, *, what: str
 ) -> tuple[list[float], Sequence[float]]:
-    """What an objective becomes at each place, and the doubt; those who give numbers by hand may give such as cannot be."""
+    """Predict the values of an objective and their uncertainty; reject impossible values of a user's model."""
     try:
         moves, doubts = model.predict_changes(ways, value)
         values = [value * exp(by) for by in moves]

@@ -1,8 +1,8 @@
-"""Elastic: what moves throughput, power and objectives of one's own: a power of each knob, learned from events.
+"""The model of throughput, power and custom objectives: a power law of each input, learned from events.
 
-Beforehand, throughput follows the pods' CPU only while they are busy to the brim, power follows replicas and CPU,
-and of an objective of one's own nothing is known: nothing is counted on to move it until events show what does, and
-anything may, by as much again as it is turned, when something is to be given back.
+As a prior, throughput follows CPU only while pods are saturated, and power follows replicas and CPU. A custom
+objective has no prior: no action counts on improving it before events show an effect, and a release assumes that
+any reduction may worsen it proportionally.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab.intents.effects.samples import EffectSample
 KIND = "elastic"
 _INPUTS = ("replicas", "cpu", "memory", "load")
 _SATURATED = 0.85
-"""From here on, pods are thought to turn requests away."""
+"""The utilisation above which pods are assumed to reject requests."""
 _SPREAD = 0.1
 _CUSTOM_SPREAD = 1.0
 _POWER_PRIORS = {
@@ -53,7 +53,7 @@ class PowerLawModel:
 
     @classmethod
     def from_prior(cls, kind: KPIType, seen: EffectSample) -> Self:
-        """What is thought of an objective that was measured once."""
+        """Return the prior model of an objective with one measurement."""
         options = _POWER_PRIORS if kind is KPIType.POWER else dict.fromkeys(OPTION_PRIORS, 0.0)
         powers = {**_prior_exponents(kind, seen), **options}
         return cls(powers, np.diag(np.full(len(powers), _prior_spread(kind, _SPREAD) ** 2)), samples=0)
@@ -69,7 +69,7 @@ class PowerLawModel:
         features = np.empty((len(seen), len(names)))
         _fill_features(np.array([each[:4] for each in places]), chosen, features)
         start = np.array([float(np.mean([log(sample.value) for sample in seen])), *prior.values()])
-        # The level is measured from the middle of the points, so that it and the powers can be told apart.
+        # The level is relative to the mean of the points, so that it can be separated from the exponents.
         rows = np.column_stack([np.ones(len(seen)), features - features.mean(axis=0)])
         found = fit(
             lambda theta: (rows @ theta, rows),
@@ -115,7 +115,7 @@ class _StoredPowerLaw(msgspec.Struct):
     powers: dict[str, float]
     covariance: list[list[float]]
     order: list[str] = []
-    """Of the powers in the covariance: on its way to a plugin, a map forgets its own."""
+    """The order of the exponents in the covariance, because a map in a plugin message has no order."""
     samples: int = 0
 
 
@@ -133,7 +133,7 @@ def _prior_exponents(kind: KPIType, seen: EffectSample) -> dict[str, float]:
 
 
 def _option_indicators(places: Sequence[ModelInputs], options: Sequence[str]) -> Floats:
-    """Of each option, whether it is set there."""
+    """Return an indicator matrix: 1 where an option is set."""
     chosen = np.zeros((len(places), len(options)))
     if not any(each.cache or each.power for each in places):
         return chosen
@@ -146,7 +146,7 @@ def _option_indicators(places: Sequence[ModelInputs], options: Sequence[str]) ->
 
 @njit(cache=True, error_model="numpy")
 def _fill_features(at: Floats, chosen: Floats, into: Floats) -> None:
-    """The logarithms of the knobs, nothing where one is not known; and of each option, whether it is set."""
+    """Fill in the logarithms of the inputs, 0 for unknown ones, and the option indicators."""
     for row in range(at.shape[0]):
         for knob in range(4):
             into[row, knob] = np.log(at[row, knob]) if np.isfinite(at[row, knob]) else 0.0
@@ -155,7 +155,9 @@ def _fill_features(at: Floats, chosen: Floats, into: Floats) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _predict_log_changes(powers: Floats, covariance: Floats, at: Floats, chosen: Floats) -> Any:
-    """How the logarithm moves from the first place to the others, and its standard deviation: two rows."""
+    """Return the change of the logarithm from the first state to the others, and its standard deviation, as two
+    rows.
+    """
     features = np.empty((at.shape[0], powers.size))
     _fill_features(at, chosen, features)
     found = np.zeros((2, at.shape[0] - 1))

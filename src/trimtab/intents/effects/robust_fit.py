@@ -1,10 +1,9 @@
-"""Fitting: parameters between what is thought beforehand and what was seen, robust to what is far off.
+"""Robust fitting of parameters to samples, with a prior.
 
-The most probable parameters: points pull with their residual, but one that is far off pulls with a root's force
-only (soft L1), and what was thought beforehand pulls as a normal distribution. A point of which only is known that it
-is no less (censored) pulls upwards, never down. So no number of points is too few, and the covariance tells how much
-they said. A handful of parameters and points: a Levenberg-Marquardt step of our
-own takes microseconds, where a general solver takes milliseconds.
+The result is the most probable set of parameters: outliers have a reduced weight (soft L1), and the prior is a
+normal distribution. A censored point, whose true value is at least the measured one, pulls upwards only. Any
+number of points is sufficient, and the covariance shows the information in them. With a handful of parameters,
+this Levenberg-Marquardt step takes microseconds where a general solver takes milliseconds.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 ModelFunction = Callable[[Floats], tuple[Floats, Floats]]
-"""From parameters to what they say of each point, and the derivatives of that (a row a point)."""
+"""A function from parameters to the predictions of all points and their derivatives, one row per point."""
 
 NOISE = 0.15
-"""What a measured latency is off by, as a logarithm, before anything is known."""
+"""The prior standard deviation of a measured latency's logarithm."""
 MIN_NOISE = 0.02
 _MAX_STEPS = 60
 _CONVERGENCE = 1e-9
@@ -31,25 +30,25 @@ class FitResult(NamedTuple):
     theta: Floats
     covariance: Floats
     noise: float
-    """What points are off by, outliers left aside."""
+    """The typical residual of the points, without outliers."""
     loss: float
-    """How far off points are in all, and parameters from what was thought: by it, shapes of one kind are compared."""
+    """The total loss of residuals and prior, by which shapes of one kind are compared."""
 
 
 class FitPoints(NamedTuple):
-    """What was seen."""
+    """The points to fit."""
 
     values: Floats
     weights: Floats
     is_censored: Flags
-    """Where the truth is no less than what was seen, and maybe more."""
+    """True where the true value is at least the measured one."""
 
     def residuals(self, predictions: Floats) -> Floats:
-        """How far what was seen is from what is said; what may be more is not contradicted by more."""
+        """Return the residuals; a censored point does not contradict a larger prediction."""
         return np.where(self.is_censored & (predictions >= self.values), 0.0, self.values - predictions)
 
     def robust_weights(self, predictions: Floats, noise: float) -> Floats:
-        """With what force each point pulls, for what it is off by; one that is not contradicted does not hold back."""
+        """Return the weight of each point by its residual; a censored point below the prediction has none."""
         held = np.where(self.is_censored & (predictions >= self.values), 0.0, self.weights / noise**2)
         return np.asarray(held / np.sqrt(1.0 + (self.residuals(predictions) / noise) ** 2))
 
@@ -58,7 +57,7 @@ class FitPoints(NamedTuple):
 
 
 def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Floats) -> FitResult:
-    """The most probable parameters; `spread` is the prior's standard deviation of each."""
+    """Find the most probable parameters; `spread` is the prior's standard deviation of each."""
     noise, precision = NOISE, spread**-2.0
     theta = prior.copy()
     for _ in range(3):
@@ -101,6 +100,6 @@ def _minimize(
 
 
 def _estimate_noise(off: Floats) -> float:
-    """The usual size of residuals: of few, what was thought beforehand counts as if it were five points."""
+    """Estimate the typical residual; the prior counts as five points."""
     usual = float(np.median(np.abs(off))) * 1.4826 if off.size else NOISE
     return max(MIN_NOISE, (usual * off.size + NOISE * 5) / (off.size + 5))

@@ -1,8 +1,7 @@
-"""Samples: planner events as points that a model can be fitted to.
+"""Samples: planner events as points to which a model can be fitted.
 
-What is unknown, or was measured while pods were coming up, says nothing of the state it was measured in, and is left
-out. What was measured of pods that had no CPU to spare, or at a time-out, only says that it is no less: more CPU would
-be learned to bring nothing if that were taken for the truth.
+States with unknown objectives, and states while pods start, are skipped. A latency of saturated pods, or at a
+time-out, is only a lower bound: as an exact value it would teach that more CPU has no effect.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ _FIELDS = {
     "memory_limits": "memory_limit",
 }
 STATE_KEY = "state"
-"""In an event's data: what the seed's fields have no place for."""
+"""The key in an event's data for state that has no field in the event format."""
 CPU_SATURATION = 0.9
-"""From which share of their limit on pods are out of CPU: a queue then grows for as long as it may, and what is measured
-tells how long that was."""
+"""The share of the CPU limit above which pods count as saturated. Their queue grows without bound, so the measured
+latency depends on its duration."""
 _CEILING_TOLERANCE = 0.005
 _MIN_CEILING_SAMPLES = 3
 _IDLE_UTILISATION = 0.5
-"""A ceiling is a highest value that comes again and again, to so small a share of it, of pods that are not idle: a
-client's time-out, or the last bucket of a histogram."""
+"""The utilisation below which pods are idle, for detecting a ceiling: a highest value that repeats within the
+tolerance on busy pods, such as a client's time-out or the last bucket of a histogram."""
 
 
 class EffectSample(msgspec.Struct, frozen=True, gc=False):
@@ -44,11 +43,11 @@ class EffectSample(msgspec.Struct, frozen=True, gc=False):
     """The share of their CPU that the pods used."""
     memory_used: float | None = None
     is_censored: bool = False
-    """Whether the value may be larger in truth: a latency of pods that are out of CPU, or at a ceiling."""
+    """True if the true value may be larger: a latency of saturated pods, or at a ceiling."""
 
 
 def encode_state(state: TargetState) -> dict[str, Any]:
-    """A state as the fields of a planner event; `observed` reads it back."""
+    """Encode a state as the fields of a planner event; `decode_state` reads it back."""
     return {
         "current_objectives": dict(state.objectives),
         "resources": {
@@ -84,7 +83,7 @@ def encode_state(state: TargetState) -> dict[str, Any]:
 
 
 def decode_state(event: PlannerEvent) -> TargetState:
-    """The state that an event tells of."""
+    """Decode the state of a planner event."""
     sizes: dict[str, dict[str, float]] = {}
     for key, value in event.resources.items():
         container, _, what = key.rpartition("_")
@@ -104,7 +103,7 @@ def decode_state(event: PlannerEvent) -> TargetState:
     )
     data = dict(event.data)
     more = dict(data.pop(STATE_KEY, {}))
-    # Which does the work is told by its place, so all have to be in theirs, those too that ask for nothing.
+    # The main container is identified by its index, so containers without requests must keep theirs.
     names = more.pop("containers", sorted(sizes))
     return TargetState(
         objectives=dict(event.current_objectives),
@@ -117,13 +116,13 @@ def decode_state(event: PlannerEvent) -> TargetState:
 
 
 def extract_samples(states: Iterable[tuple[float, TargetState]], objective: str) -> list[EffectSample]:
-    """What these states say of one objective, in their order."""
+    """Extract the samples of one objective from the states, in their order."""
     found = (extract_sample(at, state, objective) for at, state in states if is_settled(state))
     return [each for each in found if each is not None]
 
 
 def extract_sample(at: float, state: TargetState, objective: str) -> EffectSample | None:
-    """What one state says of an objective; None: nothing."""
+    """Extract the sample of one objective from a state; None if there is none."""
     value = state.objectives.get(objective)
     if value is None or not isfinite(value) or value <= 0:
         return None
@@ -132,7 +131,7 @@ def extract_sample(at: float, state: TargetState, objective: str) -> EffectSampl
 
 
 def mark_censored(seen: Sequence[EffectSample]) -> list[EffectSample]:
-    """These samples of a latency, with those marked that are at a ceiling."""
+    """Return the latency samples, with those at a ceiling marked as censored."""
     top = max((each.value for each in seen), default=0.0) * (1.0 - _CEILING_TOLERANCE)
     high = [
         each.value >= top and (each.cpu_utilisation is None or each.cpu_utilisation >= _IDLE_UTILISATION)
@@ -144,7 +143,7 @@ def mark_censored(seen: Sequence[EffectSample]) -> list[EffectSample]:
 
 
 def is_out_of_cpu(state: TargetState) -> bool:
-    """Whether pods use all that they may; without a limit nobody can tell."""
+    """Return whether pods use all of their CPU limit; false without a limit."""
     size = state.main_size
     if size is None or not size.cpu_limit or state.cpu_used is None:
         return False
@@ -152,7 +151,7 @@ def is_out_of_cpu(state: TargetState) -> bool:
 
 
 def cpu_utilisation(state: TargetState) -> float | None:
-    """The share of their CPU that the pods use; None: unknown. Never so low or high that nothing follows from it."""
+    """Return the share of CPU that the pods use, within usable bounds; None if it is unknown."""
     cpu = state.cpu
     if state.cpu_used is None or not cpu:
         return None
@@ -160,7 +159,7 @@ def cpu_utilisation(state: TargetState) -> float | None:
 
 
 def is_settled(state: TargetState) -> bool:
-    """Whether all pods that are wanted run: before that, what is measured is of fewer."""
+    """Return whether all wanted pods are running; before that, measurements are of fewer pods."""
     return not state.pods or (
         len(state.pods) == state.replicas and all(pod.state == "Running" for pod in state.pods)
     )

@@ -1,6 +1,6 @@
-"""Given effects: models that a person wrote down, or that come from an Intent Driven Orchestration knowledge base.
+"""Models that a user provides, or that come from an Intent Driven Orchestration knowledge base.
 
-They are trusted where they were seen; beyond, they get the less sure the further it is.
+They are trusted within the range of their data; outside, their uncertainty grows with the distance.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from trimtab.intents.effects.inputs import InputBatch, ModelInputs
 from trimtab.intents.effects.model import EffectModel, PredictedChanges
 
 _EXTRAPOLATION_SPREAD = 0.5
-"""How unsure a model is at e times the range it was seen in."""
+"""The standard deviation at e times the range of a model's data."""
 _MIN_LATENCY = 1e-9
 _Range = Annotated[tuple[float, ...], msgspec.Meta(min_length=2, max_length=2)]
 
 
 class ReplicaScalingModel(msgspec.Struct, frozen=True, rename="camel"):
-    """Latency against load and replicas: p0·e^(p1·t) / (p2·e^(p3·t·pods)), t the load, scaled."""
+    """Latency against load and replicas: p0·e^(p1·t) / (p2·e^(p3·t·pods)), with t the scaled load."""
 
     popt: tuple[float, float, float, float]
     throughput_scale: tuple[float, float]
@@ -46,7 +46,7 @@ class ReplicaScalingModel(msgspec.Struct, frozen=True, rename="camel"):
             low, high = self.throughput_range
             load = low if high == inf else (low + high) / 2
         t = load * self.throughput_scale[0] + self.throughput_scale[1]
-        _, p1, _, p3 = self.popt  # the others move nothing
+        _, p1, _, p3 = self.popt  # the others cancel out
         return p1 * t - p3 * t * at.replicas
 
     def encode(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class CpuScalingModel(msgspec.Struct, frozen=True, rename="camel"):
         )
 
     def _log_value(self, at: ModelInputs) -> float:
-        """A curve that was fitted elsewhere may fall below nothing; a latency does not."""
+        """Return the logarithm of latency; a curve from elsewhere may be negative, a latency is not."""
         ((p0, p1, p2),) = self.popt
         return log(max(_MIN_LATENCY, p0 * exp(-p1 * at.cpu) + p2))
 
@@ -80,7 +80,7 @@ class CpuScalingModel(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class OptionModel(msgspec.Struct, frozen=True, rename="camel"):
-    """What each option, such as a cache class, makes of an objective: by how much its logarithm moves."""
+    """The change of an objective's logarithm by each option, such as a cache class."""
 
     log_changes: dict[str, float] = msgspec.field(name="moves")
     spread: float = 0.0
@@ -105,7 +105,7 @@ _USER_MODEL_TYPES: Mapping[str, type[ReplicaScalingModel | CpuScalingModel]] = {
 
 
 def decode_user_model(group: str, data: Mapping[str, Any]) -> EffectModel:
-    """The model that a person gave for a group of deeds."""
+    """Decode a user's model for a group of actions."""
     try:
         if "moves" in data:
             return msgspec.convert(data, OptionModel)

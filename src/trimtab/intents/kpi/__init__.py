@@ -1,1 +1,1 @@
-"""How objectives fare: a KPIProfile's query asked of Prometheus, or the history of the pods; unknown is never met."""
+"""Measurement of objectives: by a KPIProfile's query to Prometheus, or from the history of pods."""

@@ -1,9 +1,9 @@
-"""How available pods are, from what was seen of them: of a pod MTBF / (MTBF + MTTR), of a set 1 - Π(1 - a).
+"""Availability of pods from observations: MTBF / (MTBF + MTTR) of a pod, 1 - Π(1 - a) of a set.
 
-With as many repairs as failures, the former is the share of time that the pod was up. It is kept as the two times, up
-and down, which a look at the pods adds to: a pod is down from when it is seen not ready, or from when a container
-ended, until it is seen ready. A pod that starts for the first time is not down: it was not there before. What a
-workload's pods of the past went through speaks for those that are new. Pure; time is passed in.
+With as many repairs as failures, the former is the share of time in which the pod was up, so each observation adds
+to two times: up and down. A pod is down from the observation that it is not ready, or from the end of a container,
+until it is observed ready. A pod that starts for the first time is not down. The history of a workload's past pods
+counts for new ones. All functions are pure; time is an argument.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from dataclasses import dataclass
 from trimtab.kube.kinds.pods import Pod
 
 INHERITED_SECONDS = 3600.0
-"""Seconds of what was before that a new pod inherits at most, in proportion: its own history outgrows it soon."""
+"""The most seconds of past pods' history that a new pod inherits, so that its own history soon outweighs it."""
 REPAIR_SECONDS = 60.0
-"""Seconds that a restart is assumed to take where nobody watched it."""
+"""The seconds that an unobserved restart is assumed to take."""
 MIN_UPTIME_BEFORE_FAILURE = 6000.0
-"""Seconds of running that precede the first failure at the least: a pod that has just started counts as 99 % available,
-one without a failure as more the longer it runs."""
+"""The assumed seconds before a first failure: a pod that has just started counts as 99 % available, and the value
+grows while it runs without a failure."""
 MAX_AVAILABILITY = 0.999
-"""No single pod is more available than this, however long it ran without a failure: its node is drained, upgraded or lost
-sooner or later, and then it takes minutes to come back."""
+"""The highest availability of a single pod, however long it ran, because its node is drained, upgraded or lost at
+some time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """How long a pod was up and down, in seconds, and what was seen of it last."""
+    """The seconds for which a pod was up and down, and its last observation."""
 
     up: float = 0.0
     down: float = 0.0
     observed_at: float = 0.0
     ready: bool = False
     was_ever_ready: bool = False
-    """Whether it ever was."""
+    """True if the pod was ever ready."""
     restarts: int = 0
 
     @property
     def availability(self) -> float | None:
-        """None where nothing is known yet."""
+        """Return the share of time up; None if nothing is known yet."""
         known = self.up + self.down
         return self.up / known if known > 0 else None
 
 
 def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
-    """Add to what is known of a pod what one more observation shows."""
+    """Add one observation of a pod to its history."""
     restarts = sum(state.restarts for state in pod.container_statuses)
     ended = max(
         (state.last_termination.finished_at for state in pod.container_statuses if state.last_termination),
@@ -56,7 +56,7 @@ def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
         return _first_observation(pod, restarts=restarts, ended=ended, now=now)
     span = max(0.0, now - before.observed_at)
     if before.ready and pod.ready and restarts > before.restarts:
-        # It went down and came back between two observations: since when, the container's end tells.
+        # The pod restarted between two observations: the end of the container shows since when.
         down = min(span, _outage(pod, ended, now=now)) if ended else span / 2
         up = span - down
     elif before.ready:
@@ -79,11 +79,11 @@ def observe_pod(before: Uptime | None, pod: Pod, *, now: float) -> Uptime:
 
 
 def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> Uptime:
-    """Reconstruct the past of a pod that is observed for the first time, as after a restart of the operator.
+    """Reconstruct the past of a pod on its first observation, such as after a restart of the operator.
 
-    Kubernetes tells how often its containers ended, when the last one did and since when the pod is ready: each earlier
-    restart counts as a short outage, all of them before it was ready last, and a pod that is not ready after one as down
-    since then.
+    The pod's status has the number of restarts, the last termination and the time of readiness. Each earlier
+    restart counts as a short outage before the pod became ready, and a pod that is not ready after a restart
+    counts as down since then.
     """
     span = max(0.0, now - (max(float(pod.started), 0.0) or now))
     since_end = min(span, max(0.0, now - ended)) if ended else REPAIR_SECONDS
@@ -94,7 +94,7 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
     elif restarts:
         down = min(span, (restarts - 1) * REPAIR_SECONDS + since_end)
     else:
-        # It starts for the first time, or was never seen ready: it was not there before.
+        # It starts for the first time, or was never ready: it was not available before, so it was not down.
         return Uptime(observed_at=now, restarts=restarts)
     return Uptime(
         up=span - down,
@@ -107,31 +107,31 @@ def _first_observation(pod: Pod, *, restarts: int, ended: float, now: float) -> 
 
 
 def _outage(pod: Pod, ended: float, *, now: float) -> float:
-    """Return for how long a pod that is ready was down after its last container ended.
+    """Return the seconds for which a ready pod was down after its last container ended.
 
-    Both times are of its node's clock. A container that was replaced before anybody noticed leaves the pod ready.
+    Both times are from the node's clock. A container that was replaced quickly leaves the pod ready.
     """
     return max(0.0, (pod.ready_since or now) - ended)
 
 
 @dataclass(frozen=True, slots=True)
 class PodHistory:
-    """What was seen of the pods of one workload; kept between looks, and rebuilt by looking."""
+    """The observed history of a workload's pods, kept between cycles and rebuilt from observations."""
 
     pods: Mapping[str, Uptime]
     past_pods: Uptime = Uptime()
-    """What the pods went through that are there no more."""
+    """The history of pods that no longer exist."""
 
     def observe(self, pods: Sequence[Pod], *, now: float) -> PodHistory:
-        """After a look at all pods of the workload that are meant to serve."""
+        """Return the history after an observation of all serving pods of the workload."""
         found = {pod.uid: observe_pod(self.pods.get(pod.uid), pod, now=now) for pod in pods}
         lost = [each for uid, each in self.pods.items() if uid not in found]
         return PodHistory(found, _sum_uptimes([self.past_pods, *lost]))
 
     def availability(self, uid: str) -> float:
-        """Estimate the availability of one pod; for a new one from those before it.
+        """Estimate the availability of one pod; that of a new pod is based on earlier ones.
 
-        A pod that has not failed yet is not one that never fails: the share grows with the time that it ran.
+        A pod without a failure so far may still fail: its availability grows with its running time.
         """
         own, past = self.pods.get(uid, Uptime()), self.past_pods
         weight = min(1.0, INHERITED_SECONDS / (past.up + past.down)) if past.up + past.down else 0.0
@@ -141,7 +141,7 @@ class PodHistory:
 
     @property
     def total(self) -> Uptime:
-        """Up and down of all pods there ever were."""
+        """The time up and down of all pods that ever existed."""
         return _sum_uptimes([self.past_pods, *self.pods.values()])
 
     def availabilities(self) -> dict[str, float]:
@@ -149,7 +149,7 @@ class PodHistory:
 
 
 def combine_availabilities(availabilities: Iterable[float]) -> float:
-    """Of a set that serves as long as one of it does; 0 of none."""
+    """Return the availability of a set that serves while one of it does; 0 for an empty set."""
     return 1.0 - math.prod(1.0 - each for each in availabilities)
 
 

@@ -1,8 +1,8 @@
-"""Asks one PromQL server for the KPIs of many intents at once.
+"""Query one PromQL server for the KPIs of many Intents at once.
 
-Many questions make one request: their answers are told apart by a label. A question that the server fails at would
-fail all that travel with it, so a batch that fails is halved until the culprit is alone, and alone it is asked from
-then on until it succeeds. Whatever is not answered with one fresh number is unknown, with the reason.
+Many queries make one request, and a label separates their results. A failing query would fail all others of its
+batch, so a failing batch is halved until that query is alone; it is then sent alone until it succeeds. A query
+without exactly one fresh number is unknown, with a reason.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from trimtab.usage.errors import SourceTimeout, SourceUnavailable, UsageError
 
 LABEL = "trimtab_kpi"
 MAX_QUERIES = 50
-"""Questions a request,"""
+"""The most queries in a request."""
 MAX_QUERY_LENGTH = 16_000
-"""and characters."""
+"""The most characters in a request."""
 
 Vector = Sequence[tuple[Mapping[str, str], float]]
 
 
 class PromqlClient(Protocol):
-    """What answers PromQL."""
+    """A client that evaluates PromQL."""
 
     async def vector(self, promql: str, *, at: float) -> Vector:
-        """All that a query gives at a time, each with its labels."""
+        """Return all samples of an instant query, each with its labels."""
         ...
 
 
 class KpiClient:
-    """Knows how the questions fare that one server is asked."""
+    """The client of one server, which remembers the failing queries."""
 
     def __init__(self, client: PromqlClient, *, max_age: float, timeout: float) -> None:
         self._client = client
@@ -42,7 +42,7 @@ class KpiClient:
         self._failing: set[KpiQuery] = set()
 
     async def read_kpis(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
-        """Each question with what the server knows of it at this time; questions alike are asked once."""
+        """Return the reading of each query at this time; equal queries are sent once."""
         asked = list(dict.fromkeys(queries))
         self._failing.intersection_update(asked)
         alone = [[each] for each in asked if each.is_scalar or each in self._failing]
@@ -59,7 +59,8 @@ class KpiClient:
             async with asyncio.timeout(self._timeout):
                 answer = await self._client.vector(_combine_queries(batch), at=at)
         except (UsageError, TimeoutError) as error:
-            # A server that is away is away for all; one that is slow or refuses may be so because of one of them.
+            # An unavailable server is unavailable for all queries; a slow or refusing one may be so because of a
+            # single query.
             away = isinstance(error, SourceUnavailable) and not isinstance(error, SourceTimeout)
             if len(batch) > 1 and not away:
                 middle = len(batch) // 2
@@ -86,7 +87,7 @@ class KpiClient:
             return unknown_reading(
                 f"the query gives {len(values)} numbers; put sum, max or the like around it"
             )
-        # Without an age, a range within the query bounds it, or the question went alone.
+        # Without an age, a range in the query bounds it, or the query was sent alone.
         if ages and not max(ages) <= self._max_age:
             return unknown_reading(f"the newest sample is {max(ages):.0f} s old")
         return KpiReading.from_value(values[0])
@@ -106,14 +107,15 @@ def _split_batches(questions: Sequence[KpiQuery]) -> Iterator[list[KpiQuery]]:
 
 
 def _combine_queries(batch: Sequence[KpiQuery]) -> str:
-    """One query for all of them."""
+    """Combine all queries into one."""
     if len(batch) == 1 and batch[0].is_scalar:
         return batch[0].promql
     parts = []
     for number, question in enumerate(batch):
         parts.append(_label_query(question.promql, str(number)))
         if question.instant_selectors:
-            # Of each selector the newest sample, and of those the oldest: one that is stale makes the number so.
+            # Take the newest sample of each selector and the oldest of those: one stale selector makes the result
+            # stale.
             ages = " or ".join(
                 _label_query(f"time() - max(timestamp({selector}))", str(place))
                 for place, selector in enumerate(question.instant_selectors)
@@ -123,5 +125,5 @@ def _combine_queries(batch: Sequence[KpiQuery]) -> str:
 
 
 def _label_query(promql: str, mark: str) -> str:
-    # On lines of its own, since a query may end in a comment.
+    # The query is on lines of its own because it may end in a comment.
     return f'label_replace(\n{promql}\n, "{LABEL}", "{mark}", "", "")'

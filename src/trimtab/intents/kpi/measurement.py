@@ -1,4 +1,4 @@
-"""How an objective is measured: a KPIProfile, read once, with what the operator has for what it leaves out. Pure."""
+"""Definition of a KPI from a KPIProfile and the operator's default queries. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from trimtab.intents.kpi.query import KpiQuery, build_kpi_query, find_kpi_query_
 
 @dataclass(frozen=True, slots=True)
 class KpiDefinition:
-    """Where the number of a KPI comes from."""
+    """The source of a KPI's value."""
 
     type: KPIType
     less_is_better: bool
     query: str = ""
-    """Empty: from the history of the pods."""
+    """The PromQL query; empty if the value comes from the history of the pods."""
     endpoint: str = ""
-    """The server to ask; empty for the operator's own."""
+    """The address of the server to query; empty for the operator's own."""
     problem: str = ""
-    """Why it cannot be measured; empty when it can."""
+    """The reason why the KPI cannot be measured; empty if it can."""
 
     @property
     def is_from_pods(self) -> bool:
@@ -34,17 +34,19 @@ class KpiDefinition:
 
 
 LOAD_PROPERTY = "load"
-"""The property of a profile that is a query for the load on the target."""
+"""The property of a profile with a query for the load on the target."""
 
 
 def find_profile_problem(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> str:
-    """What is wrong with any of its queries; empty when nothing is. Without its load, a KPI is measured all the same."""
+    """Describe the first problem of a profile's queries; empty if there is none. A KPI can be measured without its
+    load.
+    """
     wrong = find_kpi_query_problem(spec.props[LOAD_PROPERTY]) if LOAD_PROPERTY in spec.props else None
     return resolve_kpi(spec, queries).problem or (f"props.load: {wrong}" if wrong else "")
 
 
 def resolve_kpi(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> KpiDefinition:
-    """How a profile measures, given the operator's own queries by type."""
+    """Resolve a profile to a definition, with the operator's default queries by type."""
     query = spec.query or queries.get(spec.type, "")
     if query:
         wrong = find_kpi_query_problem(query)
@@ -61,15 +63,15 @@ _ROUNDING_TOLERANCE = 1.01
 
 @dataclass(frozen=True, slots=True)
 class KpiReading:
-    """A number, or the reason that there is none."""
+    """A measured value, or the reason why it is unknown."""
 
     value: float | None
     reason: str = ""
-    """Why it is unknown; empty where it is not."""
+    """The reason why the value is unknown; empty if it is known."""
 
     @classmethod
     def from_value(cls, value: float) -> KpiReading:
-        """A number that was measured; NaN and the infinities are none."""
+        """Create a reading from a measured value; NaN and infinity are unknown."""
         return (
             cls(value)
             if math.isfinite(value)
@@ -82,7 +84,9 @@ def unknown_reading(why: str) -> KpiReading:
 
 
 def as_availability(reading: KpiReading, *, wanted: float) -> KpiReading:
-    """Of an availability: a percentage is none, and no plan could be made by it. What is a little over was rounded so."""
+    """Check the reading of an availability: a percentage is rejected, a value slightly above 1 is a rounding
+    error.
+    """
     if wanted > 1:
         return unknown_reading(
             f"{wanted:g} is wanted, and an availability is at most 1: write 0.999 for 99.9 %"
@@ -106,4 +110,4 @@ LINKERD_QUERIES: Mapping[KPIType, str] = MappingProxyType(
         KPIType.THROUGHPUT: f"sum(irate(request_total{{{_INBOUND}}}[30s]))",
     }
 )
-"""The 99th percentile of latency in milliseconds, and requests a second."""
+"""The 99th percentile of latency in milliseconds, and requests per second."""

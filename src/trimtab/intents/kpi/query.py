@@ -1,8 +1,7 @@
-"""A KPI's query for one target: the target's names are filled in, and nothing they hold can change what it asks.
+"""The PromQL query of a KPI for one target, with the target's names filled in safely.
 
-A name stands only within a quoted string, where it is escaped: as a string, and before a regular expression as one of
-those too. Whether the query is sound is told when it is written, by the parser of PromQL, and not by a Prometheus
-hours later. Pure. Left out: who is asked (`asking`), and which query there is for want of one (`defaults`).
+A placeholder may stand in a quoted string only, where the name is escaped, also as a regular expression before a
+regex matcher. The query is parsed when it is written, so that errors show at admission. Pure.
 """
 
 from __future__ import annotations
@@ -25,33 +24,32 @@ _REGEX = re.compile(r"[=!]~\s*$")
 _RAW_QUOTE = "`"
 
 PLACEHOLDERS = ("namespace", "kind", "name", "pods")
-"""What stands for the target: `$pods` is a pattern of its pods' names, for `=~` and `!~` only."""
+"""The placeholders for the target; `$pods` is a pattern of its pods' names, for `=~` and `!~` only."""
 
 _CHECKED_KINDS = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob", "Rollout")
-"""Kinds whose pods are named by different rules; the last stands for custom kinds."""
+"""The kinds whose pod names follow different rules; the last one stands for custom kinds."""
 
 
 class QueryError(TrimtabError):
-    """A query that cannot be asked; its message says why, and how to mend it."""
+    """A query is invalid; the message has the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class KpiQuery:
-    """What is asked of a PromQL server for one objective of one target."""
+    """The query to a PromQL server for one objective of one target."""
 
     promql: str
     instant_selectors: tuple[str, ...] = ()
-    """The selectors that take the newest sample there is, however old: how old it is has to be asked too."""
+    """The selectors that return the newest sample however old it is, so that its age must be queried too."""
     is_scalar: bool = False
     window: float = 0.0
-    """Seconds before the present from which samples enter the result: its longest range, subqueries and offsets included."""
+    """The seconds before now from which samples are read: the longest range, including subqueries and offsets."""
 
 
 def find_kpi_query_problem(query: str) -> str | None:
-    """Describe what is wrong with a query that must return one number, and the fix; None where nothing is.
+    """Describe the problem of a query that must return one number, with the fix; None if there is none.
 
-    Names of targets end up in the query, escaped, so it is checked for a target of every kind whose name has all the
-    punctuation that Kubernetes allows.
+    The query is checked for targets of all kinds, with a name that has all the punctuation that Kubernetes allows.
     """
     try:
         for kind in _CHECKED_KINDS:
@@ -63,7 +61,7 @@ def find_kpi_query_problem(query: str) -> str | None:
 
 @lru_cache(maxsize=65536)
 def build_kpi_query(query: str, *, namespace: str, target: TargetRef) -> KpiQuery:
-    """The query for this target; QueryError, with the fix, where it is none that gives a number."""
+    """Build the query for a target; raise QueryError with the fix if it does not return a number."""
     names = {"namespace": namespace, "kind": target.kind, "name": target.name}
     text = _fill_placeholders(query, names, pods=build_pod_name_pattern(target.kind, target.name))
     try:
@@ -83,9 +81,10 @@ def build_kpi_query(query: str, *, namespace: str, target: TargetRef) -> KpiQuer
 
 
 def _fill_placeholders(query: str, names: Mapping[str, str], *, pods: str) -> str:
-    """Fill every placeholder that stands in a string; QueryError for one that stands anywhere else.
+    """Fill in every placeholder in a string; raise QueryError for one outside of strings.
 
-    Raw strings (backticks) become quoted ones: the parser reads escapes in them, and a name could hold a backtick.
+    Raw strings (backticks) become quoted ones, because the parser reads escapes in them and a name could contain a
+    backtick.
     """
     parts, end = [], 0
     for found in _STRING.finditer(query):
@@ -135,7 +134,7 @@ def _escape(value: str, quote: str) -> str:
 
 
 def _find_instant_selectors(expression: promql.Expr) -> set[str]:
-    """The instant selectors of an expression; a range bounds the age of its samples by itself."""
+    """Return the instant selectors of an expression; a range bounds the age of its samples."""
     found: set[str] = set()
     within_range = False
 

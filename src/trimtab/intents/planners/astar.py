@@ -1,8 +1,7 @@
-"""The planner that comes with Trimtab: cheapest deeds by A*, best compromise, and giving back what is not needed.
+"""The built-in planner: the cheapest actions by A*, the best compromise, or a release of unneeded resources.
 
-What is missed is planned for; when nothing is missed, what can be spared is given back, but only as far as it is
-nearly certain that nothing will be missed by it. What is unknown is not planned on: then only what keeps pods alive
-is done.
+Missed objectives are planned for first. If none is missed, resources are released as far as it is nearly certain
+that no objective will be missed. Unknown objectives allow only safeguards.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 class AStarSettings(Settings):
     confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.7
-    """How sure it must be that a plan meets what is missed. More sure is dearer."""
+    """The confidence that a plan meets the missed objectives. A higher confidence costs more."""
     release_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
-    """How sure it must be that nothing is missed when resources are given back."""
+    """The confidence that no objective is missed after a release."""
     headroom: Fraction = 0.25
-    """How far from a miss objectives must stay when resources are given back."""
+    """The margin from a miss that objectives must keep during a release."""
     min_saving: Fraction = Field(
         default=0.05, validation_alias=AliasChoices("min_saving", "least_saving"), gt=0, lt=1
     )
@@ -158,7 +157,7 @@ class AStar:
             z_score=_z_score(settings.release_confidence),
             is_release=True,
         )
-        # A model moves in proportion, and of nothing there is none: how far that is from a miss cannot be told.
+        # Models predict relative changes, so the distance of a zero value from a miss is unknown.
         blind = [each.name for each in goal.objectives if _measured_value(state, each.name) <= 0]
         found = self._search(state, sure, actuators, effects, limits, budget)
         enough = settings.min_saving * self._costs.cost(state)
@@ -166,8 +165,9 @@ class AStar:
         if best.actions and best.is_reached and not blind and -best.cost >= enough:
             why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
             return self._build_plan(state, goal, found, Purpose.RELEASE, why)
-        # Where nothing tells, it would be taken down until it misses, and nobody know what helps against that; an availability
-        # tells of pods that fail, and not of those that have too little.
+        # Without an informative objective, releases would continue until a miss that no model explains. An
+        # availability shows
+        # failing pods, but not pods that have too little.
         telling = [
             each
             for each in goal.objectives
@@ -193,7 +193,7 @@ class AStar:
         effects: EffectModels,
         limits: PlanConstraints,
     ) -> SearchNode | None:
-        """The smallest single step down that does no harm, as far as can be told."""
+        """Return the smallest single reduction that is predicted to do no harm."""
         problem = self._build_problem(state, goal, actuators, effects, limits)
         ways = Search(problem, SearchBudget(max_states=0)).single_steps()
         saving = [way for way in ways if way.is_reached and way.cost < 0]
@@ -207,7 +207,7 @@ class AStar:
         effects: EffectModels,
         limits: PlanConstraints,
     ) -> SearchNode | None:
-        """The single step that is worth most if things are as good as they may be; None: even then none is worth it."""
+        """Return the best single step under optimistic predictions; None if even then none is worth it."""
         hopeful = msgspec.structs.replace(goal, z_score=-_z_score(self._settings.release_confidence))
         problem = self._build_problem(state, hopeful, actuators, effects, limits)
         best = Search(problem, SearchBudget(max_states=0)).best_step()
@@ -337,5 +337,5 @@ def _measured_value(state: TargetState, name: str) -> float:
 
 @cache
 def _z_score(confidence: float) -> float:
-    """Standard deviations that a confidence is."""
+    """Return the standard deviations of a confidence."""
     return NormalDist().inv_cdf(confidence)

@@ -1,12 +1,12 @@
-"""Bound: the least that reaching a goal can still cost, never more than it does: what makes A* both quick and right.
+"""Lower bounds of the remaining cost to reach a goal, as the admissible heuristic of A*.
 
-Of each actuator it is known what its deeds would bring and cost now. Other deeds before them make them bring no more
-and cost no less (`Actuator.diminishing`), so what is known now bounds what comes later. A knob can also be set
-between two of the values that were looked at: it then brings at most what the upper one does and costs at least what
-the lower one does. With these, the least cost of a gain is that of a knapsack that may take parts of things: take
-what brings most for its cost first. It is computed for each objective alone; the largest counts.
+The gain and cost of each actuator's actions are known for the current state. Other actions before them reduce the
+gain and do not reduce the cost (`Actuator.diminishing`), so the current values are bounds. A value between two
+examined ones gains at most as much as the upper and costs at least as much as the lower one. The lowest cost of a
+gain is then that of a fractional knapsack, which takes the best ratio first. It is computed per objective, and the
+largest bound counts.
 
-For a goal of giving back, it is the most that the remaining actuators could still save.
+For a release, the bound is the most that the remaining actuators can still save.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import NamedTuple
 
 
 class ActionEstimate(NamedTuple):
-    """What one deed would bring now, and cost."""
+    """The gain and the cost of one action now."""
 
     cost: float
     gains: Sequence[float]
-    """By how much each objective's deficit falls, at best."""
+    """The reduction of each objective's deficit at best."""
 
 
 class CostLowerBound:
-    """Lower bounds for every suffix of the actuators: a plan takes its deeds in their order."""
+    """Lower bounds for every suffix of the actuators, because a plan uses them in their order."""
 
     def __init__(
         self, prospects: Sequence[Sequence[ActionEstimate] | None], floors: Sequence[float], objectives: int
     ) -> None:
-        """One list of prospects an actuator, None where nothing is known of it; the least each deed costs."""
+        """Take the estimates of each actuator, None if they are unknown, and the lowest cost of each action."""
         self._floors = [min(floors[at:], default=inf) for at in range(len(floors) + 1)]
         self._unbounded = [any(each is None for each in prospects[at:]) for at in range(len(prospects) + 1)]
         pieces: list[list[list[tuple[float, float]]]] = [
@@ -51,7 +51,9 @@ class CostLowerBound:
         ]
 
     def min_cost(self, deficits: Sequence[float], after: int) -> float:
-        """The least that the actuators from this one on must cost to make up for the deficits; inf: they cannot."""
+        """Return the lowest cost of making up for the deficits from this actuator on; infinity if that is
+        impossible.
+        """
         floor = self._floors[after]
         if self._unbounded[after]:
             return floor
@@ -73,18 +75,18 @@ class CostLowerBound:
         return most
 
     def max_gain(self, objective: int, after: int) -> float:
-        """The most by which an objective's deficit can still fall."""
+        """Return the most by which an objective's deficit can still decrease."""
         return inf if self._unbounded[after] else sum(gain for _, gain in self._segments[after][objective])
 
     def max_saving(self, after: int) -> float:
-        """The most that can still be saved, as a negative cost."""
+        """Return the most that can still be saved, as a negative cost."""
         return -inf if self._unbounded[after] else self._savings[after]
 
 
 def _hull_segments(
     prospects: Sequence[ActionEstimate], floor: float, objective: int
 ) -> list[tuple[float, float]]:
-    """The upper hull of gain over cost, as pieces of (cost of a unit of gain, gain), dearer and dearer."""
+    """Return the upper hull of gain over cost as segments of (cost per gain, gain), with rising cost."""
     points = [(0.0, 0.0)]
     at, best = floor, 0.0
     for prospect in sorted(prospects, key=lambda each: each.cost):
@@ -95,7 +97,7 @@ def _hull_segments(
     for cost, gain in points[1:]:
         if gain <= hull[-1][1]:
             continue
-        # Keep the slope falling: a point under the line between its neighbours is never worth stopping at.
+        # Keep the slope decreasing: a point below the line between its neighbours is never optimal.
         while len(hull) > 1 and _gain_rate(hull[-2], hull[-1]) <= _gain_rate(hull[-2], (cost, gain)):
             hull.pop()
         hull.append((cost, gain))

@@ -1,10 +1,9 @@
-"""Search: the best way through the states that actuators lead to.
+"""The A* search through the states that actuators lead to.
 
-A way takes its deeds in the order of the actuators, at most one of a group: the same deeds in another order would
-lead to the same state. Ways are looked at in the order of the least that they can cost in the end (A*), so the first
-that reaches the goal is the cheapest. When none does, all are weighed by what they miss, again the most promising
-first. What was looked at with a small budget is looked at with a larger one too, first and in the same order, and the
-best of it is the answer: more time never makes it worse.
+A path takes its actions in the order of the actuators, at most one of each group, because another order leads to
+the same state. Nodes are expanded by the lowest possible final cost, so the first that reaches the goal is the
+cheapest. If none does, all are ranked by what they miss. A larger budget examines the same nodes first in the same
+order, so it never makes the result worse.
 """
 
 from __future__ import annotations
@@ -29,38 +28,40 @@ _EPSILON = 1e-9
 
 
 class SearchNode(NamedTuple):
-    """Some deeds, and what they lead to."""
+    """A sequence of actions and the state that it leads to."""
 
     state: TargetState
     actions: tuple[IntentAction, ...]
     groups: tuple[str, ...]
-    """What the deeds have turned."""
+    """The groups of the actions."""
     next_actuator: int
-    """The first actuator that can follow."""
+    """The index of the first actuator that can follow."""
     disruption: float
     cost: float
-    """What it costs more than now: resources and disruption; negative: less."""
+    """The additional cost compared with now, for resources and disruption; negative if it is lower."""
     deficits: Sequence[float]
     is_reached: bool
     missed_cost: float
-    """What is missed, as a cost."""
+    """The cost of the missed objectives."""
 
     @property
     def rank(self) -> tuple[bool, float, int]:
-        """Less is better: what reaches the goal, then what costs and misses least, then what does least."""
+        """Return the sort key, smaller is better: reaching the goal, then cost including misses, then fewer
+        actions.
+        """
         return (not self.is_reached, self.cost + self.missed_cost, len(self.actions))
 
 
 class SearchResult(NamedTuple):
     best: SearchNode
     alternatives: tuple[SearchNode, ...]
-    """The best with other actuators, best first."""
+    """The best nodes with other actuators, best first."""
     expanded_states: int
     is_optimal: bool
 
 
 class SearchProblem(NamedTuple):
-    """What is searched: all that a plan depends on."""
+    """The complete input of a search."""
 
     state: TargetState
     goal: Goal
@@ -69,11 +70,11 @@ class SearchProblem(NamedTuple):
     constraints: PlanConstraints
     costs: ResourceCosts
     full_utility_cost: float
-    """What all of what is wanted is worth, as a cost: by it, what is missed is weighed against what it takes."""
+    """The cost that meeting all objectives is worth, by which misses are weighed against resources."""
 
 
 class Search:
-    """One search; it holds what was looked at."""
+    """One search with its examined nodes."""
 
     def __init__(self, problem: SearchProblem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
@@ -85,7 +86,7 @@ class Search:
         )
         self._record(self._start)
         self._first_children = [self._children(self._start, at) for at in range(len(problem.actuators))]
-        # What brings nothing now is not looked at again.
+        # An actuator without a useful action now is not examined again.
         self._useful_actuators = [
             at
             for at, ways in enumerate(self._first_children)
@@ -105,21 +106,21 @@ class Search:
         return SearchResult(best, tuple(others), self._expanded, proven)
 
     def single_steps(self) -> list[SearchNode]:
-        """Where each deed alone leads."""
+        """Return the nodes of single actions."""
         return [way for ways in self._first_children for way in ways]
 
     def best_step(self) -> SearchNode:
-        """The best of doing nothing and of single deeds."""
+        """Return the best node of no action and of single actions."""
         return self._best_node
 
     def _expand(self, least_of: Callable[[SearchNode], float]) -> bool:
-        """Look at ways, those first that can cost least; whether it is certain that none is better than the best."""
+        """Expand nodes by lowest possible cost; return whether it is certain that none is better than the best."""
         weighs = least_of == self._min_cost_with_misses
         heap = [(least_of(self._start), 0, 0, self._start)]
         order = 1
         while heap:
             least, _, _, way = heappop(heap)
-            # What ranks by reaching the goal is not beaten by what does not, however little that costs.
+            # A node that reaches the goal is never beaten by one that does not, however cheap that is.
             best = self._best_node
             if least == inf or (
                 (best.is_reached or weighs) and least >= best.cost + best.missed_cost - _EPSILON
@@ -143,7 +144,9 @@ class Search:
         )
 
     def _min_cost_of_release(self, node: SearchNode) -> float:
-        """What is given back makes nothing better: a way that has left the goal does not come back to it."""
+        """Return the lowest cost of a release. Reductions improve nothing, so a node that left the goal cannot
+        return to it.
+        """
         return node.cost + self._lower_bound.max_saving(node.next_actuator) if node.is_reached else inf
 
     def _min_cost_with_misses(self, node: SearchNode) -> float:
@@ -156,7 +159,7 @@ class Search:
         )
 
     def _children(self, node: SearchNode, at: int) -> list[SearchNode]:
-        """Where one deed of this actuator leads, within the limits."""
+        """Return the nodes of this actuator's actions that meet the constraints."""
         state, goal, actuators, effects, limits, _, _ = self._problem
         actuator = actuators[at]
         if actuator.group in node.groups:
@@ -196,7 +199,7 @@ class Search:
         return SearchNode(state, actions, groups, next_actuator, disruption, cost, deficits, reached, missed)
 
     def _record(self, node: SearchNode) -> SearchNode:
-        """Keep it in mind when it is the best with its actuators."""
+        """Keep the node if it is the best with its groups."""
         known = self._best_by_groups.get(node.groups)
         if known is None or node.rank < known.rank:
             self._best_by_groups[node.groups] = node
@@ -205,7 +208,7 @@ class Search:
         return node
 
     def _build_lower_bound(self) -> CostLowerBound:
-        """From what each actuator would bring now, at best: without the doubt."""
+        """Build the bound from the current optimistic gains of each actuator, without uncertainty."""
         actuators = self._problem.actuators
         now = self._expected_deficits(self._start.state)
         prospects = [
@@ -220,7 +223,7 @@ class Search:
         return CostLowerBound(prospects, [actuator.disruption for actuator in actuators], len(now))
 
     def _expected_deficits(self, state: TargetState) -> list[float]:
-        """The deficits as if the expected were certain."""
+        """Return the deficits of the expected values, without uncertainty."""
         return [
             inf if (value := state.objectives.get(objective.name)) is None else objective.deficit(value)
             for objective in self._problem.goal.objectives
@@ -228,8 +231,8 @@ class Search:
 
 
 def _is_improvement(node: SearchNode, child: SearchNode) -> bool:
-    """Whether a deed brings anything: what brings nothing now brings nothing after others, and a plan is cheaper
-    without it. Costs must grow, which the bound relies on; savings have a goal of their own.
+    """Return whether an action improves anything: if it does not now, it does not after others, and the plan is
+    cheaper without it. Costs must not decrease, which the bound relies on; savings have a goal of their own.
     """
     return child.cost >= node.cost and any(
         after < before - _EPSILON for after, before in zip(child.deficits, node.deficits, strict=True)

@@ -1,5 +1,5 @@
-"""Actuators and planners in processes of their own, in any language, over gRPC.
+"""Actuators and planners in separate processes, in any language, over gRPC.
 
-A plugin is asked and told, and never trusted: what it says is checked (`translate`), what it does not say in time is
-done without (`registry`), and what it proposes passes the same limits as everything else.
+Plugins are not trusted: their messages are checked (`codec`), late answers are skipped (`registry`), and their
+proposals must meet the same constraints as all others.
 """

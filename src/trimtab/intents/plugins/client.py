@@ -1,7 +1,6 @@
-"""An actuator and a planner that are plugins, as the core sees them: like any other.
+"""Actuator and planner plugins as the core sees them.
 
-What a plugin does not answer in time, or answers with nonsense, is as if it had nothing to propose. A planner plugin
-that fails so leaves the plan to the planner that is built in.
+A late or invalid answer counts as no proposal. If a planner plugin fails, the built-in planner makes the plan.
 """
 
 from __future__ import annotations
@@ -43,14 +42,16 @@ from trimtab.plugins import Settings
 
 MAX_CANDIDATES = 10
 CALL_TIMEOUT = 1.0
-"""Seconds that a plugin has for an answer while a plan is made,"""
+"""The seconds that a plugin has for an answer while a plan is made."""
 EXECUTE_TIMEOUT = 30.0
-"""and to do something."""
+"""The seconds that a plugin has to execute an action."""
 BUDGET_EXHAUSTED = "its answers take too long for all plans of a turn"
 
 
 class TimeBudget:
-    """How long a plugin may keep all plans of a turn waiting: each answer may come in time, and all of them too late."""
+    """The total time that a plugin may delay the plans of one cycle, because many timely answers can add up to too
+    much.
+    """
 
     def __init__(self, seconds: float = math.inf) -> None:
         self._left = seconds
@@ -117,7 +118,7 @@ class RemoteActuator:
             return ()
 
     def execute(self, action: IntentAction, *, target: WorkloadKey, state: TargetState) -> str:
-        """Have it done; why it was not, or nothing."""
+        """Execute the action by the plugin; return the reason if it was not executed."""
         request = pb.PerformRequest(
             action=action_to_message(action), target=target_to_message(target), state=state_to_message(state)
         )
@@ -125,7 +126,7 @@ class RemoteActuator:
         return f"plugin {self.name}: {self._plugin.last_error}" if answer is None else answer.blocked_reason
 
     def observe(self, state: TargetState, *, goal: Goal, target: WorkloadKey) -> None:
-        """Let it learn from what is so now."""
+        """Pass the current state to the plugin, so that it can learn."""
         request = pb.ObserveRequest(
             state=state_to_message(state), goal=goal_to_message(goal), target=target_to_message(target)
         )
@@ -133,7 +134,7 @@ class RemoteActuator:
 
 
 class RemotePlanner:
-    """A planner that is a plugin, and the one that stands in for it."""
+    """A planner that is a plugin, with a fallback planner."""
 
     settings_type: ClassVar[type[Settings]] = Settings
 
@@ -199,7 +200,7 @@ class RemotePlanner:
 def check_plan(
     plan: Plan, state: TargetState, *, actuators: Sequence[Actuator], limits: PlanConstraints, now: float
 ) -> None:
-    """Whether a plan of somebody else's may be carried out; NonsenseError says why not."""
+    """Check that a plugin's plan may be executed; raise InvalidMessageError with the reason if not."""
     groups = {each.name: each.group for each in actuators}
     turned: set[str] = set()
     if plan.actions and None in state.objectives.values():

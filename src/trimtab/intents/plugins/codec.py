@@ -1,7 +1,7 @@
-"""Between our records and the messages: what we say as it is, what a plugin says with suspicion.
+"""Conversion between records and protocol messages, with validation of what plugins send.
 
-A number that is none, an objective that nobody asked about, a replica count below zero: such a message is refused
-whole, with what is wrong with it. Whether what it proposes is allowed is not for here, but for the limits. Pure.
+A message with an impossible value is rejected as a whole, with the reason: a number that is not finite, an unknown
+objective, a negative replica count. The constraints are checked elsewhere. Pure.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _OPTIONAL_LIMITS = ("max_cpu", "max_memory", "extra_pods", "extra_cpu", "extra_m
 
 
 class InvalidMessageError(TrimtabError):
-    """A plugin said something that cannot be."""
+    """A plugin sent an invalid message."""
 
 
-# What we say
+# Messages that we send
 
 
 def state_to_message(state: TargetState) -> pb.State:
@@ -75,9 +75,9 @@ def goal_to_message(goal: Goal) -> pb.Goal:
 
 def constraints_to_message(limits: PlanConstraints) -> pb.Constraints:
     said = msgspec.structs.asdict(limits)
-    # A plugin need not know why an actuator rests.
+    # A plugin does not need the reason of a cool-down.
     said["cooldown_until"] = {**limits.cooldown_until, **said.pop("refused_until")}
-    del said["max_safeguard_memory"]  # safeguards are not a plugin's
+    del said["max_safeguard_memory"]  # safeguards are not for plugins
     bounded = {
         name: value for name, value in said.items() if name not in _OPTIONAL_LIMITS or math.isfinite(value)
     }
@@ -126,7 +126,7 @@ def target_to_message(key: WorkloadKey) -> pb.Target:
     return pb.Target(kind=key.kind, namespace=key.namespace, name=key.name)
 
 
-# What we are told
+# Messages that we receive
 
 
 def state_from_message(message: pb.State) -> TargetState:
@@ -199,7 +199,7 @@ def constraints_from_message(message: pb.Constraints) -> PlanConstraints:
 
 
 def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAction:
-    """A deed that a plugin proposes in a state. What is unknown there stays so, whatever it claims."""
+    """Convert an action that a plugin proposes in a state. Unknown objectives stay unknown, whatever it claims."""
     after = state_from_message(message.after)
     if invented := after.objectives.keys() - before.objectives.keys():
         raise InvalidMessageError(f"objective {min(invented)} is none of the intent's")
@@ -222,7 +222,7 @@ def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAct
 
 
 def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetState) -> Plan:
-    """The plan that a plugin made."""
+    """Convert the plan of a plugin."""
     try:
         purpose = Purpose(message.purpose)
     except ValueError:
@@ -234,7 +234,7 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
         state = deeds[-1].after
     return Plan(
         intent=goal.intent,
-        # By another name it would be given back at once, however short all has been met.
+        # Otherwise a release under another purpose would not wait until all objectives have been met for long enough.
         purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
         actions=tuple(deeds),
         why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
@@ -248,7 +248,9 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
 
 
 def _is_release(before: TargetState, after: TargetState, goal: Goal) -> bool:
-    """Whether less is wanted and nothing is missed, which less could be meant to reach, as of power."""
+    """Return whether the plan reduces resources while no objective is missed that a reduction could improve, such
+    as power.
+    """
     more = additional_requests(before, after)
     missed = any(
         each.evaluate(before.objectives.get(each.name)) is not ObjectiveVerdict.MET
@@ -321,7 +323,7 @@ def _dict_to_struct(data: Mapping[str, Any]) -> Struct:
 
 
 def struct_to_dict(message: Struct) -> dict[str, Any]:
-    """What a Struct holds; whole numbers, which it does not know, are such again."""
+    """Convert a Struct, with whole numbers as integers again."""
     return {name: _struct_value(value) for name, value in message.items()}
 
 

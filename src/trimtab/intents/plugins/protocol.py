@@ -1,6 +1,6 @@
-"""The calls of the protocol, typed: each is one value that both sides use, to call and to answer.
+"""The calls of the plugin protocol, as typed values for both client and server.
 
-It stands in the place of code that gRPC's compiler would make, which is untyped and bound to one release of gRPC.
+They replace the generated code of gRPC, which is untyped and bound to one release.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ A = TypeVar("A", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class UnaryCall(Generic[Q, A]):
-    """One question with one answer."""
+    """A call with one response."""
 
     service: str
     name: str
@@ -35,7 +35,7 @@ class UnaryCall(Generic[Q, A]):
     response_type: type[A]
 
     def invoke(self, channel: grpc.Channel, request: Q, *, timeout: float) -> A:
-        """The answer; grpc.RpcError when there is none in time."""
+        """Call and return the response; raise grpc.RpcError if there is none in time."""
         path = f"/{_PACKAGE}.{self.service}/{self.name}"
         ask = channel.unary_unary(
             path, request_serializer=_serialize, response_deserializer=self.response_type.FromString
@@ -53,7 +53,7 @@ class UnaryCall(Generic[Q, A]):
 
 @dataclass(frozen=True, slots=True)
 class StreamCall(Generic[Q, A]):
-    """One question with many answers."""
+    """A call with a stream of responses."""
 
     service: str
     name: str
@@ -61,7 +61,7 @@ class StreamCall(Generic[Q, A]):
     response_type: type[A]
 
     def invoke(self, channel: grpc.Channel, request: Q, *, timeout: float) -> Iterator[A]:
-        """The answers as they come; grpc.RpcError when they do not in time."""
+        """Call and yield the responses; raise grpc.RpcError if they are not in time."""
         path = f"/{_PACKAGE}.{self.service}/{self.name}"
         ask = channel.unary_stream(
             path, request_serializer=_serialize, response_deserializer=self.response_type.FromString
@@ -77,7 +77,7 @@ class StreamCall(Generic[Q, A]):
 
 
 class CallRefusedError(Exception):
-    """What was asked cannot be answered, and why: a server's answer to whoever asked."""
+    """The server refuses a call; the message is the reason for the client."""
 
 
 REGISTER = UnaryCall("Registration", "Register", pb.PluginInfo, pb.RegisterResponse)
@@ -90,8 +90,8 @@ PLAN = UnaryCall("PlannerPlugin", "Plan", pb.PlanRequest, pb.PlanResponse)
 
 @dataclass(frozen=True, slots=True)
 class PluginTls:
-    """Who we are and whom we believe, PEM: each side shows its certificate to the other. Files may be renewed: a server
-    shows what they hold at the time, a channel what they held when it was dialled.
+    """The certificates for mutual TLS, as PEM files. Files may be renewed: a server uses their current content, a
+    channel their content when it was created.
     """
 
     certificate: Path
@@ -99,7 +99,7 @@ class PluginTls:
     authority: Path
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        # Asked at every handshake; while files are being replaced and cannot be read, what was shown last stays.
+        # gRPC asks at every handshake; while files are being replaced, it keeps the last certificate.
         return grpc.dynamic_ssl_server_credentials(
             self._load_server_certificate(), self._load_server_certificate, require_client_authentication=True
         )
@@ -115,7 +115,7 @@ class PluginTls:
 
 
 def dial(endpoint: str, tls: PluginTls | None) -> grpc.Channel:
-    """A channel to an endpoint; nothing is said on it yet. It comes back by itself when the other side does."""
+    """Create a channel to an endpoint. It connects on the first call and reconnects by itself."""
     options = [
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.initial_reconnect_backoff_ms", 200),
@@ -133,7 +133,7 @@ def listen(
     tls: PluginTls | None,
     calls: Sequence[tuple[UnaryCall[Any, Any] | StreamCall[Any, Any], Any]],
 ) -> tuple[grpc.Server, int]:
-    """A server that answers these calls, started, and its port. Without a host it is every address that there is."""
+    """Start a server for these calls and return it with its port. Without a host it listens on all addresses."""
     server = grpc.server(
         ThreadPoolExecutor(max_workers=8, thread_name_prefix="plugin"),
         options=[("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES), ("grpc.so_reuseport", 0)],
@@ -145,17 +145,17 @@ def listen(
         handler = grpc.method_handlers_generic_handler(f"{_PACKAGE}.{service}", handlers)
         server.add_generic_rpc_handlers((handler,))
     shown = tls.server_credentials() if tls else None
-    place = f"[::]{address}" if address.startswith(":") else address  # which gRPC takes for IPv4 too
+    place = f"[::]{address}" if address.startswith(":") else address  # gRPC then listens on IPv4 too
     try:
         port = server.add_secure_port(place, shown) if shown else server.add_insecure_port(place)
-    except RuntimeError:  # all that gRPC says is that it failed
+    except RuntimeError:  # gRPC does not report the cause
         raise TrimtabError(f"address {address}: plugins cannot be listened for there; name another") from None
     server.start()
     return server, port
 
 
 def describe_rpc_error(error: Exception) -> str:
-    """What went wrong, in a line."""
+    """Describe an error in one line."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:
         return str(error) or type(error).__name__

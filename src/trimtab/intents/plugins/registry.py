@@ -1,8 +1,8 @@
-"""The plugins that are there: they register, are dialled back, and are asked for a sign of life from then on.
+"""The registry of plugins: they register, the operator connects back, and then checks their health.
 
-A plugin that does not answer is asked less and less often, and meanwhile left out of everything; one that registered
-and stays away is forgotten, one that the configuration names is not. Calls come from threads that plan, so all here
-is for threads. Time is passed in.
+A plugin that does not answer is checked less and less often, and is not used meanwhile. If it stays away, a
+registered plugin is removed; a configured one is not. Calls come from planning threads, so everything here is
+thread-safe. Time is an argument.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 CHECK_INTERVAL = 5.0
-"""Seconds between two signs of life,"""
+"""The seconds between two health checks."""
 MAX_CHECK_INTERVAL = 300.0
-"""and at most so many, for one that is away."""
+"""The most seconds between two health checks of an unavailable plugin."""
 MAX_FAILURES = 3
-"""Checks that one that registered may fail in a row."""
+"""The failed health checks in a row after which a registered plugin is removed."""
 REGISTER_INTERVAL = 30.0
-"""Seconds after which a plugin should register again."""
+"""The seconds after which a plugin should register again."""
 MAX_PLUGINS = 64
-"""Plugins that are taken in: each has a channel, and is asked for every plan."""
+"""The most plugins, because each has a channel and is called for every plan."""
 
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 _ENDPOINT = re.compile(r"unix:/?.+|[^\s/]+:\d{1,5}")
@@ -52,43 +52,45 @@ PluginKey = tuple[int, str]
 
 @dataclass(slots=True)
 class RegisteredPlugin:
-    """One plugin."""
+    """One plugin and its health."""
 
     info: pb.PluginInfo
     channel: grpc.Channel
     is_configured: bool
-    """Whether the configuration names it."""
+    """True if the configuration names the plugin."""
     failures: int = 0
     check_at: float = 0.0
     last_error: str = "it was not asked yet"
-    """Why it is left out; empty when it is not."""
+    """The reason why the plugin is unavailable; empty if it is available."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, request: Callable[[grpc.Channel], T]) -> T | None:
-        """The answer; None, and it is left out until its next sign of life, when there is none."""
+        """Call the plugin and return its answer; on failure return None and mark it unavailable until its next
+        health check.
+        """
         if self.last_error:
             return None
         try:
             return request(self.channel)
-        except (grpc.RpcError, ValueError) as error:  # the latter: its channel was closed meanwhile
+        except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed meanwhile
             self.mark_failed(describe_rpc_error(error))
             return None
 
     def mark_failed(self, why: str) -> None:
         with self._lock:
             if not self.last_error:
-                log.warning("plugin.away", plugin=self.info.name, why=why)
+                log.warning("plugin.unavailable", plugin=self.info.name, reason=why)
             self.last_error = why
 
     def mark_available(self) -> None:
         with self._lock:
             if self.last_error:
-                log.info("plugin.there", plugin=self.info.name, endpoint=self.info.endpoint)
+                log.info("plugin.available", plugin=self.info.name, endpoint=self.info.endpoint)
             self.last_error, self.failures = "", 0
 
 
 class PluginRegistry:
-    """All plugins; `listening` lets them register, `check` is to be called every now and then."""
+    """All plugins; `serve` accepts registrations, `check` must be called regularly."""
 
     def __init__(self, *, tls: PluginTls | None = None, timeout: float = 2.0) -> None:
         self._tls = tls
@@ -98,7 +100,7 @@ class PluginRegistry:
 
     @contextmanager
     def serve(self, address: str) -> Iterator[int]:
-        """Let plugins register at this address; the port."""
+        """Accept registrations at this address; yield the port."""
         server, port = listen(address, self._tls, [(REGISTER, self.register)])
         try:
             yield port
@@ -107,7 +109,7 @@ class PluginRegistry:
             self.close()
 
     def register(self, info: pb.PluginInfo) -> pb.RegisterResponse:
-        """Take a plugin in once it has answered; `Refused` says why it is not."""
+        """Add a plugin after it has answered; raise CallRefusedError with the reason if it cannot be added."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
         known = self._find_at_endpoint(info) or RegisteredPlugin(
@@ -122,7 +124,7 @@ class PluginRegistry:
         return pb.RegisterResponse(version=VERSION, register_again_seconds=REGISTER_INTERVAL)
 
     def add_configured(self, info: pb.PluginInfo) -> None:
-        """One that the configuration names: it is there whenever it answers."""
+        """Add a plugin that the configuration names; it is available whenever it answers."""
         if wrong := find_plugin_problem(info):
             raise CallRefusedError(wrong)
         self._add(RegisteredPlugin(info, dial(info.endpoint, self._tls), is_configured=True))
@@ -132,7 +134,7 @@ class PluginRegistry:
             return list(self._plugins.values())
 
     def list_available(self, type_: int) -> list[RegisteredPlugin]:
-        """Those of a type that answer, by name."""
+        """List the available plugins of a type, by name."""
         found = [known for known in self.list_all() if known.info.type == type_ and not known.last_error]
         return sorted(found, key=lambda known: known.info.name)
 
@@ -141,7 +143,7 @@ class PluginRegistry:
             return self._plugins.get((type_, name))
 
     def check(self, now: float) -> None:
-        """Ask those for a sign of life whose time it is."""
+        """Check the health of plugins that are due."""
         for known in self.list_all():
             if now >= known.check_at:
                 self._check_plugin(known, now=now)
@@ -155,7 +157,7 @@ class PluginRegistry:
             self._plugins.clear()
 
     def _find_at_endpoint(self, info: pb.PluginInfo) -> RegisteredPlugin | None:
-        """The one that is known under this name, where it is at the same endpoint; None where one may come."""
+        """Return the plugin with this name at the same endpoint; None if a new one may be added."""
         with self._lock:
             before = self._plugins.get((info.type, info.name))
             if before is None and len(self._plugins) >= MAX_PLUGINS:
@@ -169,7 +171,9 @@ class PluginRegistry:
             return None
 
     def _add(self, known: RegisteredPlugin) -> None:
-        """In the place of one that has moved: only once it has answered, or whoever cannot would push it out."""
+        """Add a plugin in place of one that moved. It must have answered before, so that nothing else can displace
+        the old one.
+        """
         with self._lock:
             before = self._plugins.get((known.info.type, known.info.name))
             self._plugins[known.info.type, known.info.name] = known
@@ -194,24 +198,26 @@ class PluginRegistry:
         known.check_at = now + min(MAX_CHECK_INTERVAL, CHECK_INTERVAL * 2 ** min(known.failures, 10))
 
     def _redial(self, known: RegisteredPlugin) -> None:
-        """Since our own certificate may have been renewed: a channel shows the one that it was made with."""
+        """Reconnect, because our own certificate may have been renewed and a channel keeps the one that it was
+        created with.
+        """
         if self._tls is None or self.get(known.info.type, known.info.name) is not known:
             return
-        with suppress(OSError):  # its files are being replaced
+        with suppress(OSError):  # the files are being replaced
             old, known.channel = known.channel, dial(known.info.endpoint, self._tls)
             old.close()
 
     def _forget(self, known: RegisteredPlugin) -> None:
-        log.warning("plugin.forgotten", plugin=known.info.name, why=known.last_error)
+        log.warning("plugin.removed", plugin=known.info.name, reason=known.last_error)
         with self._lock:
             key = known.info.type, known.info.name
-            if self._plugins.get(key) is known:  # and not the one that took its place meanwhile
+            if self._plugins.get(key) is known:  # not a plugin that took its place meanwhile
                 del self._plugins[key]
         known.channel.close()
 
 
 def find_plugin_problem(info: pb.PluginInfo) -> str:
-    """What is wrong with what a plugin says of itself; empty when nothing is."""
+    """Describe the problem of a plugin's info; empty if there is none."""
     if info.type not in {pb.PLUGIN_TYPE_ACTUATOR, pb.PLUGIN_TYPE_PLANNER}:
         return "type: must be an actuator or a planner"
     if not _NAME.fullmatch(info.name) or len(info.name) > 63:

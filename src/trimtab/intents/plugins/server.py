@@ -58,7 +58,7 @@ CallHandlers = Sequence[tuple[UnaryCall[Any, Any] | StreamCall[Any, Any], Callab
 
 
 class PluginService(Protocol):
-    """What a plugin serves."""
+    """The calls that a plugin serves."""
 
     @property
     def type(self) -> pb.PluginType: ...
@@ -71,7 +71,7 @@ class PluginService(Protocol):
 
 @dataclass(frozen=True)
 class ActuatorService:
-    """An actuator, and who does what it proposes: given the deed and the workload, it says why not, or nothing."""
+    """An actuator, and the function that executes its actions: it returns the reason if it does not."""
 
     actuator: Actuator
     execute: Callable[[IntentAction, WorkloadKey], str]
@@ -108,7 +108,7 @@ class ActuatorService:
 
 @dataclass(frozen=True)
 class PlannerService:
-    """A planner."""
+    """A planner as a plugin."""
 
     planner: Planner
     type: pb.PluginType = pb.PLUGIN_TYPE_PLANNER
@@ -140,11 +140,11 @@ class PlannerService:
 
 @dataclass(frozen=True)
 class PluginServer:
-    """A plugin that listens."""
+    """A listening plugin."""
 
     endpoint: str
     registered: threading.Event
-    """Set once an operator knows it."""
+    """The event that is set once an operator has accepted the registration."""
     _server: grpc.Server
 
     def wait(self) -> None:
@@ -161,7 +161,7 @@ def serve_plugin(
     register_at: str | None = None,
     tls: PluginTls | None = None,
 ) -> Iterator[PluginServer]:
-    """Listen, and register with an operator for as long as this lasts; `endpoint` is what it is told to dial."""
+    """Listen, and stay registered with an operator; `endpoint` is the address that the operator connects to."""
     info = pb.PluginInfo(type=service.type, name=name, versions=[VERSION], group=service.group)
     server, port = listen(address, tls, [(INFO, lambda _: info), *service.call_handlers()])
     info.endpoint = endpoint or f"{address.rpartition(':')[0]}:{port}"
@@ -188,14 +188,14 @@ def _keep_registered(
     registered: threading.Event,
     ended: threading.Event,
 ) -> None:
-    """Again and again, since another operator may lead by now; dialled anew, since certificates are renewed."""
+    """Register repeatedly, because the leader may change; with a new channel, because certificates may be renewed."""
     while not ended.is_set():
         try:
             with dial(register_at, tls) as channel:
                 again = REGISTER.invoke(channel, info, timeout=5.0).register_again_seconds
             registered.set()
         except (grpc.RpcError, OSError) as error:
-            log.warning("plugin.not_registered", error=describe_rpc_error(error))
+            log.warning("plugin.registration_failed", error=describe_rpc_error(error))
             again = RETRY_INTERVAL
         ended.wait(max(RETRY_INTERVAL, again))
 
@@ -215,5 +215,5 @@ def _decode_plan_effects(goal: Goal, message: Sequence[pb.Effect]) -> EffectMode
     ]
     effects, troubles = decode_effects(goal, kept)
     for trouble in troubles:
-        log.warning("plugin.effect_unread", trouble=trouble)
+        log.warning("plugin.effect_unreadable", error=trouble)
     return effects

@@ -1,1 +1,1 @@
-"""The loop of intents: what is wanted is measured, a plan is made, its deeds are done, judged and learned from."""
+"""The Intent controller: measure objectives, make plans, execute their actions, evaluate and learn from them."""

@@ -1,4 +1,4 @@
-"""How much more there is to have: what the nodes, quotas and the caps of namespaces leave, as arbitration counts it."""
+"""The free capacity of nodes, quotas and namespace caps, as arbitration needs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def available_capacity(
     targets: Mapping[str, Sequence[TargetState]],
     settings: IntentSettings,
 ) -> Capacity:
-    """What is left now, given the targets of intents by namespace."""
+    """Return the free capacity, given the targets of Intents by namespace."""
     by_namespace: dict[str, list[ResourceQuota]] = {}
     for quota in quotas:
         by_namespace.setdefault(quota.namespace, []).append(quota)
@@ -43,7 +43,7 @@ def _node_capacity(nodes: Iterable[Node], pods: Iterable[Pod]) -> dict[str, Free
         node.name: [
             node.allocatable.cpu / 1000,
             float(node.allocatable.memory),
-            # What runs there may grow, and nothing new comes.
+            # A cordoned node takes no new pods, but its pods may grow.
             0.0 if node.unschedulable else float(node.allocatable.pods),
         ]
         for node in nodes
@@ -68,7 +68,7 @@ def _quota_capacity(quotas: Iterable[ResourceQuota]) -> FreeResources:
 
 
 def _cap_capacity(guardrails: Iterable[IntentGuardrail], states: Sequence[TargetState]) -> FreeResources:
-    """What the caps of a namespace leave, of which its intents' targets have this already."""
+    """Return what the caps of a namespace leave after the requests of its Intents' targets."""
     asked = [(*state.requests_per_pod(), state.replicas) for state in states]
     cpu = sum(each * count for each, _, count in asked)
     memory = sum(each * count for _, each, count in asked)

@@ -1,8 +1,8 @@
-"""The loop of intents: turn after turn it looks at all of them, plans where something is missed or can be spared, does
-it, and says so.
+"""The Intent controller: each cycle observes all Intents, plans where an objective is missed or resources can be
+released, executes the plans and writes statuses.
 
-It is level-triggered: a turn goes by what is so, the status of an intent included, and remembers nothing that a
-restart must not lose. An intent that fails does not keep the others from their turn.
+It is level-triggered: a cycle depends on the current state, including the statuses of Intents, and keeps nothing
+that a restart must not lose. An Intent that fails does not block the others.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from trimtab.operator.metrics import Metrics
 log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT_OBSERVE_CALLS = 4
-"""To how many questions plugins may owe an answer while they are shown what is so: each of them keeps a thread, of which a
-process with one CPU has five, and others need them too."""
+"""The most concurrent Observe calls to plugins. Each one blocks a thread, and a process with one CPU has only
+five."""
 
 
 CRASHED_POD_POLL_INTERVAL = 0.5
-"""Seconds between two looks at the cached pods of a target whose containers crash."""
+"""The seconds between two checks of the cached pods of a target with crashing containers."""
 
 SCRAPE_DELAY = 30.0
-"""Seconds until a sample of what is so now reaches a query, on top of the time that it averages over."""
+"""The seconds until a sample reaches a query, in addition to the window of the query."""
 
 
 class IntentController:
-    """All intents of a cluster, a turn at a time."""
+    """The reconciler of all Intents of a cluster."""
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class IntentController:
         self._metrics = metrics
         self._last_cycle_at: float | None = None
         self._waiting_since: dict[str, float | None] = {}
-        """Since when intents have waited for room; to lose it costs them time."""
+        """The time since which Intents have waited for capacity. Losing it costs them time only."""
         self._executed_at: dict[WorkloadKey | None, float] = {}
-        """When something was last done to each target."""
+        """The time of the last action on each target."""
         self._oom_messages: dict[IntentKey, str] = {}
-        """What there is to say in this turn of OOM kills of an intent's target."""
+        """The messages about OOM kills of each Intent's target in this cycle."""
         self._crashing: list[IntentObservation] = []
-        """The intents whose sizes have to wait until a crashed container runs again."""
+        """The Intents whose resize has to wait until a crashed container runs again."""
         self._refused_at: dict[tuple[str, str], float] = {}
-        """When what was planned was last not done, by intent and actuator; to lose it costs a try."""
+        """The time of the last failed action by Intent and actuator. Losing it costs one attempt only."""
 
     async def run(self) -> Never:
         while True:
@@ -116,16 +116,17 @@ class IntentController:
             await self._wait_for_next_cycle(max(0.1, self._config().intents.interval.seconds - spent))
 
     async def _wait_for_next_cycle(self, seconds: float) -> None:
-        """Wait for the next turn; meanwhile give memory to containers that start again."""
+        """Wait for the next cycle; meanwhile resize containers that restart."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             await asyncio.sleep(min(left, CRASHED_POD_POLL_INTERVAL) if self._crashing else left)
             await self.resume_crashed_changes(time.time())
 
     async def resume_crashed_changes(self, now: float) -> None:
-        """Go on with changes that wait for crashed containers to run again.
+        """Continue changes that wait for crashed containers to run again.
 
-        One that is killed seconds after its start would seldom run when its turn comes, and never get its memory.
+        A container that is killed seconds after its start would rarely run during a cycle, and would never get its
+        memory.
         """
         for observation in self._crashing:
             with self._isolate_errors(intent=str(observation.intent)):
@@ -139,7 +140,7 @@ class IntentController:
                     await self._executor.sync_pods(replace(observation, workload=workload, pods=pods), now)
 
     async def run_once(self, now: float) -> None:
-        """Look at every intent once."""
+        """Reconcile every Intent once."""
         intents = list(self._intent_index.intents)
         goals: list[Goal] = []
         for intent in intents:
@@ -177,7 +178,7 @@ class IntentController:
                 await self._status_writer.write_observed(observation, outcome, now=now)
 
     async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
-        """Report on profiles and on intents that are invalid, and finish rollouts of options that are under way."""
+        """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""
         for profile in list(self._intent_index.profiles):
             with self._isolate_errors(profile=f"{profile.namespace}/{profile.name}"):
                 await self._status_writer.write_profile(profile, self._config().intents.default_queries)
@@ -192,7 +193,7 @@ class IntentController:
 
     @contextmanager
     def _isolate_errors(self, **about: str) -> Iterator[None]:
-        """What fails for one intent does not keep the others from their turn, nor a turn the next."""
+        """Log and count an error, so that it affects neither other Intents nor the next cycle."""
         try:
             yield
         except KubeError as error:
@@ -203,7 +204,7 @@ class IntentController:
             log.exception("intent.failed", **about)
 
     async def _show_to_plugins(self, observations: Iterable[IntentObservation]) -> None:
-        """Let plugins learn from what is so: one that takes its time is not waited for once an intent."""
+        """Pass the current states to plugins concurrently, so that a slow one does not delay each Intent."""
         free = asyncio.Semaphore(MAX_CONCURRENT_OBSERVE_CALLS)
 
         async def show(plugin: RemoteActuator, observation: IntentObservation) -> None:
@@ -225,7 +226,7 @@ class IntentController:
         return owner is not None and owner.key == observation.intent.key
 
     async def _build_request(self, observation: IntentObservation, now: float) -> PlanRequest | None:
-        """What is to be planned for an intent; None where nothing is."""
+        """Build the planning input of an Intent; None if there is nothing to plan."""
         state, workload, goal = observation.state, observation.workload, observation.goal
         if state is None or workload is None:
             return None
@@ -247,7 +248,8 @@ class IntentController:
             f"{safe.oom_message}; not done: {kept}" if safe.oom_relief and kept else safe.oom_message
         )
         if safe.oom_relief and not kept:
-            # Before any objective, and for any container: one that is killed again and again serves nobody.
+            # OOM relief comes before any objective and for any container: a container that is killed repeatedly
+            # serves nobody.
             await self._executor.relieve_oom(observation, safe.oom_relief, now)
         await self._effect_learner.refit(goal, now=now)
         limits = build_constraints(
@@ -266,7 +268,7 @@ class IntentController:
         )
 
     def _report_only(self, observation: IntentObservation) -> IntentOutcome:
-        """Of an intent that only reports."""
+        """Return the outcome of an Intent that only reports."""
         workload = observation.workload
         owner = self._intent_index.controlling_intent(workload.key) if workload else None
         if owner is None or owner.key == observation.intent.key or not observation.spec.active:
@@ -302,7 +304,7 @@ class IntentController:
     async def _plan_requests(
         self, requests: Iterable[PlanRequest], observations: Sequence[IntentObservation], now: float
     ) -> dict[str, PlanDecision]:
-        """A plan for each, within the room that all share."""
+        """Plan for each request within the shared capacity."""
         catalog = self._cluster_state
         room = available_capacity(
             nodes=catalog.nodes,
@@ -326,12 +328,12 @@ class IntentController:
             return outcome
         if plan.purpose is Purpose.RELEASE and (wait := self._release_blocked_reason(before, now)):
             return replace(outcome, blocked_reason=wait)
-        # Written down first: a process that ends before the status is written must not do it a second time.
+        # Record the start first: if this process ends before it writes the status, the action must not be repeated.
         await self._status_writer.write_started(observation, outcome, now=now)
         plugins = self._planning_service.plugin_actuators()
         performed = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
         if performed.blocked_reason and not performed.is_transient:
-            # Or the best plan would be the one that is refused, turn after turn.
+            # Otherwise the best plan would be the refused one in every cycle.
             self._refused_at[observation.goal.intent, plan.actions[len(performed.done)].actuator] = now
         for deed in plan.actions:
             result = "done" if deed in performed.done else "blocked"
@@ -339,7 +341,7 @@ class IntentController:
         return replace(outcome, done=performed.done, blocked_reason=performed.blocked_reason)
 
     def _release_blocked_reason(self, before: Document, now: float) -> str:
-        """Why nothing is given back yet; empty when it may be."""
+        """Return the reason why no resources are released yet; empty if they may be."""
         wait = self._config().intents.release_after.seconds
         since = objectives_met_since(before, now=now)
         if since is not None and now - since >= wait:
@@ -366,7 +368,7 @@ class IntentController:
         return found
 
     def _refused_until(self, intent: str, now: float) -> dict[str, float]:
-        """Until when deeds rest that could not be done: meanwhile others may, and nobody waits for them."""
+        """Return the time until which failed actions are not retried, so that other actions can be planned."""
         rest = self._config().intents.cool_down.seconds
         self._refused_at = {key: at for key, at in self._refused_at.items() if 0 <= now - at < rest}
         return {actuator: at + rest for (whose, actuator), at in self._refused_at.items() if whose == intent}
@@ -381,7 +383,7 @@ class IntentController:
         )
 
     async def _restore_effects(self, intent: IntentRecord, goal: Goal, now: float) -> None:
-        """Take up what the store knows of an intent that is new here."""
+        """Restore the stored effects of an Intent that is new to this process."""
         past = await self._effect_learner.restore(goal, now=now)
         if past is not None and intent.target is not None:
             self._observer.restore_history(intent.target, past)

@@ -1,6 +1,6 @@
-"""What intents have taught: events and effects, kept in the store and learned from anew every now and then.
+"""Learning of effects from Intents: events and effects in the store, and regular refits.
 
-The store is a memory, not a crutch: when it is away, plans go by what is known in this process and by first guesses.
+The store is optional: without it, plans use the knowledge of this process and priors.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from trimtab.store.write_queue import WriteQueue
 log = structlog.get_logger(__name__)
 
 MAX_EVENTS = 500
-"""States that one intent is learned from."""
+"""The most states that one Intent is learned from."""
 FIRST_SPAN = 3600.0
 EVENTS_PER_SPAN = 60
-"""Events that are read of the last hour, of the two hours before it, of the four before those, and so on: 660 of a month."""
+"""The most events that are read for each span: the last hour, the two hours before, the four before those, and so
+on."""
 RECORD_INTERVAL = 60.0
-"""Seconds after which a state is recorded though nothing has changed."""
+"""The seconds after which a state is recorded even if nothing has changed."""
 RESTORE_TIMEOUT = 5.0
-"""Seconds that a turn waits for the store to tell what it knows of an intent."""
+"""The seconds that a cycle waits for the store to restore an Intent."""
 MAX_PENDING = 1000
-"""Records that wait for a store that is away, the newest."""
+"""The most records that wait for an unavailable store; the newest are kept."""
 RESTORE_RETRY = 60.0
-"""Seconds after which a store that was away is asked again what it knows."""
+"""The seconds after which an unavailable store is tried again."""
 
 
 @dataclass(slots=True)
 class _IntentRecord:
-    """What is known of one intent."""
+    """The knowledge about one Intent."""
 
     effects: EffectModels = field(default_factory=EffectModels)
     is_restored: bool = False
-    """Whether the store has told what it knows of it. Until then nothing is saved over that."""
+    """True if the stored knowledge was restored. Nothing is saved before, so that nothing is overwritten."""
     fitted_at: float = 0.0
     recorded_at: float = 0.0
     last_recorded: object = None
-    """What was last recorded, apart from numbers that move all the time."""
+    """The last recorded state, without values that change all the time."""
     recent: list[tuple[float, TargetState]] = field(default_factory=list)
-    """Its last states that teach anything, oldest first, without what they do not teach by: of hundreds of intents, to hold
-    every pod of every minute would be most of what a process may have."""
+    """The last informative states, oldest first, without data that is not learned from. Keeping every pod of every
+    minute for hundreds of Intents would need most of the process's memory."""
     pods: dict[str, PodState] = field(default_factory=dict)
-    """Each pod that was seen lately, as it was seen last."""
+    """The last observation of each recent pod."""
 
     def add_state(self, at: float, state: TargetState) -> None:
         for pod in state.pods:
@@ -81,7 +82,7 @@ class _IntentRecord:
                 self.recent = thin_out(self.recent)
 
     def history(self, now: float) -> list[tuple[float, TargetState]]:
-        """What is learned from: also by how available pods were."""
+        """Return the states to learn from, including the availability of pods."""
         return [*self.recent, (now, TargetState(objectives={}, pods=tuple(self.pods.values())))]
 
 
@@ -92,28 +93,28 @@ def thin_out(states: Sequence[tuple[float, TargetState]]) -> list[tuple[float, T
 
 
 class EffectLearner:
-    """All intents' lessons."""
+    """The learned effects of all Intents."""
 
     def __init__(self, store: Store, *, cluster: str, settings: Callable[[], IntentSettings]) -> None:
-        """`cluster` is what the cluster is known by in the store."""
+        """Create a learner; `cluster` is the name of the cluster in the store."""
         self._store = store
         self._cluster = cluster
         self._settings = settings
         self._records: dict[tuple[str, str], _IntentRecord] = {}
-        """By intent and target."""
+        """The knowledge by Intent and target."""
         self._store_failed_at = float("-inf")
         self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, max_waiting=MAX_PENDING)
         self._effects_queue = WriteQueue[Effect]("effects", store.effects, max_waiting=MAX_PENDING)
 
     async def run(self) -> Never:
-        """Write to the store what waits for it, until cancelled: no turn waits for that."""
+        """Write pending records to the store until cancelled, so that no cycle waits for it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._events_queue.run())
             await self._effects_queue.run()
         raise AssertionError("unreachable")
 
     async def flush(self) -> None:
-        """Write to the store what waits for it."""
+        """Write pending records to the store."""
         await self._events_queue.flush()
         await self._effects_queue.flush()
 
@@ -122,11 +123,11 @@ class EffectLearner:
         self._records = {key: pupil for key, pupil in self._records.items() if key in kept}
 
     def get_effects(self, goal: Goal, state: TargetState) -> EffectModels:
-        """What is known of deeds' effects, with guesses where nothing is."""
+        """Return the effects for a goal, with priors where nothing was learned."""
         return add_priors(self._get_record(goal).effects, goal, state)
 
     async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
-        """Take up what the store knows of an intent that is new here, as soon as it tells; how its pods fared before."""
+        """Restore an Intent from the store once it is available; return the uptime of its past pods."""
         pupil = self._get_record(goal)
         if pupil.is_restored or 0 <= now - self._store_failed_at < RESTORE_RETRY:
             return None
@@ -138,13 +139,13 @@ class EffectLearner:
         except (StoreError, TimeoutError) as error:
             self._store_failed_at = now
             log.warning(
-                "intent.not_recalled", intent=goal.intent, error=str(error) or "the store does not answer"
+                "intent.restore_failed", intent=goal.intent, error=str(error) or "the store does not answer"
             )
             return None
         pupil.is_restored = True
         effects, troubles = decode_effects(goal, kept)
         for trouble in troubles:
-            log.warning("intent.effect_unread", trouble=trouble)
+            log.warning("intent.effect_unreadable", error=trouble)
         pupil.effects = effects
         before = _IntentRecord()
         for at, state in _decode_states(events):
@@ -155,7 +156,7 @@ class EffectLearner:
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
 
     async def record(self, goal: Goal, state: TargetState, plan: Plan | None, *, now: float) -> None:
-        """Write down what is so and what was planned, when that is news."""
+        """Record the state and the plan if they are new."""
         pupil = self._get_record(goal)
         gist = (state.replicas, state.sizes, len(state.pods), plan.actions if plan and plan.actions else None)
         if gist == pupil.last_recorded and 0 <= now - pupil.recorded_at < RECORD_INTERVAL:
@@ -178,7 +179,7 @@ class EffectLearner:
         self._events_queue.put([event])
 
     async def refit(self, goal: Goal, *, now: float) -> bool:
-        """Learn anew from what was recorded, when it is time; whether it was."""
+        """Refit the effects if it is time; return whether they were refitted."""
         pupil = self._get_record(goal)
         settings = self._settings()
         if 0 <= now - pupil.fitted_at < settings.learn_every.seconds or not (pupil.recent or pupil.pods):
@@ -187,7 +188,7 @@ class EffectLearner:
         try:
             learned = await asyncio.to_thread(learn_effects, goal, pupil.history(now), now=now)
         except (ArithmeticError, ValueError) as error:
-            log.warning("intent.not_learned", intent=goal.intent, error=str(error))
+            log.warning("intent.fit_failed", intent=goal.intent, error=str(error))
             return False
         pupil.effects = EffectModels(
             learned_models=learned.learned_models, user_models=pupil.effects.user_models
@@ -201,10 +202,10 @@ class EffectLearner:
         return self._records.setdefault((goal.intent, goal.target), _IntentRecord())
 
     async def _load_events(self, goal: Goal, *, since: float, now: float) -> list[PlannerEvent]:
-        """Read the events of a goal's target, newest first; where they are too many, as many of each span, spread over it,
-        and each span twice as long as the next newer one.
+        """Read the events of a goal's target, newest first; if there are too many, a sample of each span, where each
+        span is twice as long as the next newer one.
 
-        The newest alone would be those of one night, and what was learned by day would be forgotten.
+        The newest events alone could be those of one night, and knowledge from the day would be lost.
         """
         found = await self._store.events.find(
             cluster=self._cluster, name=goal.intent, since=since, limit=MAX_EVENTS
@@ -227,7 +228,7 @@ class EffectLearner:
 
 
 def _decode_states(events: Sequence[PlannerEvent]) -> list[tuple[float, TargetState]]:
-    """Oldest first; what cannot be read says nothing."""
+    """Decode the states, oldest first; skip unreadable ones."""
     found = []
     for event in reversed(events):
         try:

@@ -1,6 +1,6 @@
-"""The PromQL servers that KPIs are asked of: the operator's own, and those that profiles name.
+"""The PromQL servers for KPIs: the operator's own, and those that profiles name.
 
-A profile's server is asked as nobody in particular: our credentials are for our own.
+A profile's server is queried without credentials, because ours are for our own server only.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ log = structlog.get_logger(__name__)
 
 OPERATOR_SERVER = ""
 MAX_SERVERS = 64
-"""Servers that profiles may name at a time."""
+"""The most servers that profiles may name at a time."""
 
 
 class KpiEndpoints:
-    """Used as an async context manager, which closes what was opened meanwhile."""
+    """The clients of all servers. The async context manager closes them."""
 
     def __init__(self, operator_client: PromqlClient | None, *, max_age: float, timeout: float) -> None:
         self._max_age, self._timeout = max_age, timeout
@@ -46,7 +46,7 @@ class KpiEndpoints:
     async def read_kpis(
         self, asked: Mapping[str, Iterable[KpiQuery]], *, at: float
     ) -> dict[tuple[str, KpiQuery], KpiReading]:
-        """What each server knows of each question; one that is not asked any more makes room for another."""
+        """Read all queries from their servers; close servers that are no longer used."""
         await self._close_servers([server for server in self._open_stacks if server not in asked])
         servers = list(asked)
         answers = await asyncio.gather(*(self._query_server(server, asked[server], at) for server in servers))
@@ -64,7 +64,7 @@ class KpiEndpoints:
             return await asking.read_kpis(questions, at=at)
         except TrimtabError as error:
             return dict.fromkeys(questions, unknown_reading(str(error)))
-        except Exception as error:  # anybody may name a server, and none may keep the others from being asked
+        except Exception as error:  # anyone may name a server, and none may block the others
             log.exception("intent.server_failed", server=server)
             return dict.fromkeys(questions, unknown_reading(f"{server} cannot be asked: {describe(error)}"))
 
@@ -75,7 +75,7 @@ class KpiEndpoints:
             )
         if server not in self._open_stacks and len(self._open_stacks) >= MAX_SERVERS:
             raise TrimtabError(f"profiles name more than {MAX_SERVERS} servers")
-        # Its place is taken before anything is waited for: others are opened meanwhile.
+        # Reserve the slot before the first await, because other servers are opened meanwhile.
         stack = self._open_stacks[server] = AsyncExitStack()
         found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
         assert isinstance(found, Prometheus)

@@ -1,8 +1,8 @@
-"""Does what a plan says: scales, has a pod replaced, resizes, chooses options, or has a plugin do it.
+"""Execution of plans: scale, replace a pod, resize, set options, or call a plugin.
 
-What is done is the state that a deed promises, which was held against the limits, and not what its parameters say.
-Sizes go the way that sizing's go, with marks, pace, verification and the way back, so a policy and an intent never
-pull at one pod. Every deed is looked at afresh: it is done to the workload as it is now, or not at all.
+The executor applies the state after an action, which was checked against the constraints, and not the action's
+parameters. Resizes use the same change executor as sizing, with annotations, rate limits, verification and revert,
+so that a policy and an Intent never compete for a pod. Every action is checked against the current workload first.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ REMOVE_POD_ACTUATOR = "rmPod"
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """What was done of a plan, and why the rest was not."""
+    """The executed actions of a plan, and the reason why the rest was not executed."""
 
     done: tuple[IntentAction, ...] = ()
     blocked_reason: str = ""
     is_transient: bool = False
-    """Whether that may well have passed by the next turn, as that somebody else wrote first."""
+    """True if the reason may be gone in the next cycle, such as a write conflict."""
 
 
 class _TransientRefusal(str):
-    """Why something was not done, which may well have passed by the next turn: as that it is not its turn."""
+    """A reason that may be gone in the next cycle, such as a rate limit."""
 
     __slots__ = ()
 
 
 class PlanExecutor:
-    """Carries out plans by way of the port to the cluster."""
+    """The executor of plans through the cluster port."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PlanExecutor:
         plugins: Mapping[str, RemoteActuator],
         now: float,
     ) -> ExecutionResult:
-        """Do them in order, up to the first that cannot be done."""
+        """Execute the actions in order, up to the first that fails."""
         state = observation.state
         assert state is not None
         done: list[IntentAction] = []
@@ -111,7 +111,7 @@ class PlanExecutor:
             if deed.actuator in RESIZING_ACTUATORS and any(
                 each.actuator in RESIZING_ACTUATORS for each in done
             ):
-                done.append(deed)  # it went with the first: a pod is changed once
+                done.append(deed)  # it was part of the first resize, because a pod is changed once
                 continue
             try:
                 refused = await self._execute_action(deed, plan, observation, plugins, now)
@@ -129,7 +129,7 @@ class PlanExecutor:
         return ExecutionResult(tuple(done))
 
     async def sync_pods(self, observation: IntentObservation, now: float) -> ReconcileResult | None:
-        """Go on with a change that is under way, and bring new pods to the size in effect, also while it is held."""
+        """Continue a change in progress, and resize new pods to the effective size, even under a hold."""
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
@@ -137,7 +137,7 @@ class PlanExecutor:
         if marks is None or not (marks.change or marks.applied):
             return None
         if marks.change and hold and hold.sizes:
-            return None  # to a size that a person chose: the policy carries that out
+            return None  # a user chose this size, and the policy applies it
         return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
 
     async def relieve_oom(
@@ -150,7 +150,7 @@ class PlanExecutor:
     def forget_all_but(
         self, owned: Collection[WorkloadKey], known: Callable[[WorkloadKey], Workload | None]
     ) -> None:
-        """Let go of workloads that no intent has the say over any more, and tell of a change that nobody watches now."""
+        """Forget workloads that no Intent controls any more, and report changes that nobody watches now."""
         for key in self._resized_workloads.difference(owned):
             self._resized_workloads.remove(key)
             self._actuator.forget(key)
@@ -171,7 +171,7 @@ class PlanExecutor:
         plugins: Mapping[str, RemoteActuator],
         now: float,
     ) -> str:
-        """Why it was not done; empty when it was."""
+        """Execute one action; return the reason if it was not executed."""
         workload, state = observation.workload, observation.state
         assert workload is not None
         assert state is not None
@@ -202,7 +202,7 @@ class PlanExecutor:
         try:
             await self._cluster.scale(present, replicas)
         except Conflict:
-            # Asked again because its answer was lost, a server says so of what it has done itself.
+            # If the response was lost, the retry of a successful write conflicts with itself.
             found = await self._cluster.get_workload(workload.key)
             if found is None or found.replicas != replicas:
                 raise
@@ -227,9 +227,9 @@ class PlanExecutor:
         return ""
 
     async def finish_rollout(self, workload: Workload, now: float) -> None:
-        """Say of options that a rollout has brought that it has, and take them back where it cannot.
+        """Report options whose rollout is complete, and revert those that could not be rolled out.
 
-        Whether an intent still speaks for the workload or not: what was begun comes to an end.
+        This does not depend on an Intent: a started rollout is always finished.
         """
         mark = advance_options_change(workload, now=now)
         if mark is None or not self._may_write():
@@ -261,7 +261,7 @@ class PlanExecutor:
         urgent: bool = False,
         effective: Sizes | None = None,
     ) -> ReconcileResult | None:
-        """Bring a workload to these sizes, which were planned from the effective ones."""
+        """Resize a workload to these sizes, which were planned from the effective ones."""
         used = observation.state.memory_used if observation.state else None
         watched = Duration.parse(f"{max(1, round(self._observation_period()))}s")
         wish = DesiredChange(
@@ -281,13 +281,14 @@ class PlanExecutor:
         if not self._may_write():
             return None
         self._resized_workloads.add(workload.key)
-        # Only where there is something to do: to look afresh at all that were ever resized would be a burden every turn.
+        # Reconcile only if there is something to do: reading all resized workloads again would be expensive in every
+        # cycle.
         report = self._actuator.check_cached(workload, observation.pods, wish, now=int(now))
         return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
 
 
 def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod]) -> bool:
-    """Whether a change is under way and a pod that can be resized now does not have its size."""
+    """Return whether a change is in progress and a pod that can be resized now does not have its size."""
     marks = read_change_annotations(workload)
     change = marks.change if marks else None
     return change is not None and any(
@@ -296,7 +297,7 @@ def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod]) -> bool:
 
 
 def _refusal_reason(report: ReconcileResult | None, now: float) -> str:
-    """Why a resize was not done, by what came of it; empty when it was."""
+    """Return the reason why a resize was not executed; empty if it was."""
     if report is None:
         return "it is gone"
     if report.actions:
@@ -306,8 +307,8 @@ def _refusal_reason(report: ReconcileResult | None, now: float) -> str:
 
 
 def _merge_resizes(state: TargetState, plan: Sequence[IntentAction]) -> Sequence[ContainerSize]:
-    """The sizes that the resizes of a plan ask for together. Each has a say over one resource of the main container, whatever
-    else a planner that is a plugin may promise of it.
+    """Merge the resizes of a plan. Each controls one resource of the main container, whatever else a planner
+    plugin promises.
     """
     sizes = list(state.sizes)
     for deed in plan:

@@ -1,7 +1,8 @@
-"""What one intent may do now: guardrails, other autoscalers and rest, folded into its limits.
+"""The constraints of one Intent: guardrails, other autoscalers and cool-downs.
 
-One owner a field holds here too: with a HorizontalPodAutoscaler on the target the number of pods is that one's, and
-with a VerticalPodAutoscaler that applies, their size. Options come by a rollout, so only to pods that are replaced by one.
+Each field has one owner: a HorizontalPodAutoscaler on the target controls the number of pods, and a
+VerticalPodAutoscaler that applies controls their size. Options need a rollout, so only workloads with rolling
+updates can have them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ SCALING_ACTUATORS = frozenset({"scaleOut", "scaleIn"})
 RESIZING_ACTUATORS = frozenset({"resizeCPU", "resizeMemory"})
 OPTION_ACTUATORS = frozenset({"cacheClass", "powerProfile"})
 USAGE_HEADROOM = 1.1
-"""Nothing is given back below what is used now and a tenth, whatever models say of it; and nothing where that is unknown."""
+"""The ratio to the current usage below which no CPU is released, whatever models predict. Nothing is released
+while the usage is unknown."""
 _UNSCALABLE_KINDS = {"DaemonSet", "Job", "CronJob"}
 
 
@@ -48,7 +50,7 @@ def build_constraints(
     safe: SafeSize,
     cooldown_until: float,
 ) -> PlanConstraints:
-    """All that a plan for it may not pass, apart from the room that it shares with others."""
+    """Build all constraints of a plan except the capacity that is shared with other Intents."""
     workload, state = observation.workload, observation.state
     assert workload is not None
     assert state is not None
@@ -70,10 +72,10 @@ def build_constraints(
 def guardrail_constraints(
     state: TargetState, guardrails: Sequence[IntentGuardrail], *, goal: Goal
 ) -> PlanConstraints:
-    """Return the limits that follow from guardrails, from what is used now and from what the objectives can show.
+    """Return the constraints of guardrails, of the current usage and of the objectives.
 
-    Nothing is given back of which no objective shows that it was too much: a service that is idle at night would be cut
-    to that, and stay so by day while all its objectives are met.
+    Resources are not released if no objective would show a shortage: a service that is idle at night would be
+    reduced, and stay so by day while all its objectives are met.
     """
     used = inf if state.cpu_used is None else state.cpu_used * USAGE_HEADROOM
     if not goal.watches_capacity:
@@ -93,16 +95,16 @@ def guardrail_constraints(
 
 
 def _max_memory_before_oom(workload: Workload, main: str) -> float:
-    """Return up to which memory pods that run out of it are given more before any of them was killed.
+    """Return the most memory for pods that are about to be OOM-killed, before any of them was killed.
 
-    Beyond twice what their owner gave them it may be a leak: kills then decide, after which sizing's leak guard holds.
+    More than twice the owner's size may be a leak; OOM kills then decide, with the leak guard of sizing.
     """
     own = next((each.resources for each in workload.containers if each.name == main), Resources())
     return 2.0 * (own.memory_limit or own.memory_request or 0) or inf
 
 
 def _pods_for_usage(used: float, state: TargetState) -> int:
-    """How many of the pods what is used now takes; those without a place use nothing."""
+    """Return the number of pods that the current usage needs; unscheduled pods use nothing."""
     if used == inf:
         return state.placed
     return math.ceil(min(used / state.cpu, state.placed)) if state.cpu else 0
@@ -120,7 +122,7 @@ def explain_no_release(state: TargetState, goal: Goal) -> list[str]:
 
 
 class AutoscalerConstraints:
-    """Who else has a say over the target, and over what."""
+    """The constraints that other autoscalers on the target impose."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class AutoscalerConstraints:
         vpas_unsynced_reason: str = "",
         can_resize_in_place: bool,
     ) -> None:
-        """`unread_vpas` tells why it is not known which VerticalPodAutoscalers there are."""
+        """Take the autoscalers; `vpas_unsynced_reason` is set while VerticalPodAutoscalers cannot be read."""
         self._hpa_names = ", ".join(hpa.name for hpa in hpas)
         self._utilisation_targets = [share for hpa in hpas for share in hpa.utilization_targets]
         self._vpa = vpa
@@ -143,7 +145,7 @@ class AutoscalerConstraints:
 
     @property
     def forbids_resizing(self) -> bool:
-        """Whether somebody else has the say over the size of pods, or nobody."""
+        """True if another autoscaler controls the size of pods, or they cannot be resized."""
         return bool(
             self._vpa or self._vpas_unsynced_reason or self._has_pod_level_resources or not self._can_resize
         )
@@ -154,8 +156,8 @@ class AutoscalerConstraints:
         return scaling | resizing | (frozenset[str]() if self._can_roll_out else OPTION_ACTUATORS)
 
     def min_without_scale_out(self, state: TargetState, resource: Resource) -> float:
-        """The least of a resource that no autoscaler answers with more pods, as one does that holds use to a share of the
-        request: pods would get smaller and more, turn by turn.
+        """Return the smallest size to which an HPA does not respond with more pods. An HPA on utilization would
+        add pods when requests shrink: pods would get smaller and more in every cycle.
         """
         size = state.main_size
         if size is None:
@@ -175,10 +177,10 @@ class AutoscalerConstraints:
         return inf if used is None else used / min(shares) * now / (request or now)
 
     def max_cpu_without_scale_in(self, state: TargetState) -> float:
-        """Return the most CPU of a pod that no autoscaler answers with fewer pods.
+        """Return the largest CPU to which an HPA does not respond with fewer pods.
 
-        One that holds CPU to a share of the request removes pods when requests grow beyond the need: pods would get fewer
-        and larger, turn by turn, down to its minimum.
+        An HPA on utilization removes pods when requests grow beyond the need: pods would get fewer and larger in
+        every cycle, down to its minimum.
         """
         size, now = state.main_size, state.cpu
         shares = [
@@ -193,7 +195,7 @@ class AutoscalerConstraints:
         return max(now, state.cpu_used / state.placed / min(shares) * now / (size.cpu_request or now))
 
     def explain(self) -> list[str]:
-        """For the status: what is left to others, and to whom."""
+        """Explain for the status which fields other autoscalers control."""
         found = []
         if self._hpa_names:
             found.append(f"the number of pods is left to HorizontalPodAutoscaler {self._hpa_names}")
@@ -211,7 +213,7 @@ class AutoscalerConstraints:
 
 
 def blocked_reason(workload: Workload, config: OperatorConfig) -> str:
-    """Return why nothing is begun for a workload; empty where it may."""
+    """Return the reason why no change may start for a workload; empty if it may."""
     if why := protected_reason(workload, config):
         return why
     hold = read_hold(workload.annotations)
@@ -219,7 +221,7 @@ def blocked_reason(workload: Workload, config: OperatorConfig) -> str:
 
 
 def protected_reason(workload: Workload, config: OperatorConfig) -> str:
-    """Return why no pod of a workload may be touched, not even a new one; empty where they may."""
+    """Return the reason why no pod of a workload may be changed, not even a new one; empty if they may."""
     if config.dry_run:
         return "the operator runs with dryRun"
     if workload.namespace in config.limits.untouched_namespaces:
@@ -233,7 +235,7 @@ def _freeze_reason(workload: Workload, config: OperatorConfig, autoscalers: Auto
     marks = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
     if isinstance(marks, UnreadableAnnotations):
         return marks.reason
-    if marks.change is not None and not autoscalers.forbids_resizing:  # else nobody goes on with it
+    if marks.change is not None and not autoscalers.forbids_resizing:  # otherwise nobody continues it
         return "a change of size is under way"
     options = read_options_annotation(workload)
     if options is not None and options.phase is OptionsPhase.ROLLING:
@@ -246,7 +248,7 @@ def _freeze_reason(workload: Workload, config: OperatorConfig, autoscalers: Auto
 
 
 def _retry_times_after_revert(workload: Workload) -> dict[str, float]:
-    """Until when sizes and options are left alone that had to be taken back the last time: other deeds may help."""
+    """Return the time until which reverted sizes and options are not retried; other actions may help meanwhile."""
     found: dict[str, float] = {}
     marks = read_change_annotations(workload)
     if marks and marks.reverted:

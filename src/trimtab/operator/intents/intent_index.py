@@ -1,8 +1,8 @@
-"""All Intents and KPIProfiles of a cluster, and which intent has the say over a workload.
+"""The index of Intents and KPIProfiles, with the controlling Intent of each workload.
 
-One owner a field: where an active intent is about a workload, its replicas and its sizes are the intent's, and an
-OptimizationPolicy only recommends. Of several intents about one workload the one with the highest priority has the
-say, of equals the oldest; the others report.
+Each field has one owner: an active Intent controls the replicas and sizes of its target, and an OptimizationPolicy
+only recommends. Of several Intents with the same target, the one with the highest priority controls it, then the
+oldest; the others report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
 
 
 class IntentIndex:
-    """Who wants what."""
+    """The index of all Intents and KPIProfiles."""
 
     def __init__(self, informers: InformerPort) -> None:
         self.intents: Cache[IntentRecord] = informers.watch_resource(
@@ -37,7 +37,7 @@ class IntentIndex:
         self.intents.on_change(self._on_intent_change)
 
     def on_controller_change(self, listener: Callable[[WorkloadKey], None]) -> None:
-        """Tell of each workload that an intent may have taken over or let go of."""
+        """Call the listener for each workload whose controlling Intent may have changed."""
         self._listeners.append(listener)
 
     def get_intent(self, key: IntentKey) -> IntentRecord | None:
@@ -49,16 +49,16 @@ class IntentIndex:
         return self.profiles.get(name, namespace)
 
     def targets(self) -> set[WorkloadKey]:
-        """Return the workloads that active intents are about, be they there or not."""
+        """Return the workloads that active Intents target, whether they exist or not."""
         return {intent.target for intent in self.intents if _is_active(intent) and intent.target}
 
     def controlling_intent(self, target: WorkloadKey) -> IntentRecord | None:
-        """The intent that has the say over a workload; None where none has."""
+        """Return the Intent that controls a workload; None if there is none."""
         return min(filter(_is_active, self.intents.find("target", target)), key=_precedence, default=None)
 
     def _on_intent_change(self, old: IntentRecord | None, new: IntentRecord | None, /) -> None:
         if old and new and (old.uid, old.generation) == (new.uid, new.generation):
-            return  # only its status was written, and by us
+            return  # only the status was written, by this operator
         for target in {each.target for each in (old, new) if each and each.target}:
             for listener in self._listeners:
                 listener(target)

@@ -1,7 +1,7 @@
-"""What is known of every intent at one moment: its goal, the state of its target, and why what is unknown is so.
+"""Observation of all Intents: goals, states of targets, and reasons for unknown values.
 
-All intents are observed together, so that all their questions travel in few requests. Between two looks only the
-history of pods is kept; it is rebuilt by looking, and what is lost of it speaks for less availability, or more.
+All Intents are observed together, so that their queries need few requests. Only the history of pods is kept
+between cycles, and it is rebuilt from observations.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from trimtab.usage.prometheus.promql import equals, format_duration
 
 MIN_WINDOW = 15.0
 MAX_WINDOW = 300.0
-"""Seconds over which CPU is looked at where it is scraped too seldom for less, as once a minute."""
+"""The longest window of CPU rates in seconds, for targets with long scrape intervals such as a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class IntentObservation:
-    """One intent, its target, and what is known of both."""
+    """One Intent, its target, and the observed state."""
 
     intent: IntentRecord
     spec: IntentSpec
     goal: Goal
     readings: Mapping[str, KpiReading]
-    """By objective."""
+    """The readings by objective."""
     workload: Workload | None
     pods: Sequence[Pod] = ()
     state: TargetState | None = None
-    """None where the target is not there."""
+    """The state of the target; None if it does not exist."""
     main_container: str = ""
-    """The container that does the work."""
+    """The name of the main container."""
     problem: str = ""
-    """Why nothing can be done for it at all."""
+    """The reason why nothing can be done for the Intent."""
     kpi_window: float = 0.0
-    """Seconds that the slowest of its KPIs averages over: until they have passed, it shows what was before, too."""
+    """The longest window of its KPIs in seconds, for which they still include older values."""
 
     @property
     def is_known(self) -> bool:
@@ -76,7 +76,7 @@ class IntentObservation:
 
 
 ServerQuery = tuple[str, KpiQuery]
-"""Which server, and what."""
+"""The server and the query."""
 IsolateErrors = Callable[[IntentRecord], AbstractContextManager[None]]
 
 
@@ -86,10 +86,10 @@ def _raise_errors(_: IntentRecord) -> AbstractContextManager[None]:
 
 @dataclass(slots=True)
 class _IntentQueries:
-    """What is asked for one intent: by objective, and by what else is to be known of its target."""
+    """The queries of one Intent: by objective, and for additional data about its target."""
 
     objectives: dict[str, ServerQuery | KpiReading | None] = field(default_factory=dict)
-    """None: from the pods."""
+    """The query of each objective; None if it is measured from the pods."""
     extra: dict[str, ServerQuery] = field(default_factory=dict)
 
     def iter_all(self) -> Iterable[ServerQuery]:
@@ -98,7 +98,7 @@ class _IntentQueries:
 
 
 class IntentObserver:
-    """Looks at all intents of a cluster at once."""
+    """The observer of all Intents of a cluster."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class IntentObserver:
         self._history: dict[WorkloadKey, PodHistory] = {}
 
     def restore_history(self, target: WorkloadKey, past: Uptime) -> None:
-        """What the store knows of a target's pods of the past, where none of them was seen to go since."""
+        """Restore the stored uptime of a target's past pods, unless some were observed since."""
         known = self._history.get(target, PodHistory({}))
         if known.past_pods == Uptime():
             self._history[target] = replace(known, past_pods=past)
@@ -123,10 +123,10 @@ class IntentObserver:
     async def observe(
         self, intents: Sequence[IntentRecord], *, now: float, isolate: IsolateErrors | None = None
     ) -> list[IntentObservation]:
-        """Observe every intent that has a valid spec.
+        """Observe every Intent with a valid spec.
 
-        `isolate` makes the context in which one intent is observed; where it suppresses an error, that intent alone is
-        left out.
+        `isolate` creates the context in which one Intent is observed; if it suppresses an error, only that Intent
+        is skipped.
         """
         isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
@@ -142,7 +142,7 @@ class IntentObserver:
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
-        closed = cache(self._excluded_nodes)  # most workloads say the same of nodes
+        closed = cache(self._excluded_nodes)  # most workloads have the same scheduling constraints
         found = []
         for intent, questions in asked:
             assert intent.target is not None
@@ -151,10 +151,10 @@ class IntentObserver:
                 found.append(self._build_observation(intent, questions, readings, closed))
         return found
 
-    # What is asked
+    # Queries
 
     def resolve_kpi(self, measured_by: str, namespace: str) -> KpiDefinition:
-        """How an objective is measured; with a problem where it cannot be."""
+        """Resolve the KPI of an objective, with a problem if it cannot be measured."""
         profile = self._intent_index.get_profile(resolve_profile_key(measured_by, namespace))
         if profile is None:
             return KpiDefinition(
@@ -178,7 +178,7 @@ class IntentObserver:
                 try:
                     asked = how.endpoint, how.build_query(namespace=namespace, target=target)
                 except QueryError as error:
-                    # A profile is checked when it is written, but not for this target: its objective alone is unknown.
+                    # A profile is checked at admission, but not for this target: only its objective is unknown.
                     found.objectives[objective.name] = unknown_reading(
                         f"KPIProfile {objective.measured_by}, query: {error}"
                     )
@@ -192,11 +192,11 @@ class IntentObserver:
                 try:
                     found.extra[name] = server, build_kpi_query(text, namespace=namespace, target=target)
                 except QueryError:
-                    continue  # the load of a profile, which is as good as none
+                    continue  # an invalid load query counts as none
         return found
 
     def _extra_queries(self, intent: IntentRecord) -> dict[str, tuple[str, str]]:
-        """What else is to be known of the target: its load, and what its main container uses."""
+        """Return the queries for the target's load and the usage of its main container."""
         assert intent.spec is not None
         found: dict[str, tuple[str, str]] = {}
         for objective in intent.spec.objectives:
@@ -220,7 +220,7 @@ class IntentObserver:
             found[MEMORY_MEDIAN] = OPERATOR_SERVER, f"quantile(0.5, {peaks})"
         return found
 
-    # What is known
+    # Observations
 
     def _observe_pods(self, target: WorkloadKey, seen: set[WorkloadKey], now: float) -> None:
         workload = self._cluster_state.get(target)
@@ -231,7 +231,7 @@ class IntentObserver:
         self._history[target] = history.observe(live_pods(self._cluster_state.list_pods(workload)), now=now)
 
     def _excluded_nodes(self, placing: SchedulingConstraints) -> frozenset[str]:
-        """The nodes that such pods may not go to."""
+        """Return the nodes that such pods cannot use."""
         nodes = self._cluster_state.nodes
         return frozenset(node.name for node in nodes if not placing.allows_node(node.taints, node.labels))
 
@@ -275,7 +275,7 @@ class IntentObserver:
         return IntentObservation(intent, spec, goal, found, workload, pods, state, main, kpi_window=window)
 
     def build_goal(self, intent: IntentRecord, spec: IntentSpec) -> Goal:
-        """What an intent wants, as its profiles measure it."""
+        """Build the goal of an Intent from its spec and profiles."""
         return build_goal(
             str(intent),
             spec,
@@ -290,9 +290,8 @@ class IntentObserver:
 
 
 def build_cpu_query(container: str, window: float) -> str:
-    """What a container of all pods of a target uses: each of late, else over as long as is needed to see it. By those alone
-    that are seen of late, less would seem to be used than is; that a pod that has gone counts for a while errs on the safe
-    side.
+    """Build the query for the CPU usage of a container in all pods: recent rates, otherwise over a longer window.
+    Recent rates alone would underestimate the usage; counting a deleted pod for a while is on the safe side.
     """
     return f"sum({_build_cpu_rates(container, window)})"
 

@@ -1,6 +1,6 @@
-"""Who plans for a namespace, and with what: planners and actuators by the configuration, and plugins.
+"""The planners and actuators of each namespace, from the configuration and from plugins.
 
-A plan is made in a thread: neither a long search nor a plugin that hangs keeps the loop from anything.
+Plans are made in a thread, so that neither a long search nor a hanging plugin blocks the event loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULT_PLANNER = "astar"
 
 
 class PlanningService:
-    """Makes plans as the configuration says at the time."""
+    """The service that makes plans with the current configuration."""
 
     def __init__(
         self, registry: PluginRegistry, *, settings: Callable[[], IntentSettings], metrics: Metrics
@@ -43,7 +43,7 @@ class PlanningService:
         self._planners: dict[str, Planner] = {}
 
     def plugin_actuators(self) -> dict[str, RemoteActuator]:
-        """The actuators that are plugins and answer; one cannot take the name of one that is built in."""
+        """Return the available actuator plugins; a plugin cannot replace a built-in actuator."""
         patience = self._settings().plugins.timeout.seconds
         found = [
             RemoteActuator(known, timeout=patience, time_budget=self._create_time_budget())
@@ -54,7 +54,7 @@ class PlanningService:
     async def plan_requests(
         self, requests: Sequence[PlanRequest], *, capacity: Capacity, now: float
     ) -> dict[str, PlanDecision]:
-        """A plan for each intent, with who has to wait; together they take no more than there is."""
+        """Plan for each Intent, so that all plans together fit the capacity."""
         self._reload_actuators()
         actuators = [*self._actuators, *self.plugin_actuators().values()]
         wanted = {
@@ -70,7 +70,7 @@ class PlanningService:
         return await asyncio.to_thread(arbitrate, requests, capacity=capacity, make=make, now=now)
 
     def planner_name(self, namespace: str) -> str:
-        """Who plans for a namespace."""
+        """Return the name of the planner of a namespace."""
         return self._resolve_planner(self._settings().planner_for(namespace))[1]
 
     def _make_plan(
@@ -95,9 +95,9 @@ class PlanningService:
                 now=now,
                 budget=budget,
             )
-        except Exception as error:  # one intent that cannot be planned for is no reason to plan for none
+        except Exception as error:  # an error in one Intent's plan must not block the others
             self._metrics.intent_errors.labels(type(error).__name__).inc()
-            log.exception("intent.not_planned", intent=request.goal.intent)
+            log.exception("intent.planning_failed", intent=request.goal.intent)
             why = f"no plan could be made: {error}"
             return Plan(intent=request.goal.intent, purpose=Purpose.KEEP, why=(why,))
 
@@ -118,7 +118,9 @@ class PlanningService:
         return remote, name
 
     def _create_time_budget(self) -> TimeBudget:
-        """As long as a turn is to be: whoever is planned for when it is used up is planned for without the plugin."""
+        """Create a budget of one interval; when it is used up, the remaining Intents are planned without the
+        plugin.
+        """
         return TimeBudget(self._settings().interval.seconds)
 
     def _built_in_planner(self, name: str) -> Planner:
@@ -136,4 +138,4 @@ class PlanningService:
             try:
                 self._actuators.append(actuator(name, **given))
             except TrimtabError as error:
-                log.warning("intent.no_actuator", actuator=name, error=str(error))
+                log.warning("intent.actuator_unavailable", actuator=name, error=str(error))

@@ -1,6 +1,6 @@
-"""The plugins of this process, as its configuration has them: those that it names, and where others register.
+"""The plugin registry of this process: configured plugins, and the listener for others.
 
-Every replica listens, so that a plugin is known to whoever leads next.
+Every replica listens, so that the next leader already knows the plugins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TYPES = {"actuator": pb.PLUGIN_TYPE_ACTUATOR, "planner": pb.PLUGIN_TYPE_PLANNER
 
 @contextmanager
 def open_plugin_registry(settings: RemotePluginSettings) -> Iterator[PluginRegistry]:
-    """The plugins, for as long as the process works."""
+    """Open the plugin registry for the lifetime of the process."""
     files = settings.certificate_files
     tls = PluginTls(files.certificate, files.key, files.authority) if files else None
     registry = PluginRegistry(tls=tls)

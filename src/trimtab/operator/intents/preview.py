@@ -1,6 +1,7 @@
-"""What the operator would plan for one intent now, with all that it would look at, and nothing done.
+"""Preview of the plan for one Intent, without executing it.
 
-The same parts as the loop's, asked once. Room is not shared out among intents: the preview is of an intent alone.
+It uses the same parts as the controller, once. Capacity is not shared between Intents: the preview is for one
+Intent alone.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ SYNC_TIMEOUT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PlanPreview:
-    """A plan, and what it was made of."""
+    """A plan and its inputs."""
 
     goal: Goal
     state: TargetState
     constraints: PlanConstraints
     plan: Plan
     duration: float
-    """Seconds."""
+    """The duration of planning in seconds."""
     unknown: tuple[str, ...] = ()
-    """Why objectives are unknown."""
+    """The reasons why objectives are unknown."""
     remarks: tuple[str, ...] = ()
 
 
@@ -70,7 +71,7 @@ def preview_state(
     remarks: tuple[str, ...] = (),
     unknown: tuple[str, ...] = (),
 ) -> PlanPreview:
-    """The plan for a state and a goal, by the planner and the actuators of these settings that are built in."""
+    """Plan for a state and a goal with the built-in planner and actuators of the settings."""
     name = settings.planner_for(goal.namespace)
     chosen = planner(name if name in PLANNERS.names() else DEFAULT_PLANNER)
     actuators = [actuator(name, **given) for name, given in settings.actuators.items()]
@@ -86,7 +87,7 @@ def preview_state(
             budget=SearchBudget(max_states=settings.states),
         )
 
-    make()  # the first plan of a process compiles formulas, which says nothing of how long one takes
+    make()  # the first plan of a process compiles formulas, which would distort the duration
     started = clock()
     plan = make()
     return PlanPreview(goal, state, limits, plan, clock() - started, unknown, remarks)
@@ -95,7 +96,7 @@ def preview_state(
 async def preview_intent(
     client: Client, config: OperatorConfig, key: IntentKey, *, now: float
 ) -> PlanPreview:
-    """Of an intent of a cluster, by what Prometheus and the store know now."""
+    """Preview the plan for an Intent of a cluster, with current data from Prometheus and the store."""
     await _require_intent(client, key)
     async with AsyncExitStack() as stack:
         following = InformerSet(client)
@@ -157,12 +158,14 @@ async def preview_intent(
 
 
 async def _require_intent(client: Client, key: IntentKey) -> None:
-    """Refuse an Intent that cannot be read before the whole cluster is: that may take a minute, and more rights."""
+    """Fail early if the Intent cannot be read, because reading the whole cluster takes longer and needs more
+    permissions.
+    """
     namespace, name = key
     try:
         await client.get(INTENTS, name, namespace=namespace)
     except NotFound as error:
-        # Only of an object does the server say what was not found: otherwise it does not know the kind.
+        # A 404 without the reason NotFound means that the server does not know the kind.
         if error.reason != "NotFound":
             why = "the cluster does not know Intents; install our CRDs: `trimtab crds | kubectl apply --server-side -f -`"
         else:
@@ -174,7 +177,7 @@ async def _require_intent(client: Client, key: IntentKey) -> None:
 
 @asynccontextmanager
 async def _run_informers(cluster_state: ClusterState) -> AsyncIterator[None]:
-    """Follow a cluster until the end of the block; its informers have ended before their client is closed."""
+    """Run the informers for the duration of the block; they have ended before their client is closed."""
     running = asyncio.create_task(cluster_state.run())
     try:
         await _wait_synced(cluster_state)
@@ -199,7 +202,7 @@ async def _wait_synced(cluster_state: ClusterState) -> None:
 async def _restore_effects(
     config: OperatorConfig, cluster: str, observation: IntentObservation, stack: AsyncExitStack
 ) -> EffectModels:
-    """What the store knows, where it is one that can be reached from here: a database, not the operator's own file."""
+    """Load effects from the store if it is a shared database, not the operator's own file."""
     if "://" not in config.store.url:
         return EffectModels()
     store = await stack.enter_async_context(Store.open(config.store.url))

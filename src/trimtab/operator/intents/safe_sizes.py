@@ -1,7 +1,7 @@
-"""Safe sizes for Intents: the same evidence, floors and OOM relief that sizing has, whoever controls a workload.
+"""Safe sizes for Intents: the same evidence, floors and OOM relief as in sizing.
 
-An Intent sees an hour of memory; what a container must not go below takes weeks of peaks, its OOM kills, its heap and
-whether samples are missing. Those are learned for targets of Intents too, also where no policy selects them.
+An Intent observes an hour of memory, but a safe minimum needs weeks of peaks, OOM kills, heap sizes and the
+coverage of samples. The recommender learns those for targets of Intents too, even if no policy selects them.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 
 @dataclass(frozen=True, slots=True)
 class SafeSize:
-    """What an Intent must respect of its target's main container."""
+    """The safe size of a target's main container."""
 
     min_memory: float = inf
-    """Bytes that it may not go below; infinite: memory is not lowered at all."""
+    """The fewest bytes; infinity if memory must not be reduced."""
     reason: str = "its use of memory is not known yet"
     oom_relief: Sizes = field(default_factory=dict)
-    """Sizes that containers get at once, after an OOM kill; empty where nothing was killed, or more would feed a leak."""
+    """The sizes that containers get immediately after an OOM kill; empty if nothing was killed, or if more would
+    feed a leak."""
     oom_message: str = ""
-    """Which containers were just OOM-killed, and what becomes of their memory, for people; empty where none was."""
+    """A message about recent OOM kills and the resulting memory; empty if there were none."""
 
 
 class SafeSizeProvider(Protocol):
-    """Answers what is safe for a workload."""
+    """A provider of safe sizes."""
 
     async def get_safe_size(
         self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float
@@ -51,7 +52,7 @@ class SafeSizeProvider(Protocol):
 
 
 class RecommenderSafeSizes:
-    """Answers by what the recommender has learned."""
+    """The provider that uses the recommender's evidence."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ def derive_safe_size(
     rules: PolicyRules,
     now: float,
 ) -> SafeSize:
-    """Derive what an Intent must respect from what sizing says of the workload, whose containers have their effective sizes."""
+    """Derive the safe size from the recommendation for a workload, whose containers have their effective sizes."""
     evidence = recommendation.evidence.get(main)
     container = next((each for each in containers if each.name == main), None)
     has = container_sizes(containers)
@@ -125,7 +126,7 @@ def derive_safe_size(
 def _describe_oom_kills(
     assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float
 ) -> Iterator[str]:
-    """Say of each container that was just killed when that was, with which memory, and what it gets."""
+    """Describe each recent OOM kill: the container, its memory, the time, and its new memory."""
     held = {each.container: each.no_change_reason for each in assessment.recommendations}
     for name, evidence in assessment.evidence.items():
         if name not in has or not was_just_killed(evidence, now):
@@ -141,12 +142,12 @@ def _describe_oom_kills(
 
 
 def _effective_memory(resources: Resources) -> int:
-    """Return what a container is killed at: its limit, or without one what it asks for."""
+    """Return the memory at which a container is OOM-killed: its limit, otherwise its request."""
     return resources.memory_limit or resources.memory_request or 0
 
 
 def _raised_memory(recommendation: WorkloadRecommendation, has: Sizes) -> Sizes:
-    """Return the recommended memory of each container with all else as it is: CPU is the planner's."""
+    """Return the recommended memory of each container with its current CPU, which the planner controls."""
     return {
         name: Resources(
             has[name].cpu_request, has[name].cpu_limit, wanted.memory_request, wanted.memory_limit
@@ -157,6 +158,6 @@ def _raised_memory(recommendation: WorkloadRecommendation, has: Sizes) -> Sizes:
 
 
 def _rules_with_limits(spec: OptimizationPolicySpec) -> PolicyRules:
-    """Return a policy's rules, but that limits follow: an Intent resizes requests and limits together."""
+    """Return a policy's rules with limits included, because an Intent resizes requests and limits together."""
     strategy = spec.update_strategy.model_copy(update={"update_requests_only": False})
     return PolicyRules.from_spec(spec.model_copy(update={"update_strategy": strategy}))

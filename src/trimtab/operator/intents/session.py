@@ -1,4 +1,4 @@
-"""The intents' part of a leader's term: joins the parts of the loop, and runs it until the term is over."""
+"""The Intent part of a leader session: build the controller and run it until the session ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLUGIN_TYPES = {pb.PLUGIN_TYPE_ACTUATOR: "actuator", pb.PLUGIN_TYPE_PLANNER: "p
 
 
 class IntentSession:
-    """Made anew for each term, and `run` once."""
+    """The Intent controller of one leader session; `run` may be called once."""
 
     def __init__(
         self,

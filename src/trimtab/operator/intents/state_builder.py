@@ -1,4 +1,4 @@
-"""A workload and its pods as the planner sees them: one state, from what the cluster and Prometheus tell. Pure."""
+"""Building of the planner's state of a workload from pods and Prometheus readings. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.config.intents import IntentSettings
 
 CPU, CPU_PODS, MEMORY, MEMORY_MEDIAN = "cpu", "cpu pods", "memory", "median memory"
-"""What is known of a workload besides its objectives: the CPU that its pods use, of how many pods that is, the peak of the
-pod that uses most memory, and of the median one."""
+"""The keys of additional readings: the CPU usage of all pods, the number of pods in it, and the peak memory of the
+pod that uses most and of the median pod."""
 
 
 def find_main_container(containers: Sequence[Container]) -> str:
-    """The container that does the work: of those that are no sidecars the one that asks for most CPU."""
+    """Return the main container: the one with the largest CPU request that is not a sidecar."""
     mains = [each for each in containers if each.role == "main"]
     return max(mains, key=lambda each: each.resources.cpu_request or 0).name if mains else ""
 
@@ -36,7 +36,7 @@ def build_state(
     main: str,
     excluded_nodes: frozenset[str] = frozenset(),
 ) -> TargetState:
-    """The state of a workload, given how its objectives fare, what else is known of it, and which nodes are closed to it."""
+    """Build the state of a workload from its pods, history, readings and excluded nodes."""
     sizes = effective_sizes(workload, pods)
     past = history.total
     options = most_common_options(pods)
@@ -68,9 +68,10 @@ def build_state(
 
 
 def _cpu_used(pods: Sequence[Pod], extra: Mapping[str, float | None]) -> float | None:
-    """Return what all pods use; None where samples of some that run are missing, as while one node is not scraped.
+    """Return the CPU usage of all pods; None if samples of some running pods are missing, such as while a node is not
+    scraped.
 
-    The sum of the others would look like a workload that uses less than it does.
+    The sum of the others would look like a lower usage.
     """
     sampled = extra.get(CPU_PODS)
     running = sum(pod.ready for pod in pods)
@@ -78,7 +79,7 @@ def _cpu_used(pods: Sequence[Pod], extra: Mapping[str, float | None]) -> float |
 
 
 def _count_unplaced(workload: Workload, pods: Sequence[Pod]) -> int:
-    """How many pods have no place, those that are wanted and not made included; of a job, pods are done one by one."""
+    """Return the number of unscheduled pods, including those not created; pods of a job complete one by one."""
     placed = sum(bool(pod.node or pod.ready) for pod in pods)
     wanted = workload.replicas if workload.is_long_running else len(pods)
     return max(0, wanted - placed)
@@ -116,7 +117,7 @@ def build_goal(
     settings: IntentSettings,
     target_uid: str = "",
 ) -> Goal:
-    """Make the goal of an intent by its full name; `measure` says how what a KPIProfile names is measured."""
+    """Build the goal of an Intent; `resolve_kpi` returns the definition of a KPIProfile."""
     objectives = []
     for each in spec.objectives:
         how = resolve_kpi(each.measured_by)

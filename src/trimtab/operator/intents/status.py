@@ -1,7 +1,7 @@
-"""What an intent's status says: pure, from what was observed, planned and done, and what it said before.
+"""Building of an Intent's status from the observation, the outcome and the previous status. Pure.
 
-The status is also the memory that matters: since when a verdict stands and when a plan was carried out outlive a
-restart and another leader there. Times move only when what they are about does.
+The status is also the persistent memory of the controller: times of verdicts and executed plans survive restarts
+and leader changes there. A time changes only if its subject does.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _MAX_LISTED = 16
 
 @dataclass(frozen=True, slots=True)
 class IntentOutcome:
-    """What became of an intent in one turn."""
+    """The outcome of one cycle for an Intent."""
 
     plan: Plan | None = None
     planner: str = ""
     done: tuple[IntentAction, ...] = ()
     blocked_reason: str = ""
-    """Why the plan's deeds, or some of them, were not done."""
+    """The reason why the plan's actions, or some of them, were not executed."""
     is_cooling_down: bool = False
-    """Whether what was done before cannot be judged yet."""
+    """True if the effect of the last actions cannot be evaluated yet."""
     remarks: tuple[str, ...] = ()
-    """What else people should know, such as what is left to an autoscaler."""
+    """Additional remarks for users, such as the fields that an autoscaler controls."""
     oom_message: str = ""
-    """Which of its containers were just OOM-killed, and what becomes of their memory; empty where none was."""
+    """A message about recent OOM kills and the resulting memory; empty if there were none."""
 
 
 def build_intent_status(
     observation: IntentObservation, outcome: IntentOutcome, *, before: Document, now: float
 ) -> Document:
-    """The status of an intent; `before` is the one that it has."""
+    """Build the status of an Intent; `before` is the current one."""
     objectives = _build_objectives(observation, before, now)
     conditions = [
         _ready_condition(observation),
@@ -63,7 +63,7 @@ def build_intent_status(
 
 
 def build_invalid_status(intent: IntentRecord, *, before: Document, now: float) -> Document:
-    """Of an intent that nothing can be made of."""
+    """Build the status of an Intent with an invalid spec."""
     ready = _condition("Ready", False, "SpecInvalid", intent.problem)
     return {
         "observedGeneration": intent.generation,
@@ -72,12 +72,12 @@ def build_invalid_status(intent: IntentRecord, *, before: Document, now: float) 
 
 
 def plan_executed_at(status: Mapping[str, Any], *, now: float) -> float | None:
-    """When the plan in a status was carried out."""
+    """Return the time at which the plan in a status was executed."""
     return _parse_past_time((status.get("plan") or {}).get("executedAt"), now)
 
 
 def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | None:
-    """Since when all objectives are met; None where one is not."""
+    """Return the time since which all objectives are met; None if one is not."""
     objectives = status.get("objectives") or ()
     if not objectives or any(each.get("verdict") != ObjectiveVerdict.MET for each in objectives):
         return None
@@ -110,7 +110,7 @@ def upgrade_status(status: Document) -> Document:
 
 
 def stable_fields(status: Document) -> Document:
-    """A status without the numbers that move all the time; the message of Met has none."""
+    """Return a status without values that change all the time; the message of Met has none."""
     objectives = [
         {key: value for key, value in each.items() if key != "current"}
         for each in status.get("objectives") or ()
@@ -153,7 +153,7 @@ def _ready_condition(observation: IntentObservation) -> Document:
 
 
 def _met_condition(objectives: Sequence[Document], killed: str) -> Document:
-    """Whether the objectives are met as measured; OOM kills are told whether an objective shows them or not."""
+    """Build the Met condition from the measured objectives; OOM kills are always mentioned."""
     by_verdict = {
         verdict: [each["name"] for each in objectives if each["verdict"] == verdict]
         for verdict in ObjectiveVerdict
@@ -178,7 +178,7 @@ def _is_acting(observation: IntentObservation, outcome: IntentOutcome) -> bool:
 
 
 def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tuple[str, str]:
-    """Why something is done, or is not."""
+    """Return the reason and message of the Acting condition."""
     if outcome.blocked_reason:
         reason = "Blocked"
     elif outcome.plan is None:
@@ -196,7 +196,7 @@ def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tu
 def _build_plan(
     observation: IntentObservation, outcome: IntentOutcome, before: Document, now: float
 ) -> Document | None:
-    """The last plan that had deeds: this one, or the one from before with what it brought."""
+    """Return the last plan with actions: the new one, or the previous one with its observed effects."""
     plan = outcome.plan
     old: Document | None = before.get("plan")
     if plan is not None and plan.actions:
@@ -240,7 +240,7 @@ def _build_new_plan(plan: Plan, outcome: IntentOutcome, now: float) -> Document:
 def _add_observed_effects(
     plan: Document, observation: IntentObservation, outcome: IntentOutcome, now: float
 ) -> Document:
-    """With what its deeds brought, once the time to judge has come."""
+    """Add the observed effects to a plan once the cool-down is over."""
     if "evaluatedAt" in plan or outcome.is_cooling_down or not observation.is_known:
         return plan
     observed = {name: reading.value for name, reading in observation.readings.items()}
@@ -287,11 +287,11 @@ def _without_none(**fields: Any) -> Document:
 
 
 def _round_value(value: float | None) -> float | None:
-    """To as many digits as anybody reads."""
+    """Round to four significant digits."""
     return None if value is None else float(f"{value:.4g}")
 
 
 def _parse_past_time(text: str | None, now: float) -> float | None:
-    """None also for what has yet to come: a clock that was ahead has said so, and nobody waits for that."""
+    """Parse a time; None for a time in the future, which a wrong clock has written."""
     moment = None if text is None else datetime.fromisoformat(text).timestamp()
     return moment if moment is not None and moment <= now + MAX_CLOCK_SKEW else None

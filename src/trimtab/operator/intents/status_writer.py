@@ -1,6 +1,6 @@
-"""Tells of intents where people look: the status of each Intent and KPIProfile, and Events about an Intent.
+"""Writing of statuses of Intents and KPIProfiles, and of Events on Intents.
 
-A status is written when what it says has changed; numbers that only move are written every now and then.
+A status is written when its content changes; changing values alone are written at intervals.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from trimtab.operator.policy.status_writer import EventSink
 log = structlog.get_logger(__name__)
 
 REFRESH_INTERVAL = 30.0
-"""Seconds after which numbers that moved are written."""
+"""The seconds after which changed values are written."""
 
 
 class IntentStatusWriter:
-    """What was said of each intent, and saying it anew."""
+    """The writer of statuses and Events of Intents."""
 
     def __init__(self, client: ObjectClient, events: EventSink, *, may_write: Callable[[], bool]) -> None:
         self._client = client
         self._events = events
         self._may_write = may_write
         self._statuses: dict[IntentKey, tuple[str, Document, float | None]] = {}
-        """The uid, the status that it is to have, and when that was written; None while it could not be."""
+        """The uid, the intended status and the time of its write, None until it succeeded, by Intent."""
 
         self._status_before_start: dict[IntentKey, Document] = {}
-        """The status that an intent had before it was written down that its plan is being carried out."""
+        """The status of each Intent before the start of its plan was written."""
 
     def last_status(self, intent: IntentRecord) -> Document:
-        """The status that an intent has: ours, whether it could be written or not, else the server's.
+        """Return the status of an Intent: the last one of this process, written or not, otherwise the server's.
 
-        What was done is in it: a server that does not take it must not have it done again and again.
+        It has the executed actions: if the server rejects it, they must not be repeated.
         """
         said = self._statuses.get(intent.key)
         if said is not None and said[0] == intent.uid:
@@ -77,9 +77,9 @@ class IntentStatusWriter:
     async def write_started(
         self, observation: IntentObservation, outcome: IntentOutcome, *, now: float
     ) -> None:
-        """Write down that a plan is being carried out, before it is; `observed` then replaces it by what came of it.
+        """Write that a plan starts, before it does; `write_observed` later replaces it by the result.
 
-        A server that does not take it is no reason to do nothing: what was done is then remembered in this process.
+        If the server rejects it, the plan is executed anyway, and this process remembers it.
         """
         intent, plan = observation.intent, outcome.plan
         assert plan is not None
@@ -93,14 +93,14 @@ class IntentStatusWriter:
             if await self._apply(INTENTS, intent, status):
                 self._statuses[intent.key] = intent.uid, status, now
         except KubeError as error:
-            log.warning("intent.status_not_written", intent=str(intent), error=describe(error))
+            log.warning("intent.status_write_failed", intent=str(intent), error=describe(error))
 
     async def write_invalid(self, intent: IntentRecord, *, now: float) -> None:
         before = self.last_status(intent)
         await self._write(intent, before, build_invalid_status(intent, before=before, now=now), now)
 
     async def write_profile(self, profile: KPIProfileRecord, queries: Mapping[KPIType, str]) -> None:
-        """Say of a profile whether it can be measured by."""
+        """Write the status of a profile: whether it can be measured."""
         problem = find_profile_problem(profile.spec, queries) if profile.spec else profile.problem
         status: Document = {"observedGeneration": profile.generation, "resolved": not problem}
         if problem:
@@ -156,7 +156,7 @@ class IntentStatusWriter:
             self._emit(intent, "Normal", "Blocked", f"{deeds}; not done: {outcome.blocked_reason}")
 
     def _emit_oom_kills(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:
-        """Tell of OOM kills once for each thing that there is to say of them."""
+        """Emit a Warning Event for OOM kills, once for each message."""
         said = [each["message"] for each in before.get("conditions") or () if each["type"] == "Met"]
         if outcome.oom_message and not any(outcome.oom_message in message for message in said):
             self._emit(intent, "Warning", "OOMKilled", outcome.oom_message)
