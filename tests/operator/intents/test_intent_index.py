@@ -122,7 +122,9 @@ def test_a_policy_yields_to_an_intent_and_says_so() -> None:
     mandate = EffectivePolicies(config).resolve(workload(), (), namespace=())
     assert mandate is not None
     assert mandate.blocked_reason(workload(), config) == ""
-    assert "Intent shop/web has the say" in mandate.blocked_reason(workload(), config, intent="shop/web")
+    assert "Intent shop/web controls the size of this workload" in mandate.blocked_reason(
+        workload(), config, intent="shop/web"
+    )
 
 
 def hpa(*shares: UtilizationTarget) -> HorizontalPodAutoscaler:
