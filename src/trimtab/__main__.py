@@ -1,4 +1,4 @@
-"""`python -m trimtab` is `trimtab`, for where the command is not on the path."""
+"""Run the command line as `python -m trimtab`, for installations whose command is not on the PATH."""
 
 from trimtab.cli import main
 

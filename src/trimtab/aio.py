@@ -1,4 +1,4 @@
-"""Several things at once, of which the first that fails speaks for all; and one that nobody can break off."""
+"""Helpers for asyncio: a task group that raises its first error, and threads that outlive cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group of tasks; the first that fails ends the others, and is raised by itself."""
+    """Yield a task group; the first failure cancels the other tasks and is raised without its ExceptionGroup."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -22,9 +22,9 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """What a thread makes of it, which runs to its end: who is cancelled meanwhile goes only then.
+    """Run a function in a thread and return its result; a cancelled caller waits until the thread has ended.
 
-    No thread can be stopped, and what it works on is nobody else's before: a lock that is held here would be given back.
+    A thread cannot be stopped, and a lock that the caller holds for it must not be released while it runs.
     """
     running = asyncio.create_task(asyncio.to_thread(work, *args, **named))
     try:

@@ -1,6 +1,6 @@
-"""Files that are all written or not at all: beside their places first, and then put there one by one.
+"""Write files atomically: first to temporary files beside them, which then replace them one by one.
 
-What is no file, such as /dev/stdout or a pipe, is written to as it is: nothing may take its place.
+Special files such as /dev/stdout or a pipe are written to directly, because they cannot be replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trimtab.errors import TrimtabError
 
 
 def write_atomically(files: Mapping[Path, str | bytes]) -> None:
-    """Write them; whatever goes wrong while they are written leaves every file as it was."""
+    """Write all files; an error while they are written leaves every file unchanged."""
     path = Path()
     try:
         with ExitStack() as places:
@@ -29,14 +29,14 @@ def write_atomically(files: Mapping[Path, str | bytes]) -> None:
 
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """A file beside the one of this name, to be written to; at the end it is on the disk and takes the other's place.
+    """Yield a temporary file beside the named one; at the end it is synced to disk and replaces the named file.
 
-    What goes wrong until then leaves the other as it was, and nothing beside it.
+    After an error the named file is unchanged and the temporary file is removed.
     """
     if _is_special_file(path):
         yield path
         return
-    real = path.resolve()  # a link stays one
+    real = path.resolve()  # keep a symbolic link
     handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
     place = Path(name)
     try:
@@ -52,7 +52,7 @@ def replace_atomically(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Complain of a file that could not be written now, before the work is done that is to go into it."""
+    """Raise an error now if a file cannot be written later, before the work that produces its content."""
     try:
         if _is_special_file(path):
             return
@@ -63,12 +63,12 @@ def check_writable(path: Path) -> None:
             raise TrimtabError(f"{path}: there is no folder {folder}")
         if not os.access(folder, os.W_OK):
             raise TrimtabError(f"{path}: {folder} cannot be written to")
-    except OSError as error:  # it may not even be looked at
+    except OSError as error:  # the path may not even be inspected
         raise TrimtabError(f"{path}: {error.strerror}") from error
 
 
 def fsync_path(path: Path) -> None:
-    """Have what is in a file, or which names a folder has, outlive a loss of power."""
+    """Make the content of a file, or the entries of a folder, survive a power loss."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -77,7 +77,7 @@ def fsync_path(path: Path) -> None:
 
 
 def _is_special_file(path: Path) -> bool:
-    """A device, a pipe or a socket."""
+    """Return True for a device, a pipe or a socket."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

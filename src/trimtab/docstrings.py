@@ -1,8 +1,8 @@
-"""The doc-strings below a model's fields, for CRDs, help and reference pages; nobody else pays for them.
+"""Descriptions of model fields from the docstrings below them, for CRDs, help and reference pages.
 
-Pydantic can read them itself (`use_attribute_docstrings`), but does so as each class is made, from the source of its whole
-module: a tenth of a second in every process, of which hardly one ever shows them. It stands apart from all rooms, since
-kinds and plugins' settings are both described so. Left out: the doc-strings of classes, which Python keeps.
+Pydantic can read them itself (`use_attribute_docstrings`), but it does so when each class is created, from the source
+of its whole module: a tenth of a second in every process, few of which ever show them. The module is outside all
+packages, because both the kinds and the settings of plugins are described this way.
 """
 
 import ast
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema
 
 
 class DocumentedModel(BaseModel):
-    """A model whose fields' doc-strings are their descriptions in its JSON schema."""
+    """A model whose JSON schema describes each field by its docstring."""
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -32,7 +32,9 @@ class DocumentedModel(BaseModel):
 
 
 def read_field_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """What is said of each field, by its name; a field that is inherited as it is keeps what is said of it there."""
+    """Return the description of each field by its name; a field that a subclass does not redefine keeps its
+    description.
+    """
     said: dict[str, str] = {}
     for kind in reversed(model.__mro__):
         if issubclass(kind, BaseModel) and kind is not BaseModel:
@@ -55,7 +57,7 @@ def _read_class_descriptions(kind: type[BaseModel]) -> dict[str, str]:
 
 @cache
 def _parse_classes(module: str) -> dict[str, ast.ClassDef]:
-    """The source of each class at the top of a module; none where a plugin came without its source."""
+    """Return the source of each top-level class of a module; empty if a plugin comes without its source."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):

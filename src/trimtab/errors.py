@@ -1,8 +1,8 @@
-"""The root of every error that is the user's to mend, apart from all rooms so that each of them can raise one."""
+"""The base class of all errors that the user can fix; it is outside all packages, so that each can raise one."""
 
 
 class TrimtabError(Exception):
-    """Something the user can mend; the message is one line that names what is wrong and how to mend it.
+    """An error that the user can fix; the message is one line that names the problem and its fix.
 
-    The command line prints it as it is and exits with 2; any other exception is our fault and keeps its traceback.
+    The command line prints it and exits with 2; any other exception is a defect and keeps its traceback.
     """

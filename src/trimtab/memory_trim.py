@@ -1,8 +1,10 @@
-"""Gives memory back: what a big read took for a moment, or a library that has done its work, would else stay for good.
+"""Return unused memory to the system, which the process would otherwise keep after a large read or the end of
+compilation.
 
-The C library keeps freed memory in a heap for each thread, and takes larger and larger pieces from there. Told not to,
-an operator of 50,000 pods holds a tenth less. LLVM is needed once, to bring the strategies' kernels from their cache, and
-80 MiB of it have been looked at by then. Where the libraries or the system are others, nothing happens.
+The C library keeps freed memory in one heap per thread, and raises the size from which it asks the system for memory.
+With fixed thresholds, an operator of 50,000 pods uses a tenth less memory. LLVM is needed once, to load the
+strategies' kernels from their cache, and has touched 80 MiB of its pages by then. On systems with other libraries,
+nothing happens.
 """
 
 from __future__ import annotations
@@ -14,18 +16,19 @@ from pathlib import Path
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _TRIM_BYTES = 128 * 1024
-"""Bytes from which on a piece is taken from the system, and given back to it, by itself."""
+"""The size in bytes from which an allocation gets its own mapping, which is returned to the system when it is
+freed."""
 
 _MADV_DONTNEED = 4
 _MAPS = Path("/proc/self/smaps")
 _LLVM = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-[x-]p .*libllvmlite\S*$")
 _MAPPING_HEADER = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ")
 _LLVM_MAPPINGS: list[tuple[int, int]] = []
-"""Looked for once: to list all of a process's memory takes the kernel long, and a library stays where it is."""
+"""The mappings of LLVM, searched once: listing all mappings of a process is slow, and a library stays where it is."""
 
 
 def limit_allocator_arenas() -> None:
-    """To be called once, before there are threads."""
+    """Set the allocator's thresholds; call it once, before any thread starts."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -35,7 +38,9 @@ def limit_allocator_arenas() -> None:
 
 
 def release_compiler_memory() -> None:
-    """Hold none of its pages any more; whoever calls it again reads them again from the system's own cache."""
+    """Drop the pages of the compiler's library; the next call of the compiler reads them again from the page
+    cache.
+    """
     try:
         advise = ctypes.CDLL(None).madvise
         if not _LLVM_MAPPINGS:
@@ -47,7 +52,7 @@ def release_compiler_memory() -> None:
 
 
 def _clean_mappings(maps: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Where its file is mapped as it is: what was written to when it was loaded would be lost, not read again."""
+    """Find the unmodified mappings of the library: the content of modified ones would be lost, not read again."""
     place: tuple[int, int] | None = None
     for line in maps:
         if _MAPPING_HEADER.match(line):

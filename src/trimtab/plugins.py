@@ -1,7 +1,8 @@
-"""Plugins by name, the same way for every family: an entry point gives the class, a settings model its documentation.
+"""Plugins by name, in the same way for every family: an entry point names the class, a settings model documents its
+settings.
 
-Strategies and usage sources come in this way, ours and others' alike. It stands apart from all rooms so that each
-can have a family. Left out: what a family's classes can do, and how one is made, which differ.
+Strategies, usage sources and other families are loaded this way, ours and third-party ones alike. The module is
+outside all packages, so that each can have a family; what a family's classes do is defined there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from trimtab.errors import TrimtabError
 
 
 class Settings(DocumentedModel):
-    """The settings of a plugin. Each field has a doc-string: it becomes the help of the command line."""
+    """The settings of a plugin; the docstring of each field becomes its help in the command line."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Plugin(Protocol):
-    """What a family's classes have in common."""
+    """The interface that the classes of all families share."""
 
     settings_type: ClassVar[type[Any]]
 
@@ -36,30 +37,32 @@ P = TypeVar("P", bound=Plugin)
 
 @cache
 def _find_installed(group: str) -> dict[str, EntryPoint]:
-    """Looking through all installed packages takes milliseconds, and none is installed while we run."""
+    """List the installed plugins of a group; cached, because scanning all packages takes milliseconds and none is
+    installed at run time.
+    """
     return {entry_point.name: entry_point for entry_point in entry_points(group=group)}
 
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[P]):
-    """All installed classes of one kind."""
+    """All installed classes of one kind of plugin."""
 
     noun: str
-    """What one of them is called in a message."""
+    """The name of one such plugin in messages."""
     group: str
-    """The entry point group by which they come in."""
+    """The entry point group of the family."""
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(_find_installed(self.group)))
 
     def load_type(self, name: str) -> type[P]:
-        """The class behind a name; a clear refusal where there is none."""
+        """Return the class with this name; raise an error that lists the installed names if there is none."""
         entry_point = _find_installed(self.group).get(name)
         if entry_point is None:
             raise TrimtabError(f"{self.noun} {name!r} is not known; there are: {', '.join(self.names())}")
         try:
             found: type[P] = entry_point.load()
-        except Exception as error:  # others' code, which may lack what it imports
+        except Exception as error:  # third-party code, whose imports may be missing
             where = (
                 f"{entry_point.value} of {entry_point.dist.name}" if entry_point.dist else entry_point.value
             )
@@ -70,7 +73,7 @@ class Family(Generic[P]):
         return found
 
     def parse_settings(self, name: str, given: Mapping[str, Any]) -> Any:
-        """The settings of this plugin, checked; those not given have their defaults."""
+        """Validate the settings of this plugin; missing ones get their defaults."""
         kind = self.load_type(name).settings_type
         try:
             return kind(**given)

@@ -69,7 +69,7 @@ def test_kubectl_explains_a_field(kinds: Kinds, cluster: Cluster) -> None:
         what="the server to publish the kind",
     )
     said = " ".join(cluster.kubectl("explain", "op.spec.metricsConfig.safetyFactor").split())
-    assert "What the percentile is multiplied by" in said
+    assert "The factor that the percentile is multiplied by" in said
 
 
 def test_our_kinds_are_found_together_and_by_short_name(kinds: Kinds, cluster: Cluster) -> None:

@@ -155,12 +155,12 @@ def test_to_read_a_store_leaves_whatever_lies_there_as_it_is(
     [
         (
             ["--store", "nowhere.db"],
-            "nowhere.db: there is no store; name the operator's",
+            "nowhere.db: the file does not exist; name the operator's store",
         ),
         (["--since", "yesterday"], "--since: "),
         (["--top", "-1"], "--top -1: must be 0 or more"),
         (["web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
-        (["--store", "mysql://db"], "is no store that is known"),
+        (["--store", "mysql://db"], "is not a supported store"),
     ],
 )
 def test_what_cannot_be_is_one_line(

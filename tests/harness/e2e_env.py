@@ -158,7 +158,7 @@ class Estate:
             )
             holder = lease["spec"].get("holderIdentity")
             for operator in self.operators:
-                terms = operator.said("lease.leading")
+                terms = operator.said("lease.acquired")
                 if operator.alive and terms and terms[-1]["identity"] == holder:
                     return operator
         return None

@@ -199,7 +199,7 @@ def _plain(kind: inspect.Type | None) -> inspect.Type | None:
 
 
 def _held(kind: inspect.Type | None) -> Any:
-    return (kind.extra or {}).get("holds") if isinstance(kind, inspect.Metadata) else None
+    return (kind.extra or {}).get("decoded_as") if isinstance(kind, inspect.Metadata) else None
 
 
 def _fields(kind: inspect.Type | None) -> tuple[inspect.Field, ...]:

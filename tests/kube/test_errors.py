@@ -80,7 +80,9 @@ def test_an_answer_that_is_not_from_kubernetes_is_quoted_in_one_line() -> None:
 def test_an_answer_in_another_encoding_is_quoted_too() -> None:
     body = '{"message": "Zugriff für niemanden"}'.encode("latin-1")
     assert str(error_from_response(403, body, request="")) == '{"message": "Zugriff f\ufffdr niemanden"}'
-    with pytest.raises(errors.KubeResponseError, match="GET /x: what answers is no API server"):
+    with pytest.raises(
+        errors.KubeResponseError, match="GET /x: the response is not from a Kubernetes API server"
+    ):
         errors.decode_response(body, msgspec.json.decode, request="GET /x")
 
 

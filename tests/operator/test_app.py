@@ -46,9 +46,9 @@ def test_without_an_election_no_namespace_is_needed() -> None:
 
 
 def test_a_probe_tells_what_the_picture_of_the_cluster_waits_for() -> None:
-    troubles = {"limitranges": "limitranges is forbidden; grant list and watch of it"}
+    troubles = {"limitranges": "limitranges is forbidden; grant list and watch on it"}
     waiting = SimpleNamespace(is_synced=False, errors_by_resource=lambda: GONE | troubles)
-    told = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch of it"
+    told = "the informers are listing the cluster's objects; limitranges: limitranges is forbidden; grant list and watch on it"
     assert sync_problem(cast("ClusterState", waiting)) == told
     assert not sync_problem(cast("ClusterState", SimpleNamespace(is_synced=True)))
 

@@ -279,7 +279,10 @@ async def test_a_kind_that_scales_is_found_when_installed_and_forgotten_when_rem
     assert rollouts in watcher.catalog.workload_kinds()
     await client.delete(CRDS, f"rollouts.{group}")
     await eventually(
-        lambda: watcher.catalog.errors_by_resource().get(str(rollouts)) == "the server does not have it",
+        lambda: (
+            watcher.catalog.errors_by_resource().get(str(rollouts))
+            == "the server does not have this resource"
+        ),
         what="gone",
     )
     assert watcher.catalog.get(web) is None

@@ -210,7 +210,7 @@ def changed(number: int, **fields: Any) -> Callable[[list[bytes]], list[bytes]]:
         pytest.param(lambda lines: lines * 2, "line 12: an export begins with its head", id="twice"),
         pytest.param(lambda lines: [*lines[:4], b'{"record": ', *lines[5:]], "line 5: ", id="half a line"),
         pytest.param(lambda lines: [*lines[:4], b"\xff\xfe", *lines[5:]], "line 5: ", id="no text"),
-        pytest.param(changed(0, format=2), "line 1: format 2 is of a newer Trimtab", id="newer"),
+        pytest.param(changed(0, format=2), "line 1: format 2 was written by a newer Trimtab", id="newer"),
         pytest.param(changed(1, data="AAAA"), "line 2: the state does not match its checksum", id="damaged"),
         pytest.param(
             changed(4, name=7), r"line 5: Expected `str`, got `int` - at `\$.name`", id="wrong type"

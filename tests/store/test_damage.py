@@ -170,9 +170,7 @@ async def test_what_is_kept_after_the_file_was_moved_is_found_where_it_should_li
         with capture_logs() as logs:
             await store.history.append([entry(2)])
             await store.history.append([entry(3)])
-        assert [each["event"] for each in logs] == [
-            "the store was moved or replaced: what lies there now is opened"
-        ]
+        assert [each["event"] for each in logs] == ["store.file_replaced"]
     async with Store.open(file) as found:
         assert len(await found.history.find()) == 2 + another
 
@@ -336,7 +334,7 @@ async def test_store_leaves_a_file_alone_that_a_mistyped_address_names(tmp_path:
     file = tmp_path / "values.yaml"
     file.write_text("replicas: 3\nimage: shop/web:1.2\n")
     with pytest.raises(
-        AddressError, match=r"values\.yaml is no database, and is left as it is; name another file"
+        AddressError, match=r"values\.yaml is not a database and was not changed; name another file"
     ):
         await works(file)
     assert damaged(file) == []

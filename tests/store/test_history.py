@@ -79,7 +79,7 @@ async def test_a_batch_is_kept_whole_or_not_at_all(store: Store) -> None:
 
 @pytest.mark.parametrize("moment", [math.nan, math.inf])
 async def test_a_time_that_is_none_is_refused(store: Store, moment: float) -> None:
-    with pytest.raises(RecordError, match=f"timestamp: {moment} is no moment; give seconds"):
+    with pytest.raises(RecordError, match=f"timestamp: {moment} is not a finite number of seconds"):
         await store.history.append([entry(moment)])
 
 

@@ -1,6 +1,6 @@
-"""The kinds and their meaning: models, quantities, defaults, validation, and the CRDs made from them.
+"""The API kinds: models, quantities, defaults, validation, and the CRDs generated from them.
 
-The lowest room of the house: everything else may import it, and it imports nothing of ours.
+This is the lowest layer: every package may import it, and it imports only `trimtab.errors` and `trimtab.docstrings`.
 """
 
 from trimtab.api.crd import build_crd, render_crd

@@ -1,8 +1,8 @@
-"""The CRDs, made from the models, so that what the API server checks and what we check cannot drift apart.
+"""Generate the CRDs from the models, so that the API server and our code validate the same objects.
 
-Pydantic writes JSON Schema; the API server wants its structural subset. This turns the one into the other:
-references written out, nulls and titles dropped, and defaults given at every level, so that `spec: {}` is
-filled in by the server exactly as pydantic fills it in. Left out: what the fields mean (in the models).
+Pydantic writes JSON Schema; the API server requires its structural subset. This module converts one into the other:
+references are inlined, nulls and titles are dropped, and defaults are set at every level, so that the server fills in
+`spec: {}` exactly as pydantic does.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _LEADING_KEYS = ("description", "type", "format", "enum", "default")
 
 
 def build_crd(kind: type[Kind]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
+    """Build the CustomResourceDefinition of a kind."""
     name, names = kind.__name__, kind.names
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -55,14 +55,14 @@ def build_crd(kind: type[Kind]) -> dict[str, Any]:
 
 
 def render_crd(kind: type[Kind]) -> str:
-    """The CRD as the file that is kept in the repository."""
+    """Render the CRD as the YAML file of the repository."""
     return _HEADER + yaml.dump(
         build_crd(kind), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
     )
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what occurs twice twice: an alias would puzzle readers and some tools."""
+    """A dumper without YAML aliases, which would confuse readers and some tools."""
 
     def ignore_aliases(self, data: object) -> bool:
         del data
@@ -70,7 +70,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes a default as the manifest would."""
+    """A schema generator that writes a default as a manifest would."""
 
     def encode_default(self, dft: Any) -> Any:
         if isinstance(dft, tuple):
@@ -89,7 +89,7 @@ def _build_openapi_schema(kind: type[Kind]) -> Schema:
 
 
 def _to_structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """One node of JSON Schema as the structural schema of the API server."""
+    """Convert one node of JSON Schema to the structural schema of the API server."""
     node = _resolve(node, definitions)
     schema = {key: value for key, value in node.items() if key not in _DROPPED_KEYS}
     if "description" in node:
@@ -107,17 +107,18 @@ def _to_structural(node: Schema, definitions: dict[str, Schema]) -> Schema:
     elif "additionalProperties" in node:
         schema["additionalProperties"] = _to_structural(node["additionalProperties"], definitions)
     if not float(node.get("minimum", 0)).is_integer():
-        # The server cuts such a bound to a whole number before it compares it with one.
+        # The server truncates such a minimum to a whole number before it compares.
         least = {"rule": f"self >= {node['minimum']}", "message": f"must be at least {node['minimum']}"}
         schema["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", []), least]
     if node.get("default") not in (None, "", [], {}):
-        # In full, although its fields have defaults of their own: the server tries a default against the rules bare.
+        # Write the whole default although its fields have defaults: the server validates a default before it fills
+        # those in.
         schema["default"] = node["default"]
     return {key: schema[key] for key in (*_LEADING_KEYS, *schema) if key in schema}
 
 
 def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """The node with references followed and an optional's null dropped; what stands beside them wins."""
+    """Inline references and drop the null of an optional; keys beside them take precedence."""
     if "$ref" in node:
         target = definitions[node["$ref"].removeprefix("#/$defs/")]
         return _resolve(

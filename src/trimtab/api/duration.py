@@ -1,7 +1,7 @@
-"""Durations exactly as Go reads and writes them: `90s` is `1m30s`, `1.5h` is `1h30m0s`.
+"""Durations exactly as Go parses and formats them: `90s` is `1m30s`, `1.5h` is `1h30m0s`.
 
-Kubernetes keeps a duration as the text of Go's `time.Duration`; there is no day, because days differ in
-length. Left out: arithmetic; the loops work on seconds.
+Kubernetes stores a duration as the text of Go's `time.Duration`; there is no day, because days differ in length.
+There is no arithmetic: controllers compute in seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNITS = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,  # the micro sign
-    "μs": 1_000,  # the Greek letter, which Go takes too
+    "μs": 1_000,  # the Greek letter, which Go accepts too
     "ms": 1_000_000,
     "s": _SECOND,
     "m": 60 * _SECOND,
@@ -32,7 +32,7 @@ _LIMIT = 2**63
 _PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 _ADVICE = "write it like 90s, 5m or 1h30m"
 
-# What a field of a kind takes: no sign, at least one unit.
+# The pattern of a field: no sign, at least one unit.
 PATTERN = r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$"
 MAX_LENGTH = 32
 _FIELD = re.compile(PATTERN)
@@ -50,7 +50,7 @@ class Duration:
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """Read what Go's `time.ParseDuration` reads, and refuse what it refuses."""
+        """Parse what Go's `time.ParseDuration` accepts, and reject what it rejects."""
         unsigned = text.removeprefix(text[:1]) if text[:1] in {"+", "-"} else text
         total = 0 if unsigned == "0" else sum(_parse_parts(text, unsigned))
         negative = text.startswith("-")
@@ -67,7 +67,7 @@ class Duration:
         return self.nanoseconds / _SECOND
 
     def __str__(self) -> str:
-        """Hours, minutes and seconds; below one second the unit that leaves a whole part."""
+        """Format as hours, minutes and seconds; below one second, in the largest unit with a whole part."""
         sign, rest = ("-" if self.nanoseconds < 0 else ""), abs(self.nanoseconds)
         if rest == 0:
             return "0s"
@@ -100,11 +100,11 @@ class Duration:
 
 
 def _parse_parts(text: str, unsigned: str) -> list[int]:
-    """Each number with its unit, in nanoseconds."""
+    """Parse each number with its unit to nanoseconds."""
     parts: list[int] = []
     while unsigned or not parts:
         part = _PART.match(unsigned)
-        assert part is not None  # it matches nothing at all, too
+        assert part is not None  # the pattern also matches the empty text
         whole, fraction, unit = part.groups(default="")
         unsigned = unsigned[part.end() :]
         if not whole and not fraction:
@@ -124,7 +124,8 @@ def _to_nanoseconds(text: str, whole: str, fraction: str, unit: str) -> int:
     significant = whole.lstrip("0")
     if len(significant) > 19 or int(significant or "0") > _LIMIT // _UNITS[unit]:
         raise _make_overflow_error(text)
-    # In floating point, in this order, for so does Go: 0.3µs is 299ns in neither or in both.
+    # Use floating point in this order, as Go does, so that rounding is the same: 0.3µs is 299ns in both or in
+    # neither.
     numerator, scale = 0, 1.0
     for digit in fraction:
         if numerator * 10 + int(digit) > _LIMIT:
@@ -141,14 +142,14 @@ def _make_overflow_error(text: str) -> DurationError:
 
 
 def _format_ratio(value: int, unit: int) -> str:
-    """`value / unit` with just the digits it needs."""
+    """Format `value / unit` with as few digits as needed."""
     whole, fraction = divmod(value, unit)
     digits = f"{fraction:0{len(str(unit)) - 1}d}".rstrip("0") if fraction else ""
     return f"{whole}.{digits}" if digits else str(whole)
 
 
 def _validate_field(value: object) -> Duration:
-    """A field's value: what a manifest may say, and what our own code gives."""
+    """Validate the value of a field, from a manifest or from our own code."""
     if isinstance(value, Duration):
         return value
     if not isinstance(value, str):

@@ -1,11 +1,11 @@
-"""What can be wrong with what a user writes, each told in one line that names the field.
+"""The errors in users' manifests and settings, each one line that names the field.
 
     TrimtabError
-    ├── QuantityError       text that is no Kubernetes quantity
-    ├── DurationError       text that is no Go duration
-    └── InvalidObjectError  an object that its kind refuses, one line a field
+    ├── QuantityError       text that is not a Kubernetes quantity
+    ├── DurationError       text that is not a Go duration
+    └── InvalidObjectError  an object that its kind rejects, one line per field
 
-Left out: what goes wrong between us and a cluster (`trimtab.kube.errors`).
+`trimtab.kube.errors` has the errors of requests to a cluster.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class QuantityError(TrimtabError, ValueError):
-    """Text that Kubernetes would not read as a quantity."""
+    """The text is not a Kubernetes quantity."""
 
 
 class DurationError(TrimtabError, ValueError):
-    """Text that Go would not read as a duration."""
+    """The text is not a Go duration."""
 
 
 class InvalidObjectError(TrimtabError):
-    """An object that its kind refuses; `problems` holds one line for each field that is wrong."""
+    """The object is invalid; `problems` has one line for each invalid field."""
 
     def __init__(self, problems: list[str], *, origin: str = "") -> None:
         self.problems = problems
@@ -39,18 +39,22 @@ class InvalidObjectError(TrimtabError):
 
 
 def validation_problem(message: str, *, field: str = "") -> PydanticCustomError:
-    """What a validator raises; `field` is a path below what is validated, where a part of it is to blame."""
+    """Build the error that a validator raises; `field` is a path below the validated value if a part of it is
+    invalid.
+    """
     return PydanticCustomError("problem", "{message}", {"message": message, "field": field})
 
 
 def format_problems(error: ValidationError, *, prefix: str = "") -> list[str]:
-    """What pydantic found wrong, each in one line as Kubernetes writes it: `spec.weight: must be at most 1000`."""
+    """Format pydantic's errors, each in one line as Kubernetes does: `spec.weight: must be at most 1000`."""
     found = error.errors(include_url=False)
     return [_format_problem(one, prefix) for one in found if not _is_consequence(one, found)]
 
 
 def _is_consequence(one: ErrorDetails, found: list[ErrorDetails]) -> bool:
-    """Pydantic counts a list's bad items as missing, and then finds it too short."""
+    """Return True if an error follows from another: pydantic counts a list's invalid items as missing, and then finds
+    it too short.
+    """
     place = one["loc"]
     return one["type"] == "too_short" and any(
         other["loc"][: len(place)] == place for other in found if other is not one
@@ -67,17 +71,17 @@ def _format_problem(found: ErrorDetails, prefix: str) -> str:
 
 
 def _read_field_steps(context: dict[str, object]) -> list[str]:
-    """A rule of a whole model says which of the model's fields it is about."""
+    """Return the field that a rule of a whole model names."""
     return [step for step in str(context.get("field", "")).split(".") if step]
 
 
 def _clean_message(message: str) -> str:
-    """Pydantic's words without the class of the exception that carried ours."""
+    """Return pydantic's message without the class of the exception."""
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
 
 
-# Pydantic's words where they name neither what is allowed nor what to do.
+# Replacements for messages of pydantic that name neither the allowed values nor the fix.
 _PHRASES = {
     "missing": "is required",
     "extra_forbidden": "unknown field; check its spelling",

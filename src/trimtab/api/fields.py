@@ -1,7 +1,7 @@
-"""The types that fields of the kinds share, each with what the API server is to check of it.
+"""The types that fields of the kinds share, each with its validation by the API server.
 
-Numbers and truth values are strict: a manifest that says `"5"` where 5 is asked is refused by the server, so
-it is refused here. Left out: quantities and durations, which are types of their own.
+Numbers and booleans are strict: the server rejects a manifest with `"5"` where 5 is required, so these types reject
+it too. Quantities and durations have types of their own.
 """
 
 import math
@@ -30,7 +30,7 @@ Number = Annotated[float, Strict(), Field(json_schema_extra={"format": "double"}
 Percent = Annotated[Int, Field(ge=0, le=100)]
 
 MAX_CONTAINERS = 64
-"""Containers of one pod that a status tells of."""
+"""The maximum number of containers of one pod in a status."""
 
 
 def _format_rfc3339(moment: datetime) -> str:
@@ -38,17 +38,17 @@ def _format_rfc3339(moment: datetime) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Seconds since 1970 as `metav1.Time` is written: the second that has begun."""
+    """Format seconds since 1970 as `metav1.Time`, rounded down to the second."""
     return _format_rfc3339(datetime.fromtimestamp(math.floor(seconds), UTC))
 
 
 Time = Annotated[AwareDatetime, PlainSerializer(_format_rfc3339, when_used="always")]
-"""A moment, written to the second as `metav1.Time` is."""
+"""A time, written to the second as `metav1.Time` is."""
 
 
 @dataclass(frozen=True)
 class TextPattern:
-    """Text of a given shape; `like` says it in words, because nobody reads a pattern."""
+    """Text that matches a pattern; `description` explains the pattern in words for messages."""
 
     pattern: str
     description: str
@@ -89,7 +89,7 @@ KindName = Annotated[
 
 @dataclass(frozen=True)
 class DurationRange:
-    """A duration from `least` to `most`."""
+    """A duration from `minimum` to `maximum`."""
 
     minimum: str
     maximum: str
@@ -116,9 +116,9 @@ class DurationRange:
 
 @dataclass(frozen=True)
 class UniqueItems:
-    """A list without duplicates: of plain values, or of objects told apart by `keys`.
+    """A list without duplicates: of plain values, or of objects identified by `keys`.
 
-    The API server merges such lists by what tells their items apart, so two field managers can share one.
+    The API server merges such lists by these keys, so two field managers can share one.
     """
 
     keys: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""What makes a model a kind: its group, its names, its columns, and how a manifest becomes one.
+"""The base class of our kinds: group, names, printer columns, and parsing of manifests.
 
-A manifest that is not right ends in an `InvalidObjectError` with a line for every field that is wrong; that is
-what the command line prints and what the webhook answers. Left out: fetching and storing (`trimtab.kube`).
+An invalid manifest raises `InvalidObjectError` with one line per invalid field; the command line prints it and the
+webhook returns it. `trimtab.kube` reads and writes objects.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from trimtab.api.model import ApiModel
 API_VERSION: Final = "trimtab.io/v1alpha1"
 GROUP, _, VERSION = API_VERSION.partition("/")
 INSTALL_COMMAND: Final = "trimtab crds | kubectl apply --server-side -f -"
-"""What brings our kinds into a cluster."""
+"""The command that installs our CRDs."""
 
 
 class PrinterColumn(NamedTuple):
-    """One column of `kubectl get`; a higher priority shows it with `-o wide` only."""
+    """One column of `kubectl get`; a column with a priority above 0 is shown with `-o wide` only."""
 
     name: str
     path: str
@@ -35,7 +35,7 @@ READY_COLUMN = PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].st
 
 @dataclass(frozen=True, kw_only=True)
 class KindNames:
-    """What a kind is called, and where it lives."""
+    """The names, the scope and the printer columns of a kind."""
 
     plural: str
     short: tuple[str, ...]
@@ -44,7 +44,7 @@ class KindNames:
 
 
 class Kind(ApiModel):
-    """A kind of ours. A subclass is named as its kind and adds `spec` and `status`."""
+    """A kind of ours. A subclass has the name of its kind and adds `spec` and `status`."""
 
     names: ClassVar[KindNames]
 
@@ -54,12 +54,12 @@ class Kind(ApiModel):
 
     @classmethod
     def read(cls, manifest: Mapping[str, Any], *, origin: str = "") -> Self:
-        """The object that a manifest states, with all defaults filled in; `origin` says where it came from."""
+        """Parse a manifest and fill in all defaults; `origin` names its source in messages."""
         try:
             return cls.model_validate(manifest)
         except ValidationError as error:
             raise InvalidObjectError(format_problems(error), origin=origin) from None
 
     def to_manifest(self) -> dict[str, Any]:
-        """The object as plain data, ready to be sent or written as YAML."""
+        """Return the object as plain data, ready to be sent or written as YAML."""
         return self.model_dump(mode="json")

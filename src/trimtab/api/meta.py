@@ -1,6 +1,7 @@
-"""The parts of Kubernetes' own vocabulary that our kinds use: metadata, conditions, label selectors.
+"""The Kubernetes types that our kinds use: metadata, conditions, label selectors.
 
-Only what we read or write: of an object's metadata the identity, the versions, labels and annotations.
+Only the fields that are read or written are defined: of the metadata, the identity, the versions, labels and
+annotations.
 """
 
 import re
@@ -27,7 +28,7 @@ LabelValue = Annotated[
 
 
 class ObjectMeta(StatusModel):
-    """Who an object is. Fields that we never look at are read past, not refused."""
+    """The identity of an object; fields that are not defined here are ignored."""
 
     name: str = ""
     namespace: str = ""
@@ -41,7 +42,7 @@ class ObjectMeta(StatusModel):
 
 
 class ConditionStatus(StrEnum):
-    """Whether a condition holds; `Unknown` is not `False`."""
+    """The status of a condition; `Unknown` is not `False`."""
 
     TRUE = "True"
     FALSE = "False"
@@ -49,10 +50,10 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(StatusModel):
-    """One aspect of an object's state, as `metav1.Condition` has it."""
+    """One aspect of an object's state, as in `metav1.Condition`."""
 
     type: Annotated[str, TextPattern(r"^[A-Za-z][-A-Za-z0-9_./]*$", "one word, such as Ready", 316)]
-    """What the condition is about, such as Ready."""
+    """The type of the condition, such as Ready."""
 
     status: ConditionStatus
     """True, False or Unknown."""
@@ -60,20 +61,20 @@ class Condition(StatusModel):
     reason: Annotated[
         str, TextPattern(r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", "one word, such as PolicyValid", 1024)
     ]
-    """Why, as one word for programs."""
+    """The reason as one word for programs."""
 
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Why, as a sentence for people."""
+    """The reason as a sentence for people."""
 
     last_transition_time: Time
-    """When the status last changed from one value to another."""
+    """The time when the status last changed from one value to another."""
 
     observed_generation: Count | None = None
-    """Which generation of the spec this was found for."""
+    """The generation of the spec that the condition was determined for."""
 
 
 class LabelSelectorOperator(StrEnum):
-    """How a label is compared with the values of a requirement."""
+    """The operator that compares a label with the values of a requirement."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -85,7 +86,7 @@ _VALUE_OPERATORS = (LabelSelectorOperator.IN, LabelSelectorOperator.NOT_IN)
 
 
 class LabelSelectorRequirement(ApiModel):
-    """One demand on the labels of an object."""
+    """One requirement on the labels of an object."""
 
     rules = (
         ValidationRule(
@@ -103,16 +104,18 @@ class LabelSelectorRequirement(ApiModel):
     )
 
     key: LabelKey
-    """The label that the requirement is about."""
+    """The key of the label."""
 
     operator: LabelSelectorOperator
     """In, NotIn, Exists or DoesNotExist."""
 
     values: Annotated[tuple[LabelValue, ...], Field(max_length=64)] = ()
-    """The values to compare with; for In and NotIn only."""
+    """The values to compare with, for In and NotIn only."""
 
     def matches(self, labels: Labels) -> bool:
-        """NotIn holds for an object without the label, as in every Kubernetes selector."""
+        """Return True if the labels meet the requirement; NotIn matches an object without the label, as in every
+        Kubernetes selector.
+        """
         match self.operator:
             case LabelSelectorOperator.IN:
                 return self.key in labels and labels[self.key] in self.values
@@ -125,7 +128,7 @@ class LabelSelectorRequirement(ApiModel):
 
 
 class LabelSelector(ApiModel):
-    """Selects objects by their labels; all demands must hold, and an empty selector selects everything."""
+    """Selects objects by their labels; all requirements must be met, and an empty selector selects everything."""
 
     rules = (
         ValidationRule(
@@ -137,10 +140,10 @@ class LabelSelector(ApiModel):
     )
 
     match_labels: Annotated[dict[str, LabelValue], Field(max_length=64)] = Field(default_factory=dict)
-    """Labels that an object must have, with these values."""
+    """The labels that an object must have, with these values."""
 
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], Field(max_length=32)] = ()
-    """Further demands on labels."""
+    """Further requirements on labels."""
 
     def matches(self, labels: Labels) -> bool:
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(

@@ -1,9 +1,8 @@
-"""What every part of a kind is: a frozen record that reads and writes as Kubernetes does.
+"""The base class of all parts of a kind: a frozen record that is parsed and serialized as Kubernetes does.
 
-A demand on one field is a pydantic constraint, and becomes the same constraint in the CRD. A demand on
-several fields is a `Rule`: stated once for Python and once in CEL, side by side, so that the command line,
-the webhook and the API server refuse the same objects and name the same field. Left out: kinds themselves
-(`kind`), and how a CRD is laid out (`crd`).
+A constraint on one field is a pydantic constraint, and becomes the same constraint in the CRD. A constraint on
+several fields is a `ValidationRule`: written once in Python and once in CEL, side by side, so that the command line,
+the webhook and the API server reject the same objects and name the same field.
 """
 
 from collections.abc import Callable
@@ -26,19 +25,21 @@ from trimtab.docstrings import DocumentedModel
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationRule:
-    """One demand on several fields of a model."""
+    """A constraint on several fields of a model."""
 
     field: str
-    """Which field to blame, as a path below the model in the manifest's spelling; empty for the model itself."""
+    """The field that errors name, as a path below the model in the manifest's spelling; empty for the model
+    itself."""
 
     message: str
-    """What is wrong and how to mend it."""
+    """The problem and its fix."""
 
     predicate: Callable[[Any], bool]
     cel: str
 
     detail: str = ""
-    """The values at fault, such as `{min} > {max}`; ours alone, for CEL may not spend what writing numbers costs."""
+    """The invalid values, such as `{min} > {max}`; Python only, because formatting numbers in CEL exceeds the cost
+    limit."""
 
     def check(self, model: "ApiModel") -> None:
         if not self.predicate(model):
@@ -46,7 +47,7 @@ class ValidationRule:
             raise validation_problem(self.message + values, field=self.field)
 
     def to_schema_validation(self) -> dict[str, str]:
-        """The rule as an entry of `x-kubernetes-validations`."""
+        """Return the rule as an entry of `x-kubernetes-validations`."""
         where = {"fieldPath": f".{self.field}"} if self.field else {}
         return {"rule": self.cel, "message": self.message, **where}
 
@@ -55,7 +56,7 @@ _EMPTY: tuple[Any, ...] = ("", (), [], {})
 
 
 class ApiModel(DocumentedModel):
-    """A part of a kind. Unknown fields are refused, so that a misspelt one is named and not ignored."""
+    """A part of a kind. Unknown fields are rejected, so that a misspelt one is reported and not ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -72,7 +73,7 @@ class ApiModel(DocumentedModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, given: Any) -> Any:
-        """The API server prunes a null before it fills defaults in, so a null is as good as no field."""
+        """Drop nulls: the API server prunes a null before it sets defaults, so a null is the same as no field."""
         if isinstance(given, dict) and None in given.values():
             return {name: value for name, value in given.items() if value is not None}
         return given
@@ -85,7 +86,7 @@ class ApiModel(DocumentedModel):
 
     @model_serializer(mode="wrap")
     def _serialize_without_absent(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what says nothing: null, and the empty where empty is the default."""
+        """Leave out nulls, and empty values if empty is the default."""
         written: dict[str, Any] = dump(self)
         for name, field in type(self).model_fields.items():
             spelling = field.alias or name
@@ -105,6 +106,6 @@ class ApiModel(DocumentedModel):
 
 
 class StatusModel(ApiModel):
-    """A part of a status. Fields that we do not know are read past: a newer version of ours may have written them."""
+    """A part of a status. Unknown fields are ignored, because a newer version may have written them."""
 
     model_config = ConfigDict(extra="ignore")

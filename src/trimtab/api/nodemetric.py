@@ -1,7 +1,8 @@
-"""NodeMetric: what a node and its pods use, as its agent reports it, one object a node, named like the node.
+"""NodeMetric: the resource usage of a node and its pods, as its agent reports it; one object per node, named like the
+node.
 
-The spec tells the agent how to collect; the status is the agent's. Aggregates appear only once samples span
-enough of their window, so a missing one means "not known yet" and never "nothing used".
+The spec configures the agent; the agent writes the status. An aggregate appears only once samples cover enough of its
+window, so a missing one means "not known yet" and never "no usage".
 """
 
 from typing import Annotated, Literal
@@ -21,7 +22,7 @@ MAX_KNOBS = 32
 
 
 class AggregatePolicy(ApiModel):
-    """Over which windows usage is aggregated."""
+    """The windows over which usage is aggregated."""
 
     durations: Annotated[tuple[Window, ...], Field(min_length=1, max_length=8), UniqueItems()] = (
         Duration.parse("5m"),
@@ -32,7 +33,7 @@ class AggregatePolicy(ApiModel):
 
 
 class MetricCollectPolicy(ApiModel):
-    """How usage is collected and reported."""
+    """The settings for collecting and reporting usage."""
 
     rules = (
         ValidationRule(
@@ -45,20 +46,20 @@ class MetricCollectPolicy(ApiModel):
     )
 
     aggregate_duration_seconds: Annotated[Int, Field(ge=10, le=86400)] = 300
-    """Over how many seconds the plain usage is averaged."""
+    """The number of seconds over which the plain usage is averaged."""
 
     report_interval_seconds: Annotated[Int, Field(ge=1, le=3600)] = 60
-    """How many seconds lie between two reports."""
+    """The number of seconds between two reports."""
 
     node_aggregate_policy: AggregatePolicy = AggregatePolicy()
-    """Over which windows the node's usage is aggregated."""
+    """The windows over which the node's usage is aggregated."""
 
 
 class NodeMetricSpec(ApiModel):
-    """How usage is to be collected."""
+    """The settings for collecting usage."""
 
     metric_collect_policy: MetricCollectPolicy = MetricCollectPolicy()
-    """How usage is collected and reported."""
+    """The settings for collecting and reporting usage."""
 
 
 class ResourceUsage(StatusModel):
@@ -72,7 +73,7 @@ class ResourceUsage(StatusModel):
 
 
 class UsageAggregates(StatusModel):
-    """How usage was spread over a window."""
+    """The distribution of usage over a window."""
 
     avg: ResourceUsage | None = None
     """The average."""
@@ -97,43 +98,43 @@ class AggregatedUsage(StatusModel):
     """The window."""
 
     usage: UsageAggregates
-    """How usage was spread over it."""
+    """The distribution of usage over the window."""
 
 
 Windows = Annotated[tuple[AggregatedUsage, ...], Field(max_length=8), UniqueItems(("duration",))]
 
 
 class NodeUsage(StatusModel):
-    """What the node as a whole uses."""
+    """The usage of the node as a whole."""
 
     node_usage: ResourceUsage | None = None
-    """All of the node."""
+    """The usage of the whole node."""
 
     aggregated_node_usages: Windows = ()
-    """All of the node, over each window that has enough samples."""
+    """The usage of the whole node, over each window that has enough samples."""
 
     system_usage: ResourceUsage | None = None
-    """The system's own part: the node without its pods."""
+    """The usage of the system itself: the node without its pods."""
 
     aggregated_system_usages: Windows = ()
-    """The system's own part, over each window that has enough samples."""
+    """The usage of the system itself, over each window that has enough samples."""
 
     best_effort_usage: ResourceUsage | None = None
-    """The part of best-effort pods."""
+    """The usage of best-effort pods."""
 
 
 class ContainerUsage(StatusModel):
-    """What one container uses."""
+    """The usage of one container."""
 
     name: Text
     """The name of the container."""
 
     usage: ResourceUsage
-    """What it uses."""
+    """The usage of the container."""
 
 
 class PodUsage(StatusModel):
-    """What one pod uses."""
+    """The usage of one pod."""
 
     namespace: Text
     """The namespace of the pod."""
@@ -142,82 +143,82 @@ class PodUsage(StatusModel):
     """The name of the pod."""
 
     pod_usage: ResourceUsage
-    """All containers of the pod together."""
+    """The usage of all containers of the pod together."""
 
     containers: Annotated[
         tuple[ContainerUsage, ...], Field(max_length=MAX_CONTAINERS), UniqueItems(("name",))
     ] = ()
-    """What each of its containers uses, or each of the first of very many."""
+    """The usage of each container; only the first 64 are listed."""
 
 
 class ReclaimableMetric(StatusModel):
-    """What could be lent out."""
+    """The resources that could be reclaimed."""
 
     resource: ResourceUsage
-    """Requested by production pods and, by the prediction of their peaks, not needed."""
+    """The resources that production pods request but, according to the predicted peaks, do not need."""
 
 
 class Pressure(StatusModel):
-    """For how much of the last minute tasks waited, from 0 to 1."""
+    """The share of the last minute in which tasks waited, from 0 to 1."""
 
     cpu: Number | None = None
-    """Some task waited for CPU."""
+    """The share of time in which some task waited for CPU."""
 
     memory: Number | None = None
-    """Some task waited for memory."""
+    """The share of time in which some task waited for memory."""
 
     io: Number | None = None
-    """Some task waited for a device."""
+    """The share of time in which some task waited for I/O."""
 
 
 class KnobStatus(StatusModel):
-    """A setting of the kernel's that the agent holds."""
+    """A kernel setting that the agent manages."""
 
     where: Text
-    """The cgroup, or machine."""
+    """The path of the cgroup, or machine."""
 
     knob: Text
-    """Its name."""
+    """The name of the setting."""
 
     value: Text
-    """What it is set to."""
+    """The value of the setting."""
 
     strategy: Text
-    """Which of the policy's strategies asked for it."""
+    """The strategy of the policy that requested the value."""
 
     why: Text
-    """The numbers that made it."""
+    """The measurements that led to the value."""
 
 
 class NodeMetricStatus(StatusModel):
-    """What was observed."""
+    """The observed state."""
 
     update_time: Time | None = None
-    """When the agent last reported."""
+    """The time of the agent's last report."""
 
     node_metric: NodeUsage | None = None
-    """What the node as a whole uses."""
+    """The usage of the node as a whole."""
 
     pods_metric: Annotated[
         tuple[PodUsage, ...], Field(max_length=MAX_PODS), UniqueItems(("namespace", "name"))
     ] = ()
-    """What each pod uses."""
+    """The usage of each pod."""
 
     prod_reclaimable_metric: ReclaimableMetric | None = None
-    """What production pods have to spare."""
+    """The resources of production pods that could be reclaimed."""
 
     pressure: Pressure | None = None
-    """For how much of the time tasks waited; missing where the kernel does not tell."""
+    """The share of time in which tasks waited; missing if the kernel does not report it."""
 
     knobs: Annotated[tuple[KnobStatus, ...], Field(max_length=MAX_KNOBS), UniqueItems(("where", "knob"))] = ()
-    """What the agent has set in the kernel, and why: the 32 that reach furthest."""
+    """The kernel settings that the agent has made, with their reasons: the 32 with the widest scope."""
 
     qos_policy: Text | None = None
-    """The name of the NodeQoSPolicy that the agent acts by; missing where none holds, or where it only looks."""
+    """The name of the NodeQoSPolicy that the agent applies; missing if none applies, or the agent only observes."""
 
 
 class NodeMetric(Kind):
-    """What a node and its pods use, as its agent reports it; named like the node."""
+    """The resource usage of a node and its pods, as its agent reports it; named like the node."""
 
     names = KindNames(
         plural="nodemetrics",

@@ -1,6 +1,7 @@
-"""NodeQoSPolicy: how the agent on a node keeps latency-sensitive pods fast while best-effort pods fill the rest.
+"""NodeQoSPolicy: settings with which the node agent keeps latency-sensitive pods fast while best-effort pods use the
+rest.
 
-One block a strategy, each off by default, with the defaults that Koordinator's agent has proven. Pods come in
+Each strategy has its own block and is off by default; the defaults are those of Koordinator's agent. Pods belong to
 three tiers: reserved (`lsr`), latency-sensitive (`ls`) and best-effort (`be`).
 """
 
@@ -18,7 +19,7 @@ Positive = Annotated[Int, Field(ge=1)]
 
 
 class CPUSuppressPolicy(StrEnum):
-    """By which knob best-effort pods are squeezed."""
+    """The setting that limits the CPU of best-effort pods."""
 
     CPUSET = "cpuset"
     CFS_QUOTA = "cfsQuota"
@@ -38,21 +39,21 @@ class CPUSuppressSpec(ApiModel):
     )
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     threshold_percent: Percent = 65
-    """How full the CPUs may get that pods share; best-effort pods get what is below and unused. CPUs that one container has
-    for itself, or that the kernel isolates, do not count."""
+    """The highest utilization of the CPUs that pods share; best-effort pods get the unused part below it. CPUs that
+    one container has exclusively, or that the kernel isolates, do not count."""
 
     min_percent: Percent = 0
-    """What best-effort pods keep in any case, of the CPUs that pods share."""
+    """The share of these CPUs that best-effort pods always keep."""
 
     policy: CPUSuppressPolicy = CPUSuppressPolicy.CPUSET
-    """By which knob: cpuset (fewer CPUs) or cfsQuota (less time on them)."""
+    """The setting to use: cpuset (fewer CPUs) or cfsQuota (less time on them)."""
 
 
 class CPUBurstPolicy(StrEnum):
-    """Which kinds of burst are allowed."""
+    """The kinds of burst that are allowed."""
 
     NONE = "none"
     CPU_BURST_ONLY = "cpuBurstOnly"
@@ -68,20 +69,20 @@ class CPUBurstSpec(ApiModel):
     throttled; auto does both."""
 
     cpu_burst_percent: Annotated[Int, Field(ge=0, le=10000)] = 1000
-    """How much unused quota may be saved up, of the limit; no more than the limit is."""
+    """The unused quota that may be saved up, in percent of the limit; the effective burst never exceeds the limit."""
 
     cfs_quota_burst_percent: Annotated[Int, Field(ge=100, le=10000)] = 300
-    """How far the quota may be raised, of the limit."""
+    """The highest quota while it is raised, in percent of the limit."""
 
     cfs_quota_burst_period_seconds: Annotated[Int, Field(ge=-1)] = -1
-    """How long a raised quota may last at a time; -1 is without end."""
+    """The longest time for which a quota is raised at once; -1 means no end."""
 
     share_pool_threshold_percent: Percent = 50
-    """How busy the node's shared CPUs may be before quotas are lowered again."""
+    """The utilization of the node's shared CPUs above which quotas are lowered again."""
 
 
 class CPUEvictPolicy(StrEnum):
-    """What the satisfaction of best-effort pods is measured against."""
+    """The reference for the satisfaction of best-effort pods."""
 
     EVICT_BY_REAL_LIMIT = "evictByRealLimit"
     EVICT_BY_ALLOCATABLE = "evictByAllocatable"
@@ -101,24 +102,24 @@ class CPUEvictSpec(ApiModel):
     )
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     satisfaction_lower_percent: Percent = 60
-    """Evict when best-effort pods get no more than this of what they request, now and on average over coolDownSeconds (20 to
-    60 s of it)."""
+    """Evict if best-effort pods get at most this share of their requests, now and on average over coolDownSeconds (20
+    to 60 s of it)."""
 
     satisfaction_upper_percent: Percent = 80
-    """Stop evicting when they get this much."""
+    """Stop evicting when they get this share."""
 
     usage_threshold_percent: Percent = 90
-    """Evict only while they use at least this much of what they get, now and on average over the same time."""
+    """Evict only while they use at least this share of what they get, now and on average over the same time."""
 
     policy: CPUEvictPolicy = CPUEvictPolicy.EVICT_BY_REAL_LIMIT
-    """What satisfaction is measured against: evictByRealLimit (their quota and CPUs) or evictByAllocatable (what the other
+    """The reference for satisfaction: evictByRealLimit (their quota and CPUs) or evictByAllocatable (what the other
     pods' requests leave; only pods that use at least a tenth of their own request count then)."""
 
     cool_down_seconds: Positive = 20
-    """How long to wait between two evictions."""
+    """The seconds to wait between two evictions."""
 
 
 class MemoryEvictSpec(ApiModel):
@@ -135,16 +136,16 @@ class MemoryEvictSpec(ApiModel):
     )
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     threshold_percent: Annotated[Percent, Field(ge=2)] = 70
-    """Evict when this much of the node's memory is used."""
+    """Evict when this share of the node's memory is used."""
 
     lower_percent: Percent | None = None
-    """Evict until no more than this is used; two less than thresholdPercent when left out."""
+    """Evict until at most this share is used; two percent less than thresholdPercent when left out."""
 
     cool_down_seconds: Positive = 4
-    """How long to wait between two evictions."""
+    """The seconds to wait between two evictions."""
 
     @property
     def release_to_percent(self) -> int:
@@ -152,36 +153,36 @@ class MemoryEvictSpec(ApiModel):
 
 
 class MemoryProtection(ApiModel):
-    """How the memory of one tier is protected and slowed down."""
+    """The memory protection and throttling of one tier."""
 
     min_limit_percent: Percent = 0
-    """How much of its request is never reclaimed (memory.min)."""
+    """The share of the request that is never reclaimed (memory.min)."""
 
     low_limit_percent: Percent = 0
-    """How much of its request is reclaimed last (memory.low)."""
+    """The share of the request that is reclaimed last (memory.low)."""
 
     throttling_percent: Percent = 0
-    """Where between request and limit reclaim sets in (memory.high); 0 is never."""
+    """The position between request and limit at which reclaim starts (memory.high); 0 turns it off."""
 
 
 class MemoryQoSSpec(ApiModel):
     """Protect the memory of the tiers from each other."""
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     lsr: MemoryProtection = MemoryProtection()
-    """For reserved pods."""
+    """The settings for reserved pods."""
 
     ls: MemoryProtection = MemoryProtection()
-    """For latency-sensitive pods."""
+    """The settings for latency-sensitive pods."""
 
     be: MemoryProtection = MemoryProtection()
-    """For best-effort pods."""
+    """The settings for best-effort pods."""
 
 
 class CacheShare(ApiModel):
-    """Which part of the last-level cache and of the memory bandwidth a tier may use."""
+    """The share of the last-level cache and of the memory bandwidth that a tier may use."""
 
     rules = (
         ValidationRule(
@@ -194,40 +195,40 @@ class CacheShare(ApiModel):
     )
 
     cat_range_start_percent: Percent = 0
-    """Where its part of the cache begins."""
+    """The start of its range of the cache."""
 
     cat_range_end_percent: Percent = 100
-    """Where its part of the cache ends."""
+    """The end of its range of the cache."""
 
     mba_percent: Annotated[Percent, Field(ge=1)] = 100
-    """How much of the memory bandwidth it may use."""
+    """The share of the memory bandwidth that it may use."""
 
 
 class BestEffortCacheShare(CacheShare):
-    """As for the other tiers, with a smaller part of the cache."""
+    """The share of the best-effort tier; by default it has a smaller range of the cache."""
 
     cat_range_end_percent: Percent = 30
-    """Where its part of the cache ends."""
+    """The end of its range of the cache."""
 
 
 class ResctrlSpec(ApiModel):
-    """Share the last-level cache and the memory bandwidth out between the tiers."""
+    """Divide the last-level cache and the memory bandwidth between the tiers."""
 
     enable: Bool = False
-    """Whether the strategy runs; it needs a processor with resctrl."""
+    """Turns the strategy on; it needs a processor with resctrl."""
 
     lsr: CacheShare = CacheShare()
-    """For reserved pods."""
+    """The share of reserved pods."""
 
     ls: CacheShare = CacheShare()
-    """For latency-sensitive pods."""
+    """The share of latency-sensitive pods."""
 
     be: BestEffortCacheShare = BestEffortCacheShare()
-    """For best-effort pods."""
+    """The share of best-effort pods."""
 
 
 class BlockType(StrEnum):
-    """What the name of a block device means."""
+    """The meaning of the name of a block device."""
 
     DEVICE = "device"
     VOLUME_GROUP = "volumegroup"
@@ -235,70 +236,71 @@ class BlockType(StrEnum):
 
 
 class BlockDeviceSpec(ApiModel):
-    """How much one tier may do on one block device; 0 is no throttle."""
+    """The I/O limits of one tier on one block device; 0 means no limit."""
 
     name: Text
-    """The device, such as /dev/sdb, or the volume group, or the pod's volume."""
+    """The name of the device, such as /dev/sdb, of the volume group, or of the pod's volume."""
 
     type: BlockType = BlockType.DEVICE
-    """What the name means: device, volumegroup or podvolume."""
+    """The meaning of the name: device, volumegroup or podvolume."""
 
     read_iops: Count = Field(default=0, alias="readIOPS")
-    """Reads a second."""
+    """The limit of reads per second."""
 
     write_iops: Count = Field(default=0, alias="writeIOPS")
-    """Writes a second."""
+    """The limit of writes per second."""
 
     read_bps: Count = Field(default=0, alias="readBPS")
-    """Bytes read a second."""
+    """The limit of bytes read per second."""
 
     write_bps: Count = Field(default=0, alias="writeBPS")
-    """Bytes written a second."""
+    """The limit of bytes written per second."""
 
     io_weight_percent: Annotated[Percent, Field(ge=1)] = 100
-    """Its weight against the other tiers, by blk-iocost."""
+    """The weight relative to the other tiers, by blk-iocost."""
 
 
 BlockDevices = Annotated[tuple[BlockDeviceSpec, ...], Field(max_length=32), UniqueItems(("name",))]
 
 
 class BlkIOSpec(ApiModel):
-    """Keep the tiers from taking each other's disks."""
+    """Limit the disk I/O of the tiers, so that one cannot starve another."""
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     lsr: BlockDevices = ()
-    """For reserved pods, one entry a device."""
+    """The limits of reserved pods, one entry per device."""
 
     ls: BlockDevices = ()
-    """For latency-sensitive pods, one entry a device."""
+    """The limits of latency-sensitive pods, one entry per device."""
 
     be: BlockDevices = ()
-    """For best-effort pods, one entry a device."""
+    """The limits of best-effort pods, one entry per device."""
 
 
 class SystemSpec(ApiModel):
     """Make the kernel reclaim memory early enough."""
 
     enable: Bool = False
-    """Whether the strategy runs."""
+    """Turns the strategy on."""
 
     min_free_kbytes_factor: Annotated[Int, Field(ge=1, le=1000)] = 100
-    """vm.min_free_kbytes, in ten-thousandths of the node's memory."""
+    """The value of vm.min_free_kbytes, in ten-thousandths of the node's memory."""
 
     watermark_scale_factor: Annotated[Int, Field(ge=1, le=400)] = 150
-    """vm.watermark_scale_factor, in ten-thousandths of the node's memory."""
+    """The value of vm.watermark_scale_factor, in ten-thousandths of the node's memory."""
 
 
 class NodeQoSPolicySpec(ApiModel):
-    """What is wanted."""
+    """The desired QoS settings."""
 
     node_selector: LabelSelector | None = None
-    """Which nodes; every node when left out."""
+    """The nodes that the policy selects; every node when left out."""
 
     weight: Annotated[Int, Field(ge=1, le=1000)] = 100
-    """Which policy wins where several select a node: the heaviest, and of equals the first by name."""
+    """The weight that decides if several policies select a node: the heaviest applies, among equals the first by
+    name."""
 
     cpu_suppress: CPUSuppressSpec = CPUSuppressSpec()
     """Leave best-effort pods only the CPU that the others do not need."""
@@ -316,17 +318,17 @@ class NodeQoSPolicySpec(ApiModel):
     """Protect the memory of the tiers from each other."""
 
     resctrl: ResctrlSpec = ResctrlSpec()
-    """Share the last-level cache and the memory bandwidth out between the tiers."""
+    """Divide the last-level cache and the memory bandwidth between the tiers."""
 
     blkio: BlkIOSpec = BlkIOSpec()
-    """Keep the tiers from taking each other's disks."""
+    """Limit the disk I/O of the tiers, so that one cannot starve another."""
 
     system: SystemSpec = SystemSpec()
     """Make the kernel reclaim memory early enough."""
 
 
 class NodeQoSPolicyStatus(StatusModel):
-    """What was observed."""
+    """The observed state."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
@@ -335,11 +337,12 @@ class NodeQoSPolicyStatus(StatusModel):
     """Ready and others, each with its reason."""
 
     nodes: Count | None = None
-    """On how many nodes it holds: those that it selects, without those where a heavier policy does."""
+    """The number of nodes where the policy applies: those that it selects, without those where a heavier policy
+    applies."""
 
 
 class NodeQoSPolicy(Kind):
-    """How the agent on a node keeps latency-sensitive pods fast while best-effort pods fill the rest."""
+    """Settings with which the node agent keeps latency-sensitive pods fast while best-effort pods use the rest."""
 
     names = KindNames(
         plural="nodeqospolicies",

@@ -1,6 +1,6 @@
-"""Options of pods, as annotations on them: who sets them and who heeds them need the same words, and nothing else.
+"""Annotations that set options of pods; the writers and the readers share these names.
 
-An intent's deed writes them on a pod template; so may whoever writes a manifest. The node's agent reads the cache class.
+Intents write them to pod templates, and users may write them in manifests. The node agent reads the cache class.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 
 CACHE_CLASS: Final = "trimtab.io/cache-class"
-"""Which part of the last-level cache, and of the memory bandwidth, a pod may use."""
+"""The class of last-level cache and memory bandwidth that a pod may use."""
 POWER_PROFILE: Final = "trimtab.io/power-profile"
-"""What its cores run at; the device plugin is asked for it by an extended resource, which this only repeats."""
+"""The power profile of its cores; the pod requests it from the device plugin as an extended resource, which this
+repeats."""
 CACHE_CLASSES: Final[Mapping[str, str]] = {"guaranteed": "LSR", "burstable": "LS", "besteffort": "BE"}
-"""The tier whose class of the node's policy each stands for."""
+"""The tier in the node's policy that each cache class stands for."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class QuantityFormat(StrEnum):
-    """Which suffixes a quantity was written with, and will be written with again."""
+    """The suffixes that a quantity was written with, and is formatted with again."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -46,7 +46,7 @@ _QUANTITY = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9
 _EXPONENT = re.compile(r"[eE]([+-]?)0*([0-9]{1,19})")
 _ADVICE = "write it like 500m, 1.5Gi or 1e9"
 
-# What a field of a kind takes: no sign and no suffix alone, which Go would accept but nobody means.
+# The pattern of a field: no sign and no bare suffix, which Go would accept but is never intended.
 PATTERN = r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$"
 MAX_LENGTH = 32
 _FIELD = re.compile(PATTERN)
@@ -66,7 +66,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read what Go reads, and refuse what it refuses."""
+        """Parse what Go accepts, and reject what it rejects."""
         shape = _QUANTITY.fullmatch(text)
         if not text or not shape:
             raise _make_parse_error(text)
@@ -88,17 +88,17 @@ class Quantity:
 
     @classmethod
     def from_millicores(cls, millicores: int) -> Quantity:
-        """CPU as people write it: 1500 is `1500m`, 2000 is `2`."""
+        """Convert millicores to a quantity: 1500 is `1500m`, 2000 is `2`."""
         return cls(_EXACT.scaleb(Decimal(millicores), -3))
 
     @classmethod
     def from_bytes(cls, count: int) -> Quantity:
-        """Memory as people write it: 536870912 is `512Mi`."""
+        """Convert bytes to a quantity: 536870912 is `512Mi`."""
         return cls(Decimal(count), QuantityFormat.BINARY_SI)
 
     @property
     def millicores(self) -> int:
-        """Thousandths, rounded up as Go's MilliValue does, for a request must never shrink by being read."""
+        """The amount in thousandths, rounded up as Go's MilliValue does, so that parsing never lowers a request."""
         return _to_int64(_EXACT.scaleb(self.amount, 3))
 
     @property
@@ -107,18 +107,18 @@ class Quantity:
 
     @property
     def bytes(self) -> int:
-        """The whole number, rounded up as Go's Value does."""
+        """The amount as a whole number, rounded up as Go's Value does."""
         return _to_int64(self.amount)
 
     def __str__(self) -> str:
-        """The canonical form: no fraction, and the largest suffix that loses nothing."""
+        """Return the canonical form: no fraction, and the largest suffix that keeps the value exact."""
         if not self.amount:
             return "0"
         binary = self.format is QuantityFormat.BINARY_SI and self.amount.copy_abs() >= _KIBI
         if binary and self.amount == self.amount.to_integral_value():
             return _format_binary(int(self.amount))
         _, digits, tenth = _EXACT.normalize(self.amount).as_tuple()
-        assert isinstance(tenth, int)  # parse lets no infinity in
+        assert isinstance(tenth, int)  # parse rejects infinity
         exponent = tenth - tenth % 3
         if self.format is not QuantityFormat.DECIMAL_EXPONENT:
             exponent = min(exponent, 18)
@@ -161,18 +161,18 @@ class Quantity:
 
 @lru_cache(maxsize=65_536)
 def parse_millicores(text: str) -> int:
-    """CPU in thousandths of a core. Remembered: a cluster of 200,000 pods uses a few hundred different texts."""
+    """Parse CPU to millicores; cached, because a cluster of 200,000 pods has a few hundred different texts."""
     return Quantity.parse(text).millicores
 
 
 @lru_cache(maxsize=65_536)
 def parse_memory_bytes(text: str) -> int:
-    """Memory in bytes, remembered like `millicores`."""
+    """Parse memory to bytes; cached like `parse_millicores`."""
     return Quantity.parse(text).bytes
 
 
 def _parse_suffix(text: str, suffix: str) -> tuple[int, int, QuantityFormat]:
-    """What a suffix multiplies by, as a power of two, a power of ten and the format it stands for."""
+    """Return the factor of a suffix as a power of two, a power of ten and the format it stands for."""
     if suffix in _DECIMAL:
         return 0, _DECIMAL[suffix], QuantityFormat.DECIMAL_SI
     if suffix in _BINARY:
@@ -180,7 +180,7 @@ def _parse_suffix(text: str, suffix: str) -> tuple[int, int, QuantityFormat]:
     exponent = _EXPONENT.fullmatch(suffix)
     if not exponent or int(exponent[2]) > _INT64_MAX:
         raise _make_parse_error(text)
-    # Go keeps the low 32 bits, so a cluster may hold such a text.
+    # Go keeps the low 32 bits, so a cluster may contain such a text.
     return 0, (int(exponent[1] + exponent[2]) + 2**31) % 2**32 - 2**31, QuantityFormat.DECIMAL_EXPONENT
 
 
@@ -220,7 +220,7 @@ def _format_binary(count: int) -> str:
 
 
 def _validate_field(value: object) -> Quantity:
-    """A field's value: what a manifest may say, and what our own code gives."""
+    """Validate the value of a field, from a manifest or from our own code."""
     if isinstance(value, Quantity):
         return value
     if isinstance(value, float):

@@ -1,6 +1,6 @@
 """The Kubernetes client: credentials, requests, caches, kinds, and the parts that controllers run on.
 
-- `auth`, `rest`, `errors`: how a request reaches the API server, and how it fails.
+- `auth`, `rest`, `errors`: credentials, requests to the API server, and their failures.
 - `cache`, `kinds`: copies of cluster objects, kept current by list and watch, as small records.
 - `runtime`: work queue, leader election, Events.
 """

@@ -1,22 +1,22 @@
-"""Everything that can go wrong between us and Kubernetes, as one tree.
+"""The errors that requests to Kubernetes raise, as one class tree.
 
     KubeError
     ├── ConfigError             kubeconfig or credentials that cannot be used
-    ├── LeadershipLost          the lease is another's, or may be (in lease.py)
-    ├── Unreachable             no answer: refused, reset, name unknown, TLS, cut off
-    │   ├── TimedOut            no answer in time
-    │   └── Garbled             an answer that no API server gives: a proxy's page, or half of one
-    └── ApiError                the server answered, and said no
+    ├── LeadershipLost          another process holds the lease, or may hold it (leader_election)
+    ├── Unreachable             no response: refused, reset, unknown name, TLS, cut off
+    │   ├── TimedOut            no response in time
+    │   └── KubeResponseError   not the response of an API server: a proxy's page, or half of one
+    └── ApiError                the server responded with a failure
         ├── BadRequest          400
         ├── Unauthorized        401
         ├── Forbidden           403
         ├── NotFound            404
         ├── MethodNotAllowed    405
         ├── NotAcceptable       406
-        ├── Conflict            409  somebody else wrote first
+        ├── Conflict            409  another client wrote first
         │   ├── AlreadyExists   409
-        │   └── FieldOwned      409  another field manager owns what was to be applied
-        ├── Gone                410  the version asked for is compacted away: list again
+        │   └── FieldManagerConflict 409  another field manager owns an applied field
+        ├── Gone                410  the requested version was compacted away: list again
         ├── TooLarge            413
         ├── UnsupportedMediaType 415
         ├── Invalid             422  `causes` names the fields
@@ -27,8 +27,8 @@
             ├── Unavailable     503
             └── ServerTimeout   504
 
-An error is named by its outcome, so that a caller writes `except NotFound`. Whether it is worth
-another try is a property of the class (`transient`), following the OptiPod seed's tables.
+Errors are named by their outcome, so that a caller writes `except NotFound`. The attribute `transient` tells whether
+a retry may help, following the OptiPod seed's tables.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ from trimtab.errors import TrimtabError
 T = TypeVar("T")
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises of bytes that are no JSON, or not the one that is meant; of such in a text it raises Python's own."""
+"""Exceptions that msgspec raises for invalid input: its own for malformed JSON, Python's own for text that is not
+UTF-8."""
 
 
 class KubeError(TrimtabError):
-    """Any failure of talking to Kubernetes."""
+    """A request to Kubernetes, or its preparation, failed."""
 
     transient: ClassVar[bool] = False
-    """Whether the same request may well succeed a little later."""
+    """The same request may succeed a little later."""
 
 
 class ConfigError(KubeError):
-    """A kubeconfig or credentials that cannot be used; the message names the file, the field and the fix."""
+    """A kubeconfig or credentials cannot be used; the message names the file, the field and the fix."""
 
 
 class Unreachable(KubeError):
-    """No answer came. `sent` tells whether the server may have acted on the request."""
+    """No response arrived; `sent` is true if the server may have acted on the request."""
 
     transient = True
 
@@ -70,22 +71,26 @@ class Unreachable(KubeError):
 
 
 class TimedOut(Unreachable):
-    """No answer came in time."""
+    """No response arrived in time."""
 
 
 class KubeResponseError(Unreachable):
-    """Something answered, and not as an API server does: a proxy with a page of its own, or an answer cut short."""
+    """Something other than an API server responded, such as a proxy with its own page, or the response was cut
+    short.
+    """
 
     @classmethod
-    def from_body(cls, body: bytes, why: str, *, request: str) -> KubeResponseError:
-        """Of what came as a success."""
-        said = f"{why}: {excerpt(body)}" if body else "it is empty"
-        advice = "check server of the cluster, and what stands before it"
-        return cls(f"{request}: what answers is no API server ({said}); {advice}", sent=True)
+    def from_body(cls, body: bytes, reason: str, *, request: str) -> KubeResponseError:
+        """Build the error from the body of a response with a success status."""
+        detail = f"{reason}: {excerpt(body)}" if body else "the response is empty"
+        advice = "check `server` of the cluster in the kubeconfig, and any proxy in front of it"
+        return cls(
+            f"{request}: the response is not from a Kubernetes API server ({detail}); {advice}", sent=True
+        )
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason the server gave, usually a field and what is wrong with it."""
+    """A reason that the server gave, usually a field and the problem with it."""
 
     reason: str = ""
     message: str = ""
@@ -102,7 +107,7 @@ class _ListMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=Tru
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The part of a `metav1.Status` that we use."""
+    """The fields of a `metav1.Status` that are read."""
 
     metadata: _ListMetadata = _ListMetadata()
     message: str = ""
@@ -112,7 +117,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(KubeError):
-    """The server answered with a failure; `message` is what it said."""
+    """The server responded with a failure; `message` is its own text."""
 
     code: ClassVar[int] = 0
 
@@ -157,15 +162,15 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(Conflict):
-    """The name is taken."""
+    """An object of this name exists already."""
 
 
 class FieldManagerConflict(Conflict):
-    """Another field manager owns what was to be applied, and will not have lost it at the next try."""
+    """Another field manager owns an applied field; a retry without `force` fails as well."""
 
 
 def is_lost_race(error: Exception) -> bool:
-    """Whether somebody else wrote first, so that the next try, with what there is then, may go well."""
+    """Return True if another client wrote first, so that a retry with the current version may succeed."""
     return isinstance(error, Conflict) and not isinstance(error, FieldManagerConflict)
 
 
@@ -174,7 +179,7 @@ class Gone(ApiError):
 
     @property
     def continue_token(self) -> str:
-        """The token that gets the rest of a list of which a version is no longer known; empty where there is none."""
+        """The token that continues an expired list with the current objects; empty if the server gave none."""
         return self.status.metadata.continue_
 
 
@@ -196,7 +201,7 @@ class TooManyRequests(ApiError):
 
 
 class DisruptionBlocked(TooManyRequests):
-    """A PodDisruptionBudget forbids this eviction now; whether to wait is the caller's decision."""
+    """A PodDisruptionBudget does not allow this eviction now; the caller decides if it waits."""
 
     transient = False
 
@@ -233,7 +238,7 @@ _STATUS = msgspec.json.Decoder(Status)
 def error_from_status(
     status: Status, *, request: str = "", retry_after: float | None = None, code: int = 0
 ) -> ApiError:
-    """The error that a `metav1.Status` stands for; `code` is the HTTP status, which wins when both are given."""
+    """Return the error for a `metav1.Status`; `code` is the HTTP status and takes precedence if both are given."""
     code = code or status.code
     kind = _CLASS_BY_CODE.get(code, ServerError if code >= 500 else ApiError)
     causes = {cause.reason for cause in status.details.causes} if status.details else set()
@@ -247,18 +252,20 @@ def error_from_status(
 
 
 def error_from_response(code: int, body: bytes, *, request: str, retry_after: str | None = None) -> ApiError:
-    """The error that an HTTP answer stands for, also when something between us and the server wrote it."""
+    """Return the error for an HTTP response, even if a proxy between us and the server wrote it."""
     try:
         status = _STATUS.decode(body)
     except DECODE_ERRORS:
         status = Status(message=excerpt(body), code=code)
     if not status.message:
-        status = msgspec.structs.replace(status, message=f"the server answered {code}", code=code)
+        status = msgspec.structs.replace(
+            status, message=f"the server responded with status {code} and no message", code=code
+        )
     return error_from_status(status, request=request, retry_after=_parse_retry_after(retry_after), code=code)
 
 
 def decode_response(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
-    """What is read in the body of an answer; Garbled where it makes no sense."""
+    """Decode the body of a response; raise KubeResponseError if it is malformed."""
     try:
         return read(body)
     except DECODE_ERRORS as error:
@@ -266,29 +273,29 @@ def decode_response(body: bytes, read: Callable[[bytes], T], *, request: str) ->
 
 
 def excerpt(body: bytes) -> str:
-    """The beginning of what was sent, in one line."""
+    """Return the start of a body in one line."""
     return " ".join(body[:200].decode("utf-8", "replace").split())
 
 
 def _parse_retry_after(header: str | None) -> float | None:
-    """Retry-After in seconds; its other form, a date, is not used by Kubernetes and counts as absent."""
+    """Parse Retry-After in seconds; the date form, which Kubernetes does not use, counts as absent."""
     try:
-        wished = float(header) if header is not None else math.nan
+        seconds = float(header) if header is not None else math.nan
     except ValueError:
         return None
-    return max(0.0, wished) if math.isfinite(wished) else None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 _SSL_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
-"""What aiohttp tells of its own objects, and nobody can use."""
+"""The part of aiohttp's messages that names its own objects; it is removed because it helps nobody."""
 
 
 def describe(error: BaseException) -> str:
-    """One line about an error, for a log or a status; some network errors have no text of their own."""
+    """Return one line about an error for a log or a status; the class name if the error has no text."""
     text = _SSL_OBJECT.sub("", " ".join(str(error).split()))
     return text or type(error).__name__
 
 
 def format_field_errors(error: ApiError) -> list[str]:
-    """What the server found wrong, one line a field."""
+    """Format the field errors that the server reported, one line per field."""
     return [f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in error.causes]

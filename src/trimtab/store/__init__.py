@@ -1,4 +1,4 @@
-"""Durable memory: learned state, effects, planner events, history; SQLite by default, PostgreSQL when shared."""
+"""Durable data: learned state, effects, planner events, history; in SQLite by default, in PostgreSQL when shared."""
 
 from trimtab.store.effects import Effect, EffectRepository
 from trimtab.store.errors import (

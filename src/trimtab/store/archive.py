@@ -1,11 +1,9 @@
-"""All of the store as JSON lines, and back: to move it, to keep it, to look at it with other tools.
+"""Export the store as JSON lines, and import it: to move it, to back it up, to read it with other tools.
 
-The first line says what this is and the last how many records there were, so that a file that was cut short is
-not taken for a whole one. Lines are read page by page: an export of a store in use is no snapshot of one moment,
-which nothing needs, as no record refers to another.
-
-An import is kept whole or not at all, and importing twice is importing once: a record that the store had before
-is left out, and of two states the later stays.
+The first line names the format and the last one the number of records, so that a truncated file is detected. Rows are
+read page by page: an export of a store in use is not a snapshot of one moment, which is not needed because no record
+refers to another. An import is committed whole or not at all, and importing twice has the same effect as importing
+once: a record that the store already has is skipped, and of two states the later one is kept.
 """
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
@@ -60,7 +58,7 @@ async def export_records(database: Database) -> AsyncIterator[bytes]:
     for kind, table in _TABLES.items():
         async for record in _read_all(database, kind, table):
             if isinstance(record, StoredState) and not record.is_intact():
-                _log.error("a damaged state is left out of the export", key=record.key)
+                _log.error("store.damaged_state_skipped", key=record.key)
                 continue
             records += 1
             yield _encode_line(record)
@@ -77,13 +75,13 @@ async def _read_all(database: Database, kind: type[Record], table: Table) -> Asy
     while full and (rows := await database.fetch_rows(query.where(table.c.id > last))):
         for row in rows:
             record = to_record(kind, row)
-            # Its number is this store's own affair.
+            # The id is internal to this store.
             yield msgspec.structs.replace(record, id=0) if kind is HistoryRecord else record
         last, full = rows[-1].number, len(rows) == page
 
 
 async def import_lines(database: Database, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
-    """Take in what `export` gave; how many records there were."""
+    """Import the lines of an export and return the number of records."""
     async with database.begin_write() as connection:
         newest = await _read_last_ids(connection)
         records = 0
@@ -99,17 +97,19 @@ async def import_lines(database: Database, lines: Iterable[bytes] | AsyncIterabl
 
 
 async def _read_last_ids(connection: AsyncConnection) -> dict[type[msgspec.Struct], int]:
-    """The last number that each table has given."""
+    """Return the last id of each table."""
     numbers = (select(func.max(_TABLES[kind].c.id)).scalar_subquery() for kind in _INSERTS)
     found = (await connection.execute(select(*numbers))).one()
     return {kind: number or 0 for kind, number in zip(_INSERTS, found, strict=True)}
 
 
 def _insert_if_new(table: Table) -> Insert:
-    """Insert a row unless the table had the same before the import; two alike in one archive are two."""
+    """Insert a row unless the table had an equal one before the import; two equal rows in one archive are both
+    kept.
+    """
     columns = [column for column in table.c if column is not table.c.id]
     given = [bindparam(column.name, type_=column.type) for column in columns]
-    # "IS NOT DISTINCT FROM" is kept for where it is needed: PostgreSQL cannot use an index for it.
+    # Use "IS NOT DISTINCT FROM" only where it is needed: PostgreSQL cannot use an index for it.
     same = (
         column.is_not_distinct_from(value) if column.nullable else column == value
         for column, value in zip(columns, given, strict=True)
@@ -122,7 +122,7 @@ _INSERTS = {kind: _insert_if_new(table) for kind, table in _TABLES.items() if ki
 
 
 async def _batch_by_kind(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[Any]]:
-    """Neighbours of one kind together; a state for itself."""
+    """Group consecutive records of one kind; each state is a group of its own."""
     batch: list[Any] = []
     async for record in records:
         if batch and (
@@ -136,7 +136,7 @@ async def _batch_by_kind(records: AsyncIterator[Any]) -> AsyncIterator[Sequence[
 
 
 async def _validate_lines(lines: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[msgspec.Struct]:
-    """The records of a whole and undamaged archive."""
+    """Iterate over the records of an archive, and fail if it is incomplete or damaged."""
     number, end = 0, None
     async for line in _iterate(lines):
         number += 1
@@ -150,7 +150,7 @@ async def _validate_lines(lines: Iterable[bytes] | AsyncIterable[bytes]) -> Asyn
         elif not isinstance(record, ArchiveHeader):
             yield record
     if end is None or end.records != number - 2:
-        raise _make_archive_error(number, "the export is cut short; make it anew")
+        raise _make_archive_error(number, "the file is truncated; export it again")
 
 
 def _decode_line(line: bytes, number: int) -> Any:
@@ -159,7 +159,9 @@ def _decode_line(line: bytes, number: int) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _make_archive_error(number, str(error)) from error
     if isinstance(record, ArchiveHeader) and record.format > FORMAT:
-        raise _make_archive_error(number, f"format {record.format} is of a newer Trimtab; upgrade this one")
+        raise _make_archive_error(
+            number, f"format {record.format} was written by a newer Trimtab; upgrade this one"
+        )
     if isinstance(record, StoredState) and not record.is_intact():
         raise _make_archive_error(number, "the state does not match its checksum")
     return record

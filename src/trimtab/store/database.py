@@ -1,8 +1,8 @@
-"""One way to read and one way to write, whatever database is behind it.
+"""Read and write access to the store, independent of the database.
 
-Readers see what is committed and never wait for a writer. A writer's block is one transaction: all of it is kept or
-nothing. What the drivers raise leaves here as a `StoreError`. What was damaged, or is not what was opened any more, is
-opened anew at the next use: who runs for months need not be restarted. Which rows there are is for the repositories.
+Readers see committed data and never wait for a writer. A writer's block is one transaction: it is committed whole or
+not at all. Errors of the drivers are raised as `StoreError`. A database that was damaged or replaced is reopened at
+the next use, so that a long-running process need not be restarted. The repositories know the tables.
 """
 
 import asyncio
@@ -32,37 +32,37 @@ from trimtab.store.schema import check_schema, upgrade_schema
 log = structlog.get_logger(__name__)
 
 WRITE_OPTION = "trimtab_writing"
-"""The execution option by which a backend tells a writer's transaction from a reader's."""
+"""The execution option that tells a backend if a transaction writes."""
 
 
 class Backend(Protocol):
-    """What differs between the databases."""
+    """The differences between the databases."""
 
     max_writers: ClassVar[int]
-    """How many of our tasks may write at once."""
+    """The number of our tasks that may write at once."""
 
     migration_lock: ClassVar[str | None]
-    """The statement that keeps a second replica from migrating too, where beginning to write does not."""
+    """The statement that keeps a second replica from migrating at the same time, if beginning to write does not."""
 
     read_only: bool
-    """Whether whatever is there is left as it is."""
+    """The database is never changed, only read."""
 
     def create_engine(self) -> AsyncEngine: ...
 
     def prepare_open(self) -> AbstractAsyncContextManager[None]:
-        """Held while the store is opened, after whatever must come first was seen to."""
+        """Prepare the opening of the store, and hold any lock that it needs meanwhile."""
         ...
 
     def is_replaced(self) -> bool:
-        """Whether what was opened is no longer what others would find there."""
+        """Return True if the file or server that was opened is no longer the one at this address."""
         ...
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-        """Add many rows as quickly as the database can; there is one at least."""
+        """Insert many rows as fast as the database can; there is at least one."""
         ...
 
     def translate_error(self, error: BaseException) -> StoreError:
-        """What an error of the driver means to the user."""
+        """Return the error for the user that corresponds to an error of the driver."""
         ...
 
 
@@ -76,14 +76,15 @@ class Database:
         self._open_lock = asyncio.Lock()
         self._needs_open = True
         self._last_open_error: StoreError | None = None
-        """Why it could not be opened anew the last time."""
+        """The reason why the last reopening failed."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, backend: Backend, *, allow_unavailable: bool = False) -> AsyncIterator[Self]:
-        """Open it; with `patient`, what is away, busy or full at present at the first use that finds it well.
+        """Open the database; with `allow_unavailable`, a store that is unavailable, busy or full is opened at its
+        first use instead.
 
-        An operator has to relieve and revert whether its store works or not.
+        An operator must relieve OOM kills and revert changes even if its store does not work.
         """
         database = cls(backend)
         try:
@@ -92,7 +93,7 @@ class Database:
             except (UnavailableError, BusyError, FullError) as error:
                 if not allow_unavailable:
                     raise
-                log.warning("store.away", error=str(error))
+                log.warning("store.unavailable", error=str(error))
             yield database
         finally:
             await database.close()
@@ -102,7 +103,7 @@ class Database:
 
     async def _open(self) -> None:
         async with self._backend.prepare_open():
-            await self._engine.dispose()  # whatever is not in use: of a file that lies there no more
+            await self._engine.dispose()  # dispose of idle connections: they belong to the former file
             with self._translate_errors():
                 if self._backend.read_only:
                     async with self._engine.connect() as connection:
@@ -117,7 +118,7 @@ class Database:
             known = self._last_open_error
             async with self._open_lock:
                 if self._last_open_error is not known and self._last_open_error:
-                    raise self._last_open_error  # one try is for all who waited for it: it may take its time
+                    raise self._last_open_error  # one attempt serves all tasks that waited for it, because it may be slow
                 if self._needs_open or self._backend.is_replaced():
                     try:
                         await self._open()
@@ -134,7 +135,7 @@ class Database:
 
     @asynccontextmanager
     async def begin_write(self) -> AsyncIterator[AsyncConnection]:
-        # Waiting writers hold no connection: those are left to the readers.
+        # Waiting writers hold no connection, so that readers can use them.
         async with self._writers:
             await self._reopen_if_lost()
             with self._translate_errors():
@@ -146,7 +147,7 @@ class Database:
             return (await connection.execute(query)).all()
 
     async def append(self, table: Table, records: Sequence[msgspec.Struct]) -> None:
-        """Keep all of them, or none."""
+        """Insert all records, or none."""
         async with self.begin_write() as connection:
             for batch in split_batches(records):
                 await self._backend.insert(connection, table, [to_row(record) for record in batch])
@@ -154,7 +155,7 @@ class Database:
     async def fetch_newest(
         self, kind: type[Record], table: Table, *conditions: ColumnElement[bool], limit: int
     ) -> list[Record]:
-        """Those that meet the conditions, newest first; of the same time, the one written last."""
+        """Return the records that meet the conditions, newest first; for equal times, the last written first."""
         newest_first = (table.c.timestamp.desc(), table.c.id.desc())
         query = select_records(kind, table).where(*conditions).order_by(*newest_first).limit(limit)
         return [to_record(kind, row) for row in await self.fetch_rows(query)]
@@ -167,10 +168,10 @@ class Database:
             fault = self._backend.translate_error(error.orig or error)
             self._needs_open |= isinstance(fault, DamagedError)
             raise fault from error
-        except StatementError as error:  # raised by a column's type, before the database was asked
+        except StatementError as error:  # raised by a column type before the database was queried
             if isinstance(error.orig, StoreError):
                 raise error.orig from error
-            raise RecordError(f"this record cannot be kept: {error.orig}") from error
+            raise RecordError(f"the record cannot be stored: {error.orig}") from error
         except PoolTimeoutError as error:
             raise BusyError(f"{SETTING}: no connection became free in time; try again") from error
         except SQLAlchemyError as error:

@@ -1,7 +1,7 @@
-"""What a deed does to an objective: models that were given, or fitted from planner events.
+"""Models of the effect of an action on an objective, given by users or fitted from planner events.
 
-The fields are those of the Intent Driven Orchestration knowledge base. A model is data, never code: what is read
-back can be wrong, but not dangerous.
+The fields are those of the Intent Driven Orchestration knowledge base. A model is data, never code: a stored model
+can be wrong, but not dangerous.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from trimtab.store.tables import effects
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="effect"):
     name: str
-    """Whose: the key of an intent or a workload."""
+    """The key of the intent or workload."""
     group: str
-    """Of which deed: `scaling`, `vertical_scaling`, …"""
+    """The action that has the effect: `scaling`, `vertical_scaling`, …"""
     profile_name: str = msgspec.field(name="profileName")
-    """On which KPI."""
+    """The KPI that is affected."""
     data: dict[str, Any]
     static: bool = False
-    """Given by a person: it never grows old."""
+    """The model was given by a person and never expires."""
     timestamp: float
     cluster: str = ""
-    """Empty where it holds for any, as what a person gave may."""
+    """The cluster; empty if the model applies to any, as one given by a person may."""
 
 
 class EffectRepository:
@@ -34,13 +34,15 @@ class EffectRepository:
         self._database = database
 
     async def append(self, records: Sequence[Effect]) -> None:
-        """Keep all of them, or none."""
+        """Insert all records, or none."""
         await self._database.append(effects, records)
 
     async def find_newest(
         self, *, cluster: str, name: str, group: str, profile_name: str, now: float, look_back: float
     ) -> Effect | None:
-        """The newest of a cluster, or of any, that is static or younger than the look-back, in seconds."""
+        """Return the newest model for this cluster, or for any, that is static or younger than the look-back in
+        seconds.
+        """
         found = await self._database.fetch_newest(
             Effect,
             effects,
@@ -54,7 +56,7 @@ class EffectRepository:
         return found[0] if found else None
 
     async def find(self, *, cluster: str, name: str, limit: int = 100) -> list[Effect]:
-        """All models of one name in a cluster, or in any, newest first."""
+        """Return all models of one name for a cluster, or for any, newest first."""
         return await self._database.fetch_newest(
             Effect, effects, _match_cluster(cluster), effects.c.name == name, limit=limit
         )

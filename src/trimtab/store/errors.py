@@ -1,4 +1,4 @@
-"""What can go wrong with the store, named by what its caller can do about it.
+"""The errors of the store, named by what the caller can do about them.
 
 Each message is one line that names the setting and what to try; none holds a password. Whatever the drivers
 raise becomes one of these in `sqlite` and `postgres`, so no other room knows which database it talks to.
@@ -22,19 +22,19 @@ SETTING = "store.url"
 
 
 class StoreError(TrimtabError):
-    """The store could not do what it was asked."""
+    """An operation of the store failed."""
 
 
 class AddressError(StoreError):
-    """The setting is no path of a file and no URL that the store knows."""
+    """The setting is neither the path of a file nor a URL that the store supports."""
 
 
 class AccessError(StoreError):
-    """The store may not be opened or written with the rights that we have."""
+    """This process is not permitted to open or write the store."""
 
 
 class UnavailableError(StoreError):
-    """The server is away, or the disk fails."""
+    """The server does not respond, or the disk fails."""
 
 
 class BusyError(StoreError):
@@ -46,11 +46,11 @@ class FullError(StoreError):
 
 
 class NewerSchemaError(StoreError):
-    """The schema is of a version that this code does not know."""
+    """The schema has a version that this code does not know."""
 
 
 class DamagedError(StoreError):
-    """What is stored is not what was written."""
+    """The stored data is not what was written."""
 
 
 class DamagedStateError(DamagedError):
@@ -58,8 +58,8 @@ class DamagedStateError(DamagedError):
 
 
 class RecordError(StoreError):
-    """A record holds what no column can."""
+    """A record has a value that its column cannot store."""
 
 
 class ArchiveError(StoreError):
-    """Lines to import are cut short, damaged or from a newer version. Nothing of them was kept."""
+    """The lines to import are truncated, damaged or from a newer version. Nothing was imported."""

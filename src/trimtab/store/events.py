@@ -1,7 +1,7 @@
-"""Planner events: what an intent's objectives and pods were, what was wanted, and what was planned.
+"""Planner events: the objectives and pods of an intent, the targets, and the plan.
 
-Effects are fitted from them. The fields are those of the Intent Driven Orchestration knowledge base. These are
-not Kubernetes Events, which are kube's.
+Effects are fitted from them. The fields are those of the Intent Driven Orchestration knowledge base. They are not
+Kubernetes Events, which `kube.runtime` writes.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ class PlannerEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="record"
     """The key of the intent."""
     timestamp: float
     current_objectives: dict[str, float | None]
-    """None is unknown, which is not met."""
+    """The measured values by objective; None is unknown, which does not count as met."""
     desired_objectives: dict[str, float | None]
     resources: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
     pods: dict[str, Any] = {}
     data: dict[str, Any] = {}
     plan: list[dict[str, Any]] | None = None
-    """None where nothing was planned."""
+    """The plan; None if nothing was planned."""
     cluster: str = ""
-    """Empty where it is not known."""
+    """The cluster; empty if it is not known."""
 
 
 class PlannerEventRepository:
@@ -39,7 +39,7 @@ class PlannerEventRepository:
         self._database = database
 
     async def append(self, records: Sequence[PlannerEvent]) -> None:
-        """Keep all of them, or none."""
+        """Insert all records, or none."""
         await self._database.append(events, records)
 
     async def find(
@@ -52,9 +52,10 @@ class PlannerEventRepository:
         spacing: float = 0.0,
         limit: int = 1000,
     ) -> list[PlannerEvent]:
-        """Return those of a cluster and a name within a time, both ends included, newest first.
+        """Return the events of a cluster and a name within a period, both ends included, newest first.
 
-        With a `spacing` of more than a minute, only those of one minute in so many seconds, so that few represent all.
+        With a `spacing` of more than a minute, only the events of one minute per so many seconds are returned, as a
+        sample of all.
         """
         conditions = build_conditions(events, since=since, until=until, cluster=cluster, name=name)
         if spacing > MINUTE:

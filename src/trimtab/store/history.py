@@ -1,6 +1,6 @@
-"""What was recommended and done, to which container, by whom and why: for the dashboard, and for undo.
+"""The history of recommendations and changes, per container, with author and reason: for the dashboard, and for undo.
 
-An entry is a memory, not the truth: what a workload has now is asked of the cluster.
+The history records the past; the current state of a workload is read from the cluster.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from trimtab.store.row_mapping import build_conditions
 from trimtab.store.tables import history
 
 _MAX_ID = 2**63 - 1
-"""The last number that a database has for an entry: of a larger one SQLite's driver would fail."""
+"""The largest id of a database; SQLite's driver fails for larger ones."""
 
 
 class HistoryRecord(
@@ -26,15 +26,16 @@ class HistoryRecord(
     kind: str
     name: str
     container: str = ""
-    """Empty where it concerns the whole workload."""
+    """The container; empty if the entry is about the whole workload."""
     what: str
-    """`recommended`, `applied`, `reverted`, `skipped`, …: old entries outlive new words, so any word is read."""
+    """The kind of entry: `recommended`, `applied`, `reverted`, `skipped`, …; any text is read, because old entries
+    may have former names."""
     before: dict[str, Any] | None = None
     after: dict[str, Any] | None = None
     who: str
     why: str
     id: int = 0
-    """Given by the store; 0 before."""
+    """The id that the store assigns; 0 before."""
 
 
 class HistoryRepository:
@@ -42,7 +43,7 @@ class HistoryRepository:
         self._database = database
 
     async def append(self, records: Sequence[HistoryRecord]) -> None:
-        """Keep all of them, or none."""
+        """Insert all records, or none."""
         await self._database.append(history, records)
 
     async def get(self, entry_id: int) -> HistoryRecord | None:
@@ -65,7 +66,7 @@ class HistoryRepository:
         older_than: HistoryRecord | None = None,
         limit: int = 100,
     ) -> list[HistoryRecord]:
-        """Newest first; the last of a page given as `older_than` gets the next page."""
+        """Return entries newest first; pass the last entry of a page as `older_than` to get the next page."""
         conditions = build_conditions(
             history,
             since=since,
@@ -84,7 +85,7 @@ class HistoryRepository:
 
 def _is_older_than(entry: HistoryRecord) -> ColumnElement[bool]:
     moment, number = history.c.timestamp, history.c.id
-    # The first half alone tells nothing new, but lets the index be used on both databases.
+    # The first condition is redundant, but lets both databases use the index.
     return and_(
         moment <= entry.timestamp,
         or_(moment < entry.timestamp, number < entry.id),

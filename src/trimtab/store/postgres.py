@@ -1,9 +1,9 @@
-"""The store in PostgreSQL: for replicas that share it.
+"""The store in PostgreSQL, for replicas that share it.
 
-A connection that was lost is noticed and made anew at its next use, so a restarted server costs one failed write
-at most. Waits are bounded: a server that is away is reported within seconds, and one that has frozen within a minute,
-not after TCP's own hours. Nothing outlives a transaction on its connection (no prepared statement, SET, LISTEN or session lock), so that a pooler
-may stand in between. Tables that are gone, as after a restore of something else, are made anew at the next use.
+A lost connection is detected and reopened at its next use, so a server restart costs one failed write at most. All
+waits are bounded: an unavailable server is reported within seconds, a hanging one within a minute, not after TCP's
+own hours. No state outlives a transaction on its connection (no prepared statement, SET, LISTEN or session lock), so
+that a pooler may be in between. Missing tables, as after a restore of another backup, are created at the next use.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -33,7 +33,7 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""What libpq is told unless the URL says otherwise."""
+"""The default parameters of libpq; the URL overrides them."""
 
 _UNAVAILABLE = (UnavailableError, "check that the server runs and can be reached")
 _ACCESS_DENIED = (AccessError, "check the user, its password and its rights")
@@ -60,7 +60,7 @@ _ERRORS_BY_SQLSTATE: dict[str, tuple[type[StoreError], str]] = {
     "58": (UnavailableError, "check the server's disk"),
     "XX": (DamagedError, "the server reports damage; ask its administrator"),
 }
-"""By SQLSTATE or its class."""
+"""The errors by SQLSTATE or its class."""
 
 _ERRORS_BY_MESSAGE: dict[str, tuple[type[StoreError], str]] = {
     "invalid connection option": _INVALID_OPTION,
@@ -74,12 +74,12 @@ _ERRORS_BY_MESSAGE: dict[str, tuple[type[StoreError], str]] = {
     'FATAL: role "': _ACCESS_DENIED,
     'FATAL: database "': _UNKNOWN_DATABASE,
 }
-"""Before a connection stands no SQLSTATE reaches us, only words."""
+"""The errors by text: before a connection is established there is no SQLSTATE."""
 
 
 class PostgreSQL:
     max_writers: ClassVar[int] = 4
-    # Any number will do that other programs in the same database do not use: this one is "trimtab" in ASCII.
+    # Any number works that other programs in the same database do not use: this one is "trimtab" in ASCII.
     migration_lock: ClassVar[str | None] = f"SELECT pg_advisory_xact_lock({int.from_bytes(b'trimtab')})"
 
     def __init__(self, url: URL, *, read_only: bool = False) -> None:
@@ -95,8 +95,8 @@ class PostgreSQL:
                 self._url,
                 connect_args={
                     "async_creator_fn": TimeoutConnection.connect,
-                    # Behind a pooler such as PgBouncer each transaction may go to another connection of the server, which
-                    # knows nothing of what was prepared on the last one.
+                    # Behind a pooler such as PgBouncer each transaction may use another server connection, which does
+                    # not have the statements that were prepared on the previous one.
                     "prepare_threshold": None,
                 },
                 pool_size=5,
@@ -111,16 +111,16 @@ class PostgreSQL:
 
     @asynccontextmanager
     async def prepare_open(self) -> AsyncIterator[None]:
-        """Nothing to see to: the server looks after its files, and the migration takes its own lock."""
+        """Do nothing: the server manages its files, and the migration takes its own lock."""
         yield
 
     def is_replaced(self) -> bool:
-        return False  # a connection to another server is another connection
+        return False  # a connection to another server is a new connection
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-        # An array a column: five times quicker than psycopg's executemany.
+        # One array per column: five times faster than psycopg's executemany.
         names = list(rows[0])
-        # One dimension, said: a list in a JSON column is a value, not a second one.
+        # Declare one dimension: a list in a JSON column is a value, not a second dimension.
         types = (ARRAY(table.c[name].type, dimensions=1) for name in names)
         unnested = (func.unnest(bindparam(name, type_=kind)) for name, kind in zip(names, types, strict=True))
         arrays = {name: [row[name] for row in rows] for name in names}

@@ -1,8 +1,8 @@
-"""How much is kept, and the forgetting of the rest.
+"""The retention limits, and the deletion of older rows.
 
-Rows go in small bites, oldest first, so that nobody waits long for the pruner. What a person gave, a static
-effect, never goes by itself. Clusters that share a store are counted each for itself: one of which much is written must
-not drive out what is known of the others.
+Rows are deleted in small batches, oldest first, so that no other task waits long. A static effect, which a person
+gave, is never deleted. Clusters that share a store are counted separately, so that a busy cluster does not displace
+the data of the others.
 """
 
 import msgspec
@@ -16,25 +16,26 @@ _DAY = 86400.0
 
 
 class RetentionLimit(msgspec.Struct, frozen=True):
-    """What both allow is kept; None is no bound."""
+    """The limits of one table: a row is kept if both allow it; None means no limit."""
 
     age: float | None = None
-    """Seconds."""
+    """The maximum age in seconds."""
     rows: int | None = None
-    """The newest so many of each cluster."""
+    """The maximum number of rows per cluster; the newest are kept."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     states: RetentionLimit = RetentionLimit(age=180 * _DAY)
-    """Younger than any cluster that comes back from a long holiday."""
+    """The limit of learned states, longer than any absence of a cluster that is expected to come back."""
     effects: RetentionLimit = RetentionLimit(age=90 * _DAY, rows=100_000)
     events: RetentionLimit = RetentionLimit(age=30 * _DAY, rows=1_000_000)
-    """The largest: one an intent a planning round. Effects are fitted from days, not months."""
+    """The limit of planner events, the largest table: one per intent and planning cycle. Effects are fitted from
+    days, not months."""
     history: RetentionLimit = RetentionLimit(age=90 * _DAY, rows=1_000_000)
 
 
 class PruneResult(msgspec.Struct, frozen=True):
-    """How many rows went from each."""
+    """The number of deleted rows per table."""
 
     states: int
     effects: int

@@ -1,4 +1,4 @@
-"""Between records and rows: a record's fields are its table's columns, by the same names."""
+"""Convert between records and rows: the fields of a record are the columns of its table, with the same names."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,23 +10,23 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 T = TypeVar("T")
 
 BATCH_SIZE = 2000
-"""Rows a statement: enough to be quick, few enough that other tasks get their turn in between."""
+"""The rows per statement: enough to be fast, few enough that other tasks can run in between."""
 
 
 def to_row(record: msgspec.Struct) -> dict[str, Any]:
-    """The columns of a record; its id is given by the database."""
+    """Return the columns of a record without its id, which the database assigns."""
     columns = msgspec.structs.asdict(record)
     columns.pop("id", None)
     return columns
 
 
 def select_records(kind: type[Record], table: Table) -> Select[Any]:
-    """A query whose rows `record_of` understands."""
+    """Return a query whose rows `to_record` can convert."""
     return select(*(table.c[field] for field in kind.__struct_fields__))
 
 
 def to_record(kind: type[Record], row: Row[Any]) -> Record:
-    # By position, since names cost more than all the rest; a row may have more to say behind its record.
+    # Map by position, because names cost more than all the rest; a row may have more columns after the record's.
     return kind(**dict(zip(kind.__struct_fields__, row, strict=False)))
 
 
@@ -37,7 +37,7 @@ def split_batches(items: Sequence[T], size: int = BATCH_SIZE) -> Iterator[Sequen
 def build_conditions(
     table: Table, *, since: float | None, until: float | None, **wanted: str | Sequence[str] | None
 ) -> list[ColumnElement[bool]]:
-    """The conditions of a search; None asks for nothing, and of several words any will do."""
+    """Return the conditions of a search; None matches everything, and a sequence matches any of its values."""
     conditions: list[ColumnElement[bool]] = [
         table.c[name] == words if isinstance(words, str) else table.c[name].in_(words)
         for name, words in wanted.items()

@@ -1,7 +1,7 @@
-"""Brings the schema of an open database to the version that this code knows, or refuses.
+"""Upgrade the schema of an open database to the version of this code, or reject it.
 
-The migrations are shipped in the package and run at every opening, inside the opener's transaction: half a
-migration is never seen, and of two replicas that open at once the second finds the work done.
+The migrations are part of the package and run at every opening, inside the opener's transaction: a partial migration
+is never visible, and of two replicas that open at once the second finds the migration done.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 async def upgrade_schema(connection: AsyncConnection, *, lock: str | None) -> None:
-    """Migrate within the connection's transaction; `lock` is the statement that makes us the only one."""
+    """Migrate within the connection's transaction; `lock` is the statement that excludes other processes."""
     if lock:
         await connection.execute(text(lock))
     await connection.run_sync(_upgrade)
 
 
 async def check_schema(connection: AsyncConnection) -> None:
-    """Whether it can be read as it is; nothing is written."""
+    """Check that the schema can be read without a migration; nothing is written."""
     await connection.run_sync(_check)
 
 
 def _check(connection: Connection) -> None:
     _, found, newest = _read_versions(connection)
     if found is None:
-        raise AddressError(f"{SETTING}: what lies there is no store of Trimtab's; name another")
+        raise AddressError(f"{SETTING}: the database contains no Trimtab store; name another")
     if found != newest:
         raise StoreError(
             f"{SETTING}: the store's schema is version {found}, and the operator has yet to bring it to {newest}; "
@@ -51,12 +51,14 @@ def _upgrade(connection: Connection) -> None:
     config, found, newest = _read_versions(connection)
     if found != newest:
         command.upgrade(config, "head")
-    metadata.create_all(connection)  # whichever table somebody has dropped since: to make room, say
+    metadata.create_all(
+        connection
+    )  # tables that were dropped since the last migration, for example to free space
 
 
 def _read_versions(connection: Connection) -> tuple[Config, str | None, str]:
-    """How to migrate, the version that the database has, if any, and the newest that is known."""
-    # Alembic takes a third of a second to import; only who opens a store pays for it.
+    """Return the Alembic configuration, the version of the database, if any, and the newest known version."""
+    # Alembic takes a third of a second to import, so import it only when a store is opened.
     from alembic.config import Config
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory

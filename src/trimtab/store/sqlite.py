@@ -1,10 +1,9 @@
-"""The store as one SQLite file: the default.
+"""The store as one SQLite file, the default.
 
-It is in WAL mode, so writers do not block readers; a commit survives the death of the process, and a power cut
-costs at most the last commits, never the file. A file that is really damaged is set aside and a new one begun:
-what was learned is lost, but the process starts. A lock, a missing right or a full disk is never taken for damage.
-SQLite itself would go on with a file that was moved, removed or set aside by another process, seen by nobody: so it is
-known by its inode.
+It is in WAL mode, so writers do not block readers; a commit survives the death of the process, and a power loss costs
+at most the last commits, never the file. A damaged file is set aside and a new one created: the learned state is
+lost, but the process starts. A lock, a missing permission or a full disk is never treated as damage. SQLite itself
+would continue with a file that another process moved, removed or set aside, so the file is identified by its inode.
 """
 
 import asyncio
@@ -36,17 +35,17 @@ from trimtab.store.errors import (
 _log = structlog.get_logger(__name__)
 
 _LOCK_TIMEOUT = 30.0
-"""Seconds to wait for the lock of another process."""
+"""The seconds to wait for the lock of another process."""
 
 _LOCK_RETRY_INTERVAL = 0.05
-"""Seconds between two attempts at the folder's lock."""
+"""The seconds between two attempts at the folder's lock."""
 
 _PRAGMAS = ("PRAGMA synchronous = NORMAL", "PRAGMA journal_size_limit = 67108864")
 
 _MAGIC = b"SQLite format 3\0"
 _SUFFIXES = frozenset({".db", ".sqlite", ".sqlite3"})
 
-_DAMAGED = (DamagedError, "at the next use it is set aside and learning begins anew")
+_DAMAGED = (DamagedError, "it is set aside at the next use, and learning starts over")
 _BUSY = (BusyError, "another process holds it; try again")
 _ACCESS = (AccessError, "make the file and its folder writable for this user, or name another")
 _RECORD = (RecordError, "this record cannot be kept")
@@ -67,11 +66,11 @@ _ERRORS_BY_CODE: dict[int, tuple[type[StoreError], str]] = {
 
 class SQLite:
     max_writers: ClassVar[int] = 1
-    migration_lock: ClassVar[str | None] = None  # to begin to write is to be alone
+    migration_lock: ClassVar[str | None] = None  # beginning to write takes an exclusive lock
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.read_only = read_only
-        # A link stays a link when the file behind it is set aside.
+        # A symbolic link stays one when the file behind it is set aside.
         self.path = Path(os.path.realpath(path))
         if os.path.isdir(self.path):  # noqa: PTH112, Path's own raises where it may not look
             raise AddressError(f"{SETTING}: {path} is a folder; name a file in it")
@@ -94,11 +93,13 @@ class SQLite:
 
     @asynccontextmanager
     async def prepare_open(self) -> AsyncIterator[None]:
-        """Alone among all who open a store in this folder: two must not set the same file aside."""
+        """Exclude all other processes that open a store in this folder: two must not set the same file aside."""
         if self.read_only:
             self._opened_inode = self._read_inode()
             if self._opened_inode is None:
-                raise AddressError(f"{SETTING}: {self.path}: there is no store; name the operator's")
+                raise AddressError(
+                    f"{SETTING}: {self.path}: the file does not exist; name the operator's store"
+                )
             yield
             return
         folder = self._open_folder()
@@ -106,7 +107,7 @@ class SQLite:
             await self._lock(folder)
             if self._opened_inode and self.is_replaced():
                 _log.warning(
-                    "the store was moved or replaced: what lies there now is opened", path=str(self.path)
+                    "store.file_replaced", path=str(self.path), action="opens the file that is there now"
                 )
             await asyncio.to_thread(self._prepare)
             self._opened_inode = self._read_inode()
@@ -118,7 +119,7 @@ class SQLite:
         return self._read_inode() != self._opened_inode
 
     def _read_inode(self) -> tuple[int, int] | None:
-        """What tells the file that lies there from another; None where none does."""
+        """Return the identity of the file at the path; None if there is none."""
         try:
             found = self.path.stat()
         except OSError:
@@ -131,7 +132,9 @@ class SQLite:
     def translate_error(self, error: BaseException) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest tells which of them
         if code == sqlite3.SQLITE_IOERR and self._disk_is_full():
-            code = sqlite3.SQLITE_FULL  # SQLite says so itself only where it was the file that had no room
+            code = (
+                sqlite3.SQLITE_FULL
+            )  # SQLite reports a full disk itself only if it was the file that could not grow
         outcome, advice = _ERRORS_BY_CODE.get(code, (StoreError, "see what SQLite says of it"))
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is made anew at the next use"
@@ -142,7 +145,7 @@ class SQLite:
     def _disk_is_full(self) -> bool:
         try:
             return os.statvfs(self.path.parent).f_bavail == 0
-        except OSError:  # the folder went away with its disk
+        except OSError:  # the folder disappeared with its disk
             return False
 
     def _open_folder(self) -> int:
@@ -176,18 +179,18 @@ class SQLite:
         except DamagedError as error:
             if not self._is_database_file():
                 raise AddressError(
-                    f"{SETTING}: {self.path} is no database, and is left as it is; name another file"
+                    f"{SETTING}: {self.path} is not a database and was not changed; name another file"
                 ) from error
             self._set_aside(reason=str(error.__cause__ or error))
             self._check()
 
     def _is_database_file(self) -> bool:
-        """Return whether a file is a database or named like one: a mistyped address names somebody else's file."""
+        """Return True if a file is a database or named like one: a mistyped address may name an unrelated file."""
         with self.path.open("rb") as file:
             return file.read(len(_MAGIC)) == _MAGIC or self.path.suffix in _SUFFIXES
 
     def _check(self) -> None:
-        """Read every page once, so that damage shows now and not at every start in the same query."""
+        """Read every page once, so that damage is found now and not at every start in the same query."""
         try:
             with closing(
                 sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)
@@ -203,7 +206,7 @@ class SQLite:
         number = 1
         while (kept := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
             number += 1
-        # The log first: were it left, SQLite would play it into the new file.
+        # Rename the write-ahead log first: if it stayed, SQLite would replay it into the new file.
         try:
             for suffix in ("-wal", "-shm", ""):
                 part = Path(f"{self.path}{suffix}")
@@ -215,7 +218,7 @@ class SQLite:
                 " make its folder writable for this user, or name another file"
             ) from error
         _log.error(
-            "the store was damaged: it is set aside and learning begins anew",
+            "store.damaged_file_set_aside",
             path=str(self.path),
             kept_as=str(kept),
             reason=reason,
@@ -230,13 +233,13 @@ def _configure(connection: Any, _record: Any) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    # A writer takes the lock at once. Had it read first, it could not wait for the lock any more, only fail.
+    # A writer takes the lock at once. If it had read first, it could not wait for the lock any more, only fail.
     writing = connection.get_execution_options().get(WRITE_OPTION)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
 def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
-    # A cancelled task's connection is closed, but as long as its cursor is held by a traceback somewhere, closing
-    # does not end the transaction: the lock would stay until the garbage is collected.
+    # The connection of a cancelled task is closed, but while a traceback still references its cursor, closing does
+    # not end the transaction: the lock would stay until the garbage is collected.
     with suppress(asyncio.CancelledError, sqlite3.Error):
         connection.run_async(lambda driver: asyncio.shield(driver.rollback()))

@@ -1,8 +1,7 @@
-"""What a strategy has learned, as the bytes that it makes of itself.
+"""The learned state of a strategy, as bytes.
 
-One state a key; a save replaces the one before in a single step, so that a reader finds the old or the new,
-never a mixture. The bytes are a strategy's own affair: here they are only kept, and refused when they are not
-the bytes that were saved.
+There is one state per key; a save replaces the previous one atomically, so that a reader finds the old or the new
+one, never a mixture. The bytes are opaque: they are only stored, and rejected if their checksum does not match.
 """
 
 import asyncio
@@ -26,11 +25,11 @@ class StateKey(msgspec.Struct, frozen=True):
     cluster: str
     strategy: str
     shard: str = ""
-    """Which part, where a strategy's containers are divided."""
+    """The part of the state, if a strategy's containers are divided into several."""
 
 
 class StateSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """That there is a state, without its bytes."""
+    """The metadata of a state, without its bytes."""
 
     cluster: str
     strategy: str
@@ -45,7 +44,7 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True, tag_field="record",
     strategy: str
     shard: str
     version: int
-    """Counts the saves under this key."""
+    """The number of saves under this key."""
     timestamp: float
     sha256: str
     data: bytes
@@ -63,7 +62,7 @@ class StateRepository:
         self._database = database
 
     async def save(self, key: StateKey, data: bytes, *, timestamp: float) -> int:
-        """Replace what was learned under this key; the version that it now has."""
+        """Replace the state of this key and return its new version."""
         digest = (await asyncio.to_thread(hashlib.sha256, data)).hexdigest()
         state = StoredState(
             cluster=key.cluster,
@@ -82,7 +81,7 @@ class StateRepository:
             return int((await connection.execute(upsert.returning(states.c.version))).scalar_one())
 
     async def load(self, key: StateKey) -> StoredState | None:
-        """The latest, or None; `DamagedStateError` where it is not what was saved."""
+        """Return the state of this key, or None; raise `DamagedStateError` if it does not match its checksum."""
         found = await self._database.fetch_rows(
             select_records(StoredState, states).where(*_build_key_conditions(key))
         )
@@ -92,12 +91,12 @@ class StateRepository:
         if not await asyncio.to_thread(state.is_intact):
             raise DamagedStateError(
                 f"the state that strategy {key.strategy!r} learned of cluster {key.cluster!r},"
-                f" shard {key.shard!r}, does not match its checksum; forget it or save over it, and learn anew"
+                f" shard {key.shard!r}, does not match its checksum; delete it, and the strategy learns it again"
             )
         return state
 
     async def list_summaries(self) -> list[StateSummary]:
-        """Which states there are, by key."""
+        """List the states by key."""
         key = [states.c[name] for name in _KEY]
         size = func.length(states.c.data).label("size")
         query = select(*key, states.c.version, states.c.timestamp, size).order_by(*key)
@@ -113,7 +112,7 @@ def _build_key_conditions(key: StateKey) -> list[ColumnElement[bool]]:
 
 
 async def upsert_if_newer(connection: AsyncConnection, state: StoredState) -> None:
-    """Keep a state from elsewhere as it is, unless a later one is here."""
+    """Store a state from another store, unless this store has a later one."""
     row = _insert(connection, state)
     newer = states.c.timestamp < row.excluded.timestamp
     await connection.execute(
@@ -122,11 +121,11 @@ async def upsert_if_newer(connection: AsyncConnection, state: StoredState) -> No
 
 
 def _insert(connection: AsyncConnection, state: StoredState) -> sqlite.Insert | postgresql.Insert:
-    # Both databases speak "on conflict" alike, and SQLAlchemy has it once for each.
+    # Both databases have the same "on conflict", but SQLAlchemy has a separate insert for each.
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
     return insert(states).values(to_row(state))
 
 
 def _select_replaced_columns(row: sqlite.Insert | postgresql.Insert) -> dict[str, ColumnElement[Any]]:
-    """What a conflict replaces: all but the key and the id."""
+    """Return the columns that a conflict replaces: all except the key and the id."""
     return {name: row.excluded[name] for name in ("version", "timestamp", "sha256", "data")}

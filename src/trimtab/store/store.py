@@ -1,6 +1,6 @@
-"""The store, opened: a repository a noun, over one database.
+"""The open store: one repository per kind of record, over one database.
 
-It holds what was learned, never the truth about the cluster. Losing it costs time, not correctness.
+It contains learned data, never the state of the cluster. Losing it costs time, not correctness.
 """
 
 import os
@@ -19,7 +19,7 @@ from trimtab.store.url import select_backend
 
 
 class Store:
-    """`async with Store.open("trimtab.db") as store: await store.history.find(name="shop")`."""
+    """The store; use it as `async with Store.open("trimtab.db") as store: await store.history.find(name="shop")`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,10 +33,10 @@ class Store:
     async def open(
         cls, address: str | os.PathLike[str], *, allow_unavailable: bool = False, read_only: bool = False
     ) -> AsyncIterator[Self]:
-        """Open the store at a path or URL, creating or migrating it as need be; any failure is a `StoreError`.
+        """Open the store at a path or URL, creating or migrating it if necessary; any failure is a `StoreError`.
 
-        With `patient`, a server that is away is none: each use fails until it is there. `only_to_read` creates, migrates and
-        sets aside nothing: what lies there may be another's, and is left as it is.
+        With `allow_unavailable`, an unavailable server is not an error: each use fails until it responds. With
+        `read_only`, nothing is created, migrated or set aside, because the store may belong to another process.
         """
         async with Database.open(
             select_backend(address, read_only=read_only), allow_unavailable=allow_unavailable
@@ -44,13 +44,13 @@ class Store:
             yield cls(database)
 
     async def prune(self, retention: Retention, *, now: float) -> PruneResult:
-        """Forget what is older or more than is to be kept."""
+        """Delete the rows that exceed the retention limits."""
         return await prune(self._database, retention, now=now)
 
     def export_lines(self) -> AsyncIterator[bytes]:
-        """All records as JSON lines."""
+        """Export all records as JSON lines."""
         return archive.export_records(self._database)
 
     async def import_lines(self, lines: Iterable[bytes] | AsyncIterable[bytes]) -> int:
-        """Add what another store exported, all or nothing; how many records there were."""
+        """Import the lines of another store, all or none, and return the number of records."""
         return await archive.import_lines(self._database, lines)

@@ -1,10 +1,11 @@
-"""The schema: one table a noun, the same on both databases.
+"""The schema: one table per kind of record, the same on both databases.
 
-Maps and lists are kept as JSON text: the store never looks into them, and text keeps the bytes that it was
-given. Every table has an `id`, which breaks ties of time by the order of writing, a `timestamp` in seconds,
-by which it is pruned, and the `cluster` that it is of, since several may share a store. The prefix lets a PostgreSQL database be shared with other programs.
+Maps and lists are stored as JSON text: the store never interprets them, and text keeps the given bytes. Every table
+has an `id`, which orders rows of equal time by insertion, a `timestamp` in seconds, by which it is pruned, and the
+`cluster` of the row, since several clusters may share a store. The prefix of the table names lets other programs use
+the same PostgreSQL database.
 
-A change here needs a migration beside it in `migrations/versions`; a test compares the two.
+A change here needs a migration in `migrations/versions`; a test compares the two.
 """
 
 import math
@@ -31,11 +32,12 @@ from sqlalchemy import (
 from trimtab.store.errors import DamagedError, RecordError
 
 _UNSTORABLE_CHARACTER = re.compile("[\0\ud800-\udfff]")
-"""PostgreSQL holds no NUL, and no database the half of a surrogate pair, as which Python reads bytes that are no text."""
+"""The characters that cannot be stored: PostgreSQL has no NUL, and no database has surrogates, as which Python
+decodes invalid bytes."""
 
 
 class JsonText(TypeDecorator[Any]):
-    """What JSON can say, as text. NaN becomes null: unknown."""
+    """A JSON value as text; NaN becomes null, which means unknown."""
 
     impl = Text
     cache_ok = True
@@ -47,11 +49,11 @@ class JsonText(TypeDecorator[Any]):
         try:
             return None if value is None else msgspec.json.decode(value)
         except msgspec.DecodeError as error:
-            raise DamagedError(f"a row of the store is no JSON any more: {error}") from error
+            raise DamagedError(f"a row of the store is not valid JSON: {error}") from error
 
 
 class SanitizedText(TypeDecorator[str]):
-    """Text from outside. What is no character to a database (NUL, half a pair) becomes the replacement character."""
+    """Text from outside; characters that a database cannot store become the replacement character."""
 
     impl = Text
     cache_ok = True
@@ -61,14 +63,14 @@ class SanitizedText(TypeDecorator[str]):
 
 
 class UnixTime(TypeDecorator[float]):
-    """A moment that can be compared with others."""
+    """A finite number of seconds since 1970."""
 
     impl = Double
     cache_ok = True
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002
         if value is not None and not math.isfinite(value):
-            raise RecordError(f"timestamp: {value} is no moment; give seconds")
+            raise RecordError(f"timestamp: {value} is not a finite number of seconds")
         return value
 
 
@@ -76,7 +78,7 @@ metadata = MetaData()
 
 
 def _id() -> Column[int]:
-    # Only INTEGER counts up by itself on SQLite.
+    # Only INTEGER is auto-incremented by SQLite.
     return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
 
 

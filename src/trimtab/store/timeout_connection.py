@@ -1,8 +1,9 @@
-"""A line to a PostgreSQL server that hangs up when nothing has come for too long.
+"""A PostgreSQL connection that is closed when a statement gets no response for too long.
 
-A server that is frozen, or waits for its disk, still holds its end of the connection, and TCP sees nothing wrong: who
-asks it would wait for ever, and with it all who wait for the store. To hang up ends that as any lost connection does,
-also for who was cancelled meanwhile. It is here by itself since psycopg is an extra package.
+A server that hangs, or waits for its disk, keeps its end of the connection open, and TCP detects nothing: the query
+would wait for ever, and with it all tasks that wait for the store. Shutting the socket down ends the query like any
+lost connection, even if its task was cancelled meanwhile. The module is separate because psycopg is an optional
+dependency.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from psycopg.abc import PQGen
 T = TypeVar("T")
 
 STATEMENT_TIMEOUT = 60.0
-"""Seconds for one statement: those that take longest are states of tens of megabytes, which take seconds."""
+"""The maximum seconds of one statement; the slowest, for states of tens of megabytes, take seconds."""
 
 
 class TimeoutConnection(AsyncConnection[Any]):
@@ -29,6 +30,6 @@ class TimeoutConnection(AsyncConnection[Any]):
             alarm.cancel()
 
     def _shut_down_socket(self) -> None:
-        # Of a copy: to shut it down is told to both, and libpq goes on to own its own.
+        # Shut down a duplicate: the shutdown affects both, and libpq keeps ownership of its own descriptor.
         with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as end:
             end.shutdown(socket.SHUT_RDWR)

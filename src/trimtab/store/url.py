@@ -1,4 +1,4 @@
-"""From what the user wrote to the database it means. Nothing is opened here."""
+"""Select the database for a path or URL. Nothing is opened here."""
 
 import os
 import re
@@ -16,8 +16,8 @@ _FORMS = "give the path of a file, sqlite:///FILE or postgresql://USER@HOST/DATA
 
 
 def select_backend(address: str | os.PathLike[str], *, read_only: bool = False) -> Backend:
-    """The database at a path or URL; `AddressError` where it is neither."""
-    # A mistyped URL must not pass for a file name: the error would show its password.
+    """Return the database at a path or URL; raise `AddressError` if it is neither."""
+    # A mistyped URL must not be treated as a file name: the error would show its password.
     if not isinstance(address, str) or not (":/" in address or "@" in address):
         return _select_sqlite(os.fspath(address), read_only=read_only)
     try:
@@ -35,13 +35,13 @@ def select_backend(address: str | os.PathLike[str], *, read_only: bool = False) 
 
 def _select_sqlite(path: str, *, read_only: bool) -> SQLite:
     if path in {"", ":memory:"} or "\0" in path:
-        raise _make_address_error(path)  # what is kept in memory is no store
+        raise _make_address_error(path)  # a database in memory would not persist
     return SQLite(Path(path), read_only=read_only)
 
 
 def _make_address_error(address: str) -> AddressError:
-    # However it is mistyped: a password stands before the last @, or is an option.
+    # Hide the password in any mistyped URL: it is before the last @, or in an option.
     shown = re.sub(r"^(\w*:/*)?.*@", r"\1***@", address, flags=re.DOTALL)
     path, mark, options = shown.partition("?")
     shown = path + mark + re.sub(r"=[^&]*", "=***", options)
-    return AddressError(f"{SETTING}: {shown!r} is no store that is known; {_FORMS}")
+    return AddressError(f"{SETTING}: {shown!r} is not a supported store; {_FORMS}")

@@ -1,7 +1,7 @@
-"""Records on their way to the store: nobody who reports something waits until it is written.
+"""A queue of records for the store, so that reporters do not wait until records are written.
 
-A store may be away, or frozen for minutes by a stalled disk or a failover. What has to go on meanwhile, such as a
-reconcile, queues its records here; the newest are kept.
+A store may be unavailable, or blocked for minutes by a stalled disk or a failover. Tasks that must continue
+meanwhile, such as a reconcile, queue their records here; if there are too many, the newest are kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Record = TypeVar("Record")
 Record_contra = TypeVar("Record_contra", contravariant=True)
 
 RETRY_INTERVAL = 30.0
-"""Seconds after which a store that was away is tried again."""
+"""The seconds until an unavailable store is tried again."""
 
 
 class Repository(Protocol[Record_contra]):
-    """What takes records."""
+    """A repository that records can be appended to."""
 
     async def append(self, records: Sequence[Record_contra]) -> None: ...
 
@@ -33,7 +33,7 @@ class WriteQueue(Generic[Record]):
     """Records that wait to be appended; `run` it as a task."""
 
     def __init__(self, what: str, repository: Repository[Record], *, max_waiting: int) -> None:
-        """`what` names the records in the log; of more than `most` that wait, the oldest are dropped."""
+        """Create a queue; `what` names the records in the log, and beyond `max_waiting` the oldest are dropped."""
         self._what = what
         self._repository = repository
         self._max_waiting = max_waiting
@@ -41,7 +41,7 @@ class WriteQueue(Generic[Record]):
         self._waiting = asyncio.Event()
         self._writing = asyncio.Lock()
         self.last_error = ""
-        """Why the store did not take the last ones; empty when it did."""
+        """The reason why the last write failed; empty after a success."""
 
     def put(self, records: Iterable[Record]) -> None:
         self._records = [*self._records, *records][-self._max_waiting :]
@@ -49,14 +49,16 @@ class WriteQueue(Generic[Record]):
             self._waiting.set()
 
     async def run(self) -> Never:
-        """Write what waits, until cancelled."""
+        """Write waiting records until cancelled."""
         while True:
             await self._waiting.wait()
             if not await self.flush():
                 await asyncio.sleep(RETRY_INTERVAL)
 
     async def flush(self) -> bool:
-        """Write all that waits now, in one go; False where the store is away, and it goes on to wait."""
+        """Write all waiting records at once; return False if the store is unavailable, and the records go on
+        waiting.
+        """
         async with self._writing:
             records, self._records = self._records, []
             self._waiting.clear()
@@ -64,11 +66,13 @@ class WriteQueue(Generic[Record]):
                 return not self.last_error
             try:
                 await self._repository.append(records)
-            except RecordError as error:  # the store will never take them
-                log.warning("store.not_kept", what=self._what, records=len(records), error=str(error))
+            except RecordError as error:  # the store will never accept these records
+                log.warning("store.write_rejected", records=self._what, count=len(records), error=str(error))
             except StoreError as error:
                 if not self.last_error:
-                    log.warning("store.away", what=self._what, waiting=len(records), error=str(error))
+                    log.warning(
+                        "store.unavailable", records=self._what, pending=len(records), error=str(error)
+                    )
                 self.last_error = str(error)
                 self._records = [*records, *self._records][-self._max_waiting :]
                 self._waiting.set()

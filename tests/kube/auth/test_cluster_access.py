@@ -124,7 +124,7 @@ def test_a_kubeconfig_without_contexts_counts_as_none(service_account: Path, fol
 
 def test_what_was_asked_for_is_never_replaced_by_the_pod(service_account: Path, folder: Path) -> None:
     (folder / "config").touch()
-    with pytest.raises(ConfigError, match="no current-context; choose one of: none"):
+    with pytest.raises(ConfigError, match="no current-context; choose one of these contexts: none"):
         load_connection(kubeconfig=folder / "config", environ=IN_POD, service_account=service_account)
     with pytest.raises(ConfigError, match="no context 'prod': no kubeconfig found"):
         load_connection(context="prod", environ=IN_POD, service_account=service_account)
@@ -134,7 +134,9 @@ def test_what_was_asked_for_is_never_replaced_by_the_pod(service_account: Path, 
     "environ", [{}, {"HOME": "/nonexistent"}, {**IN_POD, "KUBERNETES_SERVICE_PORT": "tcp"}]
 )
 def test_nothing_found_is_said_with_what_to_do(environ: dict[str, str], service_account: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no cluster to talk to: .* name a kubeconfig, or set KUBECONFIG"):
+    with pytest.raises(
+        ConfigError, match=r"no cluster is configured: .* name a kubeconfig, or set KUBECONFIG"
+    ):
         load_connection(environ=environ, service_account=service_account)
 
 
@@ -260,7 +262,7 @@ async def test_a_token_file_is_fresher_than_a_token(folder: Path) -> None:
         ({"client-key-data": "hunter2!", "client-certificate": "x"}, "client-key-data is not base64"),
         (
             {"client-key-data": "eA==", "client-certificate-data": "eA=="},
-            "client-certificate-data: no PEM certificate",
+            "client-certificate-data: contains no PEM certificate",
         ),
         ({"tokenFile": "missing"}, "tokenFile (.../missing): cannot be read: No such file or directory"),
         ({"token": "hunter2 hunter2"}, "token: must be one line of printable characters"),

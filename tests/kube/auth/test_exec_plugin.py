@@ -340,14 +340,14 @@ async def test_a_failure_is_said_with_the_end_of_what_the_plugin_said(plugin: Pl
 
 async def test_a_silent_failure_is_said_to_be_silent(plugin: Plugin) -> None:
     plugin.does("exit 1")
-    assert (await complaint(plugin.credentials())).endswith("exited with 1: it said nothing")
+    assert (await complaint(plugin.credentials())).endswith("exited with 1: it wrote nothing to stderr")
 
 
 async def test_a_plugin_that_hangs_is_stopped_with_all_that_it_started(
     plugin: Plugin, tmp_path: Path
 ) -> None:
     plugin.does(f"sleep 1000 & echo $! > {tmp_path}/child; wait")
-    assert "no answer in 0.5 s" in await complaint(plugin.credentials(timeout=0.5))
+    assert "did not finish within 0.5 s" in await complaint(plugin.credentials(timeout=0.5))
     child = (tmp_path / "child").read_text().strip()
     status = Path(f"/proc/{child}/status")
     process.wait_for(
@@ -359,17 +359,20 @@ async def test_a_plugin_that_hangs_is_stopped_with_all_that_it_started(
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        ("", "printed no ExecCredential"),
-        ("hunter2", "printed no ExecCredential: JSON is malformed"),
-        ("\xff", "printed no ExecCredential"),
-        ('{"token": "hunter2"}', f"printed no ExecCredential of {V1}"),
-        (credential(version=V1BETA1, token="hunter2"), f"printed no ExecCredential of {V1}; set apiVersion"),
+        ("", "its output is not an ExecCredential"),
+        ("hunter2", "its output is not an ExecCredential: JSON is malformed"),
+        ("\xff", "its output is not an ExecCredential"),
+        ('{"token": "hunter2"}', f"its output is not an ExecCredential of {V1}"),
+        (
+            credential(version=V1BETA1, token="hunter2"),
+            f"its output is not an ExecCredential of {V1}; set apiVersion",
+        ),
         (json.dumps({"apiVersion": V1, "kind": "ExecCredential"}), "returned no status"),
         (credential(), "returned neither a token nor a certificate"),
         (credential(clientCertificateData="hunter2"), "returned a certificate or a key, but not both"),
         (
             credential(clientCertificateData="x", clientKeyData="hunter2"),
-            "clientCertificateData: no PEM certificate",
+            "clientCertificateData: contains no PEM certificate",
         ),
         (credential(token=["hunter2"]), "Expected `str`, got `list` - at `$.status.token`"),
         (credential(token="hunter2", expirationTimestamp="soon"), "Invalid RFC3339 encoded datetime"),

@@ -148,18 +148,20 @@ def test_an_unknown_context_is_answered_with_those_that_exist(tmp_path: Path) ->
     merged = from_files(
         kubeconfigs.write(tmp_path / "b", name="beta"), kubeconfigs.write(tmp_path / "a", name="alpha")
     )
-    with pytest.raises(ConfigError, match="context 'gamma', which does not exist; there is: alpha, beta"):
+    with pytest.raises(
+        ConfigError, match="context 'gamma', which does not exist; the contexts are: alpha, beta"
+    ):
         merged.select_context("gamma")
 
 
 def test_a_current_context_that_does_not_exist_is_said_to_be_the_current_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"current-context names context 'gone'.*there is: none"):
+    with pytest.raises(ConfigError, match=r"current-context names context 'gone'.*the contexts are: none"):
         read("current-context: gone", tmp_path).select_context(None)
 
 
 def test_no_current_context_asks_for_a_choice(tmp_path: Path) -> None:
     config = read("contexts: [{name: a}, {name: b}]", tmp_path)
-    with pytest.raises(ConfigError, match="no current-context; choose one of: a, b"):
+    with pytest.raises(ConfigError, match="no current-context; choose one of these contexts: a, b"):
         config.select_context(None)
 
 

@@ -79,19 +79,23 @@ def test_a_key_locked_with_a_passphrase_is_refused_without_asking_for_it(pair: P
 @pytest.mark.parametrize(
     ("certificate", "key", "message"),
     [
-        (b"junk", None, "client-certificate: no PEM certificate in it"),
-        (None, b"junk", "client-key: no PEM private key in it"),
+        (b"junk", None, "client-certificate: contains no PEM certificate"),
+        (None, b"junk", "client-key: contains no PEM private key"),
         (
             b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
             None,
-            "client-certificate: damaged PEM",
+            "client-certificate: no certificate can be read from it, the PEM data is damaged",
         ),
         (
             b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
             None,
-            "client-certificate: damaged PEM",
+            "client-certificate: no certificate can be read from it, the PEM data is damaged",
         ),
-        (None, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", "client-key: damaged PEM"),
+        (
+            None,
+            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----",
+            "client-key: OpenSSL cannot read it, the PEM data is damaged",
+        ),
     ],
 )
 def test_damaged_pem_is_said_to_be_so(

@@ -67,7 +67,7 @@ async def test_a_server_that_goes_away_is_one_line_however_much_is_followed(
         with capture_logs() as lines:
 
             def broke() -> list[str]:
-                return [line["resources"] for line in lines if line["event"] == "informer.broke"]
+                return [line["resources"] for line in lines if line["event"] == "informer.failed"]
 
             assert fault_proxy.strike(faults.cut()) == len(followed)
             await eventually(lambda: bool(broke()), what="it is told")

@@ -58,5 +58,5 @@ def test_event_decoder_reports_an_unreadable_object_as_deleted(kind: str) -> Non
     [b"<html>\n", b'{"status":"ok"}\n', b"[]\n", b'{"type":"ADDED","object":{"meta\n', b'{"type":"\xfc"}\n'],
 )
 def test_what_no_api_server_says_is_named_so(lines: bytes) -> None:
-    with pytest.raises(KubeResponseError, match="no API server"):
+    with pytest.raises(KubeResponseError, match="not from a Kubernetes API server"):
         WatchEventDecoder(metadata_projection()).decode(STREAM + lines)

@@ -34,5 +34,7 @@ def test_bytes_that_are_no_text_cost_only_the_object_that_they_are_in() -> None:
     decoder = PageDecoder(CONFIG_MAPS, metadata_projection())
     found, _ = decoder.decode(page(named("a"), named("odd"), named("b")).replace(b'"odd"', b'"\xfc"', 1))
     assert [record.name for record in found] == ["a", "b"]
-    with pytest.raises(KubeResponseError, match=r"list of configmaps: what answers is no API server"):
+    with pytest.raises(
+        KubeResponseError, match=r"list of configmaps: the response is not from a Kubernetes API server"
+    ):
         decoder.decode(b'{"items": [], "metadata": {"resourceVersion": "\xfc"}}')

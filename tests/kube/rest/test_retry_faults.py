@@ -103,7 +103,7 @@ async def test_an_answer_that_no_api_server_gives_is_named_so(
 ) -> None:
     fault_proxy.fail_next(faults.garble())
     with pytest.raises(
-        errors.KubeResponseError, match=r"no API server .*<html>We are back soon</html>"
+        errors.KubeResponseError, match=r"not from a Kubernetes API server .*<html>We are back soon</html>"
     ) as caught:
         await unlucky.create(CONFIG_MAPS, config_map("perhaps"), namespace=namespace)
     assert caught.value.sent

@@ -72,7 +72,7 @@ def say(
 
 
 def dropped(why: str) -> float:
-    return REGISTRY.get_sample_value("trimtab_events_dropped_total", {"why": why}) or 0.0
+    return REGISTRY.get_sample_value("trimtab_events_dropped_total", {"reason": why}) or 0.0
 
 
 async def written(client: Client, namespace: str) -> list[Object]:
@@ -210,9 +210,9 @@ async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
     client: Client, about: ObjectReference
 ) -> None:
     events = recorder(client, CorrelatorOptions(max_queued=10))
-    before = dropped("queue full")
+    before = dropped("queue_full")
     say(events, about, times=25)
-    assert dropped("queue full") == before + 15
+    assert dropped("queue_full") == before + 15
     await events.flush()
     (event,) = await written(client, about.namespace)
     assert event["series"]["count"] == 10
@@ -221,12 +221,12 @@ async def test_when_too_many_wait_the_rest_is_dropped_and_counted(
 async def test_an_object_that_says_too_much_is_held_back(
     events: EventRecorder, client: Client, about: ObjectReference
 ) -> None:
-    before = dropped("too many for one object")
+    before = dropped("rate_limited")
     for number in range(30):
         say(events, about, f"number {number}")
     await events.flush()
     assert len(await written(client, about.namespace)) == 25
-    assert dropped("too many for one object") == before + 5
+    assert dropped("rate_limited") == before + 5
 
 
 async def test_an_event_that_has_expired_meanwhile_comes_back_with_its_count(
@@ -250,7 +250,7 @@ async def test_a_namespace_that_is_gone_costs_one_line_and_no_other_event(
     with capture_logs() as lines:
         await events.flush()
     (line,) = lines
-    assert line["about"] == "Pod no-such-namespace/web"
+    assert line["regarding"] == "Pod no-such-namespace/web"
     assert 'namespaces "no-such-namespace" not found' in line["error"]
     assert len(await written(client, about.namespace)) == 1
 

@@ -125,7 +125,7 @@ async def test_a_lone_candidate_leads_and_the_lease_says_so(
     async with standing(stand):
         await stand.leads.wait()
         assert metric("leading", namespace) == 1.0
-        assert metric("terms_total", namespace) == 1.0
+        assert metric("acquisitions_total", namespace) == 1.0
         lease = await spec(client, namespace)
     assert lease["holderIdentity"] == stand.candidate.identity
     assert lease["leaseDurationSeconds"] == 2
@@ -235,7 +235,9 @@ async def test_a_leader_that_sees_another_holder_ends_its_work_and_says_who(
     async with standing(stand) as task:
         await stand.leads.wait()
         await set_spec(client, namespace, holderIdentity="usurper")
-        with pytest.raises(LeadershipLost, match=f"lease {namespace}/boss is lost: usurper holds it now"):
+        with pytest.raises(
+            LeadershipLost, match=f"lease {namespace}/boss was lost: usurper holds the lease now"
+        ):
             await task
     assert stand.ended
     assert not stand.candidate.is_leader
@@ -388,7 +390,7 @@ async def test_work_that_will_not_end_is_cancelled_again_and_complained_about(
         await set_spec(client, namespace, holderIdentity="usurper")
         with pytest.raises(LeadershipLost):
             await task
-    assert [line["log_level"] for line in lines if line["event"] == "lease.work_goes_on"] == ["error"]
+    assert [line["log_level"] for line in lines if line["event"] == "lease.work_still_running"] == ["error"]
 
 
 async def test_who_cancels_a_leader_that_is_losing_is_not_told_to_try_again(

@@ -19,11 +19,11 @@ TIMING = LeaseTiming()
 @pytest.mark.parametrize(
     ("timing", "complaint"),
     [
-        ({"retry_period": 0.0}, "retry of 0.0 s must be more than 0"),
-        ({"retry_period": float("nan")}, "retry of nan s"),
+        ({"retry_period": 0.0}, "retry_period of 0.0 s must be more than 0"),
+        ({"retry_period": float("nan")}, "retry_period of nan s"),
         (
             {"retry_period": 9.0},
-            "renew_deadline of 10.0 s leaves no second try; make it more than 1.2 times retry",
+            "renew_deadline of 10.0 s leaves no time for a second attempt; make it more than 1.2 times retry_period",
         ),
         ({"renew_deadline": 15.0}, "duration of 15.0 s must be longer than renew_deadline, which is 15.0 s"),
     ],

@@ -298,7 +298,7 @@ async def test_a_wish_to_come_back_that_is_no_time_counts_as_a_failure(wish: flo
     async with running(queue):
         queue.add("a")
         await asyncio.sleep(10)
-        with pytest.raises(ValueError, match="queue q: a delay of"):
+        with pytest.raises(ValueError, match="queue q: the delay"):
             queue.add("a", wish)
     assert bench.times == [0.0, 1.0]
 
@@ -428,7 +428,7 @@ async def test_metrics_tell_depth_latency_and_duration() -> None:
     assert metric("delayed", queue="measured") == 1.0
     async with running(queue):
         await asyncio.sleep(1)
-        assert metric("working", queue="measured") == 1.0
+        assert metric("in_progress", queue="measured") == 1.0
         await queue.wait_idle()
     assert metric("depth", queue="measured") == 0.0
     assert metric("latency_seconds_sum", queue="measured") == pytest.approx(0 + 2 + 4, abs=0.01)

@@ -106,7 +106,7 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             "leaderElection: lease timing: duration of 15.0 s must be longer",
         ),
         ("leaderElection: {retry: 5}", "leaderElection.retry: duration must be text; write it like 90s"),
-        ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is no store that is known; give the path"),
+        ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is not a supported store; give the path"),
         ("address: nowhere", 'address: "nowhere" is not an address to listen on; write it like :8080'),
         (
             "webhook: {url: 'http://x'}",

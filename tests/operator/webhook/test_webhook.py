@@ -260,7 +260,7 @@ async def test_an_operator_whose_webhook_is_switched_off_stands_down_unless_it_o
             OperatorApp(load_connection(kubeconfig=cluster.kubeconfig), config).run()
         )
         if dry_run:
-            await eventually(lambda: any(each["event"] == "lease.leading" for each in logs), what="it leads")
+            await eventually(lambda: any(each["event"] == "lease.acquired" for each in logs), what="it leads")
             found = await client.get(VALIDATING, CONFIGURATION_NAME)
             assert found["webhooks"][0]["failurePolicy"] == "Fail"
         else:
@@ -305,7 +305,7 @@ async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_rea
 ) -> None:
     namespace = replica_of().namespace
     async with beside_the_cluster(cluster, namespace, tmp_path) as logs:
-        await eventually(lambda: any(each["event"] == "lease.leading" for each in logs), what="it leads")
+        await eventually(lambda: any(each["event"] == "lease.acquired" for each in logs), what="it leads")
         (told,) = [each for each in logs if each["event"] == "webhook.not_registered"]
         assert "set webhook.url" in told["fix"]
         assert await registered(client) == []

@@ -1,7 +1,8 @@
-"""OptimizationPolicy: which workloads to right-size, from what evidence, within which bounds, and how boldly.
+"""OptimizationPolicy: the workloads to right-size, the usage to consider, the bounds, and the way changes are
+applied.
 
-One policy covers many workloads, by namespace, label and type; where two overlap the heavier one wins. All
-defaults are the careful ones: an empty policy recommends and touches nothing.
+One policy covers many workloads, by namespace, label and type; if two overlap, the heavier one applies. All defaults
+are safe: an empty policy recommends and changes nothing.
 """
 
 from trimtab.api.optimizationpolicy.bounds import Bounds, CPUBounds, ResourceBounds

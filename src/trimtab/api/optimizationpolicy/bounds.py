@@ -1,11 +1,11 @@
-"""The least and the most that is ever recommended for a container."""
+"""The minimum and maximum of recommendations."""
 
 from trimtab.api.model import ApiModel, ValidationRule
 from trimtab.api.quantity import Quantity
 
 
 class Bounds(ApiModel):
-    """The least and the most that is ever recommended for a container."""
+    """The minimum and maximum of recommendations for a container."""
 
     rules = (
         ValidationRule(
@@ -24,31 +24,31 @@ class Bounds(ApiModel):
     )
 
     min: Quantity
-    """Never recommend less than this."""
+    """The minimum: never recommend less."""
 
     max: Quantity | None = None
-    """Never recommend more than this; no upper bound when left out."""
+    """The maximum: never recommend more; no upper bound when left out."""
 
 
 class CPUBounds(Bounds):
-    """The least and the most CPU that is ever recommended for a container."""
+    """The minimum and maximum of CPU recommendations for a container."""
 
     min: Quantity = Quantity.parse("10m")
-    """Never recommend less than this."""
+    """The minimum: never recommend less."""
 
 
 class MemoryBounds(Bounds):
-    """The least and the most memory that is ever recommended for a container."""
+    """The minimum and maximum of memory recommendations for a container."""
 
     min: Quantity = Quantity.parse("32Mi")
-    """Never recommend less than this."""
+    """The minimum: never recommend less."""
 
 
 class ResourceBounds(ApiModel):
-    """Bounds that hold for every container, whatever was observed."""
+    """Bounds for every container, whatever its usage."""
 
     cpu: CPUBounds = CPUBounds()
-    """Bounds for CPU, such as min 100m and max 4."""
+    """The bounds for CPU, such as min 100m and max 4."""
 
     memory: MemoryBounds = MemoryBounds()
-    """Bounds for memory, such as min 128Mi and max 8Gi."""
+    """The bounds for memory, such as min 128Mi and max 8Gi."""

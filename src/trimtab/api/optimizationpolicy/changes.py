@@ -1,4 +1,4 @@
-"""Which changes are worth making, and how far one may go."""
+"""The smallest change that is made, and the largest in one step."""
 
 from typing import Annotated
 
@@ -10,37 +10,38 @@ from trimtab.api.model import ApiModel
 
 
 class StepLimits(ApiModel):
-    """How far one change may go, as a share of the request."""
+    """The largest change in one step, as a share of the request."""
 
     increase: Annotated[Number, Field(ge=0.01, le=100)] = 2.0
-    """The most that is added in one change; 2 allows three times the request. More is given after an OOM."""
+    """The largest increase in one change; 2 allows three times the request. After an OOM kill, memory may grow
+    more."""
 
     decrease: Annotated[Number, Field(ge=0, le=0.9)] = 0.5
-    """The most that is taken away in one change; 0.5 allows half the request, 0 never makes it smaller."""
+    """The largest decrease in one change; 0.5 allows half the request, 0 never lowers it."""
 
 
 class MemoryStepLimits(StepLimits):
-    """How far one change of memory may go, as a share of the request; too little of it kills."""
+    """The largest change of memory in one step, as a share of the request; too little memory kills the container."""
 
     decrease: Annotated[Number, Field(ge=0, le=0.9)] = 0.3
-    """The most that is taken away in one change; 0.3 leaves 70 % of the request, 0 never makes it smaller."""
+    """The largest decrease in one change; 0.3 leaves 70 % of the request, 0 never lowers it."""
 
 
 class ChangePolicy(ApiModel):
-    """Which changes are worth making, and how far one may go."""
+    """The smallest change that is made, and the largest in one step."""
 
     minimum: Annotated[Number, Field(ge=0, le=1)] = 0.1
-    """A change of less than this share of the request is left undone; 0.1 ignores changes below a tenth. A change that
+    """The smallest change that is made, as a share of the request; 0.1 ignores changes below a tenth. A change that
     restarts pods has to be twice as large."""
 
     stabilization: Annotated[Duration, DurationRange("0s", "24h")] = Duration.parse("24h")
-    """A request is made smaller only to the highest that was proposed in so long a time, up to 24h, so that what is
-    given back at night is not missing in the morning; 0s makes it smaller at once. More is given at once. The strategy
-    trimtab sizes CPU for all of that time instead, where pods are resized in place. Pods restart to be made smaller
-    only once in that time."""
+    """A request is lowered only to the highest target of this period, up to 24h, so that capacity released at night
+    is not missing in the morning; 0s lowers it at once. Increases are never delayed. The strategy trimtab sizes CPU
+    for the whole period instead if pods are resized in place. Pods are restarted to be made smaller only once in this
+    period."""
 
     cpu: StepLimits = StepLimits()
-    """How far one change of CPU may go."""
+    """The largest change of CPU in one step."""
 
     memory: MemoryStepLimits = MemoryStepLimits()
-    """How far one change of memory may go."""
+    """The largest change of memory in one step."""

@@ -1,4 +1,4 @@
-"""What holds for some containers of a workload only: sidecars that others look after, a cache with bounds of its own."""
+"""Rules for single containers of a workload, such as sidecars that others manage or a cache with its own bounds."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -13,24 +13,24 @@ EVERY_CONTAINER = "*"
 
 
 class ControlledResource(StrEnum):
-    """What is sized."""
+    """The resources that can be sized."""
 
     CPU = "cpu"
     MEMORY = "memory"
 
 
 class ContainerBounds(ApiModel):
-    """Bounds that hold for these containers in place of the policy's."""
+    """Bounds for these containers instead of the policy's."""
 
     cpu: CPUBounds | None = None
-    """Bounds for CPU; the policy's when left out."""
+    """The bounds for CPU; the policy's when left out."""
 
     memory: MemoryBounds | None = None
-    """Bounds for memory; the policy's when left out."""
+    """The bounds for memory; the policy's when left out."""
 
 
 class ContainerRule(ApiModel):
-    """What holds for the containers of a name."""
+    """The rule for the containers with a name."""
 
     name: Annotated[
         str,
@@ -40,14 +40,14 @@ class ContainerRule(ApiModel):
             63,
         ),
     ]
-    """The name of a container; * stands for anything in it. Of several rules that are about a container the one with its
-    very name holds, else the longest."""
+    """The name of a container, in which * matches anything. If several rules match a container, the one with its
+    exact name applies, else the longest."""
 
     controlled_resources: Annotated[tuple[ControlledResource, ...], Field(max_length=2), UniqueItems()] = (
         ControlledResource.CPU,
         ControlledResource.MEMORY,
     )
-    """What is sized; [memory] leaves CPU as it is, and [] leaves the container alone."""
+    """The resources that are sized; [memory] does not change CPU, and [] does not change the container at all."""
 
     resource_bounds: ContainerBounds = ContainerBounds()
-    """The least and the most that is ever recommended for it, in place of the policy's."""
+    """The minimum and maximum of recommendations for it, instead of the policy's."""

@@ -1,4 +1,4 @@
-"""What becomes of limits when requests change."""
+"""The rules for limits when requests change."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -11,7 +11,7 @@ from trimtab.api.quantity import Quantity
 
 
 class LimitMode(StrEnum):
-    """What becomes of a limit when its request changes."""
+    """The rule for a limit when its request changes."""
 
     KEEP = "Keep"
     KEEP_RATIO = "KeepRatio"
@@ -21,7 +21,7 @@ class LimitMode(StrEnum):
 
 
 class LimitRule(ApiModel):
-    """What becomes of the limit of one resource; only Multiplier and Headroom give one to a container without."""
+    """The rule for the limit of one resource; only Multiplier and Headroom add one to a container without."""
 
     rules: ClassVar[tuple[ValidationRule, ...]] = (
         ValidationRule(
@@ -39,18 +39,18 @@ class LimitRule(ApiModel):
     )
 
     mode: LimitMode = LimitMode.KEEP_RATIO
-    """Keep leaves the limit alone, and the request stays below it; KeepRatio keeps limit to request as it was;
-    Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove takes the limit away."""
+    """Keep leaves the limit unchanged, and the request stays below it; KeepRatio keeps the ratio of limit to request;
+    Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove removes the limit."""
 
     multiplier: Annotated[Number, Field(ge=1, le=100)] | None = None
-    """The limit as a multiple of the request, such as 1.5; with mode Multiplier."""
+    """The limit as a multiple of the request, such as 1.5; with mode Multiplier only."""
 
     headroom: Quantity | None = None
-    """How much the limit is above the request, such as 256Mi; with mode Headroom."""
+    """The amount that is added to the request, such as 256Mi; with mode Headroom only."""
 
 
 class CPULimitRule(LimitRule):
-    """What becomes of a CPU limit; only Multiplier and Headroom give one to a container without."""
+    """The rule for a CPU limit; only Multiplier and Headroom add one to a container without."""
 
     rules = (
         *LimitRule.rules,
@@ -65,18 +65,20 @@ class CPULimitRule(LimitRule):
     )
 
     allow_below_peak: bool = False
-    """Let the limit come below the highest CPU of the last week and a margin of 20 %. The container is throttled at such
+    """Allow a limit below the highest CPU usage of the last week plus 20 %. The container is throttled at such
     peaks."""
 
 
 class LimitPolicy(ApiModel):
-    """What becomes of limits, for CPU and memory apart: throttled CPU is slow, a lack of memory is fatal."""
+    """The rules for limits of CPU and memory: a container at its CPU limit is slow, one at its memory limit is
+    killed.
+    """
 
     cpu: CPULimitRule = CPULimitRule()
-    """What becomes of CPU limits."""
+    """The rule for CPU limits."""
 
     memory: LimitRule = LimitRule()
-    """What becomes of memory limits."""
+    """The rule for memory limits."""
 
 
 KEEP_LIMIT = LimitRule(mode=LimitMode.KEEP)

@@ -1,4 +1,4 @@
-"""The policy as a whole: its parts, each in a file of its own, and how `kubectl get` shows it."""
+"""The OptimizationPolicy kind and its printer columns; each part has its own module."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ from trimtab.api.optimizationpolicy.updates import UpdateStrategy
 
 
 class PolicyMode(StrEnum):
-    """How far a policy goes."""
+    """The mode of a policy."""
 
     AUTO = "Auto"
     RECOMMEND = "Recommend"
@@ -28,7 +28,7 @@ class PolicyMode(StrEnum):
 
 
 class OptimizationPolicySpec(ApiModel):
-    """What is wanted."""
+    """The desired optimization."""
 
     rules = (
         ValidationRule(
@@ -44,44 +44,44 @@ class OptimizationPolicySpec(ApiModel):
     )
 
     mode: PolicyMode = PolicyMode.RECOMMEND
-    """Auto applies recommendations, Recommend only writes them down, Disabled does nothing and keeps the
-    history."""
+    """Auto applies recommendations, Recommend only reports them, Disabled does nothing and keeps the history."""
 
     weight: Annotated[Int, Field(ge=1, le=1000)] = 100
-    """Which policy wins where several select a workload: the heaviest, and of equals the first by name."""
+    """The weight that decides if several policies select a workload: the heaviest applies, among equals the first by
+    name."""
 
     selector: PolicySelector = PolicySelector()
-    """Which workloads the policy is about; every workload when empty."""
+    """The workloads that the policy selects; every workload when empty."""
 
     metrics_config: MetricsConfig = MetricsConfig()
-    """Where usage is read, and how much of it a request is to cover."""
+    """The source of usage, and the share of it that a request covers."""
 
     strategy: StrategyChoice = StrategyChoice()
-    """How sizes are derived from usage."""
+    """The strategy that derives sizes from usage."""
 
     resource_bounds: ResourceBounds = ResourceBounds()
-    """The least and the most that is ever recommended for a container."""
+    """The minimum and maximum of recommendations for a container."""
 
     containers: Annotated[
         tuple[ContainerRule, ...], Field(max_length=MAX_CONTAINERS), UniqueItems(keys=("name",))
     ] = ()
-    """What holds for some containers only: which resources are sized, and bounds of their own."""
+    """The rules for single containers: the resources that are sized, and bounds of their own."""
 
     update_strategy: UpdateStrategy = UpdateStrategy()
-    """How a recommendation may be put into effect in mode Auto."""
+    """The way recommendations are applied in mode Auto."""
 
     changes: ChangePolicy = ChangePolicy()
-    """Which changes are worth making, and how far one may go."""
+    """The smallest change that is made, and the largest in one step."""
 
     limit_policy: LimitPolicy | None = None
-    """What becomes of limits when updateStrategy.updateRequestsOnly is false; their ratio to requests is kept
-    when left out."""
+    """The rules for limits if updateStrategy.updateRequestsOnly is false; their ratio to requests is kept when left
+    out."""
 
     reconciliation_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
-    """How often each workload is looked at again, such as 5m."""
+    """The interval between two reconciles of a workload, such as 5m."""
 
     def effective_limit_rule(self, resource: Literal["cpu", "memory"]) -> LimitRule:
-        """What becomes of the limit of a resource, all settings considered."""
+        """Return the rule for the limit of a resource, with all settings considered."""
         if self.update_strategy.update_requests_only:
             return KEEP_LIMIT
         rule: LimitRule = getattr(self.limit_policy or LimitPolicy(), resource)
@@ -89,7 +89,7 @@ class OptimizationPolicySpec(ApiModel):
 
 
 class OptimizationPolicy(Kind):
-    """Which workloads to right-size, from what evidence, within which bounds, and how boldly."""
+    """The workloads to right-size, the usage to consider, the bounds, and the way changes are applied."""
 
     names = KindNames(
         plural="optimizationpolicies",

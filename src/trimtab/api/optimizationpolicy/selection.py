@@ -1,4 +1,4 @@
-"""Which workloads a policy is about: by namespace, label and kind."""
+"""The workloads that a policy selects: by namespace, label and kind."""
 
 from typing import Annotated
 
@@ -10,13 +10,13 @@ from trimtab.api.model import ApiModel, ValidationRule
 
 
 class NamespaceFilter(ApiModel):
-    """Namespaces by name; a namespace that is denied stays out even when it is allowed as well."""
+    """Namespaces by name; a denied namespace is excluded even if it is also allowed."""
 
     allow: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
-    """Only these namespaces; every namespace when left out."""
+    """The only namespaces that are selected; every namespace when left out."""
 
     deny: Annotated[tuple[NamespaceName, ...], Field(max_length=256), UniqueItems()] = ()
-    """Never these namespaces."""
+    """The namespaces that are never selected."""
 
     def matches(self, namespace: str) -> bool:
         return namespace not in self.deny and (not self.allow or namespace in self.allow)
@@ -35,30 +35,30 @@ class WorkloadTypeFilter(ApiModel):
     )
 
     include: Annotated[tuple[KindName, ...], Field(max_length=32), UniqueItems()] = ()
-    """Only these kinds, such as Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, or any kind with a
-    scale subresource (Rollout.argoproj.io); every kind when left out."""
+    """The only kinds that are selected, such as Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, or any
+    kind with a scale subresource (Rollout.argoproj.io); every kind when left out."""
 
     exclude: Annotated[tuple[KindName, ...], Field(max_length=32), UniqueItems()] = ()
-    """Never these kinds."""
+    """The kinds that are never selected."""
 
     def matches(self, kind: str) -> bool:
         return kind not in self.exclude and (not self.include or kind in self.include)
 
 
 class PolicySelector(ApiModel):
-    """Which workloads a policy is about; all parts must agree, and an empty selector means every workload."""
+    """The workloads that a policy selects; all parts must match, and an empty selector matches every workload."""
 
     namespace_selector: LabelSelector | None = None
-    """Only workloads in namespaces with these labels."""
+    """Select only workloads in namespaces with these labels."""
 
     workload_selector: LabelSelector | None = None
-    """Only workloads with these labels."""
+    """Select only workloads with these labels."""
 
     namespaces: NamespaceFilter = NamespaceFilter()
-    """Namespaces to allow or deny by name; deny wins."""
+    """The namespaces to allow or deny by name; deny takes precedence."""
 
     workload_types: WorkloadTypeFilter = WorkloadTypeFilter()
-    """Kinds of workloads to include or exclude."""
+    """The kinds of workloads to include or exclude."""
 
     def matches(self, *, kind: str, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         return (

@@ -1,4 +1,4 @@
-"""What a policy tells of its workloads."""
+"""The status of a policy and its workloads."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -11,7 +11,7 @@ from trimtab.api.model import StatusModel
 from trimtab.api.quantity import Quantity
 
 MAX_LISTED_WORKLOADS = 500
-"""Workloads in a status."""
+"""The maximum number of workloads in a status."""
 
 
 class NextStep(StatusModel):
@@ -25,26 +25,26 @@ class NextStep(StatusModel):
 
 
 class ContainerRecommendation(StatusModel):
-    """What one container should ask for."""
+    """The recommended requests of one container."""
 
     container: Text
     """The name of the container."""
 
     cpu: Quantity | None = None
-    """The CPU request that it should end up with."""
+    """The recommended CPU request."""
 
     memory: Quantity | None = None
-    """The memory request that it should end up with."""
+    """The recommended memory request."""
 
     next_step: NextStep | None = None
-    """What Auto would apply first, where spec.changes limits how far one change may go; absent where one change gets there."""
+    """The requests that Auto would apply first if spec.changes limits one change; absent if one change is enough."""
 
     explanation: Annotated[str, Field(max_length=4096)] | None = None
-    """How these numbers came about."""
+    """The explanation of the recommendation."""
 
 
 class WorkloadState(StrEnum):
-    """How far a workload has come."""
+    """The state of a workload."""
 
     PENDING = "Pending"
     RECOMMENDED = "Recommended"
@@ -56,7 +56,7 @@ class WorkloadState(StrEnum):
 
 
 class WorkloadStatus(StatusModel):
-    """What was found and done for one workload."""
+    """The state and the recommendations of one workload."""
 
     kind: KindName
     """The kind of the workload."""
@@ -71,35 +71,35 @@ class WorkloadStatus(StatusModel):
     """Pending, Recommended, Applying, Applied, Skipped, Reverted or Failed."""
 
     reason: Annotated[str, Field(max_length=4096)] | None = None
-    """Why it was skipped, reverted, or failed, and what to do about it."""
+    """The reason why it was skipped, reverted, or failed, and the remedy."""
 
     last_recommendation: Time | None = None
-    """When the recommendation was last made."""
+    """The time of the last recommendation."""
 
     last_applied: Time | None = None
-    """When a recommendation was last put into effect."""
+    """The time when a recommendation was last applied."""
 
     recommendations: Annotated[
         tuple[ContainerRecommendation, ...], Field(max_length=MAX_CONTAINERS), UniqueItems(("container",))
     ] = ()
-    """The recommendation for each container, or for the first of very many."""
+    """The recommendation for each container; only the first 64 are listed."""
 
 
 class WorkloadCounts(StatusModel):
-    """How many workloads, also those that are too many to be listed."""
+    """The numbers of workloads, including those that are not listed."""
 
     monitored: Count = 0
-    """Workloads that the policy selects and no heavier policy takes."""
+    """The number of workloads that the policy selects and no heavier policy covers."""
 
     updated: Count = 0
-    """Workloads that run with their recommendation."""
+    """The number of workloads that run with their recommendation."""
 
     skipped: Count = 0
-    """Workloads that were left alone for a reason."""
+    """The number of workloads that were skipped for a reason."""
 
 
 class OptimizationPolicyStatus(StatusModel):
-    """What was observed."""
+    """The observed state."""
 
     observed_generation: Count | None = None
     """The generation of the spec that this status is about."""
@@ -108,11 +108,11 @@ class OptimizationPolicyStatus(StatusModel):
     """Ready, MetricsAvailable and others, each with its reason."""
 
     counts: WorkloadCounts | None = None
-    """How many workloads are monitored, updated and skipped."""
+    """The numbers of workloads that are monitored, updated and skipped."""
 
     workloads: Annotated[
         tuple[WorkloadStatus, ...],
         Field(max_length=MAX_LISTED_WORKLOADS),
         UniqueItems(("kind", "namespace", "name")),
     ] = ()
-    """The workloads, those that need attention first; counts tells how many there are in all."""
+    """The workloads, those that need attention first; counts has the totals."""

@@ -1,4 +1,6 @@
-"""How a recommendation may be put into effect: in place or anew, a few pods first, and when."""
+"""The way recommendations are applied: in place or by replacing pods, canary pods first, and in maintenance
+windows.
+"""
 
 from enum import StrEnum
 from typing import Annotated
@@ -11,14 +13,14 @@ from trimtab.api.model import ApiModel, ValidationRule
 
 
 class HpaMode(StrEnum):
-    """What becomes of a resource whose utilisation a HorizontalPodAutoscaler holds to a target."""
+    """The handling of a resource whose utilization a HorizontalPodAutoscaler keeps at a target."""
 
     RESCALE = "Rescale"
     HOLD = "Hold"
 
 
 class TemplateUpdate(StrEnum):
-    """When the pod template of a workload follows its size."""
+    """The time when the pod template of a workload is updated."""
 
     NEVER = "Never"
     AS_NEEDED = "AsNeeded"
@@ -26,17 +28,17 @@ class TemplateUpdate(StrEnum):
 
 
 class Canary(ApiModel):
-    """How a change is tried before all pods get it, and watched when they have it."""
+    """The canary pods of a change, and the observation of the change."""
 
     percent: Annotated[Int, Field(ge=1, le=100)] = 10
-    """The share of the pods that get a change first, at least one; 100 gives it to all at once."""
+    """The share of the pods that get a change first, at least one; 100 changes all pods at once."""
 
     observation: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("10m")
-    """How long restarts, OOM kills, throttling and readiness are compared with before, first for the canaries
-    and then for all pods."""
+    """The time for which restarts, OOM kills, throttling and readiness are compared with before, first for the canary
+    pods and then for all pods."""
 
     patience: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("30m")
-    """How much longer to wait for evidence that is missing; without any by then, the change is taken back."""
+    """The additional time to wait for missing evidence; without any by then, the change is reverted."""
 
 
 class Weekday(StrEnum):
@@ -58,32 +60,32 @@ class MaintenanceWindow(ApiModel):
     """A time of the week in which changes may be made."""
 
     days: Annotated[tuple[Weekday, ...], Field(max_length=7), UniqueItems()] = ()
-    """The days on which it starts: Mon, Tue, Wed, Thu, Fri, Sat, Sun; every day when left out."""
+    """The days on which the window starts: Mon, Tue, Wed, Thu, Fri, Sat, Sun; every day when left out."""
 
     start: _ClockTime = "00:00"
-    """When it starts, such as 22:00."""
+    """The time when the window starts, such as 22:00."""
 
     end: _ClockTime = "00:00"
-    """When it ends, such as 05:30; at or before start, it ends on the next day."""
+    """The time when the window ends, such as 05:30; if it is at or before start, the window ends on the next day."""
 
     time_zone: Annotated[
         str, TextPattern("^[A-Za-z][-A-Za-z0-9_+/]*$", "a time zone, such as UTC or Europe/Berlin", 64)
     ] = "UTC"
-    """The time zone of start and end, such as Europe/Berlin. In one that is not known, the window never opens."""
+    """The time zone of start and end, such as Europe/Berlin. With an unknown time zone, the window never opens."""
 
 
 class StartupBoost(ApiModel):
     """More CPU for a pod until it is ready."""
 
     factor: Annotated[Number, Field(ge=1, le=10)] = 2.0
-    """What CPU request and limit are multiplied by while a pod starts."""
+    """The factor for CPU request and limit while a pod starts."""
 
     duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("5m")
-    """The longest that a pod keeps it, ready or not."""
+    """The longest time for which a pod keeps the boost, ready or not."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a recommendation may be put into effect in mode Auto."""
+    """The way recommendations are applied in mode Auto."""
 
     rules = (
         ValidationRule(
@@ -95,45 +97,46 @@ class UpdateStrategy(ApiModel):
     )
 
     allow_in_place_resize: Bool = True
-    """Resize running pods without a restart where the cluster can."""
+    """Resize running pods without a restart if the cluster supports it."""
 
     allow_recreate: Bool = False
-    """Where a running pod cannot be resized, or its node has no room for it, replace it; its PodDisruptionBudget is
-    respected. When false such a change is skipped or taken back, and the status says so."""
+    """Replace a running pod that cannot be resized, or whose node has no capacity for it; its PodDisruptionBudget is
+    respected. If false, such a change is skipped or reverted, and the status gives the reason."""
 
     update_requests_only: Bool = True
-    """Change requests and leave limits as they are. When false, limits follow limitPolicy."""
+    """Change requests and leave limits unchanged. If false, limits follow limitPolicy."""
 
     keep_qos_class: Bool = True
     """Keep the QoS class of every pod: requests of a Guaranteed pod stay equal to its limits, and a BestEffort pod
-    gets none. When false the class may change, for which pods have to be replaced."""
+    gets none. If false, the class may change, for which pods have to be replaced."""
 
     beside_hpa: HpaMode = HpaMode.RESCALE
-    """What becomes of a resource whose utilisation a HorizontalPodAutoscaler holds to a target. Rescale makes a
-    request smaller only as far as the utilisation stays at or below the target; Hold leaves it alone."""
+    """The handling of a resource whose utilization a HorizontalPodAutoscaler keeps at a target. Rescale lowers a
+    request only as far as the utilization stays at or below the target; Hold does not change it."""
 
     template: TemplateUpdate = TemplateUpdate.AS_NEEDED
-    """Whether the pod template follows. Never leaves it alone; AsNeeded changes it where that restarts nothing, as
-    with a CronJob, or where allowRecreate lets pods be replaced and there is no other way; Always changes it, and
-    so starts a rollout."""
+    """The update of the pod template. Never does not change it; AsNeeded changes it if that restarts nothing, as with
+    a CronJob, or if allowRecreate allows replacing pods and there is no other way; Always changes it, which starts a
+    rollout."""
 
     take_ownership: Bool = False
-    """Take over the resources in a pod template from another field manager, such as a GitOps tool. When false,
-    the change is skipped and the status names the owner."""
+    """Take over the resources in a pod template from another field manager, such as a GitOps tool. If false, the
+    change is skipped and the status names the owner."""
 
     canary: Canary = Canary()
-    """How a change is tried, watched, and taken back when it hurts."""
+    """The canary pods of a change, its observation, and its revert on harm."""
 
     min_interval: Annotated[Duration, DurationRange("0s", "8760h")] = Duration.parse("1h")
-    """The least time between two changes of a workload; more memory after an OOM kill does not wait."""
+    """The minimum time between two changes of a workload; more memory after an OOM kill does not wait."""
 
     windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()
-    """When changes may be made; at any time when left out. Taking back what hurts does not wait for a window."""
+    """The times when changes may be made; any time when left out. Reverting a harmful change does not wait for a
+    window."""
 
     startup_boost: StartupBoost | None = None
     """More CPU for each pod until it is ready; none when left out."""
 
     @property
     def restarts_pods(self) -> bool:
-        """Whether every change replaces pods, whatever the cluster can do."""
+        """Every change replaces pods, whatever the cluster supports."""
         return not self.allow_in_place_resize or self.template is TemplateUpdate.ALWAYS

@@ -1,4 +1,4 @@
-"""Who we are to a cluster and how to reach it: from kubeconfigs, service accounts and plugins to a `Connection`.
+"""Resolve kubeconfigs, service accounts and exec plugins to a `Connection` to one API server.
 
 The rest of `kube` needs only this:
 

@@ -1,11 +1,11 @@
-"""The way into a cluster: from a kubeconfig or from the pod that we run in, to a Connection.
+"""Resolve the kubeconfig, or the service account of the pod that this process runs in, to a Connection.
 
-As with kubectl, a kubeconfig wins where there is one, also inside a pod; the pod's service account is used when
-no kubeconfig names any context. A file that the user asked for is never silently replaced by something else.
+The rules are those of kubectl: a kubeconfig takes precedence, also inside a pod; the service account is used if no
+kubeconfig names a context. A file that the user named is never silently replaced by another source.
 
-Also as with kubectl, credentials go over TLS only: to an http:// server, such as `kubectl proxy`, we are nobody.
-Unlike kubectl we never ask for a password, and what it would pass over (a user that does not exist, a server
-without a scheme) is an error here.
+Credentials are sent over TLS only: requests to an http:// server, such as `kubectl proxy`, are anonymous. Unlike
+kubectl, this module never prompts for a password, and reports what kubectl ignores (a user that does not exist, a
+server without a scheme) as an error.
 """
 
 import os
@@ -33,13 +33,13 @@ SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def is_running_in_pod(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process runs in a pod of a cluster, where Services and pods can be reached."""
+    """Return True if this process runs in a pod, where Services and pods can be reached."""
     return "KUBERNETES_SERVICE_HOST" in (os.environ if environ is None else environ)
 
 
 @dataclass(frozen=True)
 class ContextSummary:
-    """A context to choose from."""
+    """A context that the user can choose."""
 
     name: str
     cluster: str
@@ -51,7 +51,7 @@ class ContextSummary:
 def list_contexts(
     kubeconfig: str | Path | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> list[ContextSummary]:
-    """The contexts there are, by name."""
+    """List the contexts of the kubeconfig, sorted by name."""
     config = read_kubeconfig(kubeconfig, environ=environ)
     return [
         ContextSummary(
@@ -72,17 +72,21 @@ def load_connection(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT_DIR,
 ) -> Connection:
-    """The way to the cluster that the user means. Files are read and checked; nothing is sent, no plugin run."""
+    """Return the connection to the cluster that the user means. Files are read and checked; no request is sent and no
+    plugin is run.
+    """
     config = read_kubeconfig(kubeconfig, environ=environ)
     if config.contexts or kubeconfig is not None:
         return _connect_from_kubeconfig(config, context, environ=environ)
-    looked = ", ".join(map(str, default_paths(environ))) or "nowhere, as HOME is not set"
+    searched = ", ".join(map(str, default_paths(environ))) or "nowhere, as HOME is not set"
     if context is not None:
-        raise ConfigError(f"no context {context!r}: no kubeconfig found (looked at {looked})")
+        raise ConfigError(
+            f"no context {context!r}: no kubeconfig found (searched: {searched}); name a kubeconfig, or set KUBECONFIG"
+        )
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdigit() or not (service_account / "token").is_file():
         raise ConfigError(
-            f"no cluster to talk to: no kubeconfig found (looked at {looked}), and this is not a pod with a "
+            f"no cluster is configured: no kubeconfig found (searched: {searched}), and this process does not run in a pod with a "
             "service account; name a kubeconfig, or set KUBECONFIG"
         )
     return _connect_from_pod(host, int(port), account=service_account, environ=environ)

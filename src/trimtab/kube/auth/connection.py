@@ -1,15 +1,15 @@
-"""A resolved way to one API server, which is all that the client needs to know of kubeconfigs and credentials.
+"""The resolved connection to one API server: address, trust, proxy and credentials.
 
-Who we are may change while we run: tokens rotate, and exec plugins hand out new certificates. So a request asks
-for the `identity` of the moment. Since aiohttp keeps connections by their SSL context, passing `identity.ssl`
-with each request is enough: after a change of certificate new connections are made, and old ones idle out.
+Credentials change while the process runs: tokens rotate, and exec plugins issue new certificates. So each request asks
+for the current identity. Since aiohttp pools connections by SSL context, passing `identity.ssl`
+with each request is enough: after a certificate change, new connections are opened and old ones idle out.
 
-    identity = await connection.identity()
+    identity = await connection.get_identity()
     ... session.request(
         method, connection.server + path, headers=identity.headers, ssl=identity.ssl,
         proxy=connection.proxy, proxy_headers=connection.proxy_headers, server_hostname=connection.server_hostname,
     )
-    ... on 401: if await connection.renew(identity), try once more with the new identity
+    ... on 401: if await connection.renew(identity), retry once with the new identity
 """
 
 from collections.abc import Mapping
@@ -24,50 +24,51 @@ from trimtab.kube.auth.tls import Trust
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """Who a request says it comes from; the same object until something changed."""
+    """The credentials that one request uses; the same object is reused until something changes."""
 
     headers: CIMultiDictProxy[str] = field(repr=False)
-    """Authorization and impersonation. A header may occur several times, so this must not become a dict."""
+    """The Authorization and impersonation headers; one header may occur several times, so this must not become a
+    dict."""
 
     ssl: SSLContext | bool
-    """What aiohttp takes as `ssl`: the context with our certificate, or True where there is no TLS."""
+    """The value for aiohttp's `ssl` argument: a context with the client certificate, or True without TLS."""
 
     credential: ClientCredential = field(repr=False)
 
 
 @dataclass(eq=False)
 class Connection:
-    """Where an API server is, whom we trust to be it, and who we are to it."""
+    """The address of an API server, the trust in it, and the credentials for it."""
 
     server: str
-    """The URL, without a slash at its end; it may have a path, under which the API then is."""
+    """The URL without a trailing slash; it may have a path, below which the API is served."""
 
     context: str
-    """The name shown to people."""
+    """The name of the context, as shown to users."""
 
     namespace: str
-    """Where to look when no namespace is named."""
+    """The namespace to use if the user names none."""
 
     credentials: CredentialProvider = field(repr=False)
     trust: Trust | None = field(repr=False)
-    """None where the server is spoken to without TLS."""
+    """The TLS trust, or None if the server is reached without TLS."""
 
     server_hostname: str | None = None
-    """The name to expect in the server's certificate, where it is not the one in the URL."""
+    """The name expected in the server's certificate if it differs from the host of the URL."""
 
     proxy: str | None = None
-    """An http:// or https:// proxy."""
+    """The URL of an http:// or https:// proxy."""
 
     proxy_headers: Mapping[str, str] | None = field(default=None, repr=False)
-    """What the proxy wants to be told: who we are to it."""
+    """The headers that authenticate requests to the proxy."""
 
     impersonation: tuple[tuple[str, str], ...] = ()
-    """The headers that make us act as somebody else."""
+    """The impersonation headers, as pairs because a header may occur several times."""
 
     _identity: Identity | None = field(default=None, init=False, repr=False)
 
     async def get_identity(self) -> Identity:
-        """Who we are now; cheap while nothing changes."""
+        """Return the current identity; cheap while nothing changes."""
         proof = await self.credentials.get_credential()
         context: SSLContext | bool = self.trust.get_context(proof.certificate) if self.trust else True
         identity = self._identity
@@ -79,5 +80,5 @@ class Connection:
         return identity
 
     async def renew(self, rejected: Identity) -> bool:
-        """The server did not believe this identity (401): True when trying again with a new one makes sense."""
+        """Renew the identity that the server rejected with 401; return True if a retry makes sense."""
         return await self.credentials.renew(rejected.credential)

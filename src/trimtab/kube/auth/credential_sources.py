@@ -1,9 +1,8 @@
-"""Where the bytes of a token, a certificate, a key or an authority come from.
+"""Sources of the bytes of a token, a certificate, a key or a CA bundle.
 
-They stand in the kubeconfig itself or in a file, and a file may be replaced under us: the kubelet renews a
-pod's token every hour, and tools renew client certificates. So a file is looked at each time it is needed and
-read again when it changed. Rotation is seldom atomic, hence the one rule here: what worked stays in use
-until something that works replaces it.
+The bytes are part of the kubeconfig or in a file, and a file may be replaced at any time: the kubelet renews a pod's
+token every hour, and tools renew client certificates. So a file is checked each time it is needed and read again if
+it changed. Rotation is rarely atomic, so the last good content stays in use until valid content replaces it.
 """
 
 from collections.abc import Callable
@@ -22,9 +21,9 @@ Out = TypeVar("Out")
 
 
 class LastGoodValue(Generic[In, Out]):
-    """The last good result of `build`, made anew when what it is made from changed.
+    """The last good result of `build`, which is called again when its inputs change.
 
-    A failure is raised only when there is nothing to fall back on; else it is logged, once.
+    A failure is raised only if there is no earlier result; otherwise it is logged once.
     """
 
     def __init__(self, build: Callable[[In], Out]) -> None:
@@ -33,40 +32,38 @@ class LastGoodValue(Generic[In, Out]):
         self._result: list[Out] = []
 
     def get(self, inputs: In) -> Out:
-        """What `build` makes of these inputs, or made of the last that it could use."""
+        """Return the result for these inputs, or the last good result if `build` rejects them."""
         if self._inputs != [inputs]:
             try:
                 self._result = [self._build(inputs)]
             except ConfigError as error:
                 if not self._result:
                     raise
-                log.warning(
-                    "credentials changed but cannot be used: keeping the last that could", error=str(error)
-                )
+                log.warning("credentials.reload_failed", error=str(error), fallback="the last valid content")
             self._inputs = [inputs]
         return self._result[0]
 
     def invalidate(self) -> None:
-        """Build again next time, even from the same inputs."""
+        """Call `build` at the next `get`, even for the same inputs."""
         self._inputs = []
 
 
 class CredentialSource(Protocol):
-    """Bytes that authenticate somebody, and where they stand for the messages about them."""
+    """Bytes of a credential, with the place they come from for error messages."""
 
     @property
     def where(self) -> str: ...
 
     def read(self) -> bytes:
-        """The bytes as they are now; ConfigError when there never were any."""
+        """Return the current bytes; raise ConfigError if none could ever be read."""
 
     def invalidate(self) -> None:
-        """Look again at the next read: the server refused what these bytes said."""
+        """Reload at the next read, because the server rejected these bytes."""
 
 
 @dataclass(frozen=True)
 class InlineCredentialSource:
-    """Bytes that stand in the configuration itself."""
+    """Bytes that are part of the configuration itself."""
 
     where: str
     content: bytes = field(repr=False)
@@ -75,11 +72,11 @@ class InlineCredentialSource:
         return self.content
 
     def invalidate(self) -> None:
-        """Nothing to look at again."""
+        """Do nothing: inline bytes never change."""
 
 
 class FileCredentialSource:
-    """Bytes in a file, read again whenever the file changed."""
+    """Bytes in a file, read again whenever the file changes."""
 
     def __init__(self, path: Path, *, where: str) -> None:
         self.where = f"{where} ({path})"

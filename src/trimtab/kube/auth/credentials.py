@@ -1,8 +1,9 @@
-"""Who we are to the API server, and how we prove it.
+"""Credentials that authenticate this client to the API server.
 
-Credentials give a `Proof`: an Authorization header, a client certificate, or both. A proof is a snapshot, so a
-refused request can say which one was refused, and a hundred requests refused at once renew it once. Here are the
-credentials that are at hand, in the kubeconfig or in files; those that a program hands out are in `exec_plugin`.
+A `CredentialProvider` returns a `ClientCredential`: an Authorization header, a client certificate, or both. It is a
+snapshot, so a rejected request can name the one that was rejected, and a hundred requests rejected at once renew it
+once. This module has the credentials that the kubeconfig or files hold; those that a program issues are in
+`exec_plugin`.
 """
 
 import base64
@@ -25,26 +26,27 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class ClientCredential:
-    """What proves to the server who we are. Compared by identity where it matters: see `renew`."""
+    """The Authorization header and the client certificate of a request; `renew` compares it by identity."""
 
     authorization: RedactedText | None = None
     certificate: KeyPair | None = None
 
 
 class CredentialProvider(Protocol):
-    """Somebody's proof of who they are."""
+    """A source of credentials that may change over time."""
 
     async def get_credential(self) -> ClientCredential:
-        """The proof to give now, the same object until it changes; cheap when nothing did."""
+        """Return the current credential, the same object until it changes; cheap if nothing changed."""
 
     async def renew(self, rejected: ClientCredential) -> bool:
-        """The server refused this proof: look for another. True when trying again makes sense."""
+        """Replace the credential that the server rejected; return True if a retry makes sense."""
 
 
 class LocalCredentialProvider:
-    """A token, a name and password, or a client certificate that we hold ourselves; without any, we are anonymous.
+    """Credentials from the kubeconfig or files: a token, a user name and password, or a client certificate; otherwise
+    anonymous.
 
-    What cannot be used is refused at once.
+    Unusable credentials are rejected when the provider is created.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class LocalCredentialProvider:
     def _load_current(self) -> ClientCredential:
         proof = self._latest.get(tuple(material.read() if material else None for material in self._sources))
         pair = proof.certificate
-        # An expired certificate gets a bare 401 from the server, which tells nobody what to do.
+        # The API server responds to an expired certificate with a bare 401, which does not name the cause.
         if pair and self._certificate and not proof.authorization and pair.expires_at <= self._now():
             raise ConfigError(
                 f"{self._certificate.where}: the certificate expired on {pair.expires_at:%Y-%m-%d %H:%M} UTC; renew it"
@@ -102,7 +104,7 @@ class LocalCredentialProvider:
 
 
 def format_bearer_authorization(token: bytes, *, where: str) -> RedactedText:
-    """The Authorization of a bearer token."""
+    """Format the Authorization header of a bearer token."""
     text = token.decode("ascii", "replace").strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigError(f"{where}: must be one line of printable characters without spaces")
@@ -110,6 +112,6 @@ def format_bearer_authorization(token: bytes, *, where: str) -> RedactedText:
 
 
 def format_basic_authorization(username: str, password: RedactedText) -> RedactedText:
-    """The Authorization of a name and a password."""
+    """Format the Authorization header of a user name and a password."""
     pair = f"{username}:{password.reveal()}".encode()
     return RedactedText(f"Basic {base64.b64encode(pair).decode()}")

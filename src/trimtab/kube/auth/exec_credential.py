@@ -1,7 +1,7 @@
-"""What we say to an exec plugin and what it says to us: the group client.authentication.k8s.io, v1 and v1beta1.
+"""The exec plugin protocol: client.authentication.k8s.io, v1 and v1beta1.
 
-A plugin is told what is wanted in the environment variable KUBERNETES_EXEC_INFO, and prints an ExecCredential
-with a token, a client certificate, or both. Running it is in `exec_plugin`.
+A plugin gets its input in the environment variable KUBERNETES_EXEC_INFO, and prints an ExecCredential with a token, a
+client certificate, or both. `exec_plugin` runs it.
 """
 
 import base64
@@ -26,7 +26,7 @@ INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 
 @dataclass(frozen=True)
 class IssuedCredential:
-    """What a plugin gave, and until when it holds."""
+    """The credential that a plugin returned, and its expiry."""
 
     credential: ClientCredential
     expires_at: datetime | None
@@ -49,7 +49,7 @@ _DECODER = msgspec.json.Decoder(_ExecCredential, dec_hook=decode_redacted)
 
 
 def validate_plugin(plugin: ExecConfig, *, where: str) -> ExecConfig:
-    """The plugin's settings, complete, or what is wrong with them."""
+    """Return the plugin's settings with defaults filled in; raise ConfigError if they are invalid."""
     if not plugin.command:
         raise ConfigError(f"{where}: command is missing")
     if plugin.api_version not in VERSIONS:
@@ -67,7 +67,7 @@ def validate_plugin(plugin: ExecConfig, *, where: str) -> ExecConfig:
 def build_environment(
     plugin: ExecConfig, *, cluster: Mapping[str, object], interactive: bool
 ) -> dict[str, str]:
-    """The variables that the plugin gets in addition to our own."""
+    """Build the variables that the plugin gets in addition to ours."""
     spec: dict[str, object] = {"interactive": interactive}
     if plugin.provide_cluster_info:
         spec["cluster"] = cluster
@@ -79,8 +79,8 @@ def build_environment(
 def build_cluster_info(
     cluster: KubeconfigCluster, *, authority: CredentialSource | None
 ) -> dict[str, object]:
-    """What a plugin that asks for it is told about the cluster."""
-    told: dict[str, object] = {
+    """Build the cluster information for a plugin that requests it."""
+    info: dict[str, object] = {
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
         "certificate-authority-data": base64.b64encode(authority.read()).decode() if authority else "",
@@ -88,18 +88,18 @@ def build_cluster_info(
         "disable-compression": cluster.disable_compression,
         "config": next((e.extension for e in cluster.extensions if e.name == f"{GROUP}/exec"), None),
     }
-    return {"server": cluster.server} | {name: value for name, value in told.items() if value}
+    return {"server": cluster.server} | {name: value for name, value in info.items() if value}
 
 
 def parse_exec_credential(output: bytes, *, version: str, where: str) -> IssuedCredential:
-    """What the plugin printed, or what is wrong with it; nothing of it is quoted."""
+    """Parse the plugin's output; the error for invalid output quotes none of it."""
     try:
         credential = _DECODER.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: printed no ExecCredential: {error}") from None
+        raise ConfigError(f"{where}: its output is not an ExecCredential: {error}") from None
     if credential.kind != "ExecCredential" or credential.api_version != version:
         raise ConfigError(
-            f"{where}: printed no ExecCredential of {version}; set apiVersion to what it speaks"
+            f"{where}: its output is not an ExecCredential of {version}; set apiVersion to the version that the plugin supports"
         )
     if credential.status is None:
         raise ConfigError(f"{where}: returned no status")
@@ -121,8 +121,8 @@ def _read_status(status: _Status, *, where: str) -> IssuedCredential:
     )
     if not token and not pair:
         raise ConfigError(f"{where}: returned neither a token nor a certificate")
-    said = status.expiration_timestamp
-    if said and said.year == 1:  # how Go writes a time that is none
-        said = None
-    ends = [end for end in (said, pair and pair.expires_at) if end]
+    expires_at = status.expiration_timestamp
+    if expires_at and expires_at.year == 1:  # Go's zero time
+        expires_at = None
+    ends = [end for end in (expires_at, pair and pair.expires_at) if end]
     return IssuedCredential(ClientCredential(token, pair), min(ends, default=None))

@@ -1,8 +1,8 @@
-"""Credentials that a program hands out: the exec plugins of kubeconfig, by which cloud providers log in.
+"""Credentials that a program issues: the exec plugins of kubeconfig, which cloud providers use to log in.
 
-What the program gave is kept in memory until shortly before it expires; however many requests wait for it, the
-program runs once. Where we have a terminal the program may use it, to ask and to explain. Where we have none,
-the end of what it said on stderr is part of the error. The protocol itself is in `exec_credential`.
+The result is kept in memory until shortly before it expires; however many requests wait for it, the program runs
+once. The program may use our terminal, if there is one, to prompt and to explain. Without a terminal, the end of its
+stderr becomes part of the error. `exec_credential` implements the protocol.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ from trimtab.kube.errors import ConfigError
 log = structlog.get_logger(__name__)
 
 REFRESH_MARGIN = timedelta(seconds=30)
-"""How long before its end a proof is renewed, at most: a request under way should not outlive its token."""
+"""The longest time before its expiry that a credential is renewed, so that no request in flight outlives its
+token."""
 
 _SECRET_PATTERN = re.compile(
     r"eyJ[\w-]+\.[\w.-]+|-----BEGIN.*?(-----END[^-]*-----|$)|(?<=[Bb]earer )\S+", re.DOTALL
@@ -41,7 +42,7 @@ _CONTROL_CHARACTERS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7
 
 
 class ExecPlugin:
-    """Credentials from a program."""
+    """A credential provider that runs a program."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class ExecPlugin:
         if self._issued and not self._is_past(self._refresh_at):
             return self._issued.credential
         if self._refresh_task is None:
-            # A task of its own: one waiting request that is given up must not fail the others.
+            # Use a task of its own: cancelling one waiting request must not fail the others.
             self._refresh_task = asyncio.create_task(self._refresh())
             self._refresh_task.add_done_callback(self._on_refresh_done)
         return (await asyncio.shield(self._refresh_task)).credential
@@ -86,7 +87,7 @@ class ExecPlugin:
     def _on_refresh_done(self, run: asyncio.Task[IssuedCredential]) -> None:
         self._refresh_task = None
         if not run.cancelled():
-            run.exception()  # seen, also when every request that waited for it was given up
+            run.exception()  # mark it as retrieved, even if every waiting request was cancelled
 
     async def _refresh(self) -> IssuedCredential:
         try:
@@ -95,7 +96,11 @@ class ExecPlugin:
         except ConfigError as error:
             if self._issued is None or self._is_past(self._issued.expires_at):
                 raise
-            log.warning("no new credentials yet: keeping the old until they expire", error=str(error))
+            log.warning(
+                "credentials.refresh_failed",
+                error=str(error),
+                fallback="the current credential until it expires",
+            )
             self._refresh_at = self._issued.expires_at
             return self._issued
         self._issued = answer
@@ -105,11 +110,13 @@ class ExecPlugin:
         return answer
 
     async def _run_command(self) -> bytes:
-        """Run the program and return what it printed."""
+        """Run the program and return its stdout."""
         mode = self._plugin.interactive_mode
         interactive = mode != "Never" and _is_terminal(sys.stdin)
         if mode == "Always" and not interactive:
-            raise ConfigError(f"{self._where}: needs a terminal (interactiveMode Always), and there is none")
+            raise ConfigError(
+                f"{self._where}: needs a terminal (interactiveMode Always), but stdin is not one; run it in a terminal"
+            )
         watched = _is_terminal(sys.stderr)
         process = await self._start(interactive=interactive, watched=watched)
         seconds = self._interactive_timeout if interactive or watched else self._timeout
@@ -117,12 +124,16 @@ class ExecPlugin:
             async with asyncio.timeout(seconds):
                 output, errors = await process.communicate()
         except TimeoutError:
-            raise ConfigError(f"{self._where}: no answer in {seconds:g} s, so it was stopped") from None
+            raise ConfigError(
+                f"{self._where}: did not finish within {seconds:g} s and was stopped; run it by hand to see why"
+            ) from None
         finally:
             await _kill(process, group=not interactive)
         if process.returncode:
-            said = summarize_output((errors or b"").decode("utf-8", "replace"))
-            raise ConfigError(f"{self._where}: exited with {process.returncode}: {said or 'it said nothing'}")
+            summary = summarize_output((errors or b"").decode("utf-8", "replace"))
+            raise ConfigError(
+                f"{self._where}: exited with {process.returncode}: {summary or 'it wrote nothing to stderr'}"
+            )
         return output
 
     async def _start(self, *, interactive: bool, watched: bool) -> Process:
@@ -135,7 +146,7 @@ class ExecPlugin:
                 stdout=PIPE,
                 stderr=None if watched else PIPE,
                 env={**self._environ, **extra},
-                # A session of its own lets us end all that it started; but such a session has no terminal.
+                # A new session lets us kill all its child processes; but such a session has no terminal.
                 start_new_session=not interactive,
             )
         except FileNotFoundError:
@@ -150,7 +161,7 @@ def _is_terminal(stream: Any) -> bool:
 
 
 async def _kill(process: Process, *, group: bool) -> None:
-    """Make sure that the program, and what it started, is gone."""
+    """Kill the program and its children if it still runs."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             if group:
@@ -160,7 +171,7 @@ async def _kill(process: Process, *, group: bool) -> None:
         await process.wait()
 
 
-def summarize_output(said: str) -> str:
-    """The end of what a program said, as one line that hides what looks like a secret."""
-    text = " ".join(_CONTROL_CHARACTERS.sub(" ", _SECRET_PATTERN.sub("…", said)).split())
+def summarize_output(output: str) -> str:
+    """Return the end of a program's output as one line in which anything like a secret is hidden."""
+    text = " ".join(_CONTROL_CHARACTERS.sub(" ", _SECRET_PATTERN.sub("…", output)).split())
     return text if len(text) <= 300 else f"…{text[-300:]}"

@@ -1,11 +1,11 @@
-"""kubeconfig files: find, merge, and choose a context, by kubectl's rules.
+"""Find and merge kubeconfig files and select a context, by kubectl's rules.
 
-- A file given by the user is read alone and must exist. Else $KUBECONFIG lists files, separated by colons; else
-  it is ~/.kube/config. Of those, missing files are skipped.
-- Where several files define the same name, the first wins, whole; so does the first current-context.
-- A relative path is relative to the file that it stands in.
+- A file that the user names is read alone and must exist. Otherwise $KUBECONFIG lists files, separated by colons; else
+  it is ~/.kube/config. Missing files among those are skipped.
+- If several files define the same name, the first definition is used whole, and so is the first current-context.
+- A relative path is relative to the file that contains it.
 
-What the entries mean is not decided here: see `access`.
+`kubeconfig_entries` interprets the entries.
 """
 
 import base64
@@ -34,21 +34,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class KubeconfigEntry(Generic[T]):
-    """A cluster, user or context, and where it was found."""
+    """A cluster, user or context, with the file that defines it."""
 
     value: T
     file: Path
     title: str
 
     def where(self, name: str = "") -> str:
-        """How messages call this entry, or a field of it."""
+        """Return the name of this entry, or of one of its fields, for messages."""
         return f"{self.file}: {self.title}" + (f": {name}" if name else "")
 
     def resolve_path(self, name: str) -> Path:
         return self.file.absolute().parent / name
 
     def credential_source(self, name: str, *, data: str | RedactedText, path: str) -> CredentialSource | None:
-        """The bytes of a field that comes in two forms: `name` holds a path, `name`-data base64."""
+        """Return the bytes of a field that has two forms: `name` holds a path, `name`-data holds base64."""
         if data and path:
             raise ConfigError(f"{self.where()}: has both {name} and {name}-data; remove one")
         if path:
@@ -67,7 +67,7 @@ class KubeconfigEntry(Generic[T]):
 
 @dataclass(frozen=True)
 class Kubeconfig:
-    """The entries of one or several files, merged."""
+    """The merged entries of one or several files."""
 
     files: tuple[Path, ...] = ()
     current_context: str = ""
@@ -76,15 +76,15 @@ class Kubeconfig:
     contexts: dict[str, KubeconfigEntry[KubeconfigContext]] = field(default_factory=dict)
 
     def select_context(self, context: str | None) -> tuple[str, KubeconfigEntry[KubeconfigContext]]:
-        """The context of this name, or the current one."""
+        """Return the named context, or the current one."""
         files = ", ".join(map(str, self.files)) or "no kubeconfig"
         name = context or self.current_context
         if not name:
-            raise ConfigError(f"{files}: no current-context; choose one of: {self._names()}")
+            raise ConfigError(f"{files}: no current-context; choose one of these contexts: {self._names()}")
         if name not in self.contexts:
             asked = "" if context else "current-context names "
             raise ConfigError(
-                f"{files}: {asked}context {name!r}, which does not exist; there is: {self._names()}"
+                f"{files}: {asked}context {name!r}, which does not exist; the contexts are: {self._names()}"
             )
         return name, self.contexts[name]
 
@@ -101,7 +101,7 @@ class Kubeconfig:
         return self.clusters[name]
 
     def get_user(self, context: KubeconfigEntry[KubeconfigContext]) -> KubeconfigEntry[KubeconfigUser]:
-        """The context's user; one that names none is anonymous."""
+        """Return the user of a context; a context without a user is anonymous."""
         name = context.value.user
         if not name:
             return KubeconfigEntry(KubeconfigUser(), context.file, context.title)
@@ -111,17 +111,17 @@ class Kubeconfig:
 
 
 def read_kubeconfig(given: str | Path | None, *, environ: Mapping[str, str]) -> Kubeconfig:
-    """The file given, or those that kubectl would read, merged; empty when there are none."""
+    """Read the named file, or merge those that kubectl would read; the result is empty if there are none."""
     if given is not None:
         if _is_missing(Path(given)):
-            raise ConfigError(f"kubeconfig {given} does not exist")
+            raise ConfigError(f"kubeconfig {given} does not exist; check the path")
         return _merge([_read(Path(given))])
     paths = [path for path in default_paths(environ) if not _is_missing(path)]
     return _merge(map(_read, paths))
 
 
 def default_paths(environ: Mapping[str, str]) -> list[Path]:
-    """Where kubectl looks for a kubeconfig."""
+    """List the paths that kubectl reads by default."""
     if listed := environ.get("KUBECONFIG"):
         return [Path(name) for name in dict.fromkeys(listed.split(":")) if name]
     home = environ.get("HOME")
@@ -129,7 +129,9 @@ def default_paths(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _is_missing(path: Path) -> bool:
-    """Whether nothing is there; what may not be looked at may be there, and to read it tells why it cannot be."""
+    """Return True if nothing exists there; a file that cannot be inspected may exist, and reading it gives the
+    reason.
+    """
     try:
         path.stat()
     except OSError as error:

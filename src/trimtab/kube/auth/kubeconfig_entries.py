@@ -1,7 +1,8 @@
-"""What the entries of a kubeconfig mean: a cluster is a server to trust, a user is credentials.
+"""Interpret the entries of a kubeconfig: a cluster becomes a server to trust, a user becomes credentials.
 
-kubectl's rules: a token file is fresher than a token; an exec plugin is asked only where nothing else proves
-who we are; what contradicts itself is refused. The legacy auth providers are refused too, with what replaced them.
+By kubectl's rules, a token file takes precedence over a token, an exec plugin runs only if there are no other
+credentials, and contradictory fields are rejected. The legacy auth providers are rejected too; the error names their
+replacement.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from trimtab.kube.auth.kubeconfig_file import KubeconfigCluster, KubeconfigUser
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.errors import ConfigError
 
-_HEADER_CHARACTERS = "!#$&'*+^`|"  # and those that quote() never touches
+_HEADER_CHARACTERS = "!#$&'*+^`|"  # in addition to those that quote() never escapes
 
 _PROVIDER_REPLACEMENTS = {
     "gcp": "the gke-gcloud-auth-plugin (`gcloud container clusters get-credentials` writes it)",
@@ -96,7 +97,7 @@ def _read_password(user: KubeconfigEntry[KubeconfigUser]) -> tuple[str, Credenti
 
 
 def _read_token(user: KubeconfigEntry[KubeconfigUser]) -> CredentialSource | None:
-    """Of a token and a token file, the file is the fresher one."""
+    """Return the token file if there is one, because it is fresher than an inline token."""
     if user.value.token_file:
         return FileCredentialSource(user.resolve_path(user.value.token_file), where=user.where("tokenFile"))
     return (

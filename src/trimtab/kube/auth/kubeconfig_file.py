@@ -1,7 +1,7 @@
-"""One kubeconfig file: the fields that we use, and what is wrong with it if it cannot be read.
+"""Decode one kubeconfig file into the fields that are used, or report why it cannot be read.
 
-Unknown fields are left alone, as kubectl does. What may be secret is wrapped at once, and no message quotes a
-value. Finding, merging and choosing among files is in `kubeconfig`.
+Unknown fields are ignored, as kubectl does. Secret values are wrapped at once, and no message quotes a value.
+`kubeconfig` finds, merges and selects files.
 """
 
 from pathlib import Path
@@ -21,14 +21,14 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class KubeconfigCluster(msgspec.Struct, frozen=True, rename="kebab"):
-    """How to reach an API server and how to know it."""
+    """The address of an API server and the trust in it."""
 
     server: str = ""
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
     certificate_authority: str = ""
     certificate_authority_data: str = ""
-    proxy_url: RedactedText = RedactedText("")  # may hold a password
+    proxy_url: RedactedText = RedactedText("")  # may contain a password
     disable_compression: bool = False
     extensions: tuple[Extension, ...] = ()
 
@@ -39,7 +39,7 @@ class ExecEnvVar(msgspec.Struct, frozen=True):
 
 
 class ExecConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """A program that hands out credentials."""
+    """The settings of a program that issues credentials."""
 
     command: str = ""
     args: tuple[RedactedText, ...] = ()
@@ -55,7 +55,7 @@ class AuthProvider(msgspec.Struct, frozen=True):
 
 
 class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
-    """Who we are, and how we prove it."""
+    """The credentials of a user."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -74,7 +74,7 @@ class KubeconfigUser(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class KubeconfigContext(msgspec.Struct, frozen=True):
-    """A cluster, a user and a namespace under one name."""
+    """A named combination of a cluster, a user and a namespace."""
 
     cluster: str = ""
     user: str = ""
@@ -104,7 +104,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML as kubectl reads it: JSON's types only, so that a name like 2026-01-01 stays text."""
+    """A YAML loader that knows JSON's types only, as kubectl's does, so that a name like 2026-01-01 stays text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -115,12 +115,13 @@ _Loader.yaml_implicit_resolvers = {
 
 def decode_kubeconfig(content: bytes, path: Path) -> KubeconfigFile:
     try:
-        # The loader is a safe one.
+        # _Loader is a safe loader.
         parsed = yaml.load(content, Loader=_Loader)  # noqa: S506
         return msgspec.convert(drop_nulls(parsed) or {}, KubeconfigFile, dec_hook=decode_redacted)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        # PyYAML quotes tags and aliases, and an unquoted password that begins with ! or * reads as one.
+        # PyYAML quotes tags and aliases in its messages, and an unquoted password that starts with ! or * parses as
+        # one.
         shown = isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError)
         problem = error.problem if shown else "quote values that begin with !, & or *"
         raise ConfigError(f"{path}: {line}not valid YAML: {problem}") from None

@@ -1,8 +1,8 @@
-"""Which proxy leads to the API server.
+"""Select the proxy for requests to the API server.
 
-As in client-go: the cluster's `proxy-url` decides alone; without one the environment does, by HTTPS_PROXY or
-HTTP_PROXY (by the scheme of the server) and NO_PROXY, in lower or upper case, and loopback is never proxied.
-SOCKS is refused, since aiohttp does not speak it.
+The rules are client-go's: the cluster's `proxy-url` is used if it is set; otherwise HTTPS_PROXY or HTTP_PROXY (by the
+scheme of the server) and NO_PROXY apply, in lower or upper case, and loopback is never proxied. SOCKS is rejected,
+because aiohttp does not support it.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy and what it wants to be told."""
+    """A proxy and the credentials for it."""
 
     url: str
     authorization: RedactedText | None = None
@@ -31,7 +31,7 @@ class Proxy:
 
 
 def select_proxy(server: URL, *, proxy_url: str, where: str, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy to use for this server; `where` names the cluster in messages."""
+    """Return the proxy for this server, or None; `where` names the cluster in messages."""
     if proxy_url:
         return _parse_proxy(proxy_url, where=f"{where}: proxy-url")
     name = f"{server.scheme}_proxy"
@@ -48,7 +48,9 @@ def _get_variable(environ: Mapping[str, str], name: str) -> str:
 
 
 def _parse_proxy(text: str, *, where: str) -> Proxy:
-    """Take the password out of the URL, which aiohttp shows in its errors; no message of ours shows the URL."""
+    """Move the password from the URL, which aiohttp prints in its errors, to a header; our messages never contain the
+    URL.
+    """
     try:
         url = URL(text)
     except ValueError:
@@ -73,7 +75,9 @@ def _bypasses_proxy(server: URL, no_proxy: str) -> bool:
 
 
 def _matches(rule: str, *, host: str, port: int | None, address: Address | None) -> bool:
-    """Whether a NO_PROXY rule names a host: `*`, 10.0.0.0/8, 10.1.2.3, example.org, .example.org, these with :port."""
+    """Return True if a NO_PROXY rule matches a host; a rule is `*`, 10.0.0.0/8, 10.1.2.3, example.org or
+    .example.org, optionally with :port.
+    """
     if rule == "*":
         return True
     if "/" in rule:

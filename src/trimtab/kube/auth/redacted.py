@@ -1,15 +1,15 @@
-"""Text that must not be seen.
+"""Text that must not appear in output.
 
-Tokens, passwords and keys pass through records that get printed, logged and shown in tracebacks. Wrapped in
-a `Secret` they show as dots wherever they end up; only the line that puts one on the wire calls `reveal()`.
-It guards against mistakes, not against code that wants to look.
+Tokens, passwords and keys pass through records that get printed, logged and shown in tracebacks. As `RedactedText`
+they show as an ellipsis everywhere; only the line that sends one calls `reveal()`. The type protects against
+mistakes, not against hostile code.
 """
 
 from typing import Any
 
 
 class RedactedText:
-    """Text that shows as dots."""
+    """Text whose repr hides it."""
 
     __slots__ = ("_text",)
 
@@ -17,11 +17,11 @@ class RedactedText:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return self._text
 
     def __repr__(self) -> str:
-        return "Secret(…)"
+        return "RedactedText(…)"
 
     def __bool__(self) -> bool:
         return bool(self._text)
@@ -34,7 +34,7 @@ class RedactedText:
 
 
 def decode_redacted(kind: type, value: Any) -> Any:
-    """A msgspec `dec_hook` that reads text into a Secret."""
+    """Decode text into RedactedText, as a msgspec `dec_hook`."""
     if kind is not RedactedText:
         raise NotImplementedError
     if not isinstance(value, str):

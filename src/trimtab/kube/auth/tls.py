@@ -1,8 +1,7 @@
-"""TLS to the API server: whom we trust, and the certificate that we show.
+"""TLS to the API server: the trusted CAs and the client certificate.
 
-Only what the standard library needs told lives here. Go's verifier, which wrote most kubeconfigs' authorities,
-accepts an intermediate as a root and certificates without key identifiers; the context is set to agree with it.
-Keys never touch a disk on their way into OpenSSL.
+Go's verifier, which most kubeconfigs are written for, accepts an intermediate as a root and certificates without key
+identifiers; the SSL context is configured to do the same. Keys are never written to disk on their way into OpenSSL.
 """
 
 import os
@@ -30,12 +29,12 @@ class KeyPair:
 
     @classmethod
     def read(cls, certificate: bytes, key: bytes, *, where: tuple[str, str]) -> Self:
-        """Check that the two belong together; `where` says where each stands, for the message if not."""
+        """Check that the two belong together; `where` names the origin of each for the error message."""
         leaf = _CERTIFICATE.search(certificate)
         if not leaf:
-            raise ConfigError(f"{where[0]}: no PEM certificate in it")
+            raise ConfigError(f"{where[0]}: contains no PEM certificate")
         if b"PRIVATE KEY-----" not in key:
-            raise ConfigError(f"{where[1]}: no PEM private key in it")
+            raise ConfigError(f"{where[1]}: contains no PEM private key")
         try:
             pair = cls(certificate, key, expires_at=_read_expiry(leaf.group().decode("ascii")))
             pair.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -46,21 +45,25 @@ class KeyPair:
         except ssl.SSLError as error:
             if error.reason in {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}:
                 raise ConfigError(f"{where[1]}: is not the key of the certificate in {where[0]}") from None
-            raise ConfigError(f"{where[0]} or {where[1]}: damaged PEM, OpenSSL cannot read it") from None
+            raise ConfigError(
+                f"{where[0]} or {where[1]}: OpenSSL cannot read it, the PEM data is damaged"
+            ) from None
         except (ValueError, IndexError, StopIteration):
-            raise ConfigError(f"{where[0]}: damaged PEM, no certificate can be read from it") from None
+            raise ConfigError(
+                f"{where[0]}: no certificate can be read from it, the PEM data is damaged"
+            ) from None
         return pair
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Let connections made with this context show the certificate."""
+        """Make connections with this context present the certificate."""
         with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
             context.load_cert_chain(certificate, key, password=_refuse_passphrase)
 
 
 class Trust:
-    """Which servers we believe: those an authority vouches for, those the system trusts, or any.
+    """The servers to trust: those that a CA vouches for, those that the system trusts, or any.
 
-    An authority that cannot be used is refused at once.
+    A CA bundle that cannot be read is rejected when the object is created.
     """
 
     def __init__(self, authority: CredentialSource | None, *, insecure: bool = False) -> None:
@@ -72,7 +75,7 @@ class Trust:
         self.get_context(None)
 
     def get_context(self, certificate: KeyPair | None) -> ssl.SSLContext:
-        """The settings of a connection that shows this certificate; the same object until something changed."""
+        """Return the SSL context that presents this certificate; the same object until something changes."""
         return self._latest.get((self._authority.read() if self._authority else None, certificate))
 
     def _build(self, inputs: tuple[bytes | None, KeyPair | None]) -> ssl.SSLContext:
@@ -87,7 +90,7 @@ class Trust:
             context.load_default_certs()
         else:
             try:
-                # Only comments around the certificates can hold anything else than ASCII.
+                # Only comments around the certificates can contain non-ASCII characters.
                 context.load_verify_locations(cadata=authority.decode("ascii", "ignore"))
             except (ssl.SSLError, ValueError):
                 raise ConfigError(
@@ -99,17 +102,17 @@ class Trust:
 
 
 class _EncryptedKeyError(Exception):
-    """The private key asks for a passphrase."""
+    """The private key needs a passphrase."""
 
 
 def _refuse_passphrase() -> NoReturn:
-    """Without this OpenSSL would stop and ask on the terminal."""
+    """Raise instead of returning a passphrase; otherwise OpenSSL would prompt on the terminal."""
     raise _EncryptedKeyError
 
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """A path under which OpenSSL, which takes key pairs from files only, finds these bytes."""
+    """Yield a path from which OpenSSL, which loads key pairs from files only, can read these bytes."""
     with os.fdopen(os.memfd_create("trimtab"), "wb") as file:
         file.write(content)
         file.flush()
@@ -117,7 +120,9 @@ def _in_memory(content: bytes) -> Iterator[str]:
 
 
 def _read_expiry(pem: str) -> datetime:
-    """When a certificate ends. The API server says only 401 about an expired one, and Python cannot tell."""
+    """Return the expiry of a certificate; the API server responds to an expired one with a bare 401, and Python's ssl
+    cannot parse it.
+    """
     certificate = _iter_elements(memoryview(ssl.PEM_cert_to_DER_cert(pem)))
     to_be_signed = _iter_elements(next(_iter_elements(next(certificate)[1]))[1])
     # RFC 5280: [0] version, serial number, signature, issuer, validity = notBefore, notAfter
@@ -128,7 +133,7 @@ def _read_expiry(pem: str) -> datetime:
 
 
 def _iter_elements(der: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The tags and contents of DER elements that follow each other."""
+    """Iterate over the tags and contents of consecutive DER elements."""
     while der:
         tag, length, start = der[0], der[1], 2
         if length & 0x80:

@@ -1,4 +1,6 @@
-"""What breaks together is told in one line: an API server that goes away takes every informer's connection with it."""
+"""Combine the failures of informers into one log line: an API server that goes away interrupts all of them at
+once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class FailureAggregator:
-    """Gathers what informers tell of, for a moment, and says it."""
+    """Collects the failures of informers for a moment, and logs them together."""
 
     def __init__(self, delay: float = 1.0) -> None:
         self._delay = delay
@@ -21,11 +23,12 @@ class FailureAggregator:
     def report(self, resource: str, error: KubeError) -> None:
         if not self._pending:
             asyncio.get_running_loop().call_later(self._delay, self._log_failures)
-        # A refusal is of one resource, and its words name it; what passes by itself is of the server.
+        # The text of a permanent error names its resource, so group by text; a transient error concerns the server,
+        # so group by class.
         cause = type(error).__name__ if error.transient else describe(error)
         self._pending.setdefault(cause, {})[resource] = describe(error)
 
     def _log_failures(self) -> None:
         found, self._pending = self._pending, {}
         for errors in found.values():
-            log.warning("informer.broke", resources=", ".join(errors), error=next(iter(errors.values())))
+            log.warning("informer.failed", resources=", ".join(errors), error=next(iter(errors.values())))

@@ -1,10 +1,10 @@
-"""Keeps a cache equal to the server: list once, follow the watch, resume where it broke.
+"""Keep a cache equal to the server: list once, follow the watch, resume after interruptions.
 
-The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever held; a server
-that cannot do it is read in pages. After that every connection resumes from the last version seen, and
-only a 410 (that version is compacted away) costs a new list, or a server that has gone back to before
-it, as one whose data was restored from a backup. What vanished meanwhile is then reported as deleted.
-Any failure costs time, never correctness: the cache keeps what it last knew.
+The first list is streamed (`sendInitialEvents`), so that no page of raw objects is ever in memory; if the server
+cannot do that, the list is read in pages. After that every connection resumes from the last version. A new list is
+needed only after a 410 (that version was compacted away), or if the server has gone back to an older version because
+its data was restored from a backup. Objects that disappeared meanwhile are then reported as deleted. A failure costs
+time, never correctness: the cache keeps its last content.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from trimtab.kube.rest.retry import Backoff
 
 log = structlog.get_logger(__name__)
 
-_EVENTS = Counter("trimtab_informer_events_total", "Watch events taken in", ["resource"])
+_EVENTS = Counter("trimtab_informer_events_total", "Watch events received", ["resource"])
 _LISTS = Counter("trimtab_informer_lists_total", "Full lists, the first one included", ["resource"])
-_FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that broke", ["resource", "error"])
+_FAILURES = Counter("trimtab_informer_failures_total", "Lists and watches that failed", ["resource", "error"])
 _RECORDS = Gauge("trimtab_informer_records", "Records in the cache", ["resource"])
-_LAG = Gauge("trimtab_informer_lag_seconds", "Since the server was last heard", ["resource"])
+_LAG = Gauge("trimtab_informer_lag_seconds", "Seconds since the last data from the server", ["resource"])
 
 _GIVE_UP_ATTEMPTS, _GIVE_UP_SECONDS = 6, 30.0
-"""So often, or for so many seconds, may fail what passes by itself, until that counts as an answer."""
+"""The attempts and the seconds after which a transient failure counts as a result for `wait_synced_or_failed`."""
 
 _PAGE_SIZE = 500
 _INITIAL_EVENTS_END = b'"k8s.io/initial-events-end":"true"'
@@ -46,30 +46,30 @@ _INITIAL_EVENTS_END = b'"k8s.io/initial-events-end":"true"'
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which objects to watch: all, or those of a namespace, with these labels or fields."""
+    """The objects to watch: all, or those of a namespace, with these labels or fields."""
 
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
     display_name: str = ""
-    """What logs and metrics call them; else by their resource, of which there may be another informer."""
+    """The name in logs and metrics if several informers watch the same resource; the resource's name if empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTimeouts:
-    """How long an informer waits for what, in seconds."""
+    """The timeouts of an informer, in seconds."""
 
     idle_timeout: float = 70.0
-    """Without a byte for so long (the server sends a bookmark a minute) a connection counts as dead."""
+    """The time without any byte after which a connection counts as dead; the server sends a bookmark every minute."""
     watch_duration: tuple[float, float] = (300.0, 600.0)
-    """The server ends a watch after a random time in this range, so that load spreads over replicas."""
+    """The range of random durations after which the server ends a watch, so that load spreads over its replicas."""
     batch_window: float = 0.1
-    """After a few events wait so long for more: many at once cost a fraction of one by one."""
+    """The time to wait for more events after a few: a batch costs a fraction of single events."""
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, ceiling=30.0))
 
 
 class Informer(Generic[R]):
-    """Fills and refreshes one cache; `run` it as a task, and wait for `synced` before you trust it."""
+    """Fills and refreshes one cache; `run` it as a task, and wait for `wait_synced` before you rely on the cache."""
 
     def __init__(
         self,
@@ -104,15 +104,16 @@ class Informer(Generic[R]):
         self._name = self._scope.display_name or str(resource)
         self._last_heard_at = time.monotonic()
         self.last_error: KubeError | None = None
-        """Why the cache may be behind or empty: what broke last, until a connection is made again."""
+        """The last failure, which explains why the cache may be outdated or empty; None once a connection
+        succeeds."""
 
     async def wait_synced(self, timeout: float | None = None) -> None:
-        """Wait until the cache has held everything the server had; TimeoutError when that takes too long."""
+        """Wait until the cache has held everything the server had; raise TimeoutError if that takes too long."""
         async with asyncio.timeout(timeout):
             await self._synced.wait()
 
     async def wait_synced_or_failed(self) -> None:
-        """Wait until it is synced or refused, for what a server need not have or grant; or has had trouble for long."""
+        """Wait until the cache is synced, or the server rejected the list, or transient failures lasted for long."""
         await self._synced_or_failed.wait()
 
     @property
@@ -120,7 +121,9 @@ class Informer(Generic[R]):
         return self._synced.is_set()
 
     def reset(self) -> None:
-        """Drop everything, as the server no longer has the resource; not while it runs. The next run lists anew."""
+        """Drop all records because the server no longer has the resource. Call it only while `run` is not active; the
+        next run lists again.
+        """
         self._version = None
         self._synced.clear()
         self._synced_or_failed.clear()
@@ -128,12 +131,12 @@ class Informer(Generic[R]):
         self.cache.keep_only(frozenset())
 
     async def run(self) -> Never:
-        """Follow the server until cancelled."""
+        """Keep the cache current until cancelled."""
         self._last_heard_at = time.monotonic()
         self._report_lag()
         try:
             await self._list_and_watch_forever()
-        finally:  # who follows nothing, as where the server no longer has it, lags behind nothing
+        finally:  # A stopped informer has no lag: remove its gauges.
             _LAG.remove(self._name)
             _RECORDS.remove(self._name)
 
@@ -149,43 +152,41 @@ class Informer(Generic[R]):
             self._is_connected = False
             try:
                 await self._list_and_watch()
-                # A watch that ends at once did not help; come back more and more slowly.
+                # A watch that ends at once made no progress: reconnect with back-off.
                 failures = failures + 1 if clock() - began < 1.0 else 0
             except Gone:
-                log.info("informer.list_again", resource=self._name, last_version=self._version)
-                if (
-                    self._version is None
-                ):  # a list took too long to be read page by page: the next has to come at once
+                log.info("informer.relisting", resource=self._name, last_version=self._version)
+                if self._version is None:  # the paged list expired: read the next one in a single page
                     self._page_size = 0
                 self._version = None
                 failures += 1
             except KubeError as error:
                 if isinstance(error, TimedOut) and self._version and self._is_connected:
-                    # Where nothing changes some servers say nothing at all: to ask anew costs two requests.
-                    log.debug("informer.quiet", resource=self._name)
+                    # Some servers send nothing while nothing changes; a new watch costs two requests.
+                    log.debug("informer.idle_timeout", resource=self._name)
                     self._idled_out = True
                     failures = 0
                     continue
                 failures = failures + 1 if clock() - began < self._timeouts.idle_timeout else 1
                 _FAILURES.labels(self._name, type(error).__name__).inc()
-                # What is refused may stay so for ever: that is told once.
+                # A rejection may last for ever, so log the same error only once.
                 is_news = self.last_error is None or describe(self.last_error) != describe(error)
                 self.last_error = error
                 tries += 1
                 if not error.transient or tries >= _GIVE_UP_ATTEMPTS or clock() - started >= _GIVE_UP_SECONDS:
                     self._synced_or_failed.set()
                     if not self.is_synced:
-                        # It never followed anything that it could be behind of, as a kind that the rights do not grant:
-                        # `trouble` says why. A growing lag would raise an alert for ever.
+                        # It never had any data that could be outdated, for example because RBAC does not grant the
+                        # kind; `last_error` gives the reason. A growing lag would fire an alert for ever.
                         _LAG.remove(self._name)
                 if is_news:
                     self._failures.report(self._name, error)
-                log.debug("informer.tries_again", resource=self._name, failures=failures)
+                log.debug("informer.retrying", resource=self._name, failures=failures)
             if failures:
                 await asyncio.sleep(self._timeouts.backoff.delay(failures, rng=self._rng))
 
     async def _list_and_watch(self) -> None:
-        """One connection's worth: what is missing is listed first."""
+        """Run one connection: list first if the cache has no version to resume from."""
         if self._version is not None and self._idled_out:
             await self._reset_if_server_went_back(self._version)
             self._idled_out = False
@@ -199,9 +200,9 @@ class Informer(Generic[R]):
             except (BadRequest, Invalid, TimedOut) as error:
                 if self._version is not None:
                     raise
-                log.info("informer.reads_pages", resource=self._name, reason=describe(error))
+                log.info("informer.listing_in_pages", resource=self._name, reason=describe(error))
                 self._use_streaming_list = False
-                # One that only took too long may do better next time; the pages will come in any case.
+                # After a timeout, streaming may work next time; fall back to pages for now.
                 self._supports_streaming_list = isinstance(error, TimedOut)
                 if self._supports_streaming_list:
                     raise
@@ -210,7 +211,9 @@ class Informer(Generic[R]):
         await self._list_pages()
 
     async def _reset_if_server_went_back(self, version: str) -> None:
-        """Who asks for what comes after a version that the server has yet to reach is told nothing until it has."""
+        """Forget the version to resume from if the server is behind it: a watch from a future version would report
+        nothing.
+        """
         scope = self._scope
         pages = self._client.list_pages(
             self._resource,
@@ -220,15 +223,18 @@ class Informer(Generic[R]):
             accept=self._projection.accept_list,
             limit=1,
         )
-        _, present = self._page_decoder.decode(await anext(pages))
-        if 0 < parse_resource_version(present) < parse_resource_version(version):
+        _, current_version = self._page_decoder.decode(await anext(pages))
+        if 0 < parse_resource_version(current_version) < parse_resource_version(version):
             log.warning(
-                "informer.server_went_back", resource=self._name, last_version=version, present=present
+                "informer.server_went_back",
+                resource=self._name,
+                last_version=version,
+                current_version=current_version,
             )
             self._version = None
 
     async def _watch(self, start: Mapping[str, str]) -> None:
-        # The uids of a list under way; None once everything the server has is in the cache.
+        # The uids of the list in progress; None once the cache holds everything the server has.
         listed: set[str] | None = set() if self._version is None else None
         params = {
             "allowWatchBookmarks": "true",
@@ -236,7 +242,7 @@ class Informer(Generic[R]):
             **selector_params(self._scope.labels, self._scope.fields),
             **start,
         }
-        cache, fold, events = self.cache, self._projection.project, _EVENTS.labels(self._name)
+        cache, project, events = self.cache, self._projection.project, _EVENTS.labels(self._name)
         async with self._client.watch(
             self._resource,
             namespace=self._scope.namespace,
@@ -263,10 +269,10 @@ class Informer(Generic[R]):
                         cache.remove(event.object.metadata)
                         continue
                     try:
-                        record = fold(event.object)
+                        record = project(event.object)
                     except ValueError as error:
                         log_ignored(self._name, event.object, error)
-                        # What was known of it is outdated; a list would leave it out as well.
+                        # The cached record is outdated; a list would skip the object as well.
                         cache.remove(event.object.metadata)
                         continue
                     cache.put(record, listed=listed is not None)

@@ -1,8 +1,8 @@
-"""Follows many resources at once, of which some may not be there: not installed, not granted, gone again.
+"""Watch many resources, some of which may be missing: not installed, not granted, or removed later.
 
-Each has an informer that runs as long as the server has the resource. What is installed later is picked up at the next
-look at the server's discovery; what is removed is forgotten, and its cache tells so like any deletion. One look is not
-enough for that: a server that has just started answers a moment before it tells of custom kinds.
+Each resource has an informer that runs as long as the server has the resource. A resource that is installed later is
+picked up at the next discovery; one that is removed is dropped, and its cache reports the deletions. One missing
+discovery is not enough for that: a server that has just started responds a moment before it lists custom kinds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from trimtab.kube.rest.resources import Resource
 
 log = structlog.get_logger(__name__)
 
-NOT_SERVED = "the server does not have it"
-"""The trouble with a resource that is not installed, or no more."""
+NOT_SERVED = "the server does not have this resource"
+"""The error of a resource that is not installed, or no longer."""
 
 
 @dataclass(slots=True)
@@ -36,14 +36,14 @@ class _WatchedResource:
     optional: bool
     task: asyncio.Task[Never] | None = None
     was_missing: bool = False
-    """Whether the last look did not find it."""
+    """The last discovery did not list the resource."""
 
     @property
     def error_message(self) -> str:
         if self.task is None:
             return NOT_SERVED
         found = self.informer.last_error
-        fix = "; grant list and watch of it" if isinstance(found, Forbidden) else ""
+        fix = "; grant list and watch on it" if isinstance(found, Forbidden) else ""
         return describe(found) + fix if found else ""
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -58,7 +58,7 @@ class _WatchedResource:
 
 
 class InformerPort(Protocol):
-    """Who keeps caches of resources true; each method as `Following` has it."""
+    """Keeps caches of resources current; the methods are those of `InformerSet`."""
 
     def watch_resource(
         self,
@@ -82,7 +82,7 @@ class InformerPort(Protocol):
 
 
 class InformerSet:
-    """A set of informers; add with `follow`, then `run` it as a task."""
+    """A set of informers; add resources with `watch_resource`, then `run` it as a task."""
 
     def __init__(
         self, client: Client, *, discovery_interval: float = 30.0, timeouts: WatchTimeouts | None = None
@@ -104,7 +104,7 @@ class InformerSet:
         indexes: Mapping[str, Index[R]] | None = None,
         optional: bool = False,
     ) -> Cache[R]:
-        """Keep a cache of a resource while the server has it; one that is `optional` need not ever be."""
+        """Keep a cache of a resource while the server has it; an `optional` resource may be missing for ever."""
         informer = Informer(
             self._client,
             resource,
@@ -118,34 +118,39 @@ class InformerSet:
         return informer.cache
 
     def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
-        """Tell what the server has at each look, so that more can be followed."""
+        """Call the listener with the result of each discovery, so that it can add more resources."""
         self._listeners.append(listener)
 
     def errors_by_resource(self) -> dict[str, str]:
-        """Why caches are empty or behind, by resource; nothing when all is well."""
+        """Return the reasons why caches are empty or outdated, by resource; empty if there are none."""
         return {
-            str(followed.resource): followed.error_message
-            for followed in self._watched
-            if followed.error_message
+            str(watched.resource): watched.error_message for watched in self._watched if watched.error_message
         }
 
     def unsynced_reason(self, resource: Resource) -> str:
-        """Why it is not known what there is of a resource that the server has; empty where it is, or has none."""
+        """Return the reason why the objects of a served resource are not known yet; empty if they are, or it is not
+        served.
+        """
         waiting = [
             each for each in self._watched if each.resource == resource and not each.informer.is_synced
         ]
         return next(
-            (each.error_message or "it is being listed" for each in waiting if each.task is not None), ""
+            (
+                each.error_message or "its first list is in progress"
+                for each in waiting
+                if each.task is not None
+            ),
+            "",
         )
 
     async def wait_synced(self) -> None:
-        """Wait until what the server has is in the caches, or is optional and was refused."""
+        """Wait until the caches hold what the server has; a rejected optional resource is not waited for."""
         await self._discovered.wait()
-        for followed in self._watched:
-            if not followed.optional:
-                await followed.informer.wait_synced()
-            elif followed.task is not None:
-                await followed.informer.wait_synced_or_failed()
+        for watched in self._watched:
+            if not watched.optional:
+                await watched.informer.wait_synced()
+            elif watched.task is not None:
+                await watched.informer.wait_synced_or_failed()
 
     async def run(self) -> Never:
         async with asyncio.TaskGroup() as group:
@@ -153,19 +158,20 @@ class InformerSet:
                 try:
                     await self._discover(group)
                 except KubeError as error:
-                    log.warning("following.look_failed", error=describe(error))
+                    log.warning("informer_set.discovery_failed", error=describe(error))
                 await asyncio.sleep(self._discovery_interval if self._discovered.is_set() else 1.0)
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         found = await discover(self._client)
         for listener in self._listeners:
             listener(found)
-        for followed in self._watched:
-            has = found.has_resource(followed.resource)
-            if has and followed.task is None:
-                followed.start(group)
-            elif has is False and followed.was_missing and followed.task is not None:
-                log.info("following.gone", resource=str(followed.resource))
-                await followed.stop()
-            followed.was_missing = has is False
+        for watched in self._watched:
+            is_served = found.has_resource(watched.resource)
+            if is_served and watched.task is None:
+                watched.start(group)
+            # Stop after two discoveries without the resource: a restarting server lists custom kinds a little late.
+            elif is_served is False and watched.was_missing and watched.task is not None:
+                log.info("informer_set.resource_removed", resource=str(watched.resource))
+                await watched.stop()
+            watched.was_missing = is_served is False
         self._discovered.set()

@@ -1,14 +1,13 @@
-"""One copy of each equal value: the replicas of a workload share their labels, owners and container specs.
+"""Keep one copy of equal values: the replicas of a workload share their labels, owners and container specs.
 
-`InternTable` keeps the values. A plain dictionary would grow for ever in a cluster whose pods come and
-go, and weak references cost more than they save on small tuples. So the table is swept when it has
-doubled since the last sweep: whatever nothing but the table refers to is dropped. The cost is constant
-per interned value.
+`InternTable` keeps the values. A plain dictionary would grow for ever in a cluster whose pods come and go, and weak
+references cost more than they save on small tuples. So the table is swept when it has doubled since the last sweep:
+every value that only the table refers to is dropped. The cost per interned value is constant.
 
-`Memo` saves the work of making them: equal JSON has equal meaning, so a piece of raw JSON that was seen
-a moment ago is not parsed again.
+`Memo` saves the work of building the values: equal JSON has equal meaning, so raw JSON that was decoded a moment ago
+is not decoded again.
 
-Both are dictionaries that fill themselves: what was seen before is found without running any Python.
+Both are dictionaries with `__missing__`: a hit runs no Python code.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MIN_SWEEP_SIZE = 4096
 
 
 class InternTable(dict[Any, Any]):
-    """Values seen so far: `table[value]` is the first value equal to it."""
+    """Interned values: `table[value]` is the first value equal to it."""
 
     __slots__ = ("_sweep_at",)
 
@@ -39,19 +38,19 @@ class InternTable(dict[Any, Any]):
         return value
 
     def _sweep(self) -> None:
-        # Key, value, loop variable and argument are four references: whatever has no fifth is unused.
-        # (Should an interpreter count fewer, values in use are dropped too: sharing is lost, nothing else.)
+        # Key, value, loop variable and argument are four references: a value without a fifth is unused. (If an
+        # interpreter counts fewer, values in use are dropped too, which only loses sharing.)
         while unused := [value for value in self if sys.getrefcount(value) <= 4]:
             while unused:
                 del self[unused.pop()]
-            # A dropped tuple may have been the last to hold others: look again.
+            # A dropped tuple may have held the last reference to others: sweep again.
         self._sweep_at = max(_MIN_SWEEP_SIZE, 2 * len(self))
 
 
 class Memo(dict[K, T]):
-    """Answers of a pure function: `memo[argument]`. They are forgotten all at once when there are too many.
+    """Memoized results of a pure function: `memo[argument]`. All are dropped at once when there are too many.
 
-    Equal objects tend to follow one another (a list is sorted by name), so a small memory is enough.
+    Equal objects tend to follow one another (a list is sorted by name), so a small memo is enough.
     """
 
     __slots__ = ("_function",)

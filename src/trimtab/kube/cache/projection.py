@@ -1,8 +1,8 @@
-"""What every cached record has, and how raw JSON becomes one.
+"""Project raw JSON to the compact records that caches keep.
 
-The API server sends objects of several kilobytes; a loop needs a few hundred bytes of each. A `Shape`
-names the part of the JSON that is read (a `wire` struct: msgspec skips the rest without building it)
-and how it folds into the compact, interned record that the cache keeps. The raw object is never kept.
+The API server sends objects of several kilobytes; a controller needs a few hundred bytes of each. A `Projection`
+names the part of the JSON that is decoded (a `wire` struct: msgspec skips the rest without building it) and the
+function that turns it into a compact, interned record. The raw object is never kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from trimtab.kube.cache.interning import InternTable, Memo
 W = TypeVar("W")
 
 JSON = "application/json"
-"""The media type that everything has unless it says otherwise."""
+"""The default media type."""
 
 _ANNOTATION_PREFIX = b"trimtab.io/"
 
 Labels = tuple[tuple[str, str], ...]
-"""Labels or annotations as sorted pairs: they hash, so that equal sets are kept once. `dict(labels)` gives a mapping."""
+"""Labels or annotations as sorted pairs, which are hashable, so that equal sets are kept once; `dict(labels)` gives a
+mapping."""
 
 
 class Versioned(Protocol):
@@ -39,7 +40,7 @@ class Versioned(Protocol):
 
 
 class CachedObject(Versioned, Protocol):
-    """An object in a cache, told from its namesakes by uid and from its former selves by version."""
+    """An object in a cache, identified by uid and ordered by version."""
 
     @property
     def uid(self) -> str: ...
@@ -65,15 +66,17 @@ class _OwnerReferenceWire(msgspec.Struct, frozen=True, gc=False):
 
 
 def decoded_as(kind: Any) -> msgspec.Meta:
-    """Declare the type that a raw part of a wire struct is decoded as later; tests check it against the server's schema."""
-    return msgspec.Meta(extra={"holds": kind})
+    """Declare the type that a raw part of a wire struct is decoded as later; tests check it against the server's
+    schema.
+    """
+    return msgspec.Meta(extra={"decoded_as": kind})
 
 
 RawLabels = Annotated[msgspec.Raw, decoded_as(dict[str, str])]
 
 
 class MetadataWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Metadata as sent. What replicas have in common stays raw, so that it is parsed once for all of them."""
+    """Metadata as sent. The parts that replicas share stay raw, so that they are decoded once for all of them."""
 
     name: str = ""
     namespace: str = ""
@@ -97,18 +100,18 @@ _OWNERS = msgspec.json.Decoder(list[_OwnerReferenceWire])
 
 @dataclass(frozen=True, slots=True)
 class Projection(Generic[R_co]):
-    """How one resource is read: what to ask for, what to decode, how to fold it."""
+    """The way one resource is read: the media types to request, the struct to decode, the function to project it."""
 
     wire_type: type[Any]
     project: Callable[[Any], R_co]
     accept: str = JSON
     """The media type of a watched object."""
     accept_list: str = JSON
-    """The media type of a page of them."""
+    """The media type of a page of a list."""
 
 
 class ProjectionCache:
-    """The folding that all shapes share, with the values and the raw JSON seen before."""
+    """The interned values and memoized JSON that all projections share."""
 
     def __init__(self) -> None:
         self.intern = InternTable()
@@ -119,7 +122,7 @@ class ProjectionCache:
         return self._labels[bytes(raw)]
 
     def read_own_annotations(self, raw: msgspec.Raw) -> Labels:
-        """Only our own annotations are kept: others' can be of any size."""
+        """Return our own annotations only: those of others can be of any size."""
         text = bytes(raw)
         if _ANNOTATION_PREFIX not in text:
             return ()
@@ -147,17 +150,19 @@ class ProjectionCache:
 
 
 def parse_resource_version(resource_version: str) -> int:
-    """A resource version as a number to compare by, as Kubernetes 1.35 and later promise; 0 when it is none."""
+    """Parse a resource version to a number, which Kubernetes 1.35 and later guarantee to be comparable; 0 if it is
+    not a number.
+    """
     return int(resource_version) if resource_version.isdecimal() else 0
 
 
 def to_unix_seconds(time: datetime | None) -> int:
-    """A time as whole seconds since 1970; 0 when there is none."""
+    """Convert a time to whole seconds since 1970; 0 if there is none."""
     return int(time.timestamp()) if time is not None else 0
 
 
 def drop_nulls(value: Any) -> Any:
-    """What JSON or YAML said, as Go understands it: a field that is null is a field that is not there."""
+    """Remove null fields from JSON or YAML, which Go treats as absent."""
     if isinstance(value, dict):
         return {key: drop_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

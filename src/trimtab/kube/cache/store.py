@@ -1,9 +1,9 @@
-"""The records of one resource in memory, with indexes, and who is told when they change.
+"""The records of one resource in memory, with indexes and change handlers.
 
-Records live by namespace and then by name, which makes the namespace an index for free. A cache takes
-in what a watch says and guards two promises to its handlers: an older version never follows a newer
-one (unless a full list says so: a server's data may have been restored from a backup), and an object
-replaced under its name while nobody looked is reported deleted, then added.
+Records are stored by namespace and then by name, so the namespace is an index at no cost. A cache applies the events
+of a watch and guarantees two things to its handlers: an older version never follows a newer one (unless a full list
+contains it: the server's data may have been restored from a backup), and an object that was replaced under its name
+unnoticed is reported as deleted, then as added.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ log = structlog.get_logger(__name__)
 R_contra = TypeVar("R_contra", contravariant=True)
 
 Index = Callable[[R], Hashable]
-"""What a record is found under; None leaves it out of the index."""
+"""The function that returns a record's index value; None leaves the record out of the index."""
 
 
 class Handler(Protocol[R_contra]):
-    """Told of each change: (None, new) added, (old, new) changed, (old, None) deleted.
+    """Called for each change: (None, new) added, (old, new) changed, (old, None) deleted.
 
-    It runs inside the informer's loop: it notes a key in a work queue and returns at once.
+    It runs inside the informer's loop, so it must add a key to a work queue and return at once.
     """
 
     def __call__(self, old: R_contra | None, new: R_contra | None, /) -> None: ...
 
 
 class Cache(Generic[R]):
-    """All records of one resource that the server has, as far as the watch has told us."""
+    """All records of one resource that the server has, according to the watch."""
 
     def __init__(self, indexes: Mapping[str, Index[R]] | None = None) -> None:
         self._records: dict[str, dict[str, R]] = {}
@@ -57,17 +57,19 @@ class Cache(Generic[R]):
         return list(self._records.get(namespace, {}).values())
 
     def find(self, index: str, value: Hashable) -> list[R]:
-        """The records that the named index holds under the value."""
+        """Return the records that the named index has for a value."""
         return list(self._indexes[index].get(value, ()))
 
     def on_change(self, handler: Handler[R]) -> None:
-        """Tell the handler of every change from now on, and of each record already here as added."""
+        """Call the handler for every change from now on, and for each present record as added."""
         self._handlers.append(handler)
         for record in list(self):
             handler(None, record)
 
     def put(self, record: R, *, listed: bool = False) -> None:
-        """Take in a record; one that is older than what we have is ignored, unless a full list has it."""
+        """Add or replace a record; an older version than the present one is ignored, unless a full list contains
+        it.
+        """
         old = self.get(record.name, record.namespace)
         if old is not None and record.uid != old.uid and (listed or record.version >= old.version):
             self._drop(old)
@@ -77,19 +79,19 @@ class Cache(Generic[R]):
         elif record.version and (
             record.version == old.version or (record.version < old.version and not listed)
         ):
-            return  # of one without a number nobody can tell
+            return  # a record without a numeric version cannot be compared, so it is always applied
         self._records.setdefault(record.namespace, {})[record.name] = record
         self._reindex(old, record)
         self._notify(old, record)
 
     def remove(self, gone: Versioned) -> None:
-        """Forget an object that the server has deleted, unless a newer one has taken its name."""
+        """Remove an object that the server has deleted, unless a newer one has its name."""
         old = self.get(gone.name, gone.namespace)
         if old is not None and old.version <= gone.version:
             self._drop(old)
 
     def keep_only(self, uids: AbstractSet[str]) -> None:
-        """After a full list: what was not in it is gone."""
+        """Remove the records that a full list does not contain."""
         for record in [record for record in self if record.uid not in uids]:
             self._drop(record)
 

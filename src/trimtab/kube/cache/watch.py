@@ -1,7 +1,7 @@
-"""One watch: bytes from the server in, batches of decoded events out, errors as exceptions.
+"""Decode one watch: bytes from the server in, batches of decoded events out, errors as exceptions.
 
-The stream is cut at newlines and each batch of whole lines is decoded in one call, straight into the
-shape's wire struct. Lines have no length limit. What a watch does not know: caches, resuming, retrying.
+The stream is cut at newlines and each batch of whole lines is decoded in one call, directly into the projection's
+wire struct. Lines have no length limit. Caching, resuming and retrying are left to `informer`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 class WatchEvent(msgspec.Struct, Generic[W], gc=False):
-    """A line of a watch, but for an error."""
+    """A line of a watch that is not an error."""
 
     type: WatchEventType
     object: W
@@ -46,7 +46,7 @@ _METADATA_ONLY = msgspec.json.Decoder(_MetadataOnly)
 
 
 class WatchEventDecoder(Generic[R]):
-    """Turns whole lines of a watch into events of one shape."""
+    """Decodes whole lines of a watch into events of one projection."""
 
     def __init__(self, projection: Projection[R]) -> None:
         self._events = msgspec.json.Decoder(WatchEvent[projection.wire_type])  # type: ignore[name-defined]
@@ -54,17 +54,20 @@ class WatchEventDecoder(Generic[R]):
         self._objects = msgspec.json.Decoder(projection.wire_type)
 
     def decode(self, lines: Lines) -> list[WatchEvent[Any]]:
-        """All events of these lines; an ERROR event is raised as what it stands for, and what is no event as Garbled."""
+        """Decode all events of these lines; an ERROR event is raised as the error it describes, and anything else
+        that is invalid as KubeResponseError.
+        """
         try:
             return self._events.decode_lines(lines)
-        except ValueError:  # which says the same of all that comes
+        except ValueError:  # it does not tell which line is invalid
             return decode_response(bytes(lines), self._decode_one_by_one, request="watch")
 
     def _decode_one_by_one(self, lines: bytes) -> list[WatchEvent[Any]]:
-        """The slow way, when a line is an error or a bookmark (a hollow object), or an object is misshapen.
+        """Decode line by line, because a line is an error or a bookmark (an almost empty object), or an object is
+        malformed.
 
-        Of a deleted object the metadata is enough. An object that can no longer be read is reported as deleted: a list
-        would pass it over too, and what a cache kept of it from before would be outdated for ever.
+        For a deleted object the metadata is enough. An object that can no longer be decoded is reported as deleted: a
+        list would skip it too, and the cached record would be outdated for ever.
         """
         events: list[WatchEvent[Any]] = []
         for line in self._lines.decode_lines(lines):
@@ -75,15 +78,15 @@ class WatchEventDecoder(Generic[R]):
                 events.append(WatchEvent(line.type, decoder.decode(line.object)))
             except ValueError as error:
                 log.warning("object.ignored", object=excerpt(bytes(line.object)), reason=describe(error))
-                with suppress(ValueError):  # one without a name was never in a cache
+                with suppress(ValueError):  # an object without a name was never in a cache
                     events.append(WatchEvent("DELETED", _METADATA_ONLY.decode(line.object)))
         return events
 
 
 async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[Lines]:
-    """Cut a stream of chunks where lines end; an unfinished last line is dropped.
+    """Cut a stream of chunks at line ends; drop an unfinished last line.
 
-    Only a line that two chunks share is put together; all others are views of their chunk.
+    Only a line that spans two chunks is copied; all others are views of their chunk.
     """
     unfinished: list[bytes] = []
     async for chunk in chunks:

@@ -1,8 +1,8 @@
-"""What users declare in kinds of ours: who an object is, what it wants, and its status as the server sent it.
+"""Objects of our own kinds: identity, spec, and the status as the server sent it.
 
-Equal specs are read once. The status stays the JSON that it came in, so that whoever writes one can see whether it
-differs, and since when a verdict stands outlives a restart. Left out: OptimizationPolicies, of which there may be
-thousands, and which nobody reads the status of (`policies`).
+Equal specs are decoded once. The status stays raw JSON, so that a status writer can compare it with the new one, and
+the time of a condition survives a restart. OptimizationPolicies are in `policies`: there may be thousands, and nobody
+reads their status.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ S = TypeVar("S")
 
 
 class CustomResource(msgspec.Struct, Generic[S], frozen=True, eq=False):
-    """One object; `S` is the model of its spec."""
+    """One object of our own kinds; `S` is the model of its spec."""
 
     namespace: str = ""
     name: str = ""
@@ -45,11 +45,11 @@ class CustomResource(msgspec.Struct, Generic[S], frozen=True, eq=False):
     generation: int = 0
     created: int = 0
     spec: S | None = None
-    """None for one that was let in before its kind knew better,"""
+    """The spec, or None for an object that was admitted before its kind was validated this way."""
     problem: str = ""
-    """and this is what is wrong with it."""
+    """The reason why the spec is invalid; empty if it is valid."""
     status: bytes = b"{}"
-    """As the server sent it."""
+    """The status as the server sent it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -68,7 +68,7 @@ class _CustomResourceWire(msgspec.Struct, frozen=True, gc=False):
 def custom_resource_projection(
     kind: type[Kind], record: type[D], cache: ProjectionCache | None = None
 ) -> Projection[D]:
-    """Read objects of a kind as such records."""
+    """Read objects of a kind as records of this type."""
     shared = cache or ProjectionCache()
     specs = Memo(partial(_read_spec, kind))
 
@@ -107,7 +107,7 @@ class IntentRecord(CustomResource[IntentSpec], frozen=True, eq=False):
 
     @property
     def target(self) -> WorkloadKey | None:
-        """The workload that it is about, be it there or not."""
+        """The workload that the intent targets; it need not exist."""
         return resolve_target_key(self.spec.target_ref, self.namespace) if self.spec else None
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class IntentRecord(CustomResource[IntentSpec], frozen=True, eq=False):
 
 def resolve_target_key(target: TargetRef, namespace: str) -> WorkloadKey:
     group, slash, _ = target.api_version.rpartition("/")
-    # A kind may be spelled with its group, as policies do.
+    # A kind may include its group, as in policies.
     kind = target.kind if "." in target.kind else qualify_kind(target.kind, group if slash else "")
     return WorkloadKey(kind, namespace, target.name)
 
@@ -135,7 +135,7 @@ class KPIProfileRecord(CustomResource[KPIProfileSpec], frozen=True, eq=False):
 
 
 def resolve_profile_key(measured_by: str, namespace: str) -> ProfileKey:
-    """Which profile an objective of this namespace means."""
+    """Return the key of the profile that an objective in this namespace refers to."""
     elsewhere, slash, name = measured_by.rpartition("/")
     return (elsewhere if slash else namespace), name
 
@@ -146,7 +146,7 @@ def kpi_profile_projection(cache: ProjectionCache | None = None) -> Projection[K
 
 
 class QosPolicy(CustomResource[NodeQoSPolicySpec], frozen=True, eq=False):
-    """One NodeQoSPolicy. One whose spec makes no sense holds nowhere."""
+    """One NodeQoSPolicy; a policy with an invalid spec applies nowhere."""
 
 
 def qos_policy_projection() -> Projection[QosPolicy]:
@@ -155,7 +155,7 @@ def qos_policy_projection() -> Projection[QosPolicy]:
 
 
 def select_qos_policy(labels: Mapping[str, str], policies: Iterable[QosPolicy]) -> QosPolicy | None:
-    """The one that holds on a node with these labels."""
+    """Return the policy that applies on a node with these labels: the heaviest, then the first by name."""
     selecting = [
         (-policy.spec.weight, policy.name, policy)
         for policy in policies
@@ -166,7 +166,7 @@ def select_qos_policy(labels: Mapping[str, str], policies: Iterable[QosPolicy]) 
 
 
 class NodeKnob(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A setting of the kernel's that the agent holds, and why."""
+    """A kernel setting that the agent manages, with the reason for its value."""
 
     where: str = ""
     knob: str = ""
@@ -175,7 +175,7 @@ class NodeKnob(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class NodeReport(msgspec.Struct, frozen=True, gc=False):
-    """What an agent last told of its node."""
+    """The last report of an agent about its node."""
 
     name: str
     uid: str = ""

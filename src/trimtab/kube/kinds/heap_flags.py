@@ -1,8 +1,8 @@
-"""Heap settings in a pod template: the few words of command lines and variables that bound a container's heap.
+"""Heap settings in a pod template: the words of command lines and environment variables that bound a container's
+heap.
 
-Only these words are kept, and of most workloads nothing: command lines are long, environments hold secrets, and neither
-is anybody's business here. `sizing.heap` interprets the words. Values from a ConfigMap, a Secret or an `envFrom` are not
-read.
+Only these words are kept, and for most workloads none: command lines are long, and environments hold secrets.
+`sizing.guards.heap` interprets the words. Values from a ConfigMap, a Secret or an `envFrom` are not read.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import msgspec
 from trimtab.kube.cache.interning import InternTable
 from trimtab.kube.cache.projection import Labels
 
-# Flags may stand anywhere in a word: scripts take them as `-J-Xmx2g`, `--jvm-options=-Xmx2g` or in quotes.
+# Flags may occur anywhere in a word: scripts take them as `-J-Xmx2g`, `--jvm-options=-Xmx2g` or in quotes.
 _FLAGS = re.compile(
     r"-Xmx[^\s\"',;]+"
     r"|-XX:(?:MaxHeapSize|MaxRAM|MaxRAMPercentage|MinRAMPercentage|MaxRAMFraction|MaxDirectMemorySize)=[^\s\"',;]+"
     r"|--max[-_]old[-_]space[-_]size(?:[-_]percentage)?[= ][^\s\"',;]+"
 )
 JAVA_COMMAND = re.compile(r"(?<![\w.=-])java(?=\s|$)")
-"""The command that starts a JVM: without any flag its heap is the default share of the memory."""
+"""The command that starts a JVM: without any flag, its heap is the default share of the memory."""
 _REFERENCE = re.compile(r"\$(?:\(([\w.-]+)\)|\{(\w+)\}|(\w+))")
 RUNTIME_VARIABLES = frozenset(
     {
@@ -39,7 +39,7 @@ RUNTIME_VARIABLES = frozenset(
 SIZE_VARIABLE = re.compile(
     r"(?i)(?!.*(?:min|init|new|young|xms|dump|percent|ratio))(?:.*heap.*|.*xmx.*|spark_\w+_memory)"
 )
-"""Names of variables that give a start script the size of a heap, such as Cassandra's `MAX_HEAP_SIZE`."""
+"""The names of variables that give a start script the size of a heap, such as Cassandra's `MAX_HEAP_SIZE`."""
 _AMOUNT = re.compile(r"\d{1,18}[kKmMgGtT]?(?:i?[bB])?")
 _HEAP_SETTING = re.compile(
     rb"(?i)-Xmx|MaxHeapSize|MaxRAM|MinRAM|MaxDirectMemory|[-_]old[-_]space[-_]size|GOMEMLIMIT|heap|xmx|\bjava\b"
@@ -48,7 +48,7 @@ _HEAP_SETTING = re.compile(
 
 
 class HeapFlags(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """The words about one container's heap: of its command line, and by the variable that they stand in."""
+    """The words about one container's heap: those of its command line, and those of each variable."""
 
     container: str
     args: str
@@ -73,7 +73,7 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class TemplateWire(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a pod template that may speak of heaps."""
+    """The parts of a pod template that may contain heap settings."""
 
     spec: _Spec = _Spec()
 
@@ -82,12 +82,12 @@ _TEMPLATES = msgspec.json.Decoder(TemplateWire)
 
 
 def parse_heap_flags(template: bytes, intern: InternTable) -> tuple[HeapFlags, ...]:
-    """Find the heap settings in a template, as JSON; containers without any are left out."""
+    """Find the heap settings in a template, given as JSON; containers without any are left out."""
     if _HEAP_SETTING.search(template) is None:
         return ()
     try:
         spec = _TEMPLATES.decode(template).spec
-    except msgspec.ValidationError:  # a kind of somebody's own may spell it in its own way
+    except msgspec.ValidationError:  # a custom kind may have another structure
         return ()
     found = [_parse_container(container) for container in (*spec.containers, *spec.init_containers)]
     hints: tuple[HeapFlags, ...] = intern[tuple(intern[hint] for hint in found if hint.args or hint.env)]
@@ -112,7 +112,7 @@ def _extract_setting(name: str, value: str) -> str:
 
 
 def _expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace references to variables: `$(NAME)` by the kubelet, `$NAME` and `${NAME}` by a shell."""
+    """Replace references to variables: the kubelet expands `$(NAME)`, a shell expands `$NAME` and `${NAME}`."""
     if "$" not in text:
         return text
 

@@ -1,7 +1,7 @@
-"""HorizontalPodAutoscalers (autoscaling/v2), folded to what they scale and which requests they look at.
+"""HorizontalPodAutoscalers (autoscaling/v2), projected to their target and the requests that they depend on.
 
-Metrics that are no share of a request (pods', objects', external ones, average values) are left out: a change of
-size does not move them.
+Metrics that are not a share of a request (pods, objects, external, average values) are left out, because a resize
+does not change them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trimtab.kube.cache.projection import MetadataWire, Projection, ProjectionCa
 
 
 class AutoscalerTarget(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """The object that an autoscaler is about, in its own namespace."""
+    """The object that an autoscaler targets, in the autoscaler's namespace."""
 
     kind: str
     group: str
@@ -22,14 +22,14 @@ class AutoscalerTarget(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class UtilizationTarget(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A share of the request, in percent, that an autoscaler holds usage to."""
+    """The share of the request, in percent, at which an autoscaler keeps usage."""
 
     resource: Literal["cpu", "memory"]
     target: int
     container: str = ""
-    """Only this container of each pod; all of them when empty."""
+    """The container that the target is about; empty for all containers of each pod."""
     current: int | None = None
-    """What it last saw; None when it has not."""
+    """The utilization that the autoscaler last observed; None if it has not observed any."""
 
 
 class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -46,7 +46,7 @@ class HorizontalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class AutoscalerTargetWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A reference to an object, as every autoscaler has it."""
+    """A reference to an object, as in every autoscaler's spec."""
 
     api_version: str = ""
     kind: str = ""
@@ -127,12 +127,12 @@ def hpa_projection(cache: ProjectionCache | None = None) -> Projection[Horizonta
 
 
 def _read_utilization_targets(wire: _HpaWire) -> tuple[UtilizationTarget, ...]:
-    seen: dict[tuple[str, str], int | None] = {}
+    observed: dict[tuple[str, str], int | None] = {}
     for current in wire.status.current_metrics or ():
         if current.resource:
-            seen[current.resource.name, ""] = current.resource.current.average_utilization
+            observed[current.resource.name, ""] = current.resource.current.average_utilization
         if each := current.container_resource:
-            seen[each.name, each.container] = each.current.average_utilization
+            observed[each.name, each.container] = each.current.average_utilization
     found = []
     for metric in wire.spec.metrics:
         read = metric.resource or metric.container_resource
@@ -141,7 +141,7 @@ def _read_utilization_targets(wire: _HpaWire) -> tuple[UtilizationTarget, ...]:
         container = read.container if isinstance(read, _ContainerTarget) else ""
         match read.name:
             case "cpu" | "memory" as resource:
-                current_share = seen.get((resource, container))
+                current_share = observed.get((resource, container))
                 found.append(
                     UtilizationTarget(resource, read.target.average_utilization, container, current_share)
                 )

@@ -1,6 +1,6 @@
-"""Objects of which only the metadata matters, such as ReplicaSets and Jobs between a pod and its workload.
+"""Objects whose metadata alone matters, such as the ReplicaSets and Jobs between a pod and its workload.
 
-The server is asked for PartialObjectMetadata, so spec and status never travel.
+The server is asked for PartialObjectMetadata, so spec and status are never transferred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PARTIAL_METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """Who an object is and who controls it."""
+    """The identity of an object and its controller."""
 
     namespace: str
     name: str

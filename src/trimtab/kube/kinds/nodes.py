@@ -1,4 +1,4 @@
-"""Nodes, folded to what fits on them and whether they can be used."""
+"""Nodes, projected to their capacity and their availability."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab.kube.kinds.scheduling import Taint
 
 
 class NodeResources(msgspec.Struct, frozen=True, gc=False):
-    """How much a node has, in millicores, bytes and pods."""
+    """The resources of a node in millicores, bytes and pods."""
 
     cpu: int = 0
     memory: int = 0
@@ -41,7 +41,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, eq=False):
     annotations: Labels
     taints: tuple[Taint, ...] = ()
     kubelet_version: str = ""
-    """The version of its kubelet, such as v1.34.1."""
+    """The version of the kubelet, such as v1.34.1."""
 
     @property
     def namespace(self) -> str:
@@ -105,6 +105,6 @@ def _read_resources(amounts: Mapping[str, str]) -> NodeResources:
     return NodeResources(
         cpu=parse_millicores(amounts.get("cpu", "0")),
         memory=parse_memory_bytes(amounts.get("memory", "0")),
-        # A quantity like the others: a thousand of them is 1k.
+        # The number of pods is a quantity too: a thousand may be written as 1k.
         pods=Quantity.parse(amounts.get("pods", "0")).bytes,
     )

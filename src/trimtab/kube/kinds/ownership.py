@@ -1,7 +1,7 @@
-"""Who owns whom: from a pod up to its workload, and from a workload down to its pods' owners.
+"""Ownership: from a pod up to its workload, and from a workload down to the owners of its pods.
 
-A workload is the topmost object of a kind that we know. What owns it in turn (a custom resource of some operator that
-does not scale) is not of interest. Owners are told apart by uid, for a name may have been taken over.
+A workload is the topmost object of a kind that is watched. Its own owner (a custom resource that does not scale) is
+ignored. Owners are compared by uid, because a name may have been reused.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.resources import Resource
 
 _MAX_DEPTH = 8
-"""Owners above an object that are looked at: owner references can form a circle."""
+"""The maximum number of owners to follow: owner references can form a cycle."""
 
 OWNER_INDEX = "owner"
-"""The index of each cache here."""
+"""The name of the index by owner in each of these caches."""
 
 
 def owner_uid(found: Workload | Metadata | Pod) -> str | None:
-    """What the index `OWNER` holds a record under."""
+    """Return the value of a record in the index `OWNER_INDEX`."""
     return found.owner.uid if found.owner else None
 
 
 class Ownership:
-    """Workloads of many kinds, and the ReplicaSets that stand between them and their pods."""
+    """Workloads of many kinds, and the ReplicaSets between them and their pods."""
 
     def __init__(self, intermediates: Cache[Metadata]) -> None:
         self._intermediates = intermediates
@@ -49,19 +49,19 @@ class Ownership:
         return None
 
     def __iter__(self) -> Iterator[Workload]:
-        """All workloads, those that others own included."""
+        """Iterate over all workloads, including those that others own."""
         for cache in self._workloads.values():
             yield from cache
 
     def iter_top_level(self, namespace: str | None = None) -> Iterator[Workload]:
-        """The workloads that no other workload owns, of a namespace or of all."""
+        """Iterate over the workloads that no other workload owns, in one namespace or in all."""
         for cache in self._workloads.values():
             for found in cache if namespace is None else cache.in_namespace(namespace):
                 if found.owner is None or self.find_top_workload(found) is None:
                     yield found
 
     def find_top_workload(self, found: Workload | Metadata | Pod) -> Workload | None:
-        """The workload at the top of what owns an object; None when none does."""
+        """Return the topmost workload that owns an object; None if there is none."""
         top, owner = None, found.owner
         for _ in range(_MAX_DEPTH):
             record = self._find(found.namespace, owner) if owner else None
@@ -71,7 +71,7 @@ class Ownership:
         return top
 
     def collect_owned(self, workload: Workload) -> list[Workload | Metadata]:
-        """A workload and all that it owns, save pods."""
+        """Return a workload and all that it owns, except pods."""
         members: dict[str, Workload | Metadata] = {workload.uid: workload}
         queue = [workload.uid]
         while queue:

@@ -1,4 +1,6 @@
-"""What a pod takes of its node, as kube-scheduler counts it: `PodRequests` of k8s.io/component-helpers."""
+"""The resources that a pod reserves on its node, as kube-scheduler counts them: `PodRequests` of
+k8s.io/component-helpers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _NO_RESOURCES = Resources()
 
 
 def pod_requests(pod: Pod) -> NodeResources:
-    """Return what a pod takes of its node, with its overhead, in millicores and bytes."""
+    """Return the resources that a pod reserves on its node, including its overhead, in millicores and bytes."""
     applied = {
         state.name: state.actual_resources
         for state in pod.container_statuses
@@ -30,9 +32,9 @@ def pod_requests(pod: Pod) -> NodeResources:
 
 
 def template_requests(workload: Workload) -> NodeResources:
-    """Return what a new pod of a workload takes of its node, in millicores and bytes.
+    """Return the resources that a new pod of a workload reserves on its node, in millicores and bytes.
 
-    Its overhead is not in the template: the RuntimeClass brings it when the pod is created.
+    The overhead is not included: the RuntimeClass adds it when the pod is created.
     """
     whole = workload.pod_resources or _NO_RESOURCES
     return NodeResources(
@@ -49,19 +51,19 @@ def _sum_requests(
     infeasible: bool,
     resource: str,
 ) -> int:
-    """Return what is requested for the pod as a whole or, where that is not said, what its containers take at most."""
+    """Return the request of the pod as a whole if it has one, otherwise the maximum that its containers reserve."""
     field = f"{resource}_request"
     if (of_pod := getattr(pod_resources, field)) is not None:
         return int(of_pod)
     running = sidecars = starting = 0
     for each in containers:
-        # A limit without a request is a request as well; the API server fills it in for pods, but not for templates.
+        # A limit without a request counts as a request; the API server fills it in for pods, but not for templates.
         wanted = getattr(each.resources, field)
         wanted = (getattr(each.resources, f"{resource}_limit") if wanted is None else wanted) or 0
         if (has := applied.get(each.name)) is not None:
-            # Until a resize is done, the larger of both sizes is reserved. One that can never be done reserves nothing.
+            # Until a resize is done, the larger of both sizes is reserved. An infeasible resize reserves nothing.
             wanted = (getattr(has, field) or 0) if infeasible else max(wanted, getattr(has, field) or 0)
-        if each.role == "init":  # it runs alone but for the sidecars that were started before it
+        if each.role == "init":  # runs alone except for the sidecars started before it
             starting = max(starting, sidecars + wanted)
             continue
         running += wanted

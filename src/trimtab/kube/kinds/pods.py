@@ -1,7 +1,7 @@
-"""Pods, folded to what sizing, actuation and planning look at: about a tenth of what the server sends.
+"""Pods, projected to what sizing, actuation and planning need: about a tenth of what the server sends.
 
-Left out on purpose: volumes, environment, probes, container ids, the times of running containers. They would differ
-from replica to replica and so could not be shared.
+Volumes, environment, probes, container ids and the start times of containers are left out on purpose: they differ
+between replicas and could not be shared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Role = Literal["main", "init", "sidecar"]
 
 
 class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Requests and limits of one container, in millicores and bytes; None where it has none."""
+    """Requests and limits of one container, in millicores and bytes; None if not set."""
 
     cpu_request: int | None = None
     cpu_limit: int | None = None
@@ -39,7 +39,7 @@ class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A container as the pod's spec wants it."""
+    """A container as the pod's spec defines it."""
 
     name: str
     role: Role
@@ -47,11 +47,11 @@ class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     restart_on_cpu_resize: bool = False
     restart_on_memory_resize: bool = False
     image: str = ""
-    """The image as the spec names it: with another one, what was seen of the container's needs may no longer hold."""
+    """The image of the spec: after a new image, earlier observations of the container may no longer hold."""
 
 
 class ContainerTermination(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """How a container last ended."""
+    """The last termination of a container."""
 
     reason: str
     exit_code: int
@@ -59,7 +59,9 @@ class ContainerTermination(msgspec.Struct, frozen=True, gc=False, cache_hash=Tru
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A container as the kubelet reports it; `applied` is what its cgroup has now, `ended` that it does not run at present."""
+    """A container as the kubelet reports it; `actual_resources` are those of its cgroup, `is_terminated` is true
+    while it does not run.
+    """
 
     name: str
     ready: bool
@@ -71,7 +73,9 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class PodResize(msgspec.Struct, frozen=True, gc=False):
-    """A resize that is under way (PodResizeInProgress) or cannot be done now or ever (PodResizePending, with its reason)."""
+    """A resize that is in progress (PodResizeInProgress), deferred or infeasible (PodResizePending, with its
+    reason).
+    """
 
     condition: str
     reason: str
@@ -100,16 +104,17 @@ class Pod(msgspec.Struct, frozen=True, gc=False, eq=False):
     container_statuses: tuple[ContainerStatus, ...]
     resize: PodResize | None
     pod_resources: Resources = Resources()
-    """What its spec has for the pod as a whole, at `spec.resources`."""
+    """The resources for the pod as a whole, at `spec.resources`."""
     overhead: Resources = Resources()
-    """What its sandbox takes besides its containers, as requests."""
+    """The resources that its sandbox needs in addition to its containers, as requests."""
     ready_since: int = 0
-    """Since when it is ready, by the clock of its node; 0 where it is not, or does not say."""
+    """The time since which the pod is ready, by the clock of its node; 0 if it is not ready or does not report it."""
 
 
 _NO_RESOURCES = Resources()
 _Amounts = dict[str, str | int | float]
-"""Numbers, too, in the template of a kind that is not built in: of the others the server makes text."""
+"""Amounts by resource; the template of a custom kind may have numbers, for built-in kinds the server converts them to
+text."""
 
 
 class _ResourcesWire(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +141,7 @@ class _ContainerWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ContainersWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """The containers in the spec of a pod, or of a workload's template."""
+    """The containers in the spec of a pod or of a workload's template."""
 
     containers: tuple[_ContainerWire, ...] = ()
     init_containers: tuple[_ContainerWire, ...] = ()
@@ -179,7 +184,7 @@ class _ConditionWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
-    """As text: of most conditions nobody asks."""
+    """The time as text, because it is parsed for few conditions only."""
 
 
 class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -198,12 +203,14 @@ class _PodWire(msgspec.Struct, frozen=True, gc=False):
 
 
 def pod_projection(cache: ProjectionCache | None = None) -> Projection[Pod]:
-    """Read pods as compact records; caches that share a `Folding` share equal values."""
+    """Read pods as compact records; caches that share a `ProjectionCache` share equal values."""
     return Projection(wire_type=_PodWire, project=_PodProjector(cache or ProjectionCache()).project)
 
 
 class ContainerProjector:
-    """Folds the containers of pods and templates: looked up by what makes them differ, and made only when new."""
+    """Projects the containers of pods and templates; they are looked up by their differences and built only when
+    new.
+    """
 
     def __init__(self, cache: ProjectionCache) -> None:
         self._intern = cache.intern
@@ -218,13 +225,13 @@ class ContainerProjector:
         ]
         for wire in spec.init_containers:
             role: Role = "sidecar" if wire.restart_policy == "Always" else "init"
-            differs = wire.name, role, bytes(wire.resources), bytes(wire.resize_policy), wire.image or ""
-            found.append(known[differs])
+            key = wire.name, role, bytes(wire.resources), bytes(wire.resize_policy), wire.image or ""
+            found.append(known[key])
         containers: tuple[Container, ...] = self._intern[tuple(found)]
         return containers
 
-    def _make_container(self, differs: tuple[str, Role, bytes, bytes, str]) -> Container:
-        name, role, resources, resize_policy, image = differs
+    def _make_container(self, key: tuple[str, Role, bytes, bytes, str]) -> Container:
+        name, role, resources, resize_policy, image = key
         restart_on = [
             policy.resource_name
             for policy in _RESIZE_POLICIES.decode(resize_policy)
@@ -257,7 +264,7 @@ class ContainerProjector:
 
 
 class _PodProjector:
-    """Folds pods. What their containers are and how they fare is made only when it is new."""
+    """Projects pods; containers and statuses are built only when new."""
 
     def __init__(self, cache: ProjectionCache) -> None:
         self._cache = cache
@@ -266,7 +273,7 @@ class _PodProjector:
         self._status = Memo(self._make_status)
 
     def project(self, wire: _PodWire) -> Pod:
-        folding, intern = self._cache, self._intern
+        shared, intern = self._cache, self._intern
         metadata, spec, status = wire.metadata, wire.spec, wire.status
         ready, ready_since, resize = _read_conditions(status.conditions)
         return Pod(
@@ -282,9 +289,9 @@ class _PodProjector:
             spec.priority,
             to_unix_seconds(metadata.creation_timestamp),
             to_unix_seconds(status.start_time),
-            folding.read_owner(metadata.owner_references),
-            folding.read_labels(metadata.labels),
-            folding.read_own_annotations(metadata.annotations),
+            shared.read_owner(metadata.owner_references),
+            shared.read_labels(metadata.labels),
+            shared.read_own_annotations(metadata.annotations),
             self._containers.project(spec),
             self._project_statuses(status),
             resize,
@@ -294,7 +301,7 @@ class _PodProjector:
         )
 
     def _project_overhead(self, amounts: _Amounts) -> Resources:
-        if not amounts:  # as of nearly every pod
+        if not amounts:  # as for nearly every pod
             return _NO_RESOURCES
         found: Resources = self._intern[
             Resources(
@@ -327,11 +334,11 @@ class _PodProjector:
 
     def _make_status(
         self,
-        differs: tuple[
+        key: tuple[
             str, bool, int, bytes, _WaitingWire | None, _TerminatedWire | None, _TerminatedWire | None
         ],
     ) -> ContainerStatus:
-        name, ready, restarts, resources, waiting, present, former = differs
+        name, ready, restarts, resources, waiting, present, former = key
         ended = present or former
         made: ContainerStatus = self._intern[
             ContainerStatus(
@@ -352,7 +359,7 @@ class _PodProjector:
 
 
 def _read_conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int, PodResize | None]:
-    """Whether the pod is ready, since when, and its resize if there is one."""
+    """Return if the pod is ready, the time since then, and its resize if there is one."""
     ready, since = False, 0
     resize: PodResize | None = None
     in_progress: PodResize | None = None
@@ -360,18 +367,18 @@ def _read_conditions(conditions: tuple[_ConditionWire, ...]) -> tuple[bool, int,
         kind = condition.type
         if kind == "Ready":
             ready = condition.status == "True"
-            since = _moment(condition.last_transition_time) if ready else 0
+            since = _parse_time(condition.last_transition_time) if ready else 0
         elif kind == _PENDING and condition.status == "True":
             resize = PodResize(kind, condition.reason, condition.message)
         elif kind == _IN_PROGRESS and condition.status == "True":
             in_progress = PodResize(kind, condition.reason, condition.message)
-    # A pod whose first resize is under way and whose second has to wait has both: only the pending one is about the size
-    # that the spec has now, and only it says Infeasible or Deferred.
+    # A pod with one resize in progress and a second one pending has both conditions: only the pending one is about
+    # the current spec, and only it reports Infeasible or Deferred.
     return ready, since, resize or in_progress
 
 
-def _moment(text: str | None) -> int:
-    """Read a time; 0 where there is none that can be read."""
+def _parse_time(text: str | None) -> int:
+    """Parse a time; 0 if there is none or it is invalid."""
     try:
         return to_unix_seconds(datetime.fromisoformat(text)) if text else 0
     except ValueError:

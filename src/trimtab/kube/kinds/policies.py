@@ -1,8 +1,8 @@
-"""OptimizationPolicies, folded to who they are and what they want.
+"""OptimizationPolicies, projected to their identity and spec.
 
-Many policies say the same with other selectors, and each is told of again whenever its status is written, so equal
-specs are read once, and equal parts of them kept once: of 2,000 policies that is two thirds of 17 MiB. The status is left
-out: whoever writes it knows what was written.
+Many policies differ in their selector only, and each is sent again whenever its status is written. So equal specs are
+decoded once, and equal parts are kept once: for 2,000 policies that saves two thirds of 17 MiB. The status is left
+out, because only its writer needs it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHARED_FIELDS = (
     "changes",
     "limit_policy",
 )
-"""The large parts of a spec, which policies of one cluster tend to have in common."""
+"""The large parts of a spec, which the policies of a cluster often share."""
 
 
 class Policy(msgspec.Struct, frozen=True, eq=False):
@@ -44,12 +44,13 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
     created: int
     spec: OptimizationPolicySpec
     problem: str
-    """What is wrong with it, for one that was let in before its kind knew better; it then selects nothing."""
+    """The reason why the spec is invalid; such a policy, admitted before its kind was validated this way, selects
+    nothing."""
     annotations: Labels = ()
-    """Our own."""
+    """Our own annotations."""
 
     def is_equivalent_to(self, other: Policy) -> bool:
-        """Whether both are the same policy and want the same: a record is made anew whenever a status is written."""
+        """Return True if both are the same version of a policy; a new record is made whenever a status is written."""
         return (self.uid, self.generation, self.annotations) == (
             other.uid,
             other.generation,
@@ -107,6 +108,6 @@ def _read_spec(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
 
 
 def _intern_fields(spec: OptimizationPolicySpec, known: InternTable) -> None:
-    """Let a spec that nobody else has yet hold what an equal one holds: it says the same as before."""
+    """Replace the large parts of a new spec by equal interned ones; its value stays the same."""
     held = vars(spec)
     held.update({part: known[held[part]] for part in _SHARED_FIELDS})

@@ -1,6 +1,6 @@
-"""What a namespace allows: LimitRanges for each container and pod, ResourceQuotas for all of them together.
+"""The constraints of a namespace: LimitRanges for each container and pod, ResourceQuotas for all of them together.
 
-Only CPU and memory are read; quotas of storage or of numbers of objects are nothing that sizing could run into.
+Only CPU and memory are read; quotas of storage or object counts do not affect sizing.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from trimtab.kube.cache.projection import MetadataWire, Projection, ProjectionCa
 
 
 class ResourceList(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Millicores and bytes; None where nothing is said."""
+    """Millicores and bytes; None if not specified."""
 
     cpu: int | None = None
     memory: int | None = None
 
 
 class ResourceRatios(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """How many times its request a limit may be; None where nothing is said."""
+    """The maximum ratio of limit to request; None if not specified."""
 
     cpu: float | None = None
     memory: float | None = None
 
 
 class LimitRangeItem(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """What a LimitRange says of each `Container` or each `Pod`."""
+    """The constraints of a LimitRange for each `Container` or each `Pod`."""
 
     type: str
     min: ResourceList
@@ -49,7 +49,7 @@ class LimitRange(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 class ResourceQuota(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One ResourceQuota: what the requests and limits of a namespace may add up to, and what they do."""
+    """One ResourceQuota: the allowed and the current totals of requests and limits in a namespace."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ class ResourceQuota(msgspec.Struct, frozen=True, gc=False, eq=False):
     used_requests: ResourceList
     used_limits: ResourceList
     is_scoped: bool
-    """Whether it counts only some pods, by priority or QoS class."""
+    """The quota counts only some pods, by priority or QoS class."""
 
 
 class _LimitWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -73,7 +73,7 @@ class _LimitWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _LimitRangeSpecWire(msgspec.Struct, frozen=True, gc=False):
-    limits: tuple[_LimitWire, ...] | None = ()  # null where nothing is limited: the server lets that in
+    limits: tuple[_LimitWire, ...] | None = ()  # may be null: the server accepts that
 
 
 class _LimitRangeWire(msgspec.Struct, frozen=True, gc=False):
@@ -150,7 +150,7 @@ def _read_limit_range_item(wire: _LimitWire) -> LimitRangeItem:
 
 
 def _read_requests(amounts: Mapping[str, str]) -> ResourceList:
-    """A quota may call `requests.cpu` plainly `cpu`; of the two the former is what counts."""
+    """Read the requests of a quota; `requests.cpu` takes precedence over its alias `cpu`."""
     plain, named = _read_amounts(amounts), _read_amounts(amounts, "requests.")
     return ResourceList(
         plain.cpu if named.cpu is None else named.cpu,

@@ -1,6 +1,6 @@
-"""Where pods may go: what nodes keep off by their taints, and what a pod template tolerates and asks of a node. Pure.
+"""Scheduling constraints: the taints of nodes, and the tolerations and node selector of a pod template.
 
-Left out: affinity, spreading and volumes. Whom those keep off is seen to have no place.
+Affinity, topology spread and volumes are left out; pods that they keep off a node show up as pending.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
     key: str = ""
-    """Empty, with the operator Exists: every key."""
+    """The key of the taint; empty with the operator Exists matches every key."""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    """Empty: every effect."""
+    """The effect of the taint; empty matches every effect."""
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect not in {"", taint.effect} or self.key not in {"", taint.key}:
@@ -39,13 +39,13 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class SchedulingConstraints(msgspec.Struct, frozen=True):
-    """What a pod template says of nodes."""
+    """The constraints of a pod template on nodes."""
 
     tolerations: tuple[Toleration, ...] = ()
     node_selector: Labels = ()
 
     def allows_node(self, taints: Iterable[Taint], labels: Labels) -> bool:
-        """Whether pods may go to a node of these taints and labels."""
+        """Return True if pods may run on a node with these taints and labels."""
         return set(self.node_selector) <= set(labels) and all(
             any(each.tolerates(taint) for each in self.tolerations)
             for taint in taints

@@ -1,7 +1,7 @@
-"""VerticalPodAutoscalers (autoscaling.k8s.io/v1), folded to what they ask of a recommender.
+"""VerticalPodAutoscalers (autoscaling.k8s.io/v1), projected to what they request of a recommender.
 
-The status is kept as the JSON that the server sent, so that whoever writes one can see whether it differs. Left out:
-how VPA's own parts put a recommendation into effect, save whether they do.
+The status is kept as the JSON that the server sent, so that a writer can compare it with the new one. Of the way
+VPA's own components apply recommendations, only `updates_pods` is kept.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from trimtab.kube.kinds.workloads import BUILT_IN
 
 EVERY_CONTAINER = "*"
 _GROUP_BY_KIND = {resource.kind: resource.group for resource in BUILT_IN}
-"""VPA finds the built-in kinds by these alone: with an apiVersion that is long gone, or with none, it acts all the same."""
+"""The API group of each built-in kind: VPA resolves these kinds by name alone, even with an obsolete apiVersion or
+none."""
 
 
 class ContainerPolicy(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """What a VPA wants for one container, or with the name `*` for each that has no policy of its own."""
+    """The settings for one container, or with the name `*` for each that has no policy of its own."""
 
     container: str = EVERY_CONTAINER
     is_off: bool = False
-    """Whether the container gets no recommendation at all."""
+    """The container gets no recommendation at all."""
     min_allowed: ResourceList = ResourceList()
     max_allowed: ResourceList = ResourceList()
     controlled_resources: tuple[str, ...] = ("cpu", "memory")
-    """What is recommended."""
+    """The resources that are recommended."""
     controls_limits: bool = True
-    """Whether limits change with requests; if not, a request has to stay below its limit."""
+    """Limits change with requests; if false, a request must stay below its limit."""
 
 
 class VerticalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -56,12 +57,12 @@ class VerticalPodAutoscaler(msgspec.Struct, frozen=True, gc=False, eq=False):
     recommenders: tuple[str, ...]
     container_policies: tuple[ContainerPolicy, ...]
     status: bytes
-    """As the server sent it."""
+    """The status as the server sent it."""
     updates_pods: bool = True
-    """Whether VPA's own parts change pods by it, when they are made or while they run."""
+    """VPA's own components change pods according to it, on creation or while they run."""
 
     def container_policy(self, container: str) -> ContainerPolicy:
-        """What holds for a container: its own policy before that for every container."""
+        """Return the policy for a container: its own, or the one for every container."""
         named = {policy.container: policy for policy in self.container_policies}
         return named.get(container) or named.get(EVERY_CONTAINER) or ContainerPolicy()
 
@@ -135,18 +136,18 @@ def _read_policies(raw: bytes) -> tuple[ContainerPolicy, ...]:
 
 
 def _read_policy(wire: _ContainerPolicyWire) -> ContainerPolicy:
-    wanted = wire.controlled_resources
+    controlled = wire.controlled_resources
     return ContainerPolicy(
         container=wire.container_name,
         is_off=wire.mode == "Off",
         min_allowed=_read_amounts(wire.min_allowed),
         max_allowed=_read_amounts(wire.max_allowed),
-        controlled_resources=ContainerPolicy().controlled_resources if wanted is None else wanted,
+        controlled_resources=ContainerPolicy().controlled_resources if controlled is None else controlled,
         controls_limits=wire.controlled_values != "RequestsOnly",
     )
 
 
 def _read_amounts(allowed: dict[str, str | int]) -> ResourceList:
-    """A bound of 0 is none; the CRD lets quantities be whole numbers, too."""
+    """Read a bound; 0 means none, and the CRD also allows whole numbers as quantities."""
     cpu, memory = (str(allowed.get(resource, "0")) for resource in ("cpu", "memory"))
     return ResourceList(parse_millicores(cpu) or None, parse_memory_bytes(memory) or None)

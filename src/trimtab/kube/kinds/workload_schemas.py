@@ -1,9 +1,9 @@
-"""How each kind of workload is written in JSON: the fields that are read, each of the type that its kind gives it.
+"""The JSON structure of each kind of workload: the fields that are read, with the types of that kind.
 
-Kinds share field names and not their types: `status.active` counts the pods of a Job and lists the Jobs of a CronJob. So
-each built-in kind has a struct of its own, which tests compare with the schema that the API server publishes. A custom
-kind has no schema that could be relied on: it is read by the struct of the built-in kind that it is named after, or as
-something that scales, and a field of another shape counts as absent.
+Kinds share field names but not their types: `status.active` counts the pods of a Job and lists the Jobs of a CronJob.
+So each built-in kind has its own struct, which tests compare with the schema that the API server publishes. A custom
+kind has no reliable schema: it is decoded by the struct of the built-in kind of the same name, or as a scalable kind,
+and a field of another type counts as absent.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _FINISHED_CONDITIONS = frozenset({"Complete", "Failed"})
 
 
 class WorkloadWireState(NamedTuple):
-    """What a workload of any kind says of its pods."""
+    """The state of a workload of any kind."""
 
     template: msgspec.Raw = msgspec.Raw(b"{}")
     selector: msgspec.Raw = msgspec.Raw(b"{}")
     replicas: int = 1
-    """The number of pods that it wants."""
+    """The desired number of pods."""
     updated_replicas: int = 0
     """The number of pods that have the latest template."""
     ready_replicas: int = 0
     """The number of pods that are ready."""
     update_strategy: str = ""
-    """How it replaces its pods when the template changes; empty when it does not say."""
+    """The way it replaces its pods when the template changes; empty if not specified."""
     partition: int = 0
     is_rolling_out: bool = False
     paused: bool = False
@@ -132,7 +132,8 @@ class _Deployment(msgspec.Struct, frozen=True, gc=False):
             updated_replicas=status.updated_replicas,
             ready_replicas=status.ready_replicas,
             update_strategy=spec.strategy.type,
-            # One that grows has fewer pods than it wants and yet is not rolled: only pods of an older template count.
+            # A Deployment that scales up has fewer pods than desired but no rollout: only pods of an older template
+            # count.
             is_rolling_out=status.replicas > status.updated_replicas,
             paused=spec.paused,
             observed_generation=status.observed_generation,
@@ -276,7 +277,7 @@ class _CronJobSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _CronJob(msgspec.Struct, frozen=True, gc=False):
-    """A CronJob, whose status has nothing to read: its pods are counted by its Jobs."""
+    """A CronJob; its status is not read, because its Jobs count its pods."""
 
     metadata: MetadataWire = MetadataWire()
     spec: _CronJobSpec = _CronJobSpec()
@@ -293,13 +294,13 @@ class _ScalableSpec(_Pods, rename="camel", frozen=True, gc=False):
 
 
 class _ScalableStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    observed_generation: int | str | None = None  # Argo's Rollouts have it as text
+    observed_generation: int | str | None = None  # Argo Rollouts write it as text
     updated_replicas: int = 0
     ready_replicas: int = 0
 
 
 class _Scalable(msgspec.Struct, frozen=True, gc=False):
-    """Any kind with a scale subresource, by the names that such kinds tend to share."""
+    """Any kind with a scale subresource, by the field names that such kinds usually share."""
 
     metadata: MetadataWire = MetadataWire()
     spec: _ScalableSpec = _ScalableSpec()
@@ -333,7 +334,7 @@ _WIRE_TYPE_BY_KIND = {resource.kind: wire for resource, wire in _WIRE_TYPES.item
 
 
 class _Custom(msgspec.Struct, frozen=True, gc=False):
-    """An object of a custom kind: only its metadata has a shape that the server vouches for."""
+    """An object of a custom kind; only its metadata has a guaranteed structure."""
 
     metadata: MetadataWire = MetadataWire()
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -367,7 +368,7 @@ def _read_state(wire: Any) -> WorkloadWireState:
 
 
 def decode_leniently(kind: type[S], raw: msgspec.Raw) -> S:
-    """Decode what fits a struct, field by field: what has another shape counts as absent."""
+    """Decode the fields that match a struct; a field of another type counts as absent."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError:

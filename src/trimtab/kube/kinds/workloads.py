@@ -1,8 +1,7 @@
-"""Workloads, folded to what sizing and actuation look at: whose pods, of what size, and whether they are being rolled.
+"""Workloads, projected to what sizing and actuation need: their pods, resources and rollout state.
 
-One record describes every kind: the built-in ones, and any that has a pod template at `spec.template`, as the kinds with
-a scale subresource do; `workload_kinds` has how each is written. Left out: the pods themselves (`pods`), and who matches
-which policy.
+One record describes every kind: the built-in ones, and any kind with a pod template at `spec.template`, as kinds with
+a scale subresource have; `workload_schemas` decodes each kind.
 """
 
 from __future__ import annotations
@@ -43,7 +42,9 @@ _BUILT_IN_GROUPS = frozenset(resource.group for resource in BUILT_IN)
 
 
 class WorkloadKey(NamedTuple):
-    """Which workload; `kind` as policies spell it: Deployment, or Rollout.argoproj.io for a kind that is not built in."""
+    """The identity of a workload; `kind` is spelled as in policies: Deployment, or Rollout.argoproj.io for a custom
+    kind.
+    """
 
     kind: str
     namespace: str
@@ -51,7 +52,7 @@ class WorkloadKey(NamedTuple):
 
     @property
     def is_long_running(self) -> bool:
-        """Whether its pods run all the time; others' Jobs do not either."""
+        """Its pods run all the time; this is false for Jobs of any API group."""
         return self.kind.partition(".")[0] not in _BATCH_KINDS
 
     def __str__(self) -> str:
@@ -59,12 +60,12 @@ class WorkloadKey(NamedTuple):
 
 
 def qualify_kind(kind: str, group: str) -> str:
-    """A kind as policies spell it."""
+    """Return a kind as policies spell it."""
     return kind if group in _BUILT_IN_GROUPS else f"{kind}.{group}".rstrip(".")
 
 
 class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """One workload. `containers` are those of its pod template, `selector` finds its pods ("" when it has none)."""
+    """One workload. `containers` are those of its pod template, `selector` selects its pods ("" if it has none)."""
 
     resource: Resource
     namespace: str
@@ -81,27 +82,28 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
     selector: str
     replicas: int
     updated_replicas: int
-    """How many of its pods are of the latest template,"""
+    """The number of pods that have the latest template."""
     ready_replicas: int
-    """and how many are ready."""
+    """The number of pods that are ready."""
     update_strategy: str
-    """How it replaces its pods when the template changes: RollingUpdate, Recreate, OnDelete; "" when not said."""
+    """The way it replaces its pods when the template changes: RollingUpdate, Recreate, OnDelete; "" if not
+    specified."""
     is_spec_observed: bool
-    """Whether its controller has looked at the latest spec."""
+    """Its controller has observed the latest spec."""
     is_rolling_out: bool
-    """Whether a rollout is under way: there are pods of an older template that will be replaced."""
+    """A rollout is in progress: there are pods of an older template that will be replaced."""
     paused: bool
-    """Whether its controller was told to hold: a paused Deployment, a suspended Job or CronJob."""
+    """Its controller is suspended: a paused Deployment, a suspended Job or CronJob."""
     finished: bool
-    """Whether it has run to its end, as only a Job does."""
+    """It has run to completion, as only a Job does."""
     heap_flags: tuple[HeapFlags, ...] = ()
-    """What its template says of heaps; of most there is nothing."""
+    """The heap settings of its template; most workloads have none."""
     pod_resources: Resources | None = None
-    """What its template has for the pod as a whole, at `spec.resources`; None where that has no CPU and no memory."""
+    """The resources for the pod as a whole, at `spec.resources` of the template; None without CPU and memory."""
     partition: int = 0
-    """How many of a StatefulSet's pods, the first ones, its rollouts leave as they are."""
+    """The number of a StatefulSet's first pods that a rollout does not replace."""
     scheduling: SchedulingConstraints = SchedulingConstraints()
-    """Where its pods may go."""
+    """The constraints on the nodes of its pods."""
 
     @property
     def kind(self) -> str:
@@ -109,7 +111,7 @@ class Workload(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def has_pod_level_resources(self) -> bool:
-        """Whether its template has CPU or memory for the pod as a whole."""
+        """Its template has CPU or memory for the pod as a whole."""
         return self.pod_resources is not None
 
     @property
@@ -138,7 +140,7 @@ def workload_projection(resource: Resource, cache: ProjectionCache | None = None
     shared = cache or ProjectionCache()
     containers = ContainerProjector(shared)
     selectors = Memo(_format_selector)
-    placings = Memo(_read_scheduling)
+    scheduling = Memo(_read_scheduling)
 
     read_state = state_reader(resource)
     is_custom = resource not in BUILT_IN
@@ -148,7 +150,7 @@ def workload_projection(resource: Resource, cache: ProjectionCache | None = None
         state = read_state(wire)
         template = bytes(state.template)
         if is_custom and b"null" in template:
-            # Of the built-in kinds the server has left them out; others' templates it may take as they come.
+            # For built-in kinds the server removes nulls; templates of custom kinds may contain them.
             template = msgspec.json.encode(drop_nulls(msgspec.json.decode(template)))
         pod = _decode_or_default(_TEMPLATES, template, default=PodTemplateWire()).spec
         return Workload(
@@ -176,14 +178,14 @@ def workload_projection(resource: Resource, cache: ProjectionCache | None = None
             heap_flags=parse_heap_flags(template, shared.intern),
             pod_resources=_project_pod_resources(containers, pod.resources),
             partition=state.partition,
-            scheduling=shared.intern[placings[bytes(pod.tolerations), bytes(pod.node_selector)]],
+            scheduling=shared.intern[scheduling[bytes(pod.tolerations), bytes(pod.node_selector)]],
         )
 
     return Projection(wire_type=wire_type(resource), project=project)
 
 
 def _decode_or_default(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, *, default: T) -> T:
-    """A part that a kind of somebody's own may spell in its own way: then it says nothing to us."""
+    """Decode a part of an object; return the default if a custom kind gives it another structure."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError:
@@ -191,7 +193,7 @@ def _decode_or_default(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | byte
 
 
 def _project_leniently(containers: ContainerProjector, pod: ContainersWire) -> tuple[Container, ...]:
-    """Fold the containers of a custom kind's template; none where their resources are no quantities."""
+    """Project the containers of a custom kind's template; none if their resources are not quantities."""
     try:
         return containers.project(pod)
     except ValueError:
@@ -199,13 +201,15 @@ def _project_leniently(containers: ContainerProjector, pod: ContainersWire) -> t
 
 
 def _project_pod_resources(containers: ContainerProjector, resources: msgspec.Raw) -> Resources | None:
-    """Fold what the pod has as a whole; None where CPU and memory are not among it: pages and devices are not ours to size."""
+    """Project the resources of the pod as a whole; None without CPU and memory, because huge pages and devices are
+    not sized.
+    """
     whole = _decode_or_default(_POD_RESOURCES, resources, default=_PodResourcesWire())
     if {"cpu", "memory"}.isdisjoint([*whole.requests, *whole.limits]):
         return None
     try:
         return containers.resources[bytes(resources)]
-    except ValueError:  # a custom kind's amounts need be no quantities
+    except ValueError:  # the amounts of a custom kind need not be quantities
         return Resources()
 
 
@@ -224,7 +228,7 @@ def _is_spec_observed(state: WorkloadWireState, metadata: MetadataWire) -> bool:
 
 
 def _format_selector(raw: bytes) -> str:
-    """A label selector as a request spells it."""
+    """Format a label selector as requests spell it."""
     selector = _decode_or_default(_SELECTORS, raw, default=LabelSelectorWire())
     terms = [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
     for expression in selector.match_expressions:

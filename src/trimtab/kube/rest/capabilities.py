@@ -1,7 +1,7 @@
-"""What a cluster is and can do: its uid, its version, its resources, resizing in place.
+"""The capabilities of a cluster: its uid, its version, its resources, in-place resize.
 
-Read from the server's own discovery rather than deduced from its version, which managed offerings and
-feature gates make unreliable.
+They are read from the server's discovery and not derived from its version, which managed offerings and feature gates
+make unreliable.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from trimtab.kube.rest.resources import NAMESPACES
 
 @dataclass(frozen=True, slots=True, order=True)
 class KubeVersion:
-    """A Kubernetes version as far as it matters for what a server can do."""
+    """The major and minor version of Kubernetes."""
 
     major: int
     minor: int
 
     @classmethod
     def parse(cls, text: str) -> KubeVersion:
-        """From `v1.36.3`, `1.36` or what a provider makes of it, such as `v1.30.4-gke.100`."""
+        """Parse `v1.36.3`, `1.36` or a provider's variant such as `v1.30.4-gke.100`; 0.0 if it cannot be parsed."""
         found = re.match(r"v?(\d+)\.(\d+)", text)
         return cls(int(found[1]), int(found[2])) if found else cls(0, 0)
 
@@ -34,18 +34,20 @@ class KubeVersion:
 
 
 MEMORY_LIMIT_DECREASE_VERSION = KubeVersion(1, 34)
-"""The first version in which the memory limit of a running container can be lowered without restarting it: before, its
-server refuses that (kubernetes/kubernetes#133012)."""
+"""The first version that lowers the memory limit of a running container without a restart; older servers reject it
+(kubernetes/kubernetes#133012)."""
 
 
 def can_lower_memory_limits(*versions: KubeVersion) -> bool:
-    """Whether servers and kubelets of these versions lower memory limits in place; one that is unknown is not counted."""
+    """Return True if servers and kubelets of these versions lower memory limits in place; unknown versions are
+    ignored.
+    """
     return all(each >= MEMORY_LIMIT_DECREASE_VERSION for each in versions if each.major)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """What a server says of itself."""
+    """The version that a server reports."""
 
     text: str
     version: KubeVersion
@@ -63,13 +65,15 @@ _RESOURCES = msgspec.json.Decoder(_ResourceList)
 
 
 async def get_server_version(client: Client) -> ServerVersion:
-    said = await client.get_version()
-    text = str(said.get("gitVersion", "unknown"))
+    response = await client.get_version()
+    text = str(response.get("gitVersion", "unknown"))
     return ServerVersion(text=text, version=KubeVersion.parse(text))
 
 
 async def list_served_resources(client: Client, group_version: str) -> frozenset[str]:
-    """The resources (`pods`, `pods/resize`, …) of a group and version; none when the server has no such group."""
+    """List the resources (`pods`, `pods/resize`, …) of a group and version; empty if the server does not have the
+    group.
+    """
     path = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
     try:
         answer = await client.request("GET", path, read=_RESOURCES.decode)
@@ -79,14 +83,15 @@ async def list_served_resources(client: Client, group_version: str) -> frozenset
 
 
 async def supports_in_place_resize(client: Client) -> bool:
-    """Whether running pods can be resized: the feature is on exactly when the subresource is served."""
+    """Return True if running pods can be resized: the subresource is served exactly when the feature is on."""
     return "pods/resize" in await list_served_resources(client, "v1")
 
 
 async def get_cluster_uid(client: Client) -> str:
-    """Return what tells a cluster from all others: the uid of its namespace kube-system.
+    """Return the uid of the namespace kube-system, which identifies a cluster.
 
-    It is listed and not got: the operator lists namespaces, and needs no further right.
+    The namespace is listed and not fetched, because the operator lists namespaces anyway and so needs no further
+    permission.
     """
     found = await client.list_objects(NAMESPACES, fields="metadata.name=kube-system")
     if not found:
@@ -95,7 +100,7 @@ async def get_cluster_uid(client: Client) -> str:
 
 
 async def is_path_served(client: Client, path: str) -> bool:
-    """Whether a path is served and its server is up (an aggregated API can be registered and yet be down)."""
+    """Return True if a path is served and its server is up; an aggregated API can be registered and yet be down."""
     try:
         await client.request("GET", path, read=bytes)
     except ApiError:

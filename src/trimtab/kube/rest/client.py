@@ -1,8 +1,7 @@
-"""What can be asked of an API server: read, write, apply, resize, evict, scale, watch.
+"""The client of one API server: read, write, apply, resize, evict, scale, watch.
 
-Objects go in and come out as plain JSON dictionaries, or as any type msgspec can decode (`into=`), so
-that a caller reads only the fields that it names. How a request travels is the affair of `wire`; keeping
-a copy of what is there, of `informer`.
+Objects are plain JSON dictionaries, or any type that msgspec can decode (`into=`), so that a caller decodes only the
+fields that it names. `transport` sends the requests; `cache.informer` keeps a local copy of objects.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _PageMetadata(msgspec.Struct, rename={"continue_": "continue"}, frozen=Tru
 
 
 class _Page(msgspec.Struct, frozen=True, gc=False):
-    items: msgspec.Raw  # for its reader; without it, it is no list
+    items: msgspec.Raw  # decoded by the caller; a body without items is not a list
     metadata: _PageMetadata = _PageMetadata()
 
 
@@ -51,7 +50,7 @@ _LIST = msgspec.json.Decoder(_List)
 
 
 class PatchType(StrEnum):
-    """How the server merges a patch into the object."""
+    """The media type that tells the server how to merge a patch into the object."""
 
     APPLY = "application/apply-patch+yaml"
     MERGE = "application/merge-patch+json"
@@ -60,7 +59,7 @@ class PatchType(StrEnum):
 
 
 class Client:
-    """One API server, used as an async context manager."""
+    """A client of one API server, used as an async context manager."""
 
     def __init__(
         self,
@@ -72,7 +71,9 @@ class Client:
         compress: bool | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`timeout` is how many seconds a server may be silent; answers are compressed by how far away it is, or as told."""
+        """Create a client; `timeout` is the longest silence of the server in seconds, `compress` defaults to True for
+        a remote server.
+        """
         retry = retry or RetryPolicy()
         self._backoff = retry.backoff
         self._rng = rng or random.Random()  # noqa: S311 - jitter
@@ -121,7 +122,7 @@ class Client:
         subresource: str | None = None,
         into: Any = Object,
     ) -> Any:
-        """One object."""
+        """Get one object."""
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
         return await self._transport.request("GET", path, read=msgspec.json.Decoder(into).decode)
 
@@ -136,11 +137,11 @@ class Client:
         limit: int = 500,
         consistent: bool = False,
     ) -> AsyncIterator[bytes]:
-        """The raw pages of a list, one after the other; with a `limit` of 0 all on one.
+        """Iterate over the raw pages of a list; a `limit` of 0 returns one page.
 
-        A server forgets a snapshot after some minutes. Of a list that takes longer, the remaining pages show what is there
-        by then: whatever was there all the time is on one of them. Where the list has to be `consistent`, as for a watch
-        that goes on from it, that is `Gone` instead.
+        The server drops its snapshot after some minutes. If a list takes longer, the remaining pages show the objects
+        that exist by then; every object that existed all the time is on one of the pages. A `consistent` list, as a
+        watch needs to resume from it, raises `Gone` instead.
         """
         params = {"limit": str(limit)} | selector_params(labels, fields)
         while True:
@@ -161,7 +162,9 @@ class Client:
     async def list_objects(
         self, resource: Resource, *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> list[Object]:
-        """All objects of a resource in a namespace, or in all of them. For many, prefer an informer."""
+        """List all objects of a resource in a namespace, or in all namespaces. For many objects, prefer an
+        informer.
+        """
         found: list[Object] = []
         async for page in self.list_pages(resource, namespace=namespace, labels=labels, fields=fields):
             found += decode_response(page, _LIST.decode, request=f"list of {resource}").items or ()
@@ -178,7 +181,7 @@ class Client:
         idle_timeout: float,
         batch_window: float = 0.0,
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """The bytes of a watch as they come; see `Wire.stream` for silence and gathering."""
+        """Yield the bytes of a watch as they arrive; see `Transport.stream` for the timeouts."""
         async with self._transport.stream(
             resource.path(namespace=namespace),
             params={"watch": "1", **params},
@@ -189,7 +192,7 @@ class Client:
             yield chunks
 
     async def get_version(self) -> Object:
-        """What the server says of itself at /version."""
+        """Return the server's response at /version."""
         return await self._transport.request("GET", "/version", read=_OBJECT.decode)
 
     # Writing
@@ -202,7 +205,7 @@ class Client:
         namespace: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Make a new object."""
+        """Create an object."""
         path = resource.path(namespace=namespace)
         return await self._write("POST", path, body, dry_run=dry_run)
 
@@ -214,7 +217,7 @@ class Client:
         subresource: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Write a whole object over what is there; with a resourceVersion in it, only over that version."""
+        """Replace a whole object; if it has a resourceVersion, only that version is replaced."""
         metadata = body["metadata"]
         path = resource.path(
             namespace=metadata.get("namespace"), name=metadata["name"], subresource=subresource
@@ -230,17 +233,17 @@ class Client:
         namespace: str | None = None,
         subresource: str | None = None,
     ) -> Object:
-        """Read, change, write; from the start again when somebody else wrote in between.
+        """Read, change and write an object; start over if another client wrote in between.
 
-        `change` is given the object as it is and returns it as it should be, or None to leave it alone.
+        `change` gets the current object and returns the desired one, or None to leave it unchanged.
         """
         for attempt in range(1, MAX_CONFLICT_ATTEMPTS + 1):
             now = await self.get(resource, name, namespace=namespace, subresource=subresource)
-            wanted = change(now)
-            if wanted is None:
+            desired = change(now)
+            if desired is None:
                 return now
             try:
-                return await self.replace(resource, wanted, subresource=subresource)
+                return await self.replace(resource, desired, subresource=subresource)
             except Conflict:
                 if attempt == MAX_CONFLICT_ATTEMPTS:
                     raise
@@ -253,7 +256,7 @@ class Client:
         name: str,
         body: Any,
         *,
-        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        type: PatchType,  # noqa: A002 - the Kubernetes term
         namespace: str | None = None,
         subresource: str | None = None,
         force: bool = False,
@@ -276,9 +279,10 @@ class Client:
         dry_run: bool = False,
         manager: str = FIELD_MANAGER,
     ) -> Object:
-        """Server-side apply: we own the fields in `body`, and those that we no longer name are given up.
+        """Apply an object server-side: we own the fields in `body`, and give up those that we no longer name.
 
-        Two concerns that apply to the same object go by two managers, or each gives up what the other named.
+        Two features that apply to the same object need two managers; with one, each would remove the fields of the
+        other.
         """
         named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         metadata = named["metadata"]
@@ -303,10 +307,10 @@ class Client:
         uid: str | None = None,
         dry_run: bool = False,
     ) -> bool:
-        """Delete an object, with `uid` only that very one; False when it was gone already."""
+        """Delete an object, with `uid` only that instance; return False if it did not exist."""
         options: Object = {"preconditions": {"uid": uid}} if uid else {}
         if dry_run:
-            options["dryRun"] = ["All"]  # where a deletion has a body, the server does not look at the query
+            options["dryRun"] = ["All"]  # the server ignores the query of a deletion that has a body
         try:
             await self._write("DELETE", resource.path(namespace=namespace, name=name), options)
         except NotFound:
@@ -325,7 +329,7 @@ class Client:
     ) -> Object:
         """Change the resources of a running pod in place; `containers` and `sidecars` hold names and resources.
 
-        With a resource version, only of that version of the pod.
+        With a resource version, only that version of the pod is changed.
         """
         spec = {"containers": containers} | ({"initContainers": sidecars} if sidecars else {})
         return await self.patch(
@@ -339,7 +343,9 @@ class Client:
         )
 
     async def evict(self, pod: str, *, namespace: str, uid: str | None = None, dry_run: bool = False) -> bool:
-        """Evict a pod if its disruption budgets allow (else DisruptionBlocked); False when it was gone already."""
+        """Evict a pod; raise DisruptionBlocked if a disruption budget does not allow it, return False if the pod did
+        not exist.
+        """
         body: Object = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -348,7 +354,7 @@ class Client:
         if uid:
             body["deleteOptions"] = {"preconditions": {"uid": uid}}
         try:
-            # Evicting a pod twice is evicting it once, so an unanswered request may be repeated.
+            # Evicting a pod twice has the same effect as evicting it once, so an unanswered request may be repeated.
             path = PODS.path(namespace=namespace, name=pod, subresource="eviction")
             await self._write("POST", path, body, dry_run=dry_run, repeatable=True)
         except NotFound:
@@ -367,7 +373,7 @@ class Client:
     ) -> Object:
         """Set the number of replicas through the scale subresource, which any scalable kind has.
 
-        With a resource version, only of that version of the object.
+        With a resource version, only that version of the object is changed.
         """
         return await self.patch(
             resource,
@@ -381,7 +387,7 @@ class Client:
         )
 
     async def review(self, resource: Resource, body: Mapping[str, Any]) -> Object:
-        """Ask the server a question that is put as a POST and stores nothing."""
+        """Send a review: a POST that returns a result and stores nothing."""
         named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
         return await self._write("POST", resource.path(), named, repeatable=True)
 
@@ -394,7 +400,7 @@ class Client:
         accept: str = JSON,
         read: Callable[[bytes], T],
     ) -> T:
-        """What is read in the answer at a path, for what is no resource: discovery, aggregated APIs."""
+        """Request a path that is not a resource, such as discovery or an aggregated API, and decode the response."""
         return await self._transport.request(method, path, params=params, accept=accept, read=read)
 
     async def _write(
@@ -432,5 +438,5 @@ def selector_params(labels: str, fields: str) -> dict[str, str]:
 
 
 def _split_page(body: bytes) -> tuple[bytes, str]:
-    """A page as it is, and where the next begins."""
+    """Return a page unchanged, with the token of the next page."""
     return body, _PAGE.decode(body).metadata.continue_

@@ -1,7 +1,7 @@
-"""Which resources a server has, and which of them scale: all of it in two requests.
+"""Discover the resources of a server, and those that scale, in two requests.
 
-Custom kinds come and go with their CRDs. The server's own discovery tells of them to everyone who may log in, so no
-right to read CRDs is needed, and an aggregated API counts like any other.
+Custom kinds come and go with their CRDs. Every authenticated user may read the server's discovery, so no permission
+to read CRDs is needed, and aggregated APIs are included.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DISCOVERY_LIST = "APIGroupDiscoveryList"
 _ACCEPT = (
     f"application/json;g=apidiscovery.k8s.io;v=v2;as={_DISCOVERY_LIST},"
     f"application/json;g=apidiscovery.k8s.io;v=v2beta1;as={_DISCOVERY_LIST},"
-    "application/json"  # what a server answers that is too old: then the reason can be told
+    "application/json"  # the fallback of older servers, so that the error can name the reason
 )
 
 
@@ -63,29 +63,31 @@ _GROUPS = msgspec.json.Decoder(_Groups)
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a server has."""
+    """The resources of a server."""
 
     resources: frozenset[Resource]
-    """Every resource in each version that is served."""
+    """All resources in every served version."""
     scalable: frozenset[Resource]
-    """Those with a scale subresource, each in the version that the server prefers."""
+    """The resources with a scale subresource, each in the version that the server prefers."""
     unavailable_groups: frozenset[str]
-    """Groups whose own server does not answer now: nothing is known of them."""
+    """The groups whose own server does not respond now; their resources are unknown."""
 
     def has_resource(self, resource: Resource) -> bool | None:
-        """Whether a resource is there; None when its group is silent."""
+        """Return True if the server has a resource; None if its group is unavailable."""
         if resource in self.resources:
             return True
         return None if resource.group in self.unavailable_groups else False
 
 
 async def discover(client: Client) -> Discovery:
-    """Ask a server what it has."""
+    """Request the resources of a server."""
     answers = await asyncio.gather(
         *(client.request("GET", path, accept=_ACCEPT, read=_GROUPS.decode) for path in ("/api", "/apis"))
     )
     if any(answer.kind != _DISCOVERY_LIST for answer in answers):
-        raise KubeError("the server's discovery is not understood; Kubernetes 1.27 or later is needed")
+        raise KubeError(
+            "the server does not support aggregated discovery; upgrade it to Kubernetes 1.27 or later"
+        )
     groups = [group for answer in answers for group in answer.items]
     scalable: dict[tuple[str, str], Resource] = {}
     for group, version, resource in _entries(groups):

@@ -1,7 +1,6 @@
-"""Lists as compact records, a page at a time: for who looks once, and for informers where a server cannot stream.
+"""Lists as compact records, one page at a time: for single reads, and for informers whose server cannot stream lists.
 
-An object that makes no sense (a custom kind may let in anything) is told in the log and passed over: it must not cost
-the others.
+A malformed object (a custom kind may accept anything) is logged and skipped, so that it does not block the others.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ W = TypeVar("W")
 log = structlog.get_logger(__name__)
 
 _MAX_LIST_ATTEMPTS = 3
-"""How often a list that expires is begun."""
+"""The number of attempts at a list that expires."""
 
 
 class _Page(msgspec.Struct, Generic[W], frozen=True, gc=False):
-    items: tuple[W, ...] | None  # null where there is nothing
+    items: tuple[W, ...] | None  # null if the list is empty
     metadata: MetadataWire
 
 
@@ -34,7 +33,7 @@ _RAW_PAGE = msgspec.json.Decoder(_Page[msgspec.Raw])
 
 
 class PageDecoder(Generic[R]):
-    """Turns pages of a resource into records of one shape."""
+    """Decodes the pages of one resource into records."""
 
     def __init__(self, resource: Resource, projection: Projection[R]) -> None:
         self._resource = str(resource)
@@ -43,15 +42,15 @@ class PageDecoder(Generic[R]):
         self._objects = msgspec.json.Decoder(projection.wire_type)
 
     def decode(self, raw: bytes) -> tuple[list[R], str]:
-        """The records of a page, and which version of the list it is of."""
+        """Return the records of a page and the resource version of its list."""
         try:
             page = self._pages.decode(raw)
             return list(self._project_all(page.items or ())), page.metadata.resource_version
-        except ValueError:  # one is misshapen, or all is
-            unread = decode_response(raw, _RAW_PAGE.decode, request=f"list of {self._resource}")
+        except ValueError:  # one object is malformed, or the whole page
+            raw_page = decode_response(raw, _RAW_PAGE.decode, request=f"list of {self._resource}")
             return list(
-                self._project_all(self._decode_valid(unread.items or ()))
-            ), unread.metadata.resource_version
+                self._project_all(self._decode_valid(raw_page.items or ()))
+            ), raw_page.metadata.resource_version
 
     def _project_all(self, wires: Iterable[Any]) -> Iterator[R]:
         for wire in wires:
@@ -70,7 +69,7 @@ class PageDecoder(Generic[R]):
 
 
 def log_ignored(resource: str, wire: Any, error: ValueError) -> None:
-    """Tell that an object is passed over."""
+    """Log that an object is skipped."""
     found: MetadataWire = wire.metadata
     name = f"{found.namespace}/{found.name}"
     log.warning("object.ignored", resource=resource, object=name, reason=describe(error))
@@ -85,9 +84,9 @@ async def list_records(
     labels: str = "",
     fields: str = "",
 ) -> AsyncIterator[R]:
-    """All objects of a resource as compact records, each once.
+    """Iterate over all objects of a resource as compact records, each once.
 
-    A list that expires, and of which the server cannot give the rest, begins anew.
+    If a list expires and the server cannot continue it, the list starts over.
     """
     decoder = PageDecoder(resource, projection)
     known: set[str] = set()
@@ -103,6 +102,6 @@ async def list_records(
         except Gone as error:
             if not known or attempt == _MAX_LIST_ATTEMPTS:
                 raise
-            log.info("list.begins_anew", resource=str(resource), reason=describe(error))
+            log.info("list.restarted", resource=str(resource), reason=describe(error))
         else:
             return

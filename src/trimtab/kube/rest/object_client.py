@@ -1,4 +1,4 @@
-"""What is asked of an API server by those who only read and write single objects: a `Client`, or a simulated server."""
+"""The part of the client that reads and writes single objects; a simulated server implements it too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimtab.kube.rest.resources import Resource
 
 
 class ObjectClient(Protocol):
-    """Objects of any resource, as JSON; each method as the `Client` has it."""
+    """Reads and writes objects of any resource as JSON; the methods are those of `Client`."""
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str | None = ..., subresource: str | None = ...
@@ -26,7 +26,7 @@ class ObjectClient(Protocol):
         name: str,
         body: Any,
         *,
-        type: PatchType,  # noqa: A002 - Kubernetes' own word for it
+        type: PatchType,  # noqa: A002 - the Kubernetes term
         namespace: str | None = None,
         subresource: str | None = None,
         force: bool = False,

@@ -1,7 +1,7 @@
-"""What each of our processes may do in a cluster, and whether the server lets it.
+"""The permissions that each process needs in a cluster, and a check of those that it has.
 
-The lists are the one source of what is asked for: `trimtab doctor` checks them, and each process's manifest grants
-exactly them, which a test of the manifests holds them to. Another holds the operator's to what it really asks.
+These lists are the only source: `trimtab doctor` checks them, and each process's manifest grants exactly them. Tests
+compare the manifests with the lists, and the operator's list with the requests that it really sends.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from trimtab.kube.rest.resources import ACCESS_REVIEWS
 Component = Literal["scan", "operator", "dashboard", "agent"]
 
 SYSTEM_NAMESPACE = "trimtab-system"
-"""The namespace that our manifests put us in."""
+"""The namespace of our manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class RbacRule:
-    """Verbs on a resource, which may name a subresource as `pods/resize`."""
+    """Verbs on a resource, or on a subresource such as `pods/resize`."""
 
     group: str
     resource: str
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
-    """Only on objects of these names; on all when empty."""
+    """The names of the objects that the rule covers; empty for all."""
     own_namespace: bool = False
-    """Only in our own namespace."""
+    """The rule applies in our own namespace only."""
 
     def __str__(self) -> str:
         name = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -77,8 +77,8 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
         RbacRule("metrics.k8s.io", "pods", ("list",)),
         RbacRule("", "pods/resize", ("patch",)),
         RbacRule("", "pods/eviction", ("create",)),
-        # Before a workload is changed it is looked at once more, not in a cache.
-        *(RbacRule(right.group, right.resource, (*_READ, "patch")) for right in _WORKLOAD_RULES),
+        # Before a workload is changed, it is read once more from the server and not from a cache.
+        *(RbacRule(rule.group, rule.resource, (*_READ, "patch")) for rule in _WORKLOAD_RULES),
         RbacRule(GROUP, "optimizationpolicies", _READ),
         RbacRule(GROUP, "optimizationpolicies/status", ("patch",)),
         RbacRule(GROUP, "intents", _LIST_WATCH),
@@ -87,23 +87,23 @@ RBAC_RULES: dict[Component, tuple[RbacRule, ...]] = {
         RbacRule(GROUP, "kpiprofiles/status", ("patch",)),
         RbacRule(GROUP, "nodeqospolicies", _LIST_WATCH),
         RbacRule(GROUP, "nodeqospolicies/status", ("patch",)),
-        # What an intent scales.
+        # Intents scale these.
         RbacRule("apps", "deployments/scale", ("patch",)),
         RbacRule("apps", "statefulsets/scale", ("patch",)),
         RbacRule("apps", "replicasets/scale", ("patch",)),
-        # An event is applied, which makes it where it is not there.
+        # Events are written by server-side apply, which creates the missing ones.
         RbacRule("events.k8s.io", "events", ("create", "patch")),
         RbacRule("autoscaling.k8s.io", "verticalpodautoscalers", _LIST_WATCH),
         RbacRule("autoscaling.k8s.io", "verticalpodautoscalers/status", ("patch",)),
         RbacRule("autoscaling.k8s.io", "verticalpodautoscalercheckpoints", ("list",)),
         RbacRule("coordination.k8s.io", "leases", ("get", "create", "update"), own_namespace=True),
-        # Its webhook: the certificate, and that the API server trusts it.
-        RbacRule("", "secrets", ("create",), own_namespace=True),  # which no name can be said of
+        # The webhook needs its certificate, and registers it with the API server.
+        RbacRule("", "secrets", ("create",), own_namespace=True),  # a creation cannot be restricted by name
         RbacRule("", "secrets", ("get", "update"), names=("trimtab-webhook",), own_namespace=True),
         RbacRule(_ADMISSION, "validatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
         RbacRule(_ADMISSION, "mutatingwebhookconfigurations", ("get", "patch"), names=("trimtab",)),
     ),
-    # Beside the operator's own, in the same account, where its dashboard is on.
+    # In addition to the operator's rules, in the same service account, if the dashboard is on.
     "dashboard": (
         RbacRule("authentication.k8s.io", "tokenreviews", ("create",)),
         RbacRule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
@@ -128,19 +128,19 @@ async def find_missing_rules(
     namespace: str | None = None,
     system_namespace: str = SYSTEM_NAMESPACE,
 ) -> tuple[RbacRule, ...]:
-    """What of these the server would refuse us, in a namespace or everywhere; `home` is our own."""
-    asked = [replace(right, verbs=(verb,)) for right in rules for verb in right.verbs]
+    """Return the rules that the server would deny us in a namespace or everywhere; `system_namespace` is our own."""
+    checks = [replace(rule, verbs=(verb,)) for rule in rules for verb in rule.verbs]
     allowed = await asyncio.gather(
         *(
-            _is_allowed(client, right, system_namespace if right.own_namespace else namespace or "")
-            for right in asked
+            _is_allowed(client, rule, system_namespace if rule.own_namespace else namespace or "")
+            for rule in checks
         )
     )
-    refused: dict[RbacRule, list[str]] = {}
-    for right, is_allowed in zip(asked, allowed, strict=True):
+    denied: dict[RbacRule, list[str]] = {}
+    for rule, is_allowed in zip(checks, allowed, strict=True):
         if not is_allowed:
-            refused.setdefault(replace(right, verbs=()), []).append(right.verbs[0])
-    return tuple(replace(right, verbs=tuple(verbs)) for right, verbs in refused.items())
+            denied.setdefault(replace(rule, verbs=()), []).append(rule.verbs[0])
+    return tuple(replace(rule, verbs=tuple(verbs)) for rule, verbs in denied.items())
 
 
 async def _is_allowed(client: Client, rule: RbacRule, namespace: str) -> bool:

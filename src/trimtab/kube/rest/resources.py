@@ -1,4 +1,4 @@
-"""Which resource a request is about, and the path it has on the API server."""
+"""Resource types and their paths on the API server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Resource:
     def path(
         self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path; without a namespace it spans all of them."""
+        """Return the URL path; without a namespace it spans all namespaces."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace:
             if not self.namespaced:
-                raise ValueError(f"{self.kind} has no namespace, yet {namespace!r} was given")
+                raise ValueError(f"{self.kind} is cluster-scoped, but the namespace {namespace!r} was given")
             parts += ["namespaces", namespace]
         elif name and self.namespaced:
-            raise ValueError(f"{self.kind} {name!r}: say in which namespace")
+            raise ValueError(f"{self.kind} {name!r}: a namespace is required")
         parts.append(self.plural)
         if name:
             parts.append(name)

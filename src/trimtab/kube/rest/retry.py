@@ -1,6 +1,6 @@
-"""How fast we ask, and when we ask again: the client-side rate limit and the retry rule.
+"""The client-side rate limit and the retry rules.
 
-Both are pure arithmetic on a time that is passed in; the client does the sleeping.
+Both are pure functions of a time that is passed in; the caller sleeps.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from trimtab.kube.errors import ApiError, KubeError, TooManyRequests, Unreachabl
 
 @dataclass(slots=True)
 class RateLimiter:
-    """A token bucket by virtual scheduling: each request books the next free moment, in order of asking."""
+    """A token bucket by virtual scheduling: each request reserves the next free time, in order of arrival."""
 
     per_second: float = 50.0
     burst: int = 100
     _next_free: float = field(default=float("-inf"), init=False)
 
     def reserve(self, now: float) -> float:
-        """Book one request; the answer is how many seconds to wait before sending it."""
+        """Reserve one request and return the seconds to wait before sending it."""
         interval = 1.0 / self.per_second
         start = max(self._next_free, now - (self.burst - 1) * interval)
         self._next_free = start + interval
@@ -29,7 +29,7 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off with jitter, so that many clients do not come back in step."""
+    """Exponential back-off with jitter, so that many clients do not retry in step."""
 
     first: float = 0.25
     factor: float = 2.0
@@ -37,33 +37,36 @@ class Backoff:
     jitter: float = 0.5
 
     def delay(self, failures: int, *, rng: random.Random) -> float:
-        """Seconds to wait after the given number of failures in a row (1 for the first)."""
+        """Return the seconds to wait after this number of consecutive failures (1 for the first)."""
         exponent = min(failures - 1, 64)
         return min(self.ceiling, self.first * self.factor**exponent) * (1 + self.jitter * rng.random())
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Which failures are worth another try of the very same request.
+    """The failures after which the same request is sent again.
 
-    Refusals (403, 404, 409, 422, …) are the caller's to handle. What may pass by itself (429, 5xx, no
-    answer) is tried again, except where the server may have acted already and acting twice is not the
-    same as acting once.
+    The caller handles rejections (403, 404, 409, 422, …). Transient failures (429, 5xx, no response) are retried,
+    unless the server may have acted already and the request is not idempotent.
     """
 
     attempts: int = 5
     backoff: Backoff = Backoff()
     max_retry_after: float = 60.0
-    """Seconds that a server may ask us to wait; where it asks for more, the caller hears of it instead."""
+    """The longest Retry-After, in seconds, that is waited for; with a longer one the error is raised."""
 
     def delay(self, error: KubeError, *, attempt: int, repeatable: bool, rng: random.Random) -> float | None:
-        """Seconds until the next try, or None when there should be none."""
+        """Return the seconds until the next attempt, or None if there should be none."""
         if not error.transient or attempt >= self.attempts:
             return None
         if not repeatable and not _is_safe_to_repeat(error):
             return None
-        wished = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
-        return None if wished > self.max_retry_after else max(wished, self.backoff.delay(attempt, rng=rng))
+        retry_after = (error.retry_after if isinstance(error, ApiError) else None) or 0.0
+        return (
+            None
+            if retry_after > self.max_retry_after
+            else max(retry_after, self.backoff.delay(attempt, rng=rng))
+        )
 
 
 def _is_safe_to_repeat(error: KubeError) -> bool:

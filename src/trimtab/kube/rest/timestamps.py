@@ -1,4 +1,4 @@
-"""Times as Kubernetes writes them where a second is too coarse: in Leases and Events."""
+"""Timestamps with microseconds, as Leases and Events have them."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def format_micro_time(moment: datetime) -> str:
-    """A time as a `MicroTime`."""
+    """Format a time as a Kubernetes `MicroTime`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,7 +1,7 @@
-"""The wire to one API server: sends a request, again where that may help, and names what went wrong.
+"""HTTP requests to one API server: send, retry where it helps, and map failures to our errors.
 
-It knows HTTP, credentials, pace and failures, and nothing of Kubernetes objects: that is the client's. Which failure
-is worth another try is decided in `pace`.
+This module handles HTTP, credentials, rate limits and failures, and knows nothing about Kubernetes objects. `retry`
+decides which failures are retried.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 T = TypeVar("T")
 
 _MAX_CONCURRENT_REQUESTS = 64
-"""Requests under way. Streams do not count: they last, and there may be as many as a cluster has kinds."""
+"""The maximum number of requests in flight. Streams do not count: they are long-lived, one for each watched kind."""
 
 _TOTAL_TIMEOUT_FACTOR = 20.0
-"""Times the longest silence that an answer may take as a whole: one that only trickles has an end too."""
+"""The total time of a response as a multiple of the longest silence, so that a response that trickles ends too."""
 
 _STREAM_BUFFER = 512 << 10
 _SMALL_CHUNK_BYTES = 64 << 10
 _TLS_RECORD_BYTES = 20 << 10
-"""More than a TLS record can be long, so that the beginning of one never counts as too much."""
+"""More than the length of a TLS record, so that the start of one never exceeds the limit."""
 
 
 class Transport:
@@ -99,8 +99,8 @@ class Transport:
         repeatable: bool = True,
         read: Callable[[bytes], T],
     ) -> T:
-        """Send a request, again where that may help, and return what is read in the body of the answer."""
-        # By silence and not by duration: over a slow line a page of a list takes its time, and comes.
+        """Send a request, retry where it helps, and return the decoded body of the response."""
+        # Limit the silence and not the duration: over a slow connection a page of a list takes long, but it arrives.
         timeout = aiohttp.ClientTimeout(
             total=self._timeout * _TOTAL_TIMEOUT_FACTOR, sock_connect=10, sock_read=self._timeout
         )
@@ -132,12 +132,14 @@ class Transport:
     async def stream(
         self, path: str, *, params: Mapping[str, str], accept: str, idle_timeout: float, batch_window: float
     ) -> AsyncIterator[AsyncIterable[bytes]]:
-        """The bytes of an answer without end as they come; `silence` seconds without any mean a dead connection.
+        """Yield the bytes of an endless response as they arrive; `idle_timeout` seconds without any mean a dead
+        connection.
 
-        After a few bytes reading rests for `gather` seconds, so that what comes meanwhile is read at once.
+        After a small chunk, reading pauses for `batch_window` seconds, so that what arrives meanwhile is read at
+        once.
         """
-        # A deadline of our own: aiohttp's stops where it believes that reading is paused or the peer is done, and it
-        # does not hold while a connection is waited for.
+        # Use our own deadline: aiohttp's stops when it believes that reading is paused or the peer is done, and it
+        # does not apply while a connection is being opened.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         with _map_errors(f"GET {path}"):
             async with (
@@ -149,14 +151,15 @@ class Transport:
                 if "json" not in response.content_type:
                     raise KubeResponseError.from_body(
                         await response.content.read(_SMALL_CHUNK_BYTES),
-                        f"it sends {response.content_type}",
+                        f"its content type is {response.content_type}",
                         request=f"GET {path}",
                     )
                 try:
                     _limit_read_ahead(response)
                     yield _read_in_batches(response, batch_window, idle_timeout, deadline)
                 finally:
-                    # Nobody waits for the end of an endless answer: the connection is dropped, not taken leave of.
+                    # An endless response has no end to wait for: drop the connection instead of closing it
+                    # gracefully.
                     if (connection := response.connection) and (transport := connection.transport):
                         transport.abort()
 
@@ -173,9 +176,9 @@ class Transport:
         body: bytes | None = None,
         content_type: str = JSON,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request and its answer; a refused token is renewed and tried once more."""
+        """Send one request and yield its response; renew a rejected token and retry once."""
         request = f"{method} {path}"
-        assert self._session is not None, "use it as `async with`"
+        assert self._session is not None, "use the client as an async context manager"
         await asyncio.sleep(self._rate.reserve(asyncio.get_running_loop().time()))
         url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
         with _map_errors(request):
@@ -215,9 +218,9 @@ class Transport:
 
 
 def is_remote(connection: Connection) -> bool:
-    """Whether the way to a server is worth compressing for: that costs both sides more CPU than a short way costs time.
+    """Return True if compressing responses pays: on a short path it costs both sides more CPU than it saves time.
 
-    Short is the network of a cluster, in a pod, and this machine.
+    A short path is the network of the cluster, seen from a pod, or this machine.
     """
     host = URL(connection.server).host or ""
     try:
@@ -229,7 +232,7 @@ def is_remote(connection: Connection) -> bool:
 
 @contextmanager
 def _map_errors(request: str) -> Iterator[None]:
-    """Give what the network did a name from our own tree, and say whether the server may have seen the request."""
+    """Map network errors to our own classes, and record if the server may have received the request."""
     try:
         yield
     except aiohttp.ClientConnectorCertificateError as error:
@@ -245,15 +248,21 @@ def _map_errors(request: str) -> Iterator[None]:
         kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
         raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
     except TimeoutError as error:
-        raise TimedOut(f"{request}: no answer in time", sent=True) from error
+        raise TimedOut(f"{request}: no response in time", sent=True) from error
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
-        raise Unreachable(f"{request}: the connection broke: {describe(error)}", sent=True) from error
+        raise Unreachable(
+            f"{request}: the connection was interrupted: {describe(error)}", sent=True
+        ) from error
 
 
 def _limit_read_ahead(response: aiohttp.ClientResponse) -> None:
-    """Leave to the kernel what comes while reading rests: under TLS each packet would be taken at once, half a megabyte."""
+    """Leave data in the kernel's buffer while reading is paused; under TLS, asyncio would otherwise read half a
+    megabyte ahead.
+    """
     if (connection := response.connection) and (transport := connection.transport):
-        limit = getattr(transport, "set_read_buffer_limits", None)  # a transport without TLS has none to set
+        limit = getattr(
+            transport, "set_read_buffer_limits", None
+        )  # plain TCP transports do not have this method
         if limit is not None:
             limit(high=2 * _TLS_RECORD_BYTES, low=_TLS_RECORD_BYTES)
 
@@ -261,7 +270,7 @@ def _limit_read_ahead(response: aiohttp.ClientResponse) -> None:
 async def _read_in_batches(
     response: aiohttp.ClientResponse, pause: float, idle_timeout: float, deadline: asyncio.Timeout
 ) -> AsyncIterator[bytes]:
-    """The bytes of an answer; after a few, nothing is read for a moment, and then what has come all at once."""
+    """Iterate over the bytes of a response; after a small chunk, pause reading so that the next chunk is larger."""
     clock = asyncio.get_running_loop().time
     async for chunk in response.content.iter_any():
         deadline.reschedule(clock() + idle_timeout)

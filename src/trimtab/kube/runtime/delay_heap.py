@@ -1,8 +1,8 @@
-"""When each key is due: a key has at most one time, and the earliest one asked for wins.
+"""Due times by key: a key has at most one due time, and the earliest requested one is kept.
 
-Pure: the time is passed in and nothing sleeps. A heap cannot drop an entry from its middle, so what was
-replaced or dropped stays in it as a leftover; when leftovers outnumber the keys the heap is built anew.
-Each operation so costs O(log n) amortised, and memory follows the keys that are really scheduled.
+This module is pure: the time is passed in and nothing sleeps. A heap cannot remove an entry from its middle, so
+replaced and dropped entries stay in it; when they outnumber the keys, the heap is rebuilt. Each operation costs O(log
+n) amortised, and memory is proportional to the keys that are really scheduled.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 _MIN_LEFTOVERS = 64
-"""So many leftovers are not worth a rebuild."""
+"""The number of stale entries that do not justify a rebuild."""
 
 
 class DelayHeap(Generic[K]):
-    """Keys and the times at which they are due."""
+    """Keys with the times at which they are due."""
 
     __slots__ = ("_entries", "_heap", "_order")
 
     def __init__(self) -> None:
-        self._order = itertools.count()  # keys need not compare, and equals come out in the order of asking
+        self._order = (
+            itertools.count()
+        )  # keys need not be comparable, and keys with equal times are due in the order they were added
         self._entries: dict[K, tuple[float, int, K]] = {}
         self._heap: list[tuple[float, int, K]] = []
 
@@ -44,24 +46,24 @@ class DelayHeap(Generic[K]):
         self._compact()
 
     def drop(self, key: K) -> None:
-        """The key is no longer due at any time."""
+        """Remove the key."""
         if self._entries.pop(key, None) is not None:
             self._compact()
 
     @property
     def next_time(self) -> float | None:
-        """When the first key is due."""
+        """The time at which the first key is due."""
         while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def first_due(self, now: float) -> K | None:
-        """The key that is longest due by now, if any; it stays until it is dropped."""
+        """Return the key that has been due for longest, if any; it stays until it is dropped."""
         first = self.next_time
         return self._heap[0][2] if first is not None and first <= now else None
 
     def pop_due(self, now: float) -> list[K]:
-        """Take out the keys that are due by now, the longest due first."""
+        """Remove and return the keys that are due, the longest due first."""
         due: list[K] = []
         while (key := self.first_due(now)) is not None:
             heapq.heappop(self._heap)

@@ -1,8 +1,8 @@
-"""Tells users what we did to an object and why, where they look for it: in its Events.
+"""Write Events that tell users what we did to an object and why.
 
-To record one costs the caller nothing and cannot fail; what is worth a write is decided by the `ledger` and
-written in the background. Events are for people and may be lost: when too many come at once, when
-the API server is away for long, when the process ends without a `flush`. What must last is in the store.
+Recording costs the caller nothing and cannot fail; `event_correlator` decides what to write, and a background task
+writes it. Events are for people and may be lost: if too many occur at once, if the API server is unavailable for
+long, or if the process ends without a `flush`. The store keeps what must last.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ from trimtab.kube.runtime.event_correlator import (
 
 log = structlog.get_logger(__name__)
 
-_WRITTEN = Counter("trimtab_events_written_total", "Events written, first time or again", ["type"])
-_DROPPED = Counter("trimtab_events_dropped_total", "Events that were not written, by why", ["why"])
+_WRITTEN = Counter(
+    "trimtab_events_written_total", "Events written, including updates of their count", ["type"]
+)
+_DROPPED = Counter("trimtab_events_dropped_total", "Events that were not written, by reason", ["reason"])
 
-# What the API server accepts; it counts the bytes of a note.
+# The limits of the API server, which counts the bytes of a note.
 _NOTE_BYTES = 1024
 _NAME_LENGTH = 128
 _CAMEL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 
 class EventRecorder:
-    """Records events in the name of one component; `run` it as a task."""
+    """Records Events on behalf of one component; `run` it as a task."""
 
     def __init__(
         self,
@@ -69,18 +71,20 @@ class EventRecorder:
         self,
         regarding: ObjectReference,
         *,
-        type: EventType,  # noqa: A002 - Kubernetes' own word for it
+        type: EventType,  # noqa: A002 - the Kubernetes term
         reason: str,
         message: str,
         action: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Say what happened to an object: why in a CamelCase word, what was done in another, and a sentence."""
+        """Record what happened to an object: the reason and the action as CamelCase words, and a sentence for
+        people.
+        """
         if not _is_camel_case(reason) or not _is_camel_case(action):
             _DROPPED.labels("invalid").inc()
             log.error("events.invalid", reason=reason, action=action, fix="make both a CamelCase word")
         elif len(self._queue) >= self._options.max_queued:
-            _DROPPED.labels("queue full").inc()
+            _DROPPED.labels("queue_full").inc()
         else:
             self._queue.append(
                 (EventKey(regarding, type, reason, _truncate_note(message), action, related), self._now())
@@ -88,7 +92,7 @@ class EventRecorder:
             self._recorded.set()
 
     async def run(self) -> Never:
-        """Write what is recorded until cancelled."""
+        """Write recorded Events until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._correlator.next_time):
@@ -96,9 +100,9 @@ class EventRecorder:
             await self._write_due()
 
     async def flush(self) -> None:
-        """Write what is recorded so far without waiting for its turn, as far as its objects may have writes.
+        """Write what is recorded so far without delay, as far as the limits of its objects allow.
 
-        At shutdown, put a time-out around it: the API server may be away.
+        At shutdown, put a timeout around it: the API server may be unavailable.
         """
         await self._write_due(flush=True)
 
@@ -116,44 +120,44 @@ class EventRecorder:
         self._recorded.clear()
         while self._queue:
             if not self._correlator.record(*self._queue.popleft(), now):
-                _DROPPED.labels("too many for one object").inc()
+                _DROPPED.labels("rate_limited").inc()
 
     async def _write(self, series: EventSeries) -> None:
         try:
-            # Applying makes or changes the event, whichever is needed, and may be repeated.
+            # Apply creates or updates the Event as needed, and may be repeated.
             await self._client.apply(EVENTS, self._build_event(series), force=True)
         except KubeError as error:
             _DROPPED.labels(type(error).__name__).inc()
             log.warning(
                 "events.dropped",
-                about=_format_reference(series.key.regarding),
+                regarding=_format_reference(series.key.regarding),
                 reason=series.key.reason,
                 error=describe(error),
             )
         except Exception:
             _DROPPED.labels("unexpected").inc()
             log.exception(
-                "events.dropped", about=_format_reference(series.key.regarding), reason=series.key.reason
+                "events.dropped", regarding=_format_reference(series.key.regarding), reason=series.key.reason
             )
         else:
             _WRITTEN.labels(series.key.type).inc()
 
     def _build_event(self, series: EventSeries) -> Object:
-        said = series.key
+        key = series.key
         event: Object = {
-            # Objects without a namespace have their events in this one.
-            "metadata": {"name": series.name, "namespace": said.regarding.namespace or "default"},
+            # Events of cluster-scoped objects are in this namespace.
+            "metadata": {"name": series.name, "namespace": key.regarding.namespace or "default"},
             "eventTime": format_micro_time(series.first),
             "reportingController": self._component,
             "reportingInstance": self._instance,
-            "regarding": msgspec.to_builtins(said.regarding),
-            "type": said.type,
-            "reason": said.reason,
-            "action": said.action,
-            "note": said.message,
+            "regarding": msgspec.to_builtins(key.regarding),
+            "type": key.type,
+            "reason": key.reason,
+            "action": key.action,
+            "note": key.message,
         }
-        if said.related is not None:
-            event["related"] = msgspec.to_builtins(said.related)
+        if key.related is not None:
+            event["related"] = msgspec.to_builtins(key.related)
         if series.count > 1:
             event["series"] = {"count": series.count, "lastObservedTime": format_micro_time(series.last)}
         return event
@@ -170,5 +174,6 @@ def _truncate_note(message: str) -> str:
     return encoded[: _NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"
 
 
-def _format_reference(about: ObjectReference) -> str:
-    return f"{about.kind} {about.namespace}/{about.name}" if about.namespace else f"{about.kind} {about.name}"
+def _format_reference(reference: ObjectReference) -> str:
+    name = f"{reference.namespace}/{reference.name}" if reference.namespace else reference.name
+    return f"{reference.kind} {name}"

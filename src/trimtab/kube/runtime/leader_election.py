@@ -1,11 +1,11 @@
-"""Leader election by a Lease: of several replicas one works, and never two at once.
+"""Leader election by a Lease: one of several replicas works, and never two at once.
 
-By the rules in `election`. Without a renewal for `renew_deadline` a leader is in doubt and ends its work,
-and what is left until `duration` is the time the work has to end.
+`lease_rules` has the rules. A leader that could not renew for `renew_deadline` stops its work; the time until
+`duration` is what the work has to end.
 
-Cancelling work takes a moment, and a frozen process knows nothing of the time that passed. So work asks
-`leading` right before each deed that must not be done twice. What this leaves out: a deed that is on its
-way already, which only the versions of the objects themselves can fence off.
+Cancelling work takes a moment, and a suspended process does not notice the time that passed. So work checks
+`is_leader` right before each action that must not happen twice. A request that is already in flight is not covered;
+only the resource versions of the objects themselves protect against it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,28 @@ T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-_LEADING = Gauge("trimtab_lease_leading", "Whether this process leads", ["lease"])
-_TERMS = Counter("trimtab_lease_terms_total", "How often this process became the leader", ["lease"])
-_LOSSES = Counter("trimtab_lease_losses_total", "How often it lost that against its will", ["lease"])
-_FAILURES = Counter("trimtab_lease_failures_total", "Tries to take or renew that failed", ["lease", "error"])
+_LEADING = Gauge("trimtab_lease_leading", "1 if this process is the leader", ["lease"])
+_TERMS = Counter(
+    "trimtab_lease_acquisitions_total", "Number of times this process became the leader", ["lease"]
+)
+_LOSSES = Counter(
+    "trimtab_lease_losses_total",
+    "Number of times this process lost the lease without releasing it",
+    ["lease"],
+)
+_FAILURES = Counter(
+    "trimtab_lease_failures_total", "Failed attempts to acquire or renew the lease", ["lease", "error"]
+)
 
-# Unlike CLOCK_MONOTONIC it goes on while the machine sleeps, where the system has it.
+# Unlike CLOCK_MONOTONIC, it advances while the machine is suspended, where the system has it.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 @contextmanager
 def report_sole_leader(namespace: str, name: str) -> Iterator[None]:
-    """Report that this process leads, where there is no election: or it would look as if nobody did."""
+    """Report this process as the leader where there is no election; otherwise alerts would report that nobody
+    leads.
+    """
     label = f"{namespace}/{name}"
     _LEADING.labels(label).set(1)
     try:
@@ -53,11 +63,11 @@ def report_sole_leader(namespace: str, name: str) -> Iterator[None]:
 
 
 class LeadershipLost(KubeError):
-    """We are no longer the leader, or cannot be sure of it; the work has ended."""
+    """This process is no longer the leader, or cannot be sure that it is; the work has ended."""
 
 
 class LeaderElector:
-    """One of those who would lead. Give it a client of its own, so that renewals wait behind no other request."""
+    """A candidate for leadership. Give it its own client, so that renewals do not wait behind other requests."""
 
     def __init__(
         self,
@@ -70,7 +80,7 @@ class LeaderElector:
         timing: LeaseTiming | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        # A restarted process must not take its former self, perhaps only frozen, for itself.
+        # A restarted process must not mistake its predecessor, which may only be suspended, for itself.
         self.identity = f"{identity}_{uuid.uuid4()}"
         self._client = client
         self._name = name
@@ -80,21 +90,21 @@ class LeaderElector:
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._observation = LeaseObservation()
         self._leader_until = -math.inf
-        self._last_error = ""  # why the last try failed
-        self._loss_reason = ""  # why we lead no more
+        self._last_error = ""  # the reason why the last attempt failed
+        self._loss_reason = ""  # the reason why leadership was lost
         self._label = f"{namespace}/{name}"
         _LEADING.labels(self._label).set_function(lambda: self.is_leader)
 
     @property
     def is_leader(self) -> bool:
-        """Whether we are surely the leader at this moment: false already when a renewal is overdue."""
+        """The process is certainly the leader now; already false when a renewal is overdue."""
         return _clock() < self._leader_until
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait until we lead, do the work, give the lease back.
+        """Wait until this process leads, do the work, release the lease.
 
-        Raises LeadershipLost when the lease is lost before the work ends; it was cancelled then, and has
-        ended. Cancelling `lead` cancels the work, and renews until it has ended.
+        Raises LeadershipLost if the lease is lost before the work ends; the work was cancelled then, and has ended.
+        Cancelling `lead` cancels the work, and keeps renewing until it has ended.
         """
         try:
             await self._acquire()
@@ -108,14 +118,14 @@ class LeaderElector:
                 break
             await asyncio.sleep(self._timing.retry_period * (1 + JITTER * self._rng.random()))
         _TERMS.labels(self._label).inc()
-        log.info("lease.leading", lease=self._label, identity=self.identity)
+        log.info("lease.acquired", lease=self._label, identity=self.identity)
 
     async def _run_as_leader(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._loss_reason = ""
         task = asyncio.create_task(work())
         keeper = asyncio.create_task(self._renew_until_lost(task))
         try:
-            # Should we be cancelled meanwhile, so is the task, and we are told when it has ended.
+            # If we are cancelled meanwhile, the task is cancelled too, and this waits until it has ended.
             return await task
         finally:
             keeper.cancel()
@@ -124,11 +134,11 @@ class LeaderElector:
                 _LOSSES.labels(self._label).inc()
                 log.warning("lease.lost", lease=self._label, identity=self.identity, reason=self._loss_reason)
                 us = asyncio.current_task()
-                if us is None or not us.cancelling():  # who cancels us must not get another answer
-                    raise LeadershipLost(f"lease {self._label} is lost: {self._loss_reason}")
+                if us is None or not us.cancelling():  # a caller that cancels us must get CancelledError
+                    raise LeadershipLost(f"lease {self._label} was lost: {self._loss_reason}")
 
     async def _renew_until_lost(self, task: asyncio.Task[Any]) -> None:
-        """Renew the lease; when that fails for too long or another has it, end the work."""
+        """Renew the lease; if that fails for too long or another process holds it, end the work."""
         self._loss_reason = await self._renew_while_held()
         lease_ends = self._leader_until - self._timing.renew_deadline + self._timing.duration
         self._leader_until = -math.inf
@@ -136,27 +146,29 @@ class LeaderElector:
             task.cancel()
             await asyncio.wait({task}, timeout=max(self._timing.retry_period, lease_ends - _clock()))
             if not task.done():
-                log.error("lease.work_goes_on", lease=self._label, fix="let the work end soon when cancelled")
+                log.error(
+                    "lease.work_still_running", lease=self._label, fix="let the work end soon when cancelled"
+                )
 
     async def _renew_while_held(self) -> str:
-        """Renew until we no longer lead, and say why."""
+        """Renew until this process no longer leads, and return the reason."""
         while True:
             await asyncio.sleep(min(self._timing.retry_period, self._leader_until - _clock()))
             left = self._leader_until - _clock()
             if left <= 0:
-                why = self._last_error or "this process stood still"
-                return f"not renewed for {self._timing.renew_deadline} s ({why})"
+                reason = self._last_error or "this process was suspended"
+                return f"not renewed for {self._timing.renew_deadline} s ({reason})"
             if await self._try_acquire_or_renew(left) is False:
-                return f"{self._observation.holder} holds it now"
+                return f"{self._observation.holder} holds the lease now"
 
     async def _try_acquire_or_renew(self, left: float = math.inf) -> bool | None:
-        """Try to take or renew the lease. False: another holds it. None: the try failed, the next may not."""
+        """Try to acquire or renew the lease; False if another process holds it, None if the attempt failed."""
         sent = _clock()
         try:
             async with asyncio.timeout(min(left, self._timing.attempt_timeout)):
                 if not await self._write_if_free():
                     return False
-        except Exception as error:  # noqa: BLE001 - whatever it was, the lease was not renewed
+        except Exception as error:  # noqa: BLE001 - after any error the lease is not renewed
             self._record_failure(error)
             return None
         self._last_error = ""
@@ -165,8 +177,8 @@ class LeaderElector:
 
     async def _write_if_free(self) -> bool:
         lease = await self._read()
-        # A lease that was deleted is still held, if we saw it held: its leader shall write it anew. Who never
-        # saw one takes it at once, since a first start shall not wait.
+        # A deleted lease that we saw held still counts as held: its leader will write it again. A process that never
+        # saw one takes it at once, so that a first start does not wait.
         if not self._observation.is_free(self.identity, _clock(), default_duration=self._timing.duration):
             return False
         claimed = self._observation.build_claim(self.identity, self._now(), duration=self._timing.duration)
@@ -181,7 +193,7 @@ class LeaderElector:
         return True
 
     async def _release(self) -> None:
-        """Give the lease back if it is ours, also by a write whose answer we never got."""
+        """Release the lease if it is ours, even after a write whose response never arrived."""
         self._leader_until = -math.inf
         try:
             async with asyncio.timeout(self._timing.attempt_timeout):
@@ -189,8 +201,8 @@ class LeaderElector:
                 if lease is None or self._observation.holder != self.identity:
                     return
                 await self._replace(lease, self._observation.build_release(self._now()))
-        except Exception as error:  # noqa: BLE001 - it runs out by itself
-            log.warning("lease.not_released", lease=self._label, error=describe(error))
+        except Exception as error:  # noqa: BLE001 - it expires by itself
+            log.warning("lease.release_failed", lease=self._label, error=describe(error))
         else:
             log.info("lease.released", lease=self._label, identity=self.identity)
 
@@ -203,16 +215,16 @@ class LeaderElector:
         return lease
 
     async def _replace(self, lease: Object, spec: LeaseSpec) -> Object:
-        """Write over the version that we read; had somebody written since, this is a Conflict."""
+        """Replace the version that we read; raises Conflict if it changed since then."""
         return await self._client.replace(LEASES, _build_lease(lease["metadata"], spec))
 
     def _record_failure(self, error: Exception) -> None:
-        """Count every failed try; say each reason once, not every two seconds."""
+        """Count every failed attempt; log each reason once, not every two seconds."""
         _FAILURES.labels(self._label, type(error).__name__).inc()
-        trouble = describe(error)
-        if trouble != self._last_error:
-            log.warning("lease.try_failed", lease=self._label, error=trouble)
-            self._last_error = trouble
+        message = describe(error)
+        if message != self._last_error:
+            log.warning("lease.attempt_failed", lease=self._label, error=message)
+            self._last_error = message
 
 
 def _build_lease(metadata: Object, spec: LeaseSpec) -> Object:

@@ -1,8 +1,8 @@
-"""The rules of leader election, without the leader: who may take a lease, when, and what it then says.
+"""The rules of leader election as pure functions: who may acquire a lease, when, and what the lease then contains.
 
-No clock of one machine is compared with that of another. A candidate may take over once it has itself seen
-no renewal for as long as the lease says it lasts, counted on its own clock. Whoever leads counts from before
-it sent its last renewal, and so gives up first. `lease` plays by these rules on a real API server.
+Clocks of different machines are never compared. A candidate may take over once it has seen no renewal for the
+duration of the lease, measured on its own clock. The leader measures from before it sent its last renewal, and so
+gives up first. `leader_election` applies these rules to a real API server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from trimtab.kube.rest.timestamps import format_micro_time
 
 JITTER = 0.2
-"""By this share candidates look later than they need, so that they do not look in step."""
+"""The maximum extra share of the retry period, so that candidates do not retry in step."""
 
 LeaseSpec = dict[str, Any]
 """The spec of a Lease as JSON."""
@@ -23,38 +23,38 @@ LeaseSpec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """The times of an election, in seconds; the same for all candidates of a lease."""
+    """The times of an election in seconds; they must be equal for all candidates of a lease."""
 
     duration: float = 15.0
-    """How long the lease lasts when it is not renewed: so long nobody leads after a leader died."""
+    """The duration of a lease without renewal: the longest time without a leader after a leader died."""
     renew_deadline: float = 10.0
-    """How long a leader goes on without a renewal: API server outages up to this are survived."""
+    """The time that a leader continues without a renewal: it survives API server outages up to this long."""
     retry_period: float = 2.0
-    """How often a leader renews and a candidate looks."""
+    """The interval at which a leader renews and a candidate retries."""
 
     def __post_init__(self) -> None:
         if not self.retry_period > 0:
-            raise ValueError(f"lease timing: retry of {self.retry_period} s must be more than 0")
+            raise ValueError(f"lease timing: retry_period of {self.retry_period} s must be more than 0")
         if not self.renew_deadline > self.retry_period * (1 + JITTER):
             raise ValueError(
-                f"lease timing: renew_deadline of {self.renew_deadline} s leaves no second try; "
-                f"make it more than {1 + JITTER} times retry, which is {self.retry_period} s"
+                f"lease timing: renew_deadline of {self.renew_deadline} s leaves no time for a second attempt; "
+                f"make it more than {1 + JITTER} times retry_period, which is {self.retry_period} s"
             )
         if not self.duration > self.renew_deadline:
             raise ValueError(
                 f"lease timing: duration of {self.duration} s must be longer than renew_deadline, "
-                f"which is {self.renew_deadline} s: in the difference a leader's work ends"
+                f"which is {self.renew_deadline} s: the difference is the time in which a leader's work ends"
             )
 
     @property
     def attempt_timeout(self) -> float:
-        """How long one try may take, so that a hanging one leaves time for another."""
+        """The longest time of one attempt, so that a hanging one leaves time for another."""
         return self.renew_deadline / 2
 
 
 @dataclass(slots=True)
 class LeaseObservation:
-    """What a candidate saw of a lease, and when, on its own clock, it last saw it change."""
+    """The last state of a lease that a candidate saw, and the time on its own clock when it last changed."""
 
     spec: LeaseSpec = field(default_factory=dict)
     changed_at: float = -math.inf
@@ -69,15 +69,15 @@ class LeaseObservation:
         return self.spec.get("holderIdentity") or ""
 
     def is_free(self, identity: str, now: float, *, default_duration: float) -> bool:
-        """Whether this candidate may take the lease: nobody else holds it, or its holder did not renew it.
+        """Return True if this candidate may acquire the lease: nobody else holds it, or its holder did not renew it.
 
-        A lease lasts as long as it says itself; one that says nothing, as long as usual.
+        A lease lasts as long as it specifies itself; otherwise `default_duration`.
         """
         lasts = self.spec.get("leaseDurationSeconds") or default_duration
         return self.holder in {"", identity} or now >= self.changed_at + lasts
 
     def build_claim(self, identity: str, now: datetime, *, duration: float) -> LeaseSpec:
-        """The lease as this candidate's: renewed if it was that already, else taken over."""
+        """Return the lease held by this candidate: renewed if it held it already, else taken over."""
         renewed = self.holder == identity
         transitions = self.spec.get("leaseTransitions") or 0
         return self.spec | {
@@ -89,7 +89,7 @@ class LeaseObservation:
         }
 
     def build_release(self, now: datetime) -> LeaseSpec:
-        """The lease as nobody's, so that a successor need not wait until it runs out."""
+        """Return the lease without a holder, so that a successor need not wait until it expires."""
         return self.spec | {
             "holderIdentity": "",
             "leaseDurationSeconds": 1,

@@ -1,9 +1,9 @@
-"""The work queue of a control loop: which keys to look at, when, and how many at once.
+"""The work queue of a controller: the keys to reconcile, their due times, and a limit on concurrency.
 
-A key names something in the cluster; the reconcile function is given the key alone and looks at the world
-itself, so a hundred changes cost one look. A key is never worked on twice at once: what is added meanwhile
-is looked at again afterwards. Failures back off key by key. The queue knows no Kubernetes and keeps nothing
-on disk: after a restart the informers add every key anew.
+A key names an object in the cluster; the reconcile function gets the key alone and reads the current state itself, so
+a hundred changes cost one reconcile. A key is never reconciled twice at once: if it is added meanwhile, it is
+reconciled again afterwards. Failures back off per key. The queue is independent of Kubernetes and keeps nothing on
+disk: after a restart the informers add every key again.
 """
 
 from __future__ import annotations
@@ -26,30 +26,40 @@ from trimtab.kube.runtime.delay_heap import DelayHeap, K
 log = structlog.get_logger(__name__)
 
 _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-_DEPTH = Gauge("trimtab_queue_depth", "Keys that wait for a worker", ["queue"])
-_DELAYED = Gauge("trimtab_queue_delayed", "Keys whose time has not come", ["queue"])
-_WORKING = Gauge("trimtab_queue_working", "Keys being worked on", ["queue"])
-_LATENCY = Histogram("trimtab_queue_latency_seconds", "From ready to started", ["queue"], buckets=_SECONDS)
-_DURATION = Histogram("trimtab_queue_duration_seconds", "From started to ended", ["queue"], buckets=_SECONDS)
-_FAILURES = Counter("trimtab_queue_failures_total", "Work that failed and is retried", ["queue", "error"])
+_DEPTH = Gauge("trimtab_queue_depth", "Keys that are ready and wait for a worker", ["queue"])
+_DELAYED = Gauge("trimtab_queue_delayed", "Keys that are due later", ["queue"])
+_WORKING = Gauge("trimtab_queue_in_progress", "Keys being reconciled", ["queue"])
+_LATENCY = Histogram(
+    "trimtab_queue_latency_seconds",
+    "Seconds from ready to the start of the reconcile",
+    ["queue"],
+    buckets=_SECONDS,
+)
+_DURATION = Histogram(
+    "trimtab_queue_duration_seconds", "Seconds that a reconcile took", ["queue"], buckets=_SECONDS
+)
+_FAILURES = Counter(
+    "trimtab_queue_failures_total", "Reconciles that failed and are retried", ["queue", "error"]
+)
 
 Reconcile = Callable[[K], Awaitable[float | None]]
-"""Looks at one key and returns after how many seconds to look again, or None: when something changes."""
+"""A function that reconciles one key and returns the seconds until the next reconcile, or None to wait for a
+change."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """What was asked about a key while it was being worked on."""
+    """The requests for a key while it is being reconciled."""
 
     requeue: bool = False
     forgotten: bool = False
 
 
 class WorkQueue(Generic[K]):
-    """Keys in, reconciles out. Every method belongs to the event loop's thread; `run` it as a task.
+    """Keys in, reconciles out. All methods must be called in the event loop's thread; `run` it as a task.
 
-    A key is ready, delayed or neither; and, independently, being worked on or not. Ready keys are served
-    first come, first served, so none starves.
+    A key is ready, delayed or neither; and, independently, being reconciled or not. Ready keys are processed in
+    order, so none starves.
     """
 
     def __init__(
@@ -66,15 +76,15 @@ class WorkQueue(Generic[K]):
         self._workers = workers
         self._backoff = backoff or Backoff(first=0.5, ceiling=300.0)
         self._rng = rng or random.Random()  # noqa: S311 - jitter
-        self._ready: OrderedDict[K, float] = OrderedDict()  # since when
+        self._ready: OrderedDict[K, float] = OrderedDict()  # the time since which the key is ready
         self._delayed: DelayHeap[K] = DelayHeap()
         self._working: dict[K, _Attempt] = {}
-        self._failures: dict[K, int] = {}  # in a row; a key that succeeds or is forgotten leaves
+        self._failures: dict[K, int] = {}  # consecutive; a key that succeeds or is forgotten is removed
         self._timer: asyncio.Handle | None = None
-        self._timer_at = math.inf  # uvloop's handle of a time that has come cannot tell
+        self._timer_at = math.inf  # uvloop's handle does not return the time of a timer that has fired
         self._some_ready = asyncio.Event()
         self._all_done = asyncio.Event()
-        # Counted when asked for: setting them at every step would cost as much as the rest of the queue.
+        # Counted on demand: setting them at every step would cost as much as the rest of the queue.
         _DEPTH.labels(name).set_function(lambda: len(self._ready))
         _DELAYED.labels(name).set_function(lambda: len(self._delayed))
         _WORKING.labels(name).set_function(lambda: len(self._working))
@@ -82,13 +92,15 @@ class WorkQueue(Generic[K]):
         self._duration = _DURATION.labels(name)
 
     def __len__(self) -> int:
-        """How many keys wait, for a worker or for their time."""
+        """Return the number of keys that wait for a worker or are delayed."""
         return len(self._ready) + len(self._delayed)
 
     def add(self, key: K, delay: float = 0.0) -> None:
-        """Look at the key now, or after a delay of so many seconds if nothing asks for it earlier."""
+        """Reconcile the key now, or after a delay in seconds unless it is added again earlier."""
         if not math.isfinite(delay):
-            raise ValueError(f"queue {self.name}: a delay of {delay} for {key} is no number of seconds")
+            raise ValueError(
+                f"queue {self.name}: the delay {delay} for {key} is not a finite number of seconds"
+            )
         attempt = self._working.get(key)
         if key in self._ready or (attempt is not None and attempt.requeue):
             return
@@ -103,7 +115,9 @@ class WorkQueue(Generic[K]):
                 self._make_ready(key)
 
     def forget(self, key: K) -> None:
-        """The key's object is gone: nothing is due, no failure is remembered, work under way counts for nothing."""
+        """Drop the key because its object is gone: its due time, its failures and the result of a reconcile in
+        progress.
+        """
         self._ready.pop(key, None)
         self._delayed.drop(key)
         self._failures.pop(key, None)
@@ -112,13 +126,17 @@ class WorkQueue(Generic[K]):
         self._notice_idle()
 
     async def wait_idle(self) -> None:
-        """Wait until no key is ready or being worked on. Delayed keys do not count: some always come back."""
+        """Wait until no key is ready or being reconciled. Delayed keys do not count, because some always come
+        back.
+        """
         while self._ready or self._working:
             self._all_done.clear()
             await self._all_done.wait()
 
     async def run(self) -> Never:
-        """Work until cancelled; what was being worked on then is ready again, should the queue be run anew."""
+        """Reconcile until cancelled; keys that were being reconciled then are ready again if the queue is run
+        again.
+        """
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name} worker {number}")
@@ -131,7 +149,7 @@ class WorkQueue(Generic[K]):
                 self._some_ready.clear()
                 continue
             await self._work_on(*self._ready.popitem(last=False))
-            # A reconcile that never waits for anything must not keep the loop from everybody else.
+            # A reconcile that never awaits anything must not block the event loop.
             await asyncio.sleep(0)
 
     async def _work_on(self, key: K, ready_since: float) -> None:
@@ -149,17 +167,19 @@ class WorkQueue(Generic[K]):
             self._finish(key, delay)
 
     async def _reconcile_key(self, key: K) -> float | None:
-        """Reconcile the key; the answer is when to come back, by its own wish or because it failed."""
+        """Reconcile the key; return the seconds until the next reconcile, as requested or as back-off after a
+        failure.
+        """
         try:
             delay = await self._reconcile(key)
             if delay is not None and not math.isfinite(delay):
-                raise ValueError(f"reconcile asked to come back in {delay} seconds")  # noqa: TRY301 - fails as any other
+                raise ValueError(f"reconcile returned a delay of {delay} seconds")  # noqa: TRY301 - fails as any other
         except asyncio.CancelledError as error:
             if _is_being_cancelled():
                 raise
-            # Something that it awaited was cancelled: left alone this would silently end the worker.
+            # Something that it awaited was cancelled: without this branch the worker would end silently.
             return self._record_failure(key, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, one key must not stop the others
+        except Exception as error:  # noqa: BLE001 - one key must not stop the others
             return self._record_failure(key, error)
         self._failures.pop(key, None)
         return delay
@@ -167,15 +187,17 @@ class WorkQueue(Generic[K]):
     def _record_failure(self, key: K, error: BaseException) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures, rng=self._rng)
-        unexpected = None if isinstance(error, KubeError) else error  # says where it came from
+        unexpected = (
+            None if isinstance(error, KubeError) else error
+        )  # log where an unexpected error came from
         _FAILURES.labels(self.name, type(error).__name__).inc()
         log.warning(
-            "queue.failed",
+            "queue.reconcile_failed",
             queue=self.name,
             key=str(key),
             error=describe(error),
             failures=failures,
-            again_in=round(delay, 3),
+            retry_in=round(delay, 3),
             exc_info=unexpected,
         )
         return delay
@@ -196,7 +218,9 @@ class WorkQueue(Generic[K]):
         self._some_ready.set()
 
     def _set_timer(self) -> None:
-        """One timer for all delayed keys; it rings at or before the first, and a ring for nothing does no harm."""
+        """Set one timer for all delayed keys; it fires at or before the first due time, and an early one is
+        harmless.
+        """
         due = self._delayed.next_time
         if due is None or (self._timer is not None and self._timer_at <= due):
             return
@@ -207,7 +231,7 @@ class WorkQueue(Generic[K]):
 
     def _on_timer(self, due: float) -> None:
         self._timer = None
-        for key in self._delayed.pop_due(max(due, _clock())):  # the loop may ring a hair early
+        for key in self._delayed.pop_due(max(due, _clock())):  # the loop may fire slightly early
             self.add(key)
         self._set_timer()
 

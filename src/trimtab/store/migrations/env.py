@@ -1,4 +1,4 @@
-"""Alembic's entry: migrates on the connection, and inside the transaction, of whoever opens the store."""
+"""The entry point of Alembic: migrate on the connection, and inside the transaction, of the opener."""
 
 from alembic import context
 
