@@ -112,7 +112,7 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
             ["--demo", "--setting", "vpa.half_life=inf"],
             "strategy vpa: half_life: input should be a finite number",
         ),
-        (["none.csv"], "none.csv: there is no such file"),
+        (["none.csv"], "none.csv: the file does not exist"),
         (
             ["none.csv", "--namespace", "shop"],
             "--namespace: is about usage of a cluster; add --prometheus or",

@@ -90,7 +90,7 @@ def test_the_doctor_tells_what_a_scan_would_meet(shop: Shop, capsys: pytest.Capt
     assert shop.run("doctor", "-n", SHOP, "-o", "json") == 0
     findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["usage"]["found"].startswith("prometheus: http://127.0.0.1:")
-    assert "by the labels namespace, pod, container" in findings["usage"]["found"]
+    assert "labels: namespace, pod, container" in findings["usage"]["found"]
     assert findings["retention"]["state"] == "ok"
     assert findings["cost of a scan"]["found"].startswith("about 2 queries")
     assert findings["requests"]["state"] == findings["autoscalers"]["state"] == "ok"

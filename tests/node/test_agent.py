@@ -206,7 +206,7 @@ def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
     try:
         parent = kubepods.layout.parent
         agent = run(cluster, tmp_path, "--cgroup-parent", parent, "--read-only", node="nowhere")
-        agent.wait_until(lambda: "the cluster has no Node nowhere; see --node" in agent.log.read_text())
+        agent.wait_until(lambda: "the cluster has no Node nowhere; check --node" in agent.log.read_text())
         assert not agent.page("/readyz")
         cluster.call("POST", "/api/v1/nodes", {"metadata": {"name": "nowhere"}})
         agent.wait_until(lambda: agent.page("/readyz").endswith("\nok\n"))
@@ -233,6 +233,6 @@ def test_an_agent_that_may_only_read_writes_nothing_and_tells_what_the_last_one_
     finally:
         cluster.call("DELETE", f"{POLICY}/squeeze")
     lines = [json.loads(line) for line in agent.log.read_text().splitlines()]
-    [left] = [line["knobs"] for line in lines if line["event"] == "agent.not_restored"]
+    [left] = [line["knobs"] for line in lines if line["event"] == "agent.restore_pending"]
     assert left == [f"{tier.path} cpu.quota"]
-    assert lines[-1]["event"] == "agent.ended"
+    assert lines[-1]["event"] == "agent.stopped"

@@ -28,12 +28,12 @@ def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> N
     "given", ["10.0.0.5:10250", "https://:10250", "https://node:port", "https://[::1:10250"]
 )
 def test_what_is_no_url_of_a_kubelet_is_refused_in_a_line(given: str) -> None:
-    with pytest.raises(TrimtabError, match="is no URL of a kubelet; write it like"):
+    with pytest.raises(TrimtabError, match="is not the URL of a kubelet; use the form"):
         parse_kubelet_url(given)
 
 
 def test_two_agents_do_not_share_what_is_to_be_restored(kubepods: Kubepods, tmp_path: Path) -> None:
     settings = AgentSettings(node="n", cgroup_parent=kubepods.layout.parent, state=tmp_path)
     NodeAgent(settings, None)
-    with pytest.raises(TrimtabError, match="another agent works with it"):
+    with pytest.raises(TrimtabError, match="another agent uses this directory"):
         NodeAgent(settings, None)

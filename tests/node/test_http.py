@@ -59,7 +59,7 @@ async def test_whoever_talks_nonsense_is_hung_up_on_and_the_next_is_served(reque
 
 async def test_an_address_that_is_taken_is_refused_in_one_line() -> None:
     async with serve_http("127.0.0.1:0", PAGES) as port:
-        with pytest.raises(TrimtabError, match="name another"):
+        with pytest.raises(TrimtabError, match="choose another address"):
             async with serve_http(f"127.0.0.1:{port}", PAGES):
                 raise AssertionError("unreachable")
 

@@ -23,7 +23,7 @@ SQUEEZE = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "
 MISSED = {
     "sys": "/host/sys/fs/cgroup: no cgroup file system; mount the node's /sys/fs/cgroup there",
     "proc": "No such file or directory: '{root}/host/proc/meminfo'; it needs the node's cgroups, /proc and /sys",
-    "state": "--state {root}/var/lib/trimtab-agent: cannot be written to; mount a folder there that outlives the agent",
+    "state": "--state {root}/var/lib/trimtab-agent: the directory is not writable; mount a persistent one there",
 }
 COUNTS = """
 import os

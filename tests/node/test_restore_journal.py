@@ -135,7 +135,7 @@ def test_that_there_is_no_room_is_told_once_also_where_there_was_none_at_the_sta
     with capture_logs() as logs:
         journal.record_write(first, 500)
         journal.drop([second])
-    assert [line["event"] for line in logs] == ["journal.not_written"]
+    assert [line["event"] for line in logs] == ["journal.write_failed"]
 
 
 def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:

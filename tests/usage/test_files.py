@@ -78,19 +78,19 @@ def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
     [
         (
             "series,cpu_cores\na,1\n",
-            "has no column t_seconds of series, t_seconds; it has: series, cpu_cores; see",
+            "column t_seconds is missing (required: series, t_seconds; found: series, cpu_cores); see",
         ),
-        ("series,t_seconds,value\na,1,2\n", "has no usage; a column must be one of cpu_cores,"),
+        ("series,t_seconds,value\na,1,2\n", "no usage column was found; add one of cpu_cores,"),
         (
             "series,t_seconds,cpu_cores\na,0,1\na,60,many\n",
-            "line 3 is not series, t_seconds, cpu_cores, with plain numbers for t_seconds, cpu_cores: a,60,many",
+            "line 3 must contain series, t_seconds, cpu_cores, with plain numbers for t_seconds, cpu_cores: a,60,many",
         ),
         ("", "is empty"),
-        ("series,t_seconds,cpu_cores\na,0,-1\na,60,NaN\na,120,1e300\n", "has no usage: all of its CPU and"),
-        ("series,t_seconds,cpu_cores\na,1700000000000,1\n", "a time of 1700000000000 is not in seconds"),
-        ("series,t_seconds,cpu_cores\na,-1e300,1\n", "a time of -1e+300 is not in seconds"),
+        ("series,t_seconds,cpu_cores\na,0,-1\na,60,NaN\na,120,1e300\n", "no usable sample: every CPU and"),
+        ("series,t_seconds,cpu_cores\na,1700000000000,1\n", "the time 1700000000000 is not in seconds"),
+        ("series,t_seconds,cpu_cores\na,-1e300,1\n", "the time -1e+300 is not in seconds"),
         ("series,t_seconds,cpu_cores\n", "has no rows"),
-        ("series;t_seconds;cpu_cores\na;0;0,5\n", "; put commas between columns, and points into numbers"),
+        ("series;t_seconds;cpu_cores\na;0;0,5\n", "; separate columns with commas and use decimal points"),
     ],
 )
 def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: str, line: str) -> None:
@@ -107,7 +107,7 @@ def test_blanks_behind_commas_change_nothing(tmp_path: Path) -> None:
 
 def test_a_text_that_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "usage.csv").write_text("series,t_seconds,cpu_cores\na,0,1\n", "utf-16")
-    with pytest.raises(TrimtabError, match="is no text in UTF-8; save it as such"):
+    with pytest.raises(TrimtabError, match="the file is not UTF-8 text; convert it"):
         read_trace(tmp_path / "usage.csv")
 
 
@@ -132,17 +132,17 @@ def test_a_column_of_something_else_than_numbers_is_refused(
     )
     with pytest.raises(TrimtabError) as refused:
         read_trace(tmp_path / "usage.parquet")
-    assert f"the column cpu_cores has to hold numbers; it is of {kind}" in str(refused.value)
+    assert f"column cpu_cores must contain numbers, but has type {kind}" in str(refused.value)
 
 
 def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.parquet").write_text("no")
     for path, line in (
-        (tmp_path / "none.csv", "there is no such file"),
-        (tmp_path / (300 * "x"), "cannot be read: File name too long"),
-        (tmp_path / "a.txt", "is no .parquet, .csv or .json"),
-        (tmp_path / "b.parquet", "is not a parquet file that can be read"),
+        (tmp_path / "none.csv", "the file does not exist"),
+        (tmp_path / (300 * "x"), r"cannot be read \(File name too long\)"),
+        (tmp_path / "a.txt", "no .parquet, .csv or .json"),
+        (tmp_path / "b.parquet", "the parquet file cannot be read"),
     ):
         with pytest.raises(TrimtabError, match=line):
             read_trace(path)

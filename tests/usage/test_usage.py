@@ -50,7 +50,7 @@ def test_the_window_up_to_now_lies_on_whole_steps() -> None:
 
 @pytest.mark.parametrize(
     ("start", "end", "step", "line"),
-    [(0, 10, 0, "step: 0 s"), (10, 10, 1, "end: 10 is not after"), (0, 1e9, 1, "give a longer one")],
+    [(0, 10, 0, "step: 0 s"), (10, 10, 1, "end: 10 must be after"), (0, 1e9, 1, "use a longer step")],
 )
 def test_a_window_that_cannot_be_is_refused(start: float, end: float, step: float, line: str) -> None:
     with pytest.raises(TrimtabError, match=line):

@@ -1,8 +1,8 @@
-"""The node agent as a process: looks, measures, decides and reports, once a second, and leaves no trace when it ends.
+"""The node agent process: observes, decides and reports every second, and restores at its end.
 
-Everything joins here and nothing is decided here. A round is: the picture, the collectors, the prediction, then the
-strategies, the arbiter and the executor. What waits for others (the kubelet, the API server, the runtime) runs beside
-the rounds, so that a slow one costs freshness and never a second.
+This module only connects the parts. A round is: the node view, the collectors, the prediction, then the
+strategies, the arbiter and the executor. Tasks that wait for others (the kubelet, the API server, the
+runtime) run concurrently, so that a slow one delays data and never a round.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ log = structlog.get_logger(__name__)
 PERIOD = 1.0
 SAVE_EVERY = 60.0
 POLICY_WAIT_SECONDS = 30.0
-"""Seconds after which an agent that has heard of no policy takes it that there is none, and restores what it left."""
+"""The seconds after which an agent without any policy restores the knobs that its predecessor left."""
 STALLED_AFTER = 30.0
 _PEAKS = "peaks"
 
 
 class NodeAgent:
-    """One agent. Without a connection it looks and measures, and has nobody to report to."""
+    """One agent. Without a connection it only measures and reports nothing."""
 
     def __init__(self, settings: AgentSettings, connection: Connection | None) -> None:
         self._settings = settings
@@ -78,24 +78,24 @@ class NodeAgent:
         self._started = self._last_round = time.monotonic()
         self._policy_known = False
         self._qos: QosManager | None = None
-        self._rounds = Counter("trimtab_agent_rounds_total", "Rounds done", registry=self._registry)
+        self._rounds = Counter("trimtab_agent_rounds_total", "Rounds completed", registry=self._registry)
         self._late_rounds = Counter(
             "trimtab_agent_rounds_late_total",
             "Rounds that took longer than a second",
             registry=self._registry,
         )
         self._round_cpu = Counter(
-            "trimtab_agent_round_cpu_seconds_total", "CPU that rounds took", registry=self._registry
+            "trimtab_agent_round_cpu_seconds_total", "CPU seconds that rounds used", registry=self._registry
         )
 
     async def run(self) -> None:
-        """Work until SIGTERM or SIGINT; what was written is then taken back."""
+        """Run until SIGTERM or SIGINT, then restore all written values."""
         working = asyncio.create_task(self._work())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, working.cancel)
         with contextlib.suppress(asyncio.CancelledError):
             await working
-        log.info("agent.ended")
+        log.info("agent.stopped")
 
     async def _work(self) -> Never:
         _raise_open_file_limit()
@@ -115,22 +115,22 @@ class NodeAgent:
             self._informer.watch_cgroups()
             client = await self._open_client(stack)
             kubelet = await self._open_kubelet_client(stack)
-            quality = None
+            qos = None
             if client is None or self._settings.read_only:
                 _warn_unrestored_knobs(self._settings.state)
             else:
-                quality = QosManager(self._settings, self._hierarchy, client, registry=self._registry)
-                self._qos = quality
-                stack.callback(quality.release)
+                qos = QosManager(self._settings, self._hierarchy, client, registry=self._registry)
+                self._qos = qos
+                stack.callback(qos.release)
             stack.callback(self._save)
-            group = await stack.enter_async_context(task_group())  # the last, and so the first to end
+            group = await stack.enter_async_context(task_group())  # entered last, so that it ends first
             if client is not None:
                 self._start_api_tasks(client, group)
             if kubelet is not None:
                 group.create_task(self._informer.poll_kubelet(kubelet, clock=time.time))
-            if quality is not None:
-                group.create_task(quality.run_hooks(self._informer.view(time.time())))
-            await self._run_rounds(quality)
+            if qos is not None:
+                group.create_task(qos.run_hooks(self._informer.view(time.time())))
+            await self._run_rounds(qos)
         raise AssertionError("unreachable")
 
     async def _open_client(self, stack: AsyncExitStack) -> Client | None:
@@ -150,8 +150,8 @@ class NodeAgent:
         )
 
     def _start_api_tasks(self, client: Client, group: asyncio.TaskGroup) -> None:
-        """Follow the API server, and report to it."""
-        following = self._informer.watch_api(client)
+        """Watch the API server and report to it."""
+        informers = self._informer.watch_api(client)
         reporter = Reporter(
             client,
             self._settings.node,
@@ -159,15 +159,15 @@ class NodeAgent:
             uid=lambda: self._informer.uid,
             registry=self._registry,
         )
-        for task in (following.run(), self._wait_policy_synced(), reporter.run()):
+        for task in (informers.run(), self._wait_policy_synced(), reporter.run()):
             group.create_task(task)
 
-    async def _run_rounds(self, quality: QosManager | None) -> Never:
+    async def _run_rounds(self, qos: QosManager | None) -> Never:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             began = time.thread_time()
-            await self._run_round(quality)
+            await self._run_round(qos)
             self._round_cpu.inc(time.thread_time() - began)
             self._rounds.inc()
             self._last_round = time.monotonic()
@@ -177,14 +177,14 @@ class NodeAgent:
                 due = loop.time()
             await asyncio.sleep(due - loop.time())
 
-    async def _run_round(self, quality: QosManager | None) -> None:
+    async def _run_round(self, qos: QosManager | None) -> None:
         now = time.time()
         view = self._informer.view(now)
         self._collectors.collect(view, now)
         self._predictor.learn(view, self.series, now)
-        if quality is not None and self._can_act():
-            holding = self._informer.policy
-            await quality.run_round(view, self.series, holding.spec if holding else None)
+        if qos is not None and self._can_act():
+            policy = self._informer.policy
+            await qos.run_round(view, self.series, policy.spec if policy else None)
         if not 0 <= now - self._saved < SAVE_EVERY:
             self._save()
 
@@ -203,10 +203,12 @@ class NodeAgent:
         view = self._informer.view(now)
         spare = self._predictor.estimate_reclaimable(view, self._settings.prediction)
         acts = not (self._settings.read_only or self._settings.dry_run)
-        holding = self._informer.policy if acts else None
-        followed = holding.name if holding else None
-        held = self._qos.active_requests() if self._qos and acts else ()
-        return build_status(view, self.series, policy, spare, policy_name=followed, requests=held, now=now)
+        active_policy = self._informer.policy if acts else None
+        policy_name = active_policy.name if active_policy else None
+        requests = self._qos.active_requests() if self._qos and acts else ()
+        return build_status(
+            view, self.series, policy, spare, policy_name=policy_name, requests=requests, now=now
+        )
 
     def _restore(self) -> None:
         facts = self._snapshot.load(self.series)
@@ -218,20 +220,20 @@ class NodeAgent:
         try:
             self._snapshot.save(self.series, {_PEAKS: self._predictor.state()})
         except OSError as error:
-            log.warning("agent.not_saved", error=str(error))
+            log.warning("agent.snapshot_save_failed", error=str(error))
 
     def _stalled_reason(self) -> str:
         silent = time.monotonic() - self._last_round
-        return f"none for {silent:.0f} s" if silent > STALLED_AFTER else ""
+        return f"no round for {silent:.0f} s" if silent > STALLED_AFTER else ""
 
     def _unready_reason(self) -> str:
         return "; ".join(f"{name}: {why}" for name, why in self._informer.errors_by_source().items())
 
 
 def _lock_state_directory(state: Path) -> None:
-    """Have the folder to write in, and alone, for as long as the process lives: at the start, not when it is needed.
+    """Create and lock the state directory for the lifetime of the process.
 
-    Each of two agents of a node would take what the other writes for what is to be restored.
+    Two agents on one node would each take the other's writes for the original values.
     """
     try:
         state.mkdir(parents=True, exist_ok=True)
@@ -240,25 +242,23 @@ def _lock_state_directory(state: Path) -> None:
             fcntl.flock(os.open(state, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise TrimtabError(
-            f"--state {state}: another agent works with it; end that one, or name another"
+            f"--state {state}: another agent uses this directory; stop it, or choose another directory"
         ) from None
     except OSError:
         writable = False
     if not writable:
-        raise TrimtabError(
-            f"--state {state}: cannot be written to; mount a folder there that outlives the agent"
-        )
+        raise TrimtabError(f"--state {state}: the directory is not writable; mount a persistent one there")
 
 
 def _warn_unrestored_knobs(state: Path) -> None:
-    """What it left, if it was killed, stays while nothing may be written."""
+    """Warn of knobs that a killed agent left changed, since this one may not write."""
     left = RestoreJournal(state / "journal", boot=read_boot_id()).originals
     if left:
-        fix = "start the agent once without --read-only: it restores them"
-        log.warning("agent.not_restored", knobs=sorted(map(str, left)), fix=fix)
+        remedy = "start the agent once without --read-only to restore them"
+        log.warning("agent.restore_pending", knobs=sorted(map(str, left)), remedy=remedy)
 
 
 def _raise_open_file_limit() -> None:
-    """Three files a cgroup are held open; how many a process is let have at first is often too few."""
+    """Raise the limit of open files: three per cgroup are kept open, often more than the default."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,6 +1,6 @@
-"""What an agent is told when it starts: where things lie on its node, and how much it may do.
+"""The settings of an agent: paths on its node, and permissions.
 
-What it does to pods is not here: that is a NodeQoSPolicy, which changes while it runs.
+QoS settings are not here but in a NodeQoSPolicy, which can change while the agent runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BARE_IPV6 = re.compile(r"(https?://)([0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f.]*):(\d+)"
 
 
 def parse_kubelet_url(given: str) -> str:
-    """The URL of a kubelet. A manifest does not know which kind of address it puts in, and those of IPv6 need brackets."""
+    """Return a kubelet's URL; IPv6 addresses, which a manifest may insert, get brackets."""
     url = _BARE_IPV6.sub(r"\1[\2]:\3", given)
     try:
         parts = urlsplit(url)
@@ -24,7 +24,9 @@ def parse_kubelet_url(given: str) -> str:
     except ValueError:
         is_one = False
     if not is_one:
-        raise TrimtabError(f"--kubelet {given}: is no URL of a kubelet; write it like https://10.0.0.5:10250")
+        raise TrimtabError(
+            f"--kubelet {given}: is not the URL of a kubelet; use the form https://10.0.0.5:10250"
+        )
     return url
 
 
@@ -33,30 +35,29 @@ class AgentSettings:
     """The settings of one agent."""
 
     node: str
-    """The name of the node that it is on."""
+    """The name of the agent's node."""
     cgroups: Path = Path("/sys/fs/cgroup")
-    """Where the node's cgroups are mounted."""
+    """The mount point of the node's cgroups."""
     cgroup_parent: str = ""
-    """The cgroup that kubepods lies in, where that is not the root."""
+    """The parent cgroup of kubepods, if that is not the root."""
     proc: Path = Path("/proc")
-    """The node's /proc: with its process ids, or run queues are seen only of the agent itself."""
+    """The node's /proc; without the node's process ids, run delays cover only the agent itself."""
     sys: Path = Path("/sys")
     state: Path = Path("/var/lib/trimtab-agent")
-    """A folder that outlives the agent: the series, and the journal of what is to be restored."""
+    """A persistent directory for the series and the restore journal."""
     address: str = ":8081"
-    """Where /metrics, /healthz and /readyz are served."""
+    """The address that serves /metrics, /healthz and /readyz."""
     kubelet: str = ""
-    """The URL of the node's kubelet, such as https://10.0.0.5:10250; empty for none: the API server's word then
-    has to do."""
+    """The URL of the node's kubelet, such as https://10.0.0.5:10250; empty to use only the API server."""
     kubelet_insecure: bool = False
-    """Believe any certificate of the kubelet: many sign their own."""
+    """Accept any certificate of the kubelet; many are self-signed."""
     nri: Path | None = None
-    """The runtime's NRI socket; None for no hook at a container's creation."""
+    """The runtime's NRI socket; None disables the hook."""
     cri: Path | None = None
-    """The socket at which to answer a `trimtab cri`, for runtimes without NRI; None for no proxy."""
+    """The socket that serves `trimtab cri`, for runtimes without NRI; None disables it."""
     read_only: bool = False
-    """Only look and report: no knob is written, no pod evicted, and what a journal says is told, not restored."""
+    """Only measure and report: write no knob, evict no pod, and restore nothing."""
     dry_run: bool = False
-    """Decide, tell what would be written, and write nothing."""
+    """Decide and log what would be written, but write nothing."""
     prediction: str = "careful"
-    """How what production has to spare is added up: pods, together or careful."""
+    """The algorithm that sums the reclaimable resources of production: pods, together or careful."""

@@ -1,7 +1,7 @@
-"""Three paths by HTTP, for a probe and a Prometheus: /metrics, /healthz and /readyz.
+"""A minimal HTTP server for /metrics, /healthz and /readyz.
 
-A few lines over asyncio: a whole web server would be a sixteenth of the agent's memory. One request a connection, and
-whoever dawdles is hung up on.
+It is written on asyncio, because a web framework would be a sixteenth of the agent's memory. It handles one
+request per connection and closes slow ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from trimtab.errors import TrimtabError
 
 PageHandler = Callable[[], tuple[int, bytes]]
-"""The status and the text of an answer."""
+"""Returns the status and body of a page."""
 
 _REQUEST_TIMEOUT = 5.0
 _MAX_BYTES = 8192
@@ -22,7 +22,7 @@ _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Servic
 
 @asynccontextmanager
 async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterator[int]:
-    """Serve these paths at an address `HOST:PORT`; what is given is the port, for where any free one (0) was asked for."""
+    """Serve these paths at `HOST:PORT` and yield the port, which matters for port 0."""
     host, _, port = address.rpartition(":")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,13 +38,15 @@ async def serve_http(address: str, pages: dict[str, PageHandler]) -> AsyncIterat
     try:
         server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise TrimtabError(f"address {address}: cannot be listened on: {error}; name another") from None
+        raise TrimtabError(
+            f"address {address}: cannot be listened on: {error}; choose another address"
+        ) from None
     async with server:
         yield int(server.sockets[0].getsockname()[1])
 
 
 def build_health_page(checks: dict[str, Callable[[], str]]) -> PageHandler:
-    """A page that names what fails and why, as the API server's own do."""
+    """Build a page that lists failing checks with their reasons, like the API server's."""
 
     def page() -> tuple[int, bytes]:
         found = {name: check() for name, check in checks.items()}

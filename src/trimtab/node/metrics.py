@@ -1,6 +1,6 @@
-"""What the agent measures of the node and its tiers, for Prometheus: read from the series when somebody asks.
+"""Prometheus metrics of the node and its tiers, read from the series at scrape time.
 
-Pods are left out: cAdvisor exports them, and what they suffer is in the NodeMetric and in what strategies do.
+Pods are omitted: cAdvisor exports them, and NodeMetrics report their usage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SUBJECTS = (NODE, SYSTEM, *map(tier_subject, Tier))
 
 
 class UsageMetrics(Collector):
-    """One gauge a metric, by subject."""
+    """One gauge per metric, labelled by subject."""
 
     def __init__(self, windows: MetricWindows) -> None:
         self._windows = windows
@@ -35,5 +35,5 @@ class UsageMetrics(Collector):
 
 
 def render_metrics(registry: CollectorRegistry) -> bytes:
-    """All that the process counts, as Prometheus reads it."""
+    """Render all metrics of the process in Prometheus' text format."""
     return generate_latest(registry) + generate_latest(REGISTRY)

@@ -1,7 +1,7 @@
-"""What strategies look at: the node, its pods and containers as frozen records, and questions about the near past.
+"""The node model: the node, its pods and containers as frozen records, and queries of recent metrics.
 
-A strategy is a pure function of this picture: `wishes(view, windows, policy, now)` gives wishes for knobs, and neither
-reads a file nor a clock. Records tell what is wanted and where it lies; what is used and suffered is in `Windows`.
+A strategy is a pure function of these and reads neither files nor clocks. Records describe the desired state
+and the cgroups; usage is in `MetricWindows`.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from trimtab.node.cgroups import QosClass
 
 TIER_LABEL: Final = "trimtab.io/qos"
 CRITICAL_PRIORITY: Final = 2_000_000_000
-"""The priority from which on Kubernetes cannot do without a pod, as of kube-proxy: that of `system-cluster-critical`."""
+"""The priority of `system-cluster-critical`, from which on a pod is critical."""
 
 
 class Tier(StrEnum):
-    """How a pod is treated where others want the same."""
+    """The treatment of a pod under contention."""
 
     LSR = "LSR"
-    """Reserved: as latency-sensitive, with CPUs of its own."""
+    """Reserved: latency-sensitive with exclusive CPUs."""
     LS = "LS"
     """Latency-sensitive."""
     BE = "BE"
-    """Best-effort: gets what is left."""
+    """Best-effort: uses what others leave."""
 
 
 def resolve_tier(label: str | None, qos: QosClass) -> Tier:
-    """By the pod's label where it has a good one; else what Kubernetes calls BestEffort is that, and the rest is not."""
+    """Return the tier of a valid label; else BE for the BestEffort class and LS for the others."""
     try:
         return Tier((label or "").upper())
     except ValueError:
@@ -41,34 +41,34 @@ def resolve_tier(label: str | None, qos: QosClass) -> Tier:
 
 
 def resolve_cache_tier(annotations: Mapping[str, str], tier: Tier) -> Tier:
-    """The tier whose cache class a pod is in: by its annotation where that names one, else its own."""
+    """Return the tier whose cache class a pod uses: that of its annotation, or else its own."""
     named = CACHE_CLASSES.get(annotations.get(CACHE_CLASS, "").lower())
     return tier if named is None else Tier(named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerView:
-    """A container that runs; one that does not has no cgroup to look at."""
+    """A running container."""
 
     name: str
     id: str
-    """Without the runtime's prefix."""
+    """The id without the runtime's prefix."""
     resources: Resources
-    """In millicores and bytes; None where it asks for nothing."""
+    """The resources in millicores and bytes; None where unset."""
     cgroup: str
-    """Its path below the root of the hierarchy; `Hierarchy.cgroup` makes a handle of it."""
+    """The path below the root of the hierarchy."""
     spec_resources: Resources = field(default_factory=Resources)
-    """What its pod's spec asks for: other than what it has while it is being resized."""
+    """The resources in the pod's spec, which differ from the actual ones during a resize."""
     inner_cgroup: str | None = None
-    """The cgroup within its own to which its runtime writes the same limits once more, if there is one."""
+    """The inner cgroup to which the runtime writes the same limits, if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodView:
     """A pod on this node that has a cgroup.
 
-    A critical pod is never best-effort: kube-proxy, CNI and CSI pods commonly have no requests, and a node whose traffic
-    and volumes are squeezed together with its batch jobs serves nobody.
+    A critical pod is never best-effort: kube-proxy, CNI and CSI pods often have no requests, and throttling
+    them with batch jobs would break the node's network and volumes.
     """
 
     uid: str
@@ -81,15 +81,14 @@ class PodView:
     containers: tuple[ContainerView, ...]
     labels: tuple[tuple[str, str], ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
-    """Only those that begin with trimtab.io/."""
+    """The annotations that begin with trimtab.io/."""
     started: float = 0.0
-    """Seconds since 1970; 0 when it has not."""
+    """The start time in seconds since 1970; 0 before the start."""
     deleting: bool = False
     is_node_bound: bool = False
-    """Whether it belongs to this node: sent away, it would be back at once, as one that the kubelet has from a file or that a
-    DaemonSet makes."""
+    """Set for static pods and DaemonSet pods, which would come back at once after an eviction."""
     pod_level_resources: Resources = field(default_factory=Resources)
-    """What is asked for it as a whole, which its containers share; most pods ask for their containers alone."""
+    """The pod-level resources, which the containers share; most pods have none."""
 
     def __post_init__(self) -> None:
         if self.tier is Tier.BE and self.is_critical:
@@ -97,17 +96,17 @@ class PodView:
 
     @property
     def is_critical(self) -> bool:
-        """Whether Kubernetes calls it critical to its node or cluster."""
+        """Return whether Kubernetes considers the pod critical to its node or cluster."""
         return self.priority >= CRITICAL_PRIORITY
 
     @property
     def is_evictable(self) -> bool:
-        """Whether it may be sent away: no pod that nobody has told of yet, and none that the kubelet would keep, either."""
+        """Return whether the pod may be evicted; unknown, node-bound and critical pods may not."""
         return bool(self.name) and not self.is_node_bound and not self.is_critical
 
     @cached_property
     def resources(self) -> Resources:
-        """Of the pod as a whole, else of all containers together: a limit is one only where every container has it."""
+        """Return the pod-level resources, or else the sum of its containers; a limit needs one in each."""
         each, whole = [container.resources for container in self.containers], self.pod_level_resources
         return Resources(
             cpu_request=_coalesce(whole.cpu_request, _sum_known([one.cpu_request for one in each])),
@@ -140,9 +139,9 @@ class Cpu:
     socket: int
     numa: int
     cache: int = 0
-    """Its last-level cache; those with the same number share one."""
+    """The last-level cache; CPUs with the same number share one."""
     isolated: bool = False
-    """Whether the kernel was told to keep it for whoever asks for it by number (isolcpus)."""
+    """Set if the kernel isolates the CPU (isolcpus)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +151,15 @@ class NodeView:
     name: str
     cpus: tuple[Cpu, ...]
     memory: int
-    """All that the kernel has, in bytes."""
+    """The kernel's total memory in bytes."""
     pods: tuple[PodView, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     pods_cgroup: str = "kubepods"
     """The cgroup of all pods."""
     best_effort_cgroup: str = "kubepods/besteffort"
-    """The cgroup of the pods that Kubernetes calls BestEffort."""
+    """The cgroup of the BestEffort class."""
     allocatable_cpu: int | None = None
-    """In millicores, where the API server has told."""
+    """The allocatable CPU in millicores, once the API server has sent it."""
     allocatable_memory: int | None = None
 
     def pods_in_tier(self, *tiers: Tier) -> tuple[PodView, ...]:
@@ -168,11 +167,11 @@ class NodeView:
 
     @cached_property
     def best_effort_cgroups(self) -> tuple[str, ...]:
-        """The fewest cgroups that hold all best-effort pods and nobody else, which is what can be limited.
+        """Return the fewest cgroups that contain all best-effort pods and no others, to limit them.
 
-        Kubernetes keeps all pods of its class BestEffort in one cgroup. That one stands for them as long as all of them are
-        best-effort; beside a critical pod, or one that is labelled otherwise, each best-effort pod stands for itself, as
-        does one of another class that is best-effort by its label.
+        Kubernetes keeps all BestEffort pods in one cgroup, which is used while all of them are best-effort.
+        Beside a critical pod, or one with another label, each best-effort pod is listed itself, as is a pod
+        of another class that is best-effort by its label.
         """
         together = f"{self.best_effort_cgroup}/"
         is_shared = any(pod.tier is not Tier.BE for pod in self.pods if pod.cgroup.startswith(together))
@@ -187,32 +186,32 @@ class NodeView:
 
 
 class Metric(StrEnum):
-    """What is measured. All are rates or states at a moment, none is a counter."""
+    """The measured metrics; all are rates or states, none is a counter."""
 
     CPU = "cpu"
-    """Cores."""
+    """The CPU usage in cores."""
     MEMORY = "memory"
-    """Bytes that cannot be had back without swap: no page cache."""
+    """The bytes that cannot be reclaimed without swap, without page cache."""
     PAGE_CACHE = "page_cache"
-    """Bytes of files in memory."""
+    """The bytes of files in memory."""
     THROTTLED = "throttled"
-    """Share of the periods in which the quota ran out, 0 to 1."""
+    """The share of periods in which the quota was used up, 0 to 1."""
     CPU_PRESSURE = "cpu_pressure"
-    """Share of time in which some task waited for CPU, 0 to 1; the kernel's average over ten seconds."""
+    """The share of time in which some task waited for CPU, 0 to 1; the kernel averages ten seconds."""
     MEMORY_PRESSURE = "memory_pressure"
     MEMORY_PRESSURE_FULL = "memory_pressure_full"
-    """Share of time in which all tasks waited."""
+    """The share of time in which all tasks waited."""
     IO_PRESSURE = "io_pressure"
     IO_PRESSURE_FULL = "io_pressure_full"
     CPI = "cpi"
-    """Cycles an instruction; more of them for the same work is interference."""
+    """The cycles per instruction; more for the same work indicate interference."""
     RUN_DELAY = "run_delay"
-    """Seconds spent in a run queue a second, over all tasks."""
+    """The seconds that all tasks spent in run queues per second."""
 
 
 NODE: Final = "node"
 SYSTEM: Final = "system"
-"""The node without its pods."""
+"""The subject of the node without its pods."""
 
 
 def tier_subject(tier: Tier) -> str:
@@ -220,7 +219,7 @@ def tier_subject(tier: Tier) -> str:
 
 
 BEST_EFFORT: Final = tier_subject(Tier.BE)
-"""All best-effort pods together."""
+"""The subject of all best-effort pods together."""
 
 
 def pod_subject(uid: str) -> str:
@@ -233,7 +232,7 @@ def container_subject(uid: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowStats:
-    """How a metric was spread over a window."""
+    """The distribution of a metric over a window."""
 
     avg: float
     p50: float
@@ -244,19 +243,19 @@ class WindowStats:
 
 
 class MetricWindows(Protocol):
-    """What is known of the near past, by subject ("node", "system", "tier/BE", `pod_subject`, `container_subject`).
+    """Recent metrics by subject ("node", "system", "tier/BE", `pod_subject`, `container_subject`).
 
-    None always means: not known. Either nobody measures it here, or not long enough, or not any more.
+    None means unknown: not measured, not long enough, or not any more.
     """
 
     def latest(self, subject: str, metric: Metric) -> float | None:
-        """The last sample, unless it is older than three of its periods."""
+        """Return the last sample, unless it is older than three of its periods."""
         ...
 
     def average(self, subject: str, metric: Metric, seconds: float) -> float | None:
-        """Over the last so many seconds; None before samples span half of them."""
+        """Return the average of the last `seconds`; None until samples span half of them."""
         ...
 
     def spread(self, subject: str, metric: Metric, seconds: float) -> WindowStats | None:
-        """As `average`, with percentiles."""
+        """Return the average and percentiles, like `average`."""
         ...

@@ -1,12 +1,12 @@
-"""What each knob held before the agent first wrote it, on disk before it does: so that no trace is left of it.
+"""The original value of each knob, on disk before the agent first writes it, so that all can be restored.
 
-An append-only file, synced before a write to a knob may follow; the last line may be torn by a crash and is then
-ignored, since the write that it was for cannot have happened. It is written anew when most of it is out of date. It
-begins with the boot that it is of: after another boot the kernel has forgotten all, and there is nothing to restore.
+The file is append-only and synced before a knob is written. A last line torn by a crash is ignored, because
+the write it precedes cannot have happened. The file is compacted when most of it is obsolete. It begins with
+the boot id: after another boot the kernel has reset everything.
 
-What the agent writes is noted too, so that its next life can tell what it left from what somebody else, such as the
-kubelet, wrote while there was no agent. On a disk that is full that has to wait: whose original is kept can be squeezed
-further and let go all the same, and the file is written anew as soon as there is room.
+Written values are recorded too, so that the next agent can distinguish them from values that another process,
+such as the kubelet, wrote while no agent ran. A full disk only delays this, because knobs with a recorded
+original can be restored in any case; the file is compacted once there is space.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab.node.arbiter.requests import KnobRef, Value
 log = structlog.get_logger(__name__)
 
 SPARE_LINES = 256
-"""How many lines beyond three an entry before the file is written anew."""
+"""The spare lines, beyond three per entry, before the file is compacted."""
 
 
 def read_boot_id() -> str:
@@ -34,7 +34,7 @@ def read_boot_id() -> str:
 
 
 class RestoreJournal:
-    """The originals, by knob. What it holds is what is to be restored."""
+    """The originals by knob, which are the knobs to restore."""
 
     def __init__(self, path: Path, *, boot: str) -> None:
         self._path = path
@@ -43,27 +43,27 @@ class RestoreJournal:
         self._originals, self._written = _read(path, boot)
         self._lines = 0
         self._is_complete = False
-        """Whether the file is of this boot and has all that is known: only who has something to note needs room on a disk."""
+        """Set if the file is of this boot and complete; only a new record needs disk space."""
         self._is_failure_logged = False
 
     @property
     def originals(self) -> Mapping[KnobRef, Value | None]:
-        """None for what was not there before us, and goes away when it is restored."""
+        """Return the originals; None for a knob that did not exist and is removed when restored."""
         return self._originals
 
     @property
     def written(self) -> Mapping[KnobRef, tuple[Value, ...]]:
-        """What we last wrote to those, or were about to, and what before that."""
+        """Return the last two values that were written, or about to be, per knob."""
         return self._written
 
     def record_write(self, ref: KnobRef, value: Value) -> None:
-        """About to write this to a knob whose original is kept. Not synced: what ends a boot ends its worth."""
+        """Record an imminent write; not synced, because a reboot makes it obsolete."""
         if value not in (self._originals.get(ref, value), *self._written.get(ref, ())[-1:]):
             self._written[ref] = (*self._written.get(ref, ())[-1:], value)
             self._write_entries([{"ours": _encode_entry(ref, value)}], sync=False)
 
     def record_originals(self, originals: Mapping[KnobRef, Value | None]) -> None:
-        """Record these for good; those that are known already keep what they have. OSError where that cannot be."""
+        """Record originals durably; known ones are kept. Raise OSError if that fails."""
         new = {spot: value for spot, value in originals.items() if spot not in self._originals}
         if new:
             if not self._is_complete:
@@ -72,12 +72,12 @@ class RestoreJournal:
             self._originals |= new
 
     def update_original(self, ref: KnobRef, value: Value) -> None:
-        """Somebody else wrote a knob that we hold: that is what it is to go back to now."""
+        """Replace an original, because another process wrote the knob while it was held."""
         self._originals[ref] = value
         self._write_entries([_encode_entry(ref, value)])
 
     def drop(self, refs: Iterable[KnobRef]) -> None:
-        """These are restored, or gone."""
+        """Drop knobs that were restored or are gone."""
         known = [spot for spot in refs if spot in self._originals]
         for spot in known:
             del self._originals[spot]
@@ -86,7 +86,7 @@ class RestoreJournal:
             self._write_entries([[*spot.key] for spot in known])
 
     def _write_entries(self, entries: Sequence[Any], *, sync: bool = True) -> None:
-        """What is known by now, or all of it where the file lacks something or has too much; later, where there is no room."""
+        """Append entries, or compact an incomplete or oversized file; retry later if the disk is full."""
         try:
             if self._is_complete and self._lines <= SPARE_LINES + 3 * len(self._originals):
                 self._append(entries, sync=sync)
@@ -94,13 +94,13 @@ class RestoreJournal:
                 self._compact()
         except OSError as error:
             if not self._is_failure_logged:
-                log.warning("journal.not_written", path=str(self._path), error=error.strerror)
+                log.warning("journal.write_failed", path=str(self._path), error=error.strerror)
         self._is_failure_logged = not self._is_complete
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         self._is_complete = False  # until all of it is there
         with self._path.open("a") as file:
-            # Each begins a line of its own: one that a full disk has cut short must not take the next along.
+            # Each entry starts a new line, so that one truncated by a full disk does not corrupt the next.
             file.writelines(f"\n{json.dumps(entry)}" for entry in entries)
             file.flush()
             if sync:

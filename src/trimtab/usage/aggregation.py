@@ -1,8 +1,9 @@
-"""From usage of pods' containers to usage of workloads' containers.
+"""Aggregate the usage of pods' containers into the usage of workloads' containers.
 
-Replicas of a workload have the same size, so what counts is the one that needs most: `merged` takes the highest of
-them at each step. `apart` keeps them as observations at the same time, as VPA's histogram wants them. Either way the
-pods of all runs of a Job or CronJob, and of all rollouts of a Deployment, come together under one name. Pure.
+All replicas of a workload have the same size, so the replica that uses most decides: `max_over_replicas`
+takes the highest value of each step. `per_replica` keeps the replicas as simultaneous observations, which
+VPA's histogram needs. Either way the pods of all runs of a Job or CronJob, and of all rollouts of a
+Deployment, are grouped under one name. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from trimtab.usage.workload_usage import Indices, WorkloadOom, WorkloadUsage
 
 _ROWS_PER_BLOCK = 8
 _STEPS_BEFORE_OOM = 5
-"""Steps in which the highest memory is looked for: the last sample before a kill may be of the container after it."""
+"""The number of steps before a kill that are searched for the highest memory.
+
+The last sample before a kill may already belong to the restarted container.
+"""
 
 
 def max_over_replicas(
@@ -31,17 +35,17 @@ def max_over_replicas(
     skip_startup: float = 0.0,
     started: Mapping[tuple[str, str], float] | None = None,
 ) -> WorkloadUsage:
-    """Usage of each workload's container: at each step that of the replica that used most, each resource by itself.
+    """Return the highest usage over all replicas for each workload container, per step and per resource.
 
-    With `skip_startup` the first so many seconds after each start of a container are left out. Starts are seen in the
-    samples, and where `started` knows that of a pod (by namespace and name), there.
+    With `skip_startup`, that many seconds after each container start are left out. A start is detected in the
+    samples, and taken from `started` (by namespace and pod name) where it is given.
     """
     groups = _ColumnGroups.from_usage(usage, owners)
     hidden = _mask_startup(usage, skip_startup, started or {})
 
     def highest(grid: Floats) -> Floats:
         answer = np.full((len(grid), len(groups.containers)), np.nan)
-        for top in range(0, len(grid), _ROWS_PER_BLOCK):  # a copy of some rows at a time, not of all
+        for top in range(0, len(grid), _ROWS_PER_BLOCK):  # copy a few rows at a time to bound memory
             rows = slice(top, top + _ROWS_PER_BLOCK)
             block = np.where(hidden[rows], np.nan, grid[rows])[:, groups.order]
             if len(groups.containers):
@@ -69,7 +73,7 @@ def per_replica(
     skip_startup: float = 0.0,
     started: Mapping[tuple[str, str], float] | None = None,
 ) -> WorkloadUsage:
-    """Usage of each replica: as many columns a container as it ever had replicas at the same time."""
+    """Return one column per replica, as many as a container ever had at the same time."""
     groups = _ColumnGroups.from_usage(usage, owners)
     hidden = _mask_startup(usage, skip_startup, started or {})
     grids: tuple[list[Floats], list[Floats], list[Floats]] = ([], [], [])
@@ -82,7 +86,7 @@ def per_replica(
             if grid is not None
         ]
         absent = np.isnan(found[0]) & np.isnan(found[1])
-        # The samples of each step to the front: a replica that is gone makes room for the one that follows it.
+        # Move each step's samples to the front, so that a new replica reuses the column of one that ended.
         order = np.argsort(absent, axis=1, kind="stable")
         width = max(1, int((~absent).sum(axis=1).max(initial=0)))
         for grid, kept in zip(found, grids, strict=False):
@@ -108,7 +112,7 @@ def per_replica(
 
 @dataclass(frozen=True, slots=True)
 class _ColumnGroups:
-    """Which columns of pods' usage belong to which container of a workload."""
+    """The columns of pod usage that belong to each container of a workload."""
 
     containers: tuple[WorkloadContainer, ...]
     columns: list[list[int]]
@@ -133,7 +137,7 @@ class _ColumnGroups:
 
     @property
     def starts(self) -> Indices:
-        """Where in `order` each group begins."""
+        """The position in `order` at which each group begins."""
         return np.cumsum([0, *map(len, self.columns[:-1])]).astype(np.intp)
 
     def build_usage(
@@ -160,8 +164,8 @@ class _ColumnGroups:
         )
 
     def _collect_ooms(self, usage: Usage, owners: PodOwnerIndex) -> tuple[WorkloadOom, ...]:
-        number = {name: place for place, name in enumerate(self.containers)}
-        column = {name: place for place, name in enumerate(usage.containers)}
+        number = {name: index for index, name in enumerate(self.containers)}
+        column = {name: index for index, name in enumerate(usage.containers)}
         found = []
         for at, name in usage.ooms or ():
             workload = owners.find_workload(name.namespace, name.pod)
@@ -179,7 +183,7 @@ class _ColumnGroups:
 def _mask_startup(
     usage: Usage, seconds: float, started: Mapping[tuple[str, str], float]
 ) -> npt.NDArray[np.bool_]:
-    """Where a sample is of a container that has just started."""
+    """Mark the samples of containers that have just started."""
     hidden = np.zeros(usage.cpu.shape, np.bool_)
     width = int(np.ceil(seconds / usage.step))
     if width <= 0:

@@ -1,8 +1,8 @@
-"""Which sources of usage a cluster offers: metrics-server, and whatever speaks PromQL.
+"""Discover the usage sources of a cluster: metrics-server and servers that speak PromQL.
 
-PromQL servers are found by the labels that their charts and operators put on Services, best first: one
-that gathers from many places before a single Prometheus. What is found is a candidate: it was seen, not
-asked.
+PromQL servers are found by the labels that charts and operators put on Services. Servers that aggregate
+several Prometheus instances are preferred to a single Prometheus. A result is a candidate: no query has been
+sent to it.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ class PromQLServer:
     port: int
 
     path: str = ""
-    """Under which it has /api/v1."""
+    """The path under which the server has /api/v1."""
 
     @property
     def url(self) -> str:
-        """Its address inside the cluster."""
+        """Return the server's address inside the cluster."""
         return f"http://{self.service}.{self.namespace}.svc:{self.port}{self.path}"
 
     @property
     def proxy_path(self) -> str:
-        """Its path on the API server, which passes requests on to Services."""
+        """Return the path on the API server whose proxy forwards requests to this Service."""
         services = SERVICES.path(namespace=self.namespace)
         return f"{services}/http:{self.service}:{self.port}/proxy{self.path}"
 
 
 async def has_metrics_server(client: Client) -> bool:
-    """Whether the resource metrics API is registered and answers."""
+    """Return whether the resource metrics API is registered and responds."""
     return await is_path_served(client, METRICS_SERVER_API)
 
 
 async def find_promql_servers(client: Client) -> list[PromQLServer]:
-    """The candidates, best first, each Service once."""
+    """Return the candidates, best first, each Service once."""
     found: dict[tuple[str, str], PromQLServer] = {}
     services = await client.list_objects(SERVICES)
     for flavour, selector in _FLAVOURS:
@@ -82,7 +82,7 @@ async def find_promql_servers(client: Client) -> list[PromQLServer]:
 
 
 def _find_query_port(service: Object) -> int | None:
-    """The port of the query API: one named for HTTP, or else the first."""
+    """Return the port of the query API: a port named for HTTP, or else the first one."""
     ports = service["spec"].get("ports") or []
     named = [
         port

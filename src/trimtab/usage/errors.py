@@ -1,11 +1,11 @@
-"""Everything that can go wrong between us and a source of usage, as one tree.
+"""Errors of usage sources, as one tree.
 
 TrimtabError
-└── UsageError          any failure of reading usage; the message names the source and the fix
-    ├── SourceAway      no answer, or one that says: later. The same question may be answered a little later
-    ├── SourceRefused   it does not believe or does not understand us: credentials, tenant, address, query
-    ├── TooMuchAsked    over the source's limits: a smaller question may be answered
-    └── BadAnswer       an answer that is cut off or no answer to what was asked: nothing of it is used
+└── UsageError             any failure to read usage; the message names the source and the remedy
+    ├── SourceUnavailable  no response, or a request to retry later
+    ├── SourceRefused      a permanent refusal: credentials, tenant, address or query
+    ├── QueryTooLarge      over a limit of the source; a smaller query may succeed
+    └── UsageResponseError a truncated or unexpected response; nothing of it is used
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from trimtab.errors import TrimtabError
 
 
 class UsageError(TrimtabError):
-    """Any failure of reading usage."""
+    """A failure to read usage."""
 
 
 class SourceUnavailable(UsageError):
-    """No answer came, or the source is too busy for one; `retry_after` is how long it asked us to wait."""
+    """The source did not respond or is overloaded.
+
+    `retry_after` is the delay in seconds that it asked for.
+    """
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
@@ -26,16 +29,16 @@ class SourceUnavailable(UsageError):
 
 
 class SourceTimeout(SourceUnavailable):
-    """No answer came in time."""
+    """The source did not respond in time."""
 
 
 class SourceRefused(UsageError):
-    """The source answered that it will not: asking again changes nothing."""
+    """The source refused the request permanently; a retry cannot succeed."""
 
 
 class QueryTooLarge(UsageError):
-    """The question is over one of the source's limits."""
+    """The query exceeds a limit of the source."""
 
 
 class UsageResponseError(UsageError):
-    """An answer that cannot be what was asked for."""
+    """The response does not match the request."""

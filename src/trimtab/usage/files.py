@@ -1,8 +1,8 @@
-"""Usage from files, in any of the formats, laid onto a regular grid of time.
+"""Read usage files of any supported format onto a regular time grid.
 
-Days on which nobody has a sample are left out, so that two recordings that lie years apart in one file do not make an
-array of years; the time of day stays what it was. Of several samples on one step the highest is kept: a step too wide
-must not hide a peak.
+Days without any sample are left out, so that two recordings years apart in one file do not allocate years of
+empty steps; the time of day is preserved. Of several samples in one step the highest is kept, because a step
+that is too wide must not hide a peak.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from trimtab.usage.usage import MAX_BYTES, MAX_CORES, mask_implausible
 
 DAY = 86400.0
 MIN_STEP = 15.0
-"""Seconds: what comes closer together is of one step."""
+"""The shortest step in seconds; samples closer together share a step."""
 MAX_TIME = 1e11
-"""Seconds: the year 5138. What is later was counted in something smaller."""
+"""The latest plausible time in seconds (the year 5138); a later time is in a smaller unit."""
 MAX_CELLS = 2**30
-"""Of a grid: 8 GiB a resource."""
+"""The maximum number of cells of a grid: 8 GiB per resource."""
 
 N = TypeVar("N", bound=np.generic)
 Codes = npt.NDArray[np.int64]
 Progress = Callable[[float], None]
-"""Told now and then the share that is read, 0 to 1."""
+"""A callback that receives the share of the input read so far, 0 to 1."""
 
 
 @dataclass(slots=True)
 class RecordingTable:
-    """All rows of a recording: which series each is of, and its numbers."""
+    """All rows of a recording: the series index and the values of each row."""
 
     names: tuple[str, ...]
     codes: Codes
@@ -56,12 +56,16 @@ class RecordingTable:
 def read_trace(
     path: Path, *, format_name: str | None = None, step: float | None = None, progress: Progress | None = None
 ) -> Trace:
-    """The trace in a file, an archive or a folder; its format is told by its columns, and the step is the usual one, if not given."""
+    """Return the trace in a file, an archive or a folder.
+
+    The format is detected by its columns, and the step is the usual distance of two samples, unless they are
+    given.
+    """
     known, chosen = _detect_format(path, None if format_name is None else formats.get_format(format_name))
     blocks = _read_blocks(known, chosen, progress)
     first = next(blocks, None)
     if first is None:
-        raise TrimtabError(f"{path}: has no rows")
+        raise TrimtabError(f"{path}: the file has no rows; check that it is the right file")
     table = _collect_rows(chain([first], blocks))
     if known.read_sizes is not None:
         with _wrap_read_errors(path):
@@ -74,31 +78,36 @@ def read_trace(
     )
     if np.isnan(table.cpu).all() and np.isnan(table.memory).all():
         raise TrimtabError(
-            f"{path}: has no usage: all of its CPU and memory is missing, below 0 or more than a machine has"
+            f"{path}: no usable sample: every CPU and memory value is missing, negative or implausibly large; "
+            "check the units of its columns"
         )
     return _build_trace(path, table, step)
 
 
 def _detect_format(path: Path, form: UsageFormat | None) -> tuple[UsageFormat, list[FilePart]]:
-    """The format of what lies there, and the parts that are of it: a folder may hold other tables too."""
-    there = find_parts(path)
-    if form is not None and len(there) == 1:
-        return form, there
+    """Return the format and the parts that have it; a folder may contain other tables as well."""
+    parts = find_parts(path)
+    if form is not None and len(parts) == 1:
+        return form, parts
     known: dict[str, list[FilePart]] = {}
-    for part in there:
+    for part in parts:
         with _wrap_read_errors(part):
             found = formats.detect_format(part)
         if found is not None and form in {None, found}:
             known.setdefault(found.name, []).append(part)
     if len(known) > 1:
-        raise TrimtabError(f"{path}: holds usage as {' and as '.join(known)}; name one of them by --format")
+        raise TrimtabError(
+            f"{path}: contains usage in several formats ({', '.join(known)}); choose one with --format"
+        )
     if known:
         return formats.get_format(next(iter(known))), next(iter(known.values()))
     if form is not None:
-        raise TrimtabError(f"{path}: holds nothing of the format {form.name}")
-    if len(there) == 1:
-        return formats.trimtab_format.FORMAT, there  # which says what its columns lack
-    raise TrimtabError(f"{path}: holds no usage in a format that is known: {', '.join(formats.FORMATS)}")
+        raise TrimtabError(f"{path}: contains no usage in the format {form.name}; check --format")
+    if len(parts) == 1:
+        return formats.trimtab_format.FORMAT, parts  # its reader reports the missing columns
+    raise TrimtabError(
+        f"{path}: contains no usage in a known format; supported: {', '.join(formats.FORMATS)}"
+    )
 
 
 def _read_blocks(
@@ -114,11 +123,11 @@ def _read_blocks(
         with _wrap_read_errors(part), part.open(count) as stream:
             for rows in form.read_rows(part, stream):
                 if not np.isfinite(rows.seconds).all():
-                    raise TrimtabError(f"{part}: a row has no time")
+                    raise TrimtabError(f"{part}: a row has no time; every row needs one")
                 latest = rows.seconds[np.abs(rows.seconds).argmax()] if len(rows.seconds) else 0.0
                 if abs(latest) > MAX_TIME:
                     raise TrimtabError(
-                        f"{part}: a time of {latest:.15g} is not in seconds since 1970; "
+                        f"{part}: the time {latest:.15g} is not in seconds since 1970;  "
                         "divide milliseconds by 1,000, microseconds by 1,000,000"
                     )
                 yield rows
@@ -134,7 +143,7 @@ def _wrap_read_errors(place: FilePart | Path) -> Iterator[None]:
         yield
     except UnicodeError:
         raise TrimtabError(
-            f"{place}: is no text in UTF-8; save it as such, or name it as what it is"
+            f"{place}: the file is not UTF-8 text; convert it, or correct its file extension"
         ) from None
     except (
         EOFError,
@@ -144,7 +153,7 @@ def _wrap_read_errors(place: FilePart | Path) -> Iterator[None]:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise TrimtabError(f"{place}: is damaged: {str(error).splitlines()[0]}") from None
+        raise TrimtabError(f"{place}: the file is damaged: {str(error).splitlines()[0]}") from None
 
 
 def _collect_rows(blocks: Iterable[RowBlock]) -> RecordingTable:
@@ -154,15 +163,14 @@ def _collect_rows(blocks: Iterable[RowBlock]) -> RecordingTable:
     cpu: list[Floats] = []
     memory: list[Floats] = []
     for rows in blocks:
-        here = np.array([index.setdefault(name, len(index)) for name in rows.names], np.int32)
-        codes.append(here[rows.codes])
+        positions = np.array([index.setdefault(name, len(index)) for name in rows.names], np.int32)
+        codes.append(positions[rows.codes])
         seconds.append(rows.seconds)
         nothing = np.full(len(rows.codes), np.nan)
         cpu.append(nothing if rows.cpu is None else rows.cpu)
         memory.append(nothing if rows.memory is None else rows.memory)
-    used, dense = np.unique(
-        _concatenate(codes), return_inverse=True
-    )  # a dictionary may name series without rows
+    # A dictionary column may name series that have no rows.
+    used, dense = np.unique(_concatenate(codes), return_inverse=True)
     names = list(index)
     return RecordingTable(
         names=tuple(names[code] for code in used),
@@ -174,7 +182,7 @@ def _collect_rows(blocks: Iterable[RowBlock]) -> RecordingTable:
 
 
 def _concatenate(pieces: list[npt.NDArray[N]]) -> npt.NDArray[N]:
-    """One array of all, and the pieces gone: a column is never in memory twice for long."""
+    """Concatenate the pieces and clear the list, so that a column is not held in memory twice."""
     whole: npt.NDArray[N] = np.concatenate(pieces)
     pieces.clear()
     return whole
@@ -191,18 +199,18 @@ def _build_trace(path: Path, table: RecordingTable, step: float | None) -> Trace
     shape = (int(rows.max()) + 1, len(table.names))
     if shape[0] * shape[1] > MAX_CELLS:
         raise TrimtabError(
-            f"{path}: {shape[1]:,} series of {shape[0]:,} steps do not fit into memory; name fewer of its files"
+            f"{path}: {shape[1]:,} series of {shape[0]:,} steps do not fit into memory; read fewer files at a time"
         )
     cpu, memory = (_scatter_max(column, rows, codes, shape) for column in (table.cpu, table.memory))
     return Trace(names=table.names, start=first * width, step=width, cpu=cpu, memory=memory)
 
 
 def _infer_step(codes: Codes, seconds: Floats) -> float:
-    """The median distance of two samples of one series, to the second."""
+    """Return the median distance of two samples of one series, rounded to seconds."""
     order = np.lexsort((seconds, codes))
-    apart = np.diff(seconds[order])[np.diff(codes[order]) == 0]
-    apart = apart[apart > 0]
-    return max(MIN_STEP, float(np.round(np.median(apart)))) if len(apart) else 60.0
+    gaps = np.diff(seconds[order])[np.diff(codes[order]) == 0]
+    gaps = gaps[gaps > 0]
+    return max(MIN_STEP, float(np.round(np.median(gaps)))) if len(gaps) else 60.0
 
 
 def _scatter_max(column: Floats, rows: Codes, codes: Codes, shape: tuple[int, int]) -> Floats:

@@ -1,10 +1,10 @@
-"""Which steps of a read are complete, though samples may reach a server late, and some later than others.
+"""Decide which steps of a read are complete, although some samples may reach a server late.
 
-Whoever learns from each step once must not do so while samples of it are still to come: a remote-write queue that is
-minutes behind would cost them for good. What is still to come is seen by each container itself: it runs, it had samples
-before, and this step has none. And a step that has some may have a part of them: until the next step has some too, and
-it is read a second time. Nobody is waited for longer than a bound, and a container that is scraped less often than others
-not for what it never has. Pure.
+A strategy that learns each step once must wait until no more samples of it are expected: otherwise a
+remote-write queue that is minutes behind would lose them for good. A missing sample is detected per
+container: it runs, it had samples before, and this step has none. A step with some samples may be partial
+until the next step has samples too and it has been read twice. The wait is bounded, and a container that is
+scraped less often than others is not expected to have a sample in every step. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEVER = -np.inf
 
 
 class SampleTracker:
-    """When each container was last sampled, how often it usually is, and what was there at the last read."""
+    """The last sample time and usual sample interval of each container, and the state of the last read."""
 
     def __init__(self) -> None:
         self._rows: dict[PodContainer, int] = {}
@@ -42,17 +42,17 @@ class SampleTracker:
         return name in self._rows
 
     def last_sample_times(self, names: Sequence[PodContainer]) -> Floats:
-        """Return the time of each one's last step with a sample; -inf where there was none."""
+        """Return the time of each container's last step with a sample; -inf if there was none."""
         return self._lookup(self._last_sampled, names, _NEVER)
 
     def sample_intervals(self, names: Sequence[PodContainer]) -> Floats:
-        """Return how long each was without a sample twice in a row, in seconds: once may have been an outage."""
+        """Return each container's gap in seconds that occurred twice in a row; one gap may be an outage."""
         return self._lookup(np.minimum(self._gap, self._gap_before), names, 0.0)
 
     def record(self, usage: Usage, *, expire_before: float, coarse: bool = False) -> None:
-        """Take in the next steps; containers that were not sampled since the time `forget` are let go of.
+        """Record the next steps and drop containers without a sample since `expire_before`.
 
-        Coarse steps tell nothing of how often samples come.
+        Coarse steps do not reveal the sample interval.
         """
         sampled = _mark_sampled(usage)
         columns = np.flatnonzero(sampled.any(axis=0))
@@ -69,14 +69,14 @@ class SampleTracker:
             )
 
     def record_incomplete(self, usage: Usage) -> None:
-        """Take in which of the steps that are not complete yet have samples at this read."""
+        """Record which of the incomplete steps have samples in this read."""
         self._incomplete_columns = {name: place for place, name in enumerate(usage.containers)}
         self._incomplete_start = usage.start
         none = np.zeros((usage.steps, 1), np.bool_)
         self._incomplete_sampled = np.hstack([_mark_sampled(usage), none])
 
     def had_samples(self, names: Sequence[PodContainer], times: Floats, step: float) -> Booleans:
-        """Mark the samples that the last read had already; a row a time, a column a container."""
+        """Mark the samples that the last read already had; one row per time, one column per container."""
         columns = [self._incomplete_columns.get(name, -1) for name in names]
         rows = np.rint((times - self._incomplete_start) / step).astype(np.intp)
         read = (rows >= 0) & (rows < len(self._incomplete_sampled))
@@ -115,14 +115,15 @@ def count_complete_steps(
     final_until: float,
     atomic_steps: bool,
 ) -> int:
-    """Return how many of the first steps are complete: no more samples of them are expected.
+    """Return the number of leading steps that are complete, that is, without samples still to come.
 
-    `running` says since when each container runs of which samples are expected, `seen` when they had samples before these
-    steps, and which of these steps had samples at the last read. Steps up to the time `sure` are complete whatever they
-    lack. With `whole_steps` a step of a container that has a sample has all of them.
+    `running` has the start time of each container that should have samples. `tracker` knows their samples
+    before these steps, and those of these steps at the last read. Steps up to `final_until` are complete in
+    any case. With `atomic_steps` a container's step has all of its samples or none.
 
-    A container is expected to have samples from its first one on since it was started: one that is never scraped keeps
-    nobody waiting. Of one that is sampled less often than every step, only what comes later than usual is waited for.
+    Samples are expected from a container's first sample after its start on, so a container that is never
+    scraped delays nothing. For a container that is sampled less often than every step, only samples later
+    than its usual interval are waited for.
     """
     times, step = usage.times, usage.step
     waits = _mark_after_last_sample(usage, atomic_steps=atomic_steps)
@@ -130,7 +131,7 @@ def count_complete_steps(
     names = [name for name in running if name in here or name in tracker]
     if names:
         columns = [here.get(name, -1) for name in names]
-        none = np.zeros((usage.steps, 1), np.bool_)  # of those that have no sample in any of these steps
+        none = np.zeros((usage.steps, 1), np.bool_)  # the column of containers without any sample here
         sampled = np.hstack([_mark_sampled(usage), none])[:, columns]
         begun = np.array([running[name] for name in names])
         sampled &= times[:, None] >= begun
@@ -147,7 +148,7 @@ def count_complete_steps(
 
 
 def _mark_after_last_sample(usage: Usage, *, atomic_steps: bool) -> Booleans:
-    """Mark the steps after the last one that has any sample; and that one, if it may get more."""
+    """Mark the steps after the last one that has any sample, and that one too if it may get more."""
     anybody: Booleans = np.asarray(~(np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=1))
     last = usage.steps - 1 - int(anybody[::-1].argmax()) if anybody.any() else -1
     marked: Booleans = np.arange(usage.steps) > last
@@ -157,7 +158,10 @@ def _mark_after_last_sample(usage: Usage, *, atomic_steps: bool) -> Booleans:
 
 
 def _mark_sampled(usage: Usage) -> Booleans:
-    """Mark where both resources have a sample, or the only one that there is: a rate comes later than a gauge."""
+    """Mark the cells with a sample of both resources, or of the only one there is.
+
+    A rate becomes available later than a gauge.
+    """
     sampled: Booleans = np.ones(usage.cpu.shape, np.bool_)
     for grid in (usage.cpu, usage.memory):
         there = ~np.isnan(grid)
@@ -167,11 +171,11 @@ def _mark_sampled(usage: Usage) -> Booleans:
 
 
 def _mark_overdue(sampled: Booleans, times: Floats, step: float, before: Floats, usual: Floats) -> Booleans:
-    """Mark where a container had a sample before, and none since for longer than usual; a column a container."""
+    """Mark the cells of containers that had a sample before and have had none for longer than usual."""
     previous = np.maximum.accumulate(np.where(sampled, times[:, None], _NEVER), axis=0)
     previous = np.maximum(previous, before)
     following = np.minimum.accumulate(np.where(sampled, times[:, None], np.inf)[::-1], axis=0)[::-1]
-    # What comes after the last of these steps is not known: a sample is late once its own step is over.
+    # Nothing is known after the last step: a sample counts as late once its own step is over.
     until = np.where(np.isinf(following), times[-1] + step, following)
-    lacking: Booleans = ~sampled & np.isfinite(previous) & (until - previous > usual + step / 4)
-    return lacking
+    overdue: Booleans = ~sampled & np.isfinite(previous) & (until - previous > usual + step / 4)
+    return overdue

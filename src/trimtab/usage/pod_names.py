@@ -1,8 +1,8 @@
-"""Whose a pod was, by its name alone: for pods that are gone, of which only their samples are left.
+"""Find the workload of a deleted pod by its name alone.
 
-Controllers name pods by rules that have been the same for years: a name, what tells the pods of one run or template
-apart, and five letters of an alphabet without vowels. A name that two workloads could have given is nobody's: no
-owner is better than a wrong one. Pure.
+Controllers name pods by stable rules: the workload's name, an identifier of the run or template, and five
+characters of an alphabet without vowels. A name that two workloads could have produced is assigned to
+neither, because no owner is better than a wrong one. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCHEDULED = r"-\d{8,11}"
 
 MAX_NAME_LENGTH = 63
 _TRUNCATED_LENGTH = MAX_NAME_LENGTH - 5
-"""What is longer is cut here before five letters are added, and then the dash may be missing."""
+"""The length to which a name is cut before five characters are appended; the dash may be lost."""
 
 _RULES = {
     "Deployment": (_HASH + _RANDOM_SUFFIX,),
@@ -33,23 +33,23 @@ _RULES = {
     "CronJob": (_SCHEDULED + _RANDOM_SUFFIX, _SCHEDULED + _INDEX + _RANDOM_SUFFIX),
 }
 _ANY_RULE = (_HASH + _RANDOM_SUFFIX, _RANDOM_SUFFIX, _INDEX)
-"""For kinds that are not built in: with replica sets of their own, without, or with pods that have a number."""
+"""The rules for other kinds: pods of their own ReplicaSets, pods without one, or numbered pods."""
 
 _RULE_PATTERNS = {kind: re.compile("|".join(rules)) for kind, rules in _RULES.items()}
 _ANY_RULE_PATTERN = re.compile("|".join(_ANY_RULE))
 _TRUNCATED_HASH = re.compile(rf"-{_SAFE_CHARACTER}{{0,10}}-?")
 _TRUNCATED_SCHEDULE = re.compile(r"-\d{5,11}(-\d{0,6})?-?")
-"""A CronJob's own name is no longer than 52 letters, so that this much is left of its schedule."""
+"""The truncated schedule: a CronJob's name has at most 52 characters, so at least this much of it remains."""
 
 
 def build_pod_name_pattern(kind: str, name: str) -> str:
-    """A regular expression, to be matched whole, for the names of the pods of a workload."""
+    """Return a regular expression that matches the full names of a workload's pods."""
     return f"{re.escape(name)}({'|'.join(_RULES.get(kind, _ANY_RULE))})"
 
 
 @dataclass(slots=True)
 class PodNameIndex:
-    """The workloads whose pods names may be of."""
+    """An index of workloads by the pod names that they produce."""
 
     _by_name: dict[tuple[str, str], list[WorkloadKey]] = field(default_factory=lambda: defaultdict(list))
     _long_names: dict[str, list[WorkloadKey]] = field(default_factory=lambda: defaultdict(list))
@@ -57,11 +57,11 @@ class PodNameIndex:
     def add(self, workloads: Iterable[WorkloadKey]) -> None:
         for key in workloads:
             self._by_name[key.namespace, key.name].append(key)
-            if len(key.name) > MAX_NAME_LENGTH - 17:  # a dash, ten letters of a hash, a dash, five letters
+            if len(key.name) > MAX_NAME_LENGTH - 17:  # a dash, a ten-character hash, a dash, five characters
                 self._long_names[key.namespace].append(key)
 
     def find_owner(self, namespace: str, pod: str) -> WorkloadKey | None:
-        """The one workload that would name a pod so; of two, the one with the longer name; None when in doubt."""
+        """Return the workload that names pods like this, longest name first; None if ambiguous."""
         for name, rest in _split_at_dashes(pod):
             found = [
                 key
@@ -81,7 +81,7 @@ class PodNameIndex:
 
 
 def _split_at_dashes(pod: str) -> Iterator[tuple[str, str]]:
-    """The name before each dash and what follows, the longest name first; no rule has more than three parts."""
+    """Yield the text before and after each dash, longest name first; no rule has more than three parts."""
     end = len(pod)
     for _ in range(3):
         end = pod.rfind("-", 0, end)
@@ -91,7 +91,7 @@ def _split_at_dashes(pod: str) -> Iterator[tuple[str, str]]:
 
 
 def _matches_truncated(key: WorkloadKey, base: str) -> bool:
-    """Whether the pods of a workload with a long name begin like this, cut short."""
+    """Return if the truncated pod names of a workload with a long name begin like this."""
     if len(key.name) >= _TRUNCATED_LENGTH:
         return key.name.startswith(base)
     rest = base.removeprefix(key.name)

@@ -1,8 +1,9 @@
-"""From a pod to the workload at the top: the one that a user wrote, and whose template sizing changes.
+"""Find the top-level workload of a pod: the object that users write and whose template sizing changes.
 
-A pod that is there is followed by its owner references; one that is gone, by its name. What stands between (ReplicaSets,
-Jobs) changes with every rollout and run, so it is passed over wherever it has an owner itself. What stands above
-a workload (an operator's own object) is not: it has no containers. Pure: records in, names out.
+An existing pod is resolved by its owner references, a deleted one by its name. Intermediate owners
+(ReplicaSets, Jobs) change with every rollout and run, so they are skipped if they have an owner themselves.
+An owner above a workload, such as an operator's custom resource, is ignored because it has no containers.
+Pure: records in, names out.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from trimtab.usage.pod_names import PodNameIndex
 
 _INTERMEDIATE_KINDS = {"ReplicaSet", "Job"}
 _MAX_OWNER_DEPTH = 8
-"""Owners of owners: more is a circle."""
+"""The maximum length of an owner chain; a longer one is a cycle."""
 
 
 class WorkloadContainer(NamedTuple):
-    """A container of a workload, by its names: what is sized."""
+    """The names that identify a container of a workload, which is the unit of sizing."""
 
     namespace: str
     kind: str
@@ -47,9 +48,9 @@ class _OwnerRecord(NamedTuple):
 
 
 class PodOwnerIndex:
-    """What is known of who owns whom.
+    """An index from pods to their workloads.
 
-    Of workloads give all, of ReplicaSets and Jobs at least the metadata, and of pods those that are there.
+    It needs all workloads, at least the metadata of ReplicaSets and Jobs, and the existing pods.
     """
 
     def __init__(
@@ -82,10 +83,10 @@ class PodOwnerIndex:
             self._record_roles(top, pod.containers)
 
     def resolve_pod(self, pod: Pod) -> WorkloadKey:
-        """The workload of a pod that is there; a pod that nobody controls is its own."""
+        """Return the workload of an existing pod; a pod without a controller is its own workload."""
         bare = WorkloadKey("Pod", pod.namespace, pod.name)
         owner = pod.owner
-        if owner is None or owner.kind == "Node":  # a static pod, which the kubelet makes from a file
+        if owner is None or owner.kind == "Node":  # the kubelet creates static pods from files
             return bare
         known = self._by_uid.get(owner.uid)
         if known:
@@ -97,14 +98,14 @@ class PodOwnerIndex:
         return WorkloadKey(owner.kind, pod.namespace, owner.name)
 
     def find_workload(self, namespace: str, pod: str) -> WorkloadKey | None:
-        """The workload of a pod, there or gone; None when it cannot be told."""
-        if alive := self._pods.get((namespace, pod)):
-            return alive
+        """Return the workload of an existing or deleted pod; None if it is ambiguous or unknown."""
+        if existing := self._pods.get((namespace, pod)):
+            return existing
         by_name = self._pod_names.find_owner(namespace, pod)
         return self._resolve_top(self._by_key[by_name]) if by_name else None
 
     def container_role(self, container: WorkloadContainer) -> Role:
-        """Whether it is a container of its own right, runs before those, or is a native sidecar of theirs."""
+        """Return if the container is a regular one, an init container or a native sidecar."""
         return self._roles.get(container, "main")
 
     def _resolve_top(self, known: _OwnerRecord) -> WorkloadKey:
@@ -114,7 +115,7 @@ class PodOwnerIndex:
                 break
             above = self._by_uid.get(owner.uid)
             if above is None:
-                # A kind that we do not watch, as a Rollout may be: its replica sets come and go all the same.
+                # The owner is of a kind that is not watched, such as a Rollout; its ReplicaSets still come and go.
                 if known.key.kind in _INTERMEDIATE_KINDS:
                     return WorkloadKey(owner.kind, known.key.namespace, owner.name)
                 break

@@ -1,14 +1,13 @@
-"""The contract of a usage source: which containers used how much, over a window of time or now.
+"""The interface of a usage source: the usage of containers over a time window or now.
 
-A source only reads. It says what it can know (`capabilities`), whether it is well (`check`) and what a read would cost
-its server (`cost`) before the read is made. What it gives is never a guess: a sample that it cannot trust is NaN, and
-an answer that it cannot read is a `UsageError`. Sources come in by the entry point group `trimtab.sources`, ours and
-others' alike.
+A source only reads. It declares what it provides (`capabilities`), whether it is healthy (`check`) and the
+cost of a read (`estimate_cost`). It never guesses: an untrusted sample is NaN, and an unreadable response is
+a `UsageError`. Sources are entry points of the group `trimtab.sources`.
 
     async with source("prometheus", client=client, url="http://prometheus:9090") as history:
-        ask = Ask.last(14 * DAY, now=time.time(), step=60)
-        print(await history.cost(ask))
-        usage = await history.read(ask)
+        query = UsageQuery.last(14 * DAY, now=time.time(), step=60)
+        print(await history.estimate_cost(query))
+        usage = await history.read(query)
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from trimtab.plugins import Family, Settings
 from trimtab.plural import pluralize
 from trimtab.usage.usage import Usage, UsageSummary, summarize_usage
 
-if TYPE_CHECKING:  # SQLAlchemy takes half a second, and most who read usage keep none
+if TYPE_CHECKING:  # importing SQLAlchemy takes half a second
     from trimtab.store import Store
 
 S = TypeVar("S", bound=Settings)
 
 Progress = Callable[[float], None]
-"""Called now and then during a read with the share that is done, 0 to 1."""
+"""A callback that receives the completed share of a read, 0 to 1."""
 
 QUANTILES = (0.5, 0.9, 0.99)
 MAX_STEPS = 1_000_000
@@ -39,29 +38,29 @@ MAX_STEPS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageQuery:
-    """What is asked: the steps from `start` up to, not including, `end`; seconds since 1970."""
+    """A request for the steps from `start` up to, not including, `end`, in seconds since 1970."""
 
     start: float
     end: float
     step: float
     namespaces: tuple[str, ...] | None = None
-    """None for all."""
+    """The namespaces to read; None for all."""
     include_ooms: bool = True
-    """Whether anybody wants to know of kills, which a server may have to look for in all that it has."""
+    """Read OOM kills, which a server may have to search for in all its series."""
 
     def __post_init__(self) -> None:
         if not self.step > 0:
-            raise TrimtabError(f"step: {self.step:g} s is no step; give at least a second")
+            raise TrimtabError(f"step: {self.step:g} s is not positive; use at least one second")
         if not self.start < self.end:
-            raise TrimtabError(f"end: {self.end:g} is not after the start, {self.start:g}")
+            raise TrimtabError(f"end: {self.end:g} must be after the start, {self.start:g}")
         if self.steps > MAX_STEPS:
-            raise TrimtabError(f"step: {self.step:g} s makes {self.steps:,} steps; give a longer one")
+            raise TrimtabError(f"step: {self.step:g} s gives {self.steps:,} steps; use a longer step")
 
     @classmethod
     def last(
         cls, seconds: float, *, now: float, step: float, namespaces: Sequence[str] | None = None
     ) -> Self:
-        """The window up to now, on whole steps: so that two reads of the same time have the same grid."""
+        """Return the window up to now, aligned to steps so that repeated reads share a grid."""
         end = now // step * step + step
         steps = max(1, round(seconds / step))
         return cls(
@@ -78,41 +77,45 @@ class UsageQuery:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a source can know."""
+    """The data that a source provides."""
 
     history: bool
-    """Whether it knows the past; if not, a read gives the step of now alone."""
+    """The source has history; if not, a read returns only the current step."""
     polled: bool = False
-    """Whether that past is of its own making, and begins when it is opened. A step of it is what was measured from its
-    beginning to its end,"""
+    """The source polls its history itself, so that it begins when the source is first opened.
+
+    A step of it covers the measurements from its beginning to its end.
+    """
     publish_delay: float = 0.0
-    """and known so many seconds after that."""
+    """The seconds after the end of a step until its samples are available."""
     throttling: bool = False
     ooms: bool = False
     atomic_steps: bool = False
-    """Whether a step in which a container has a sample has all of them. Else samples of it may still be on their way, until a
-    later step has one."""
+    """A container's step has all of its samples or none.
+
+    Otherwise samples may still arrive until a later step has one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SourceHealth:
-    """Whether a source can be read now."""
+    """The result of a check of a source."""
 
     ok: bool
     detail: str
-    """One line: what was found."""
+    """One line that describes the finding."""
     advice: str = ""
-    """What to do about it when it is not well."""
+    """The remedy if the source is not healthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a read asks of a server; an estimate, shown before a big one."""
+    """The estimated load of a read on a server, shown before a large one."""
 
     queries: int
     series: int
     samples: int
-    """That come back: the server reads more to make them."""
+    """The number of returned samples; the server reads more to compute them."""
     bytes: int
 
     def __str__(self) -> str:
@@ -123,22 +126,22 @@ class Cost:
 
 
 class Source(ABC, Generic[S]):
-    """Reads usage from somewhere. Used as an async context manager: some keep connections open."""
+    """Reads usage from a backend. Used as an async context manager, because some keep connections."""
 
     name: ClassVar[str]
-    """What users call it."""
+    """The name that users configure."""
 
     settings_type: ClassVar[type[Any]]
 
     capabilities: Capabilities
-    """What it can know; a source that learns this from its server has it after `check` or the first read."""
+    """The provided data; a source that detects it has it after `check` or the first read."""
 
     def __init__(self, settings: S, *, client: Client | None = None, store: Store | None = None) -> None:
         self.settings = settings
         self.client = client
-        """The cluster that the usage is of; a source that cannot do without it says so."""
+        """The client of the cluster that is measured; None if there is none."""
         self.store = store
-        """Where a source that only knows the present may keep what it saw."""
+        """The store in which a polling source may keep its history."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,23 +151,23 @@ class Source(ABC, Generic[S]):
 
     @abstractmethod
     async def check(self) -> SourceHealth:
-        """Whether it can be read now. Never raises a `UsageError`: what is wrong is the answer."""
+        """Check the source; a problem is returned and never raised as a `UsageError`."""
 
     @abstractmethod
     async def estimate_cost(self, query: UsageQuery) -> Cost:
-        """What `read` would cost. Cheap itself."""
+        """Estimate the cost of `read`, cheaply."""
 
     @abstractmethod
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
-        """The samples asked for, on exactly the grid of `ask`; any failure is a `UsageError`.
+        """Read the samples on exactly the grid of `query`; raise `UsageError` on any failure.
 
-        A source of the present alone gives its sample in the step in which now lies, or none.
+        A source without history returns its sample in the current step, or none.
         """
 
     async def summarize(
         self, query: UsageQuery, *, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None
     ) -> UsageSummary:
-        """Quantiles, sample count, first and last time of each container."""
+        """Return quantiles, sample count, first and last time of each container."""
         return summarize_usage(await self.read(query, progress=progress), quantiles)
 
 
@@ -174,6 +177,6 @@ SOURCES: Family[Source[Any]] = Family(noun="usage source", group="trimtab.source
 def source(
     name: str, *, client: Client | None = None, store: Store | None = None, **settings: Any
 ) -> Source[Any]:
-    """A source of this name; settings not given have their defaults."""
+    """Create the source of this name; omitted settings have their defaults."""
     kind = SOURCES.load_type(name)
     return kind(SOURCES.parse_settings(name, settings), client=client, store=store)

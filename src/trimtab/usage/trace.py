@@ -1,4 +1,4 @@
-"""Usage over time of many containers, as arrays: what a back-test replays, wherever it came from."""
+"""Usage of many containers over time, as arrays; the input of a back-test."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Samples on a regular grid of time: a row a step, a column a container; NaN where there is no sample.
+    """Samples on a regular time grid: one row per step, one column per container, NaN without a sample.
 
-    `start` is the time of the first row in seconds; its time of day is the day's, so that hours keep their meaning.
+    `start` is the time of the first row in seconds; its time of day is the real one, so that daily patterns
+    keep their hours.
     """
 
     names: tuple[str, ...]
     start: float
     step: float
     cpu: Floats
-    """Cores."""
+    """The CPU usage in cores."""
     memory: Floats
-    """Bytes."""
+    """The memory usage in bytes."""
 
     @property
     def steps(self) -> int:
@@ -35,11 +36,11 @@ class Trace:
 
     @property
     def sample_count(self) -> int:
-        """How often any container was sampled, whether for one resource or for both."""
+        """Return the number of cells with a sample of at least one resource."""
         return int(np.count_nonzero(~(np.isnan(self.cpu) & np.isnan(self.memory))))
 
     def select_columns(self, columns: npt.NDArray[np.intp]) -> Trace:
-        """The same time for some of the containers."""
+        """Return a trace of the selected containers over the same time."""
         return Trace(
             names=tuple(self.names[column] for column in columns),
             start=self.start,

@@ -1,6 +1,6 @@
-"""Usage of pods' containers over time, as arrays, and what can be said of it in a few numbers.
+"""Usage of pods' containers over time, as arrays, and its summary statistics.
 
-Pods come and go; which workload a pod belongs to is for `owners` to say, and `merge` turns this into usage of
+Pods come and go: `pod_ownership` finds the workload of a pod, and `aggregation` turns this into usage of
 workloads' containers.
 """
 
@@ -17,13 +17,13 @@ from trimtab.usage.trace import Floats
 
 MAX_CORES = 1e6
 MAX_BYTES = 1e15
-"""No container has more; a sample that says so is a fault of its source."""
+"""The largest plausible memory of a container in bytes; a larger sample is an error of its source."""
 
 _BLOCK = 256
 
 
 class PodContainer(NamedTuple):
-    """A container of a pod, dead or alive, by its names."""
+    """The names that identify a container of a running or deleted pod."""
 
     namespace: str
     pod: str
@@ -31,32 +31,32 @@ class PodContainer(NamedTuple):
 
 
 class Oom(NamedTuple):
-    """A container that was killed for memory."""
+    """A container that was killed for exceeding its memory."""
 
     at: float
-    """Seconds since 1970: when it was seen, which is up to a step after it happened."""
+    """The time in seconds since 1970 at which the kill was observed, up to a step after it happened."""
     container: PodContainer
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Samples on a regular grid of time: a row a step, a column a pod's container; NaN where there is no sample.
+    """Samples on a regular time grid: one row per step, one column per pod container, NaN without a sample.
 
-    Row `i` is of the time `start + i * step`, in seconds since 1970, and tells of the step that ends then: the mean of
-    CPU over it and, where the source knows it, the highest memory in it.
+    Row `i` is at the time `start + i * step`, in seconds since 1970, and covers the step that ends then: the
+    mean CPU and, where the source supports it, the highest memory.
     """
 
     containers: tuple[PodContainer, ...]
     start: float
     step: float
     cpu: Floats
-    """Cores."""
+    """The CPU usage in cores."""
     memory: Floats
-    """Bytes."""
+    """The memory usage in bytes."""
     throttled: Floats | None = None
-    """The share of CFS periods in which the container was held back, 0 to 1; None where the source cannot know."""
+    """The share of CFS periods in which the container was throttled, 0 to 1; None if the source has none."""
     ooms: tuple[Oom, ...] | None = None
-    """In the order of time; None where the source cannot know."""
+    """The kills in chronological order; None if the source cannot detect them."""
 
     @property
     def steps(self) -> int:
@@ -67,7 +67,7 @@ class Usage:
         return self.start + self.step * np.arange(self.steps, dtype=np.float64)
 
     def slice_steps(self, first: int, end: int) -> Usage:
-        """Return the steps from one to, not including, another, with the kills that were seen in them."""
+        """Return the steps from `first` up to, not including, `end`, with the kills observed in them."""
         steps = slice(first, end)
         start = self.start + first * self.step
         last = self.start + (min(end, self.steps) - 1) * self.step
@@ -82,7 +82,10 @@ class Usage:
         )
 
     def take_latest(self) -> Usage:
-        """Return the newest sample of each container as one step, which keeps none of the others in memory; no kills."""
+        """Return the newest sample of each container as one step, without kills.
+
+        The result holds no reference to the other steps, so their memory can be freed.
+        """
         last = max(self.steps - 1, 0)
         return replace(
             self,
@@ -94,7 +97,7 @@ class Usage:
         )
 
     def last_times(self) -> Floats:
-        """Return when each container was last sampled; NaN where it has no sample."""
+        """Return the time of each container's last sample; NaN if it has none."""
         sampled = ~(np.isnan(self.cpu) & np.isnan(self.memory))
         last = self.steps - 1 - sampled[::-1].argmax(axis=0)
         times: Floats = np.where(sampled.any(axis=0), self.start + self.step * last, np.nan)
@@ -102,12 +105,12 @@ class Usage:
 
     @property
     def sample_count(self) -> int:
-        """How often any container was sampled, whether for one resource or for both."""
+        """Return the number of cells with a sample of at least one resource."""
         return int(np.count_nonzero(~(np.isnan(self.cpu) & np.isnan(self.memory))))
 
 
 def _take_latest(grid: Floats) -> Floats:
-    """Return the last number of each column as one row; NaN where it has none."""
+    """Return the last value of each column as one row; NaN for an empty column."""
     if not len(grid):
         return grid.copy()
     last = len(grid) - 1 - (~np.isnan(grid))[::-1].argmax(axis=0)
@@ -116,7 +119,7 @@ def _take_latest(grid: Floats) -> Floats:
 
 
 def mask_implausible(values: Floats, *, maximum: float) -> Floats:
-    """The same array, with NaN for what no container can use: negative, infinite or more than `most`."""
+    """Replace implausible values by NaN, in place: negative, infinite or above `maximum`."""
     with np.errstate(invalid="ignore"):
         values[~((values >= 0) & (values <= maximum))] = np.nan
     return values
@@ -124,10 +127,10 @@ def mask_implausible(values: Floats, *, maximum: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class ResourceSummary:
-    """What one resource's samples come to, a column a container. NaN and 0 where there are none."""
+    """Statistics of one resource, one column per container; NaN and 0 without samples."""
 
     values: Floats
-    """A row a quantile asked for, interpolated between the two nearest samples."""
+    """One row per requested quantile, interpolated between the two nearest samples."""
     sample_counts: npt.NDArray[np.int64]
     first_times: Floats
     """The time of the first sample."""
@@ -136,7 +139,7 @@ class ResourceSummary:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """Usage of each container in a few numbers."""
+    """Summary statistics of the usage of each container."""
 
     containers: tuple[PodContainer, ...]
     quantiles: tuple[float, ...]
@@ -145,7 +148,7 @@ class UsageSummary:
 
 
 def summarize_usage(usage: Usage, quantiles: Sequence[float]) -> UsageSummary:
-    """Any quantiles (0 to 1) of each container, with the number of samples and when the first and last were."""
+    """Return quantiles (0 to 1), sample counts, and first and last sample times per container."""
     return UsageSummary(
         containers=usage.containers,
         quantiles=tuple(quantiles),
@@ -159,7 +162,7 @@ def _summarize_resource(grid: Floats, times: Floats, wanted: Sequence[float]) ->
     values = np.full((len(wanted), columns), np.nan)
     samples = np.zeros(columns, np.int64)
     first, last = np.full(columns, np.nan), np.full(columns, np.nan)
-    for left in range(0, columns, _BLOCK):  # a copy of some columns at a time, not of all
+    for left in range(0, columns, _BLOCK):  # copy a few columns at a time to bound memory
         some = slice(left, left + _BLOCK)
         block = grid[:, some]
         present = ~np.isnan(block)
@@ -176,7 +179,7 @@ def _summarize_resource(grid: Floats, times: Floats, wanted: Sequence[float]) ->
 
 
 def _interpolate(ordered: Floats, places: Floats) -> Floats:
-    """The value at a fractional place of each column."""
+    """Return the interpolated value at a fractional position of each column."""
     below = np.floor(places).astype(np.int64)
     column = np.arange(ordered.shape[1])
     low, high = ordered[below, column], ordered[np.ceil(places).astype(np.int64), column]

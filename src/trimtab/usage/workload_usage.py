@@ -1,6 +1,6 @@
-"""Usage of workloads' containers over time: what sizing learns from, and a back-test replays.
+"""Usage of workloads' containers over time: the input of sizing and of back-tests.
 
-It is made from usage of pods by `merge`.
+`aggregation` computes it from the usage of pods.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ Indices = npt.NDArray[np.intp]
 
 
 class UsageObserver(Protocol):
-    """What learns from usage, as a `sizing` strategy does."""
+    """A consumer of usage, such as a sizing strategy."""
 
     def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
     def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
 
 
 class WorkloadOom(NamedTuple):
-    """A kill of one of a workload's containers."""
+    """An OOM kill of a workload's container."""
 
     at: float
     container: int
-    """Which of `WorkloadUsage.containers`."""
+    """The index in `WorkloadUsage.containers`."""
     memory: float
-    """The highest sample before it; NaN when there was none."""
+    """The highest sample before the kill; NaN if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadUsage:
-    """Samples on a regular grid of time: a row a step, a column a container of a workload or one of its replicas."""
+    """Samples on a regular time grid: one row per step, one column per workload container or replica."""
 
     containers: tuple[WorkloadContainer, ...]
     roles: tuple[Role, ...]
     start: float
     step: float
     cpu: Floats
-    """Cores."""
+    """The CPU usage in cores."""
     memory: Floats
-    """Bytes."""
+    """The memory usage in bytes."""
     throttled: Floats | None
     container: Indices
-    """Which of `containers` a column is of."""
+    """The index in `containers` of each column."""
     replica: Indices
-    """Which of its replicas: 0 for the first, and for all of them where they are merged."""
+    """The replica number of each column, from 0; always 0 for usage merged over replicas."""
     ooms: tuple[WorkloadOom, ...]
-    """In the order of time."""
+    """The kills in chronological order."""
     unowned: tuple[PodContainer, ...]
-    """Of which no workload could be told; they are left out."""
+    """The pod containers that are left out because no workload was found for them."""
 
     def to_trace(self) -> Trace:
-        """For a back-test; of replicas kept apart, the one that used most."""
+        """Return the trace for a back-test; replicas are merged by their maximum."""
         begins = np.flatnonzero(self.replica == 0)
         cpu, memory = (
             np.fmax.reduceat(grid, begins, axis=1) if len(begins) else grid
@@ -69,7 +69,7 @@ class WorkloadUsage:
         return Trace(names=names, start=self.start, step=self.step, cpu=cpu, memory=memory)
 
     def feed(self, observer: UsageObserver) -> None:
-        """Let somebody learn from all of it, in the order of time; of a step, from one replica after the other."""
+        """Pass all samples to an observer in chronological order, replica by replica within a step."""
         ooms = iter(self.ooms)
         oom = next(ooms, None)
         replicas = [
@@ -89,7 +89,7 @@ class WorkloadUsage:
                     observer.observe(t, cpu, memory)
 
     def _scatter_columns(self, row: Floats, columns: Indices) -> Floats:
-        """A value for each container, from these columns."""
+        """Return one value per container, taken from these columns."""
         values = np.full(len(self.containers), np.nan)
         values[self.container[columns]] = row[columns]
         return values

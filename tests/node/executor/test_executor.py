@@ -295,7 +295,7 @@ def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
     executor.apply({held: 50_000}, now=0.0)
     shutil.rmtree(state)
     assert executor.apply({new: 60_000}, now=1.0).rejected == {
-        new: "cannot be noted: No such file or directory"
+        new: "cannot be written to the journal: No such file or directory"
     }
     assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
 

@@ -65,7 +65,7 @@ async def test_calls_overtake_each_other() -> None:
 
 async def test_an_unknown_method_is_refused_with_its_code() -> None:
     async with _connected({}) as client:
-        with pytest.raises(ttrpc.TtrpcError, match=r"s/nothing is not known here \(code 12\)"):
+        with pytest.raises(ttrpc.TtrpcError, match=r"s/nothing is not implemented \(code 12\)"):
             await client.call("s", "nothing", b"", timeout=30)
 
 

@@ -166,7 +166,7 @@ async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_b
                     await asyncio.sleep(0.01)
             following.cancel()
             await asyncio.wait([following])
-    assert [each["event"] for each in logs] == ["kubelet.away"]
+    assert [each["event"] for each in logs] == ["kubelet.unreachable"]
     assert states.errors_by_source().keys() == troubled
 
 
@@ -188,7 +188,7 @@ async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
     monkeypatch.setattr("trimtab.node.informer.informer.InotifyWatch", _deaf)
     with capture_logs() as logs:
         states = NodeInformer("node", hierarchy=Hierarchy.detect(tree))
-    assert [each["event"] for each in logs] == ["cgroups.not_watched"]
+    assert [each["event"] for each in logs] == ["cgroups.watch_failed"]
     states.watch_cgroups()
     assert states.view(100.0).pods == ()
     pod_folder(tree)
@@ -211,7 +211,7 @@ def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: NodeInformer, 
     assert states.errors_by_source() == {}
     shutil.rmtree(tree / "kubepods")
     assert states.errors_by_source() == {
-        "cgroups": "the node has no kubepods; see --cgroups and --cgroup-parent"
+        "cgroups": "the node has no cgroup kubepods; check --cgroups and --cgroup-parent"
     }
 
 

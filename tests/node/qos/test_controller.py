@@ -161,7 +161,7 @@ async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: 
     with capture_logs() as logs:
         for now in (0.0, 1.0, 20.0):
             await floor.enforcer.run_round(NODE, Unknowing(), ON, now=now)
-    assert [each["what"] for each in logs] == [
+    assert [each["problem"] for each in logs] == [
         "wanting: cgroup v1 has no memory.high",
         "wanting: no such disk",
     ]
@@ -226,7 +226,9 @@ async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
     await floor.enforcer.wait_evictions()
     assert floor.sent == ["p"]
     spot = KnobRef(path, CPU_QUOTA)
-    assert found.write_result.rejected == {spot: "cannot be noted: No such file or directory"}
+    assert found.write_result.rejected == {
+        spot: "cannot be written to the journal: No such file or directory"
+    }
     assert floor.surface.read(spot) == UNLIMITED
 
 

@@ -260,7 +260,7 @@ def test_a_folder_with_two_formats_asks_for_one(tmp_path: Path) -> None:
     alibaba2018(tmp_path)
     tar(tmp_path / "machine_usage.tar.gz", machine_usage=MACHINE_USAGE)
     with pytest.raises(
-        TrimtabError, match="holds usage as alibaba2018 and as alibaba2018-machines; name one"
+        TrimtabError, match="several formats \\(alibaba2018, alibaba2018-machines\\); choose one"
     ):
         read_trace(tmp_path)
     check_alibaba2018_machines(read_trace(tmp_path, format_name="alibaba2018-machines"))
@@ -283,7 +283,7 @@ def test_of_a_tar_only_the_first_table_is_read(tmp_path: Path) -> None:
             "line 1 is not an instance",
         ),
         (google2019_parquet, lambda data: gzip.compress(gzip.decompress(data)[:-9]), "is not a parquet file"),
-        (alibaba2018, lambda data: data[:30], "is not an archive that can be read"),
+        (alibaba2018, lambda data: data[:30], "the archive cannot be read"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(
@@ -302,15 +302,15 @@ def test_a_damaged_file_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
-        ("bitbrains", "Timestamp [ms];\tCPU cores\n1;\t1\n", "has no column CPU capacity provisioned"),
-        ("google2011", "600000000,900000000,1\n", "line 1 is not start time, job ID, task index"),
+        ("bitbrains", "Timestamp [ms];\tCPU cores\n1;\t1\n", "CPU capacity provisioned [MHZ] is missing"),
+        ("google2011", "600000000,900000000,1\n", "line 1 must contain start time, job ID, task index"),
         (
             "alibaba2018",
             CONTAINER_USAGE + "c_1,m_7,late,1,1,,,,,,\n",
-            "line 5 is not container_id, time_stamp",
+            "line 5 must contain container_id, time_stamp",
         ),
         ("azure", "0,vm,1,2\n", "plain numbers for timestamp, avg cpu: 0,vm,1,2"),
-        ("google2019", "start_time,collection_id\n1,2\n", "has no column instance_index"),
+        ("google2019", "start_time,collection_id\n1,2\n", "column instance_index is missing"),
     ],
 )
 def test_a_table_that_is_not_of_its_format_is_refused_by_its_line(
@@ -327,12 +327,12 @@ def test_a_table_that_is_not_of_its_format_is_refused_by_its_line(
 def test_shares_without_the_table_of_what_they_are_shares_of_are_refused(
     tmp_path: Path, usage: str, table: str
 ) -> None:
-    with pytest.raises(TrimtabError, match=f"{table}.csv must lie beside it"):
+    with pytest.raises(TrimtabError, match=f"{table}.csv is missing next to it"):
         read_trace(write(tmp_path / "usage.csv", usage))
 
 
 def test_a_format_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="format 'gwa' is not known; there are: trimtab, bitbrains,"):
         read_trace(google2011(tmp_path), format_name="gwa")
-    with pytest.raises(TrimtabError, match="holds nothing of the format azure"):
+    with pytest.raises(TrimtabError, match="contains no usage in the format azure"):
         read_trace(google2011(tmp_path), format_name="azure")

@@ -190,16 +190,20 @@ async def test_values_that_cannot_be_are_no_samples(faulty: Faulty, right: Usage
         (status(400, kind="bad_data", error="parse error"), SourceRefused, "400 parse error"),
         (status(422, kind="execution", error=TOO_MANY), QueryTooLarge, "too many samples"),
         (status(503), SourceUnavailable, "503"),
-        (body(lambda given: given[:50]), UsageResponseError, "cut off or no JSON"),
+        (body(lambda given: given[:50]), UsageResponseError, "truncated or not JSON"),
         (body(lambda given: given.replace(b'"matrix"', b'"vector"')), UsageResponseError, "is a vector"),
         (
             body(lambda given: given.replace(b'"pod"', b'"dop"')),
             UsageResponseError,
             "without the label 'pod'",
         ),
-        (body(lambda given: re.sub(rb"\[(\d{10}),", rb"[9\1,", given)), UsageResponseError, "not asked for"),
+        (
+            body(lambda given: re.sub(rb"\[(\d{10}),", rb"[9\1,", given)),
+            UsageResponseError,
+            "unexpected times",
+        ),
         (body(lambda given: given.replace(b',"', b',"x', 99)), UsageResponseError, "."),
-        (with_values({5: "many"}), UsageResponseError, "no number"),
+        (with_values({5: "many"}), UsageResponseError, "not a number"),
         (
             body(lambda given: re.sub(rb'\[(\d{10}),"', rb'[\1,1,"', given)),
             UsageResponseError,
@@ -278,4 +282,4 @@ async def test_without_an_address_and_a_cluster_it_is_said_what_to_set() -> None
     async with Prometheus(PrometheusSettings()) as prometheus:
         health = await prometheus.check()
     assert not health.ok
-    assert health.advice == "set its url, or another provider such as metrics-server"
+    assert health.advice == "set url, or choose another provider such as metrics-server"

@@ -104,7 +104,7 @@ async def test_labels_of_ones_own_can_be_named(tmp_path: Path) -> None:
 async def test_labels_that_name_no_container_are_shown(tmp_path: Path) -> None:
     recording = Recording()
     recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
-    with pytest.raises(SourceRefused, match=r"only with the labels __name__, name; let Prometheus scrape"):
+    with pytest.raises(SourceRefused, match=r"has only the labels __name__, name; let Prometheus scrape"):
         await read(recording, tmp_path)
 
 
@@ -116,7 +116,7 @@ async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     with pytest.raises(
         SourceRefused,
-        match=r"several clusters \(prod, test\); say which one is meant, such as labels.cluster=prod",
+        match=r"several clusters \(prod, test\); select one, for example with labels.cluster=prod",
     ):
         await read(recording, tmp_path / "a")
     usage, _ = await read(recording, tmp_path / "b", labels={"cluster": "test"})
@@ -280,4 +280,4 @@ async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
         async with Prometheus(PrometheusSettings(url=server.url)) as source:
             detail = (await source.check()).detail
     assert "a sample every 15 s" in detail
-    assert detail.endswith("; of some containers only every 60 s")
+    assert detail.endswith("; some containers only every 60 s")

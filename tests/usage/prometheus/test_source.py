@@ -162,12 +162,12 @@ async def test_a_server_without_containers_says_what_to_do(server: Recorded) -> 
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         health = await prometheus.check()  # of now, and the recording is old
     assert not health.ok
-    assert "container_memory_working_set_bytes{} is not there" in health.detail
+    assert "container_memory_working_set_bytes{} does not exist" in health.detail
     assert "/metrics/cadvisor" in health.advice
 
 
 async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Recorded) -> None:
-    with pytest.raises(TrimtabError, match=r"no_such_rule.* is not there"):
+    with pytest.raises(TrimtabError, match=r"no_such_rule.* does not exist"):
         await read(server, memory_rule="no_such_rule")
     usage = await read(server, cpu_rule=MEMORY)  # any gauge will do
     assert column(usage, "steady", "cpu")[5] != 0.5
@@ -177,7 +177,7 @@ async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Record
     ("settings", "line"),
     [
         ({"url": "prometheus:9090"}, "url: must look like http://HOST:PORT"),
-        ({"url": "http://me:secret@host"}, "must not hold a password"),
+        ({"url": "http://me:secret@host"}, "must not contain a password"),
         ({"username": "me"}, "username and password_file belong together"),
         ({"cert_file": "/c"}, "cert_file and key_file belong together"),
         ({"labels": {'a"b': "c"}}, "labels"),

@@ -112,7 +112,7 @@ async def test_a_server_that_knows_no_cpu_is_said_to_lack_it(tmp_path: Path) -> 
         async with source("prometheus", url=address) as server:
             health = await server.check()
     assert not health.ok
-    assert health.detail == f"{address}: {CPU} is not there"
+    assert health.detail == f"{address}: {CPU} does not exist"
     assert "scrape the kubelets" in health.advice
 
 

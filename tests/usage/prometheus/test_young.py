@@ -90,7 +90,7 @@ async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(
     """Nothing later either: that is no young server but one that does not scrape kubelets."""
     now = time.time()
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        with pytest.raises(UsageError, match="is not there"):
+        with pytest.raises(UsageError, match="does not exist"):
             await prometheus.read(UsageQuery(start=now - HOUR, end=now, step=300.0))
 
 

@@ -90,11 +90,14 @@ async def test_a_token_and_headers_are_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"step": 30.0}, "the answer is of start 600.0 and step 30.0, not 600.0 and 60.0"),
-        ({"cpu": [[1.0]]}, "cpu is not a list for each container of 5 numbers"),
-        ({"memory": [[1.0] * 5, [1.0] * 4]}, "memory is not a list for each container of 5 numbers"),
+        ({"step": 30.0}, "the response has start 600.0 and step 30.0 instead of 600.0 and 60.0"),
+        ({"cpu": [[1.0]]}, "cpu in the response must have a list of 5 numbers per container"),
+        (
+            {"memory": [[1.0] * 5, [1.0] * 4]},
+            "memory in the response must have a list of 5 numbers per container",
+        ),
         ({"containers": [["a", "b", "c"]] * 2}, "names a container twice"),
-        ({"containers": "none"}, "the answer is not of the protocol"),
+        ({"containers": "none"}, "the response does not follow the protocol"),
     ],
 )
 async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
@@ -117,7 +120,7 @@ async def test_an_answer_in_another_encoding_is_refused() -> None:
         )
 
     async with serving(latin) as url, Http(HttpSettings(url=url)) as house:
-        with pytest.raises(UsageResponseError, match="the answer is not of the protocol"):
+        with pytest.raises(UsageResponseError, match="the response does not follow the protocol"):
             await house.read(ASK)
 
 

@@ -85,7 +85,7 @@ def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
 
 def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
     for page in (b'{"items": [{"metadata": {}}]}', b'{"items": [{"metadata": {"name": "\xfc"}}]}'):
-        with pytest.raises(UsageResponseError, match="no list of PodMetrics"):
+        with pytest.raises(UsageResponseError, match="not a list of PodMetrics"):
             parse_pod_metrics(page)
 
 

@@ -1,7 +1,7 @@
-"""Where the wishes of all strategies meet: one value a knob, which the kernel takes, and an account of who lost.
+"""Resolve the requests of all strategies into one valid value per knob, and report who was overruled.
 
-`wishes` says what a wish is, `consolidation` makes one value of several wishes, `admission` holds the values to each
-other, to their parents and to the kernel's rules. All of it is pure; nothing is read or written here.
+`requests` defines a request, `resolve` decides between requests for a knob, and `validate` fits the values to
+each other, to their parents and to the kernel's rules. All of it is pure.
 """
 
 from trimtab.node.arbiter.requests import BoundType, KnobRef, KnobRequest, Precedence, Value

@@ -1,7 +1,7 @@
-"""Knobs of the machine rather than of a cgroup: sysctls, and the classes of resctrl.
+"""Knobs of the host rather than of a cgroup: sysctls and resctrl groups.
 
-They are knobs like those of `cgroups`, the same in both versions, so that wishes, journal and executor treat all alike;
-where their files lie is the affair of the executor's `surface`.
+They are the same in both cgroup versions, so that requests, journal and executor treat all knobs alike;
+`executor.knob_files` finds their files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ RESCTRL: Final = "resctrl"
 def _host_knob(
     name: str, *, where: str, file: str, decode: Callable[[str], V], encode: Callable[[V], Lines]
 ) -> Knob[V]:
-    there = KnobFormat(file, where, decode, encode)
-    return Knob(name=name, v1=there, v2=there)
+    knob_format = KnobFormat(file, where, decode, encode)
+    return Knob(name=name, v1=knob_format, v2=knob_format)
 
 
 def _sysctl_knob(name: str) -> Knob[int]:
@@ -32,9 +32,9 @@ def _sysctl_knob(name: str) -> Knob[int]:
 
 
 def _parse_schemata(text: str) -> Mapping[str, int]:
-    """`L3:0=fff;1=fff` and `MB:0=100` as amounts by `L3:0` and so on: masks are hexadecimal, bandwidth is not.
+    """Parse `L3:0=fff;1=fff` and `MB:0=100` into amounts by `L3:0` and so on; masks are hexadecimal.
 
-    What else a processor shares out, such as its second-level cache, is left as it is.
+    Other resources, such as the second-level cache, are ignored.
     """
     found = {}
     for line in text.splitlines():
@@ -57,10 +57,10 @@ WATERMARK_SCALE_FACTOR: Final = _sysctl_knob("vm.watermark_scale_factor")
 CACHE_SHARES: Final = _host_knob(
     "resctrl.schemata", where=RESCTRL, file="schemata", decode=_parse_schemata, encode=_format_schemata
 )
-"""What a class may use: masks of ways by `L3:<cache>`, bandwidth by `MB:<cache>`, in percent or a processor's own unit."""
+"""The share of a resctrl group: way masks by `L3:<cache>`, bandwidth by `MB:<cache>`."""
 
 ALL_KNOBS: Final[Mapping[str, Knob[Any]]] = {
     **KNOBS,
     **{knob.name: knob for knob in (MIN_FREE_KBYTES, WATERMARK_SCALE_FACTOR, CACHE_SHARES)},
 }
-"""Every knob that a wish may be for, by name."""
+"""Every knob that can be requested, by name."""

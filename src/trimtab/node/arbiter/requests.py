@@ -1,4 +1,4 @@
-"""What a strategy says instead of writing: which knob where, what value, how firmly, in whose name, and why."""
+"""The requests of strategies: a knob, a value, a bound, a precedence and a reason."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["BoundType", "KnobRef", "KnobRequest", "Precedence", "Value"]
 
 @dataclass(frozen=True, slots=True)
 class KnobRef:
-    """One value of the node that can be set: a knob of a cgroup, or of the machine."""
+    """A settable value of the node: a knob of a cgroup or of the host."""
 
     path: str
-    """The cgroup; of a knob of resctrl its group; of the machine's own nothing."""
+    """The cgroup; the group of a resctrl knob; empty for the host."""
     knob: Knob[Any]
 
     @property
@@ -26,7 +26,7 @@ class KnobRef:
 
     @property
     def parent(self) -> KnobRef | None:
-        """The same knob one cgroup up; None at the top, which has no knobs that are anybody's to set."""
+        """Return the same knob of the parent cgroup; None at the top, whose knobs are never set."""
         above = self.path.rpartition("/")[0]
         return KnobRef(above, self.knob) if above else None
 
@@ -39,7 +39,7 @@ class KnobRef:
 
 
 class BoundType(Enum):
-    """How firmly a value is meant."""
+    """The meaning of a requested value."""
 
     EXACTLY = "exactly"
     AT_MOST = "at most"
@@ -47,26 +47,26 @@ class BoundType(Enum):
 
 
 class Precedence(IntEnum):
-    """Whose wish counts, the higher before the lower."""
+    """The precedence of a request; a higher one overrules a lower one."""
 
     PRIORITY = 1
-    """What makes one pod better off: only the strategies' and pods' priorities weigh it."""
+    """Improves a pod; only the priorities of strategies and pods decide."""
     POLICY = 2
-    """What the node's policy says outright."""
+    """Is required by the node's policy."""
     SAFETY = 3
-    """What keeps the node and its latency-sensitive pods out of trouble. Nothing overrules it."""
+    """Protects the node and its latency-sensitive pods; nothing overrules it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobRequest:
-    """One strategy's wish for one knob."""
+    """A strategy's request for one knob."""
 
     ref: KnobRef
     value: Value
     strategy: str
     reason: str = field(compare=False)
-    """The numbers that made it, in one line."""
+    """The values behind the request, in one line."""
     bound: BoundType = BoundType.EXACTLY
     precedence: Precedence = Precedence.POLICY
     priority: int = 0
-    """Among wishes of the same precedence, the greater first."""
+    """The priority among requests of the same precedence; higher wins."""

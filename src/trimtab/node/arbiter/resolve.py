@@ -1,12 +1,12 @@
-"""One value a knob out of all wishes for it, by a precedence that anybody can look up.
+"""Resolve all requests for a knob into one value, by a documented precedence.
 
-The value starts from what the knob held before us. Then the wishes have their say, the weakest first and the strongest
-last, so that the stronger has the last word: by precedence (priority, then policy, then safety), then by the
-strategies' own priority. An exact wish sets the value, a bound clips it. Of wishes that are equally strong the exact
-come first and bounds after, "at least" before "at most", and the more cautious value last; for safety, where nothing
-may overrule a bound, all are equally strong.
+The value starts from the knob's original. Requests are applied from the weakest to the strongest: by
+precedence (priority, policy, safety), then by the strategies' priority. An exact request sets the value, a
+bound clips it. Among equally strong requests exact ones come first, then "at least", then "at most", and the
+more cautious value last; safety requests are all equally strong, because nothing may overrule a bound.
 
-The answer does not depend on the order of the wishes. Whoever did not get what he wished for is named in a conflict.
+The result does not depend on the order of the requests. A request that was not satisfied is reported in a
+conflict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trimtab.node.arbiter.value_order import Value, is_within, join, meet, rank
 
 @dataclass(frozen=True, slots=True)
 class KnobConflict:
-    """A knob that not all who wished for it could have their way with."""
+    """A knob for which not all requests could be satisfied."""
 
     ref: KnobRef
     value: Value
@@ -29,33 +29,34 @@ class KnobConflict:
 
     def __str__(self) -> str:
         losers = "; ".join(
-            f"{wish.strategy} wished {wish.bound.value} {wish.value}" for wish in self.overruled
+            f"{request.strategy} requested {request.bound.value} {request.value}"
+            for request in self.overruled
         )
         return f"{self.ref} is {self.value}: {losers}"
 
 
 ReadBaseline = Callable[[KnobRef], Value | None]
-"""What a knob held before us; None where it is not there."""
+"""Return the original value of a knob; None if it does not exist."""
 
 
 def resolve_requests(
     requests: Iterable[KnobRequest], before: ReadBaseline
 ) -> tuple[dict[KnobRef, Value], list[KnobConflict]]:
-    """What each knob that somebody wishes for is to hold, and who had to yield."""
-    by_spot: dict[KnobRef, list[KnobRequest]] = defaultdict(list)
-    for wish in requests:
-        by_spot[wish.ref].append(wish)
+    """Return the value of each requested knob, and the conflicts."""
+    by_ref: dict[KnobRef, list[KnobRequest]] = defaultdict(list)
+    for request in requests:
+        by_ref[request.ref].append(request)
     decided: dict[KnobRef, Value] = {}
     conflicts = []
-    for spot in sorted(by_spot, key=lambda spot: spot.key):
-        ordered = sorted(by_spot[spot], key=_strength_key)
-        value = _resolve_value(ordered, before(spot))
+    for ref in sorted(by_ref, key=lambda ref: ref.key):
+        ordered = sorted(by_ref[ref], key=_strength_key)
+        value = _resolve_value(ordered, before(ref))
         if value is None:
             continue
-        decided[spot] = value
-        overruled = tuple(wish for wish in ordered if not _is_satisfied(wish, value))
+        decided[ref] = value
+        overruled = tuple(request for request in ordered if not _is_satisfied(request, value))
         if overruled:
-            conflicts.append(KnobConflict(spot, value, overruled))
+            conflicts.append(KnobConflict(ref, value, overruled))
     return decided, conflicts
 
 
@@ -63,7 +64,7 @@ _BOUND_ORDER = {BoundType.EXACTLY: 0, BoundType.AT_LEAST: 1, BoundType.AT_MOST: 
 
 
 def _strength_key(request: KnobRequest) -> tuple[int, int, int, float, str, str]:
-    """By which wishes have their say, the strongest last. It is total, or the order of the wishes would matter."""
+    """Return the sort key, strongest last; it is total so that the order of requests cannot matter."""
     priority = 0 if request.precedence is Precedence.SAFETY else request.priority
     allows, spelt = rank(request.value)
     return request.precedence, priority, _BOUND_ORDER[request.bound], -allows, spelt, request.strategy
@@ -71,20 +72,20 @@ def _strength_key(request: KnobRequest) -> tuple[int, int, int, float, str, str]
 
 def _resolve_value(ordered: Iterable[KnobRequest], before: Value | None) -> Value | None:
     value = before
-    for wish in ordered:
-        if wish.bound is BoundType.EXACTLY:
-            value = wish.value
+    for request in ordered:
+        if request.bound is BoundType.EXACTLY:
+            value = request.value
         elif value is not None:
             value = (
-                _clip_at_most(value, wish.value)
-                if wish.bound is BoundType.AT_MOST
-                else join(value, wish.value)
+                _clip_at_most(value, request.value)
+                if request.bound is BoundType.AT_MOST
+                else join(value, request.value)
             )
     return value
 
 
 def _clip_at_most(value: Value, most: Value) -> Value:
-    """No CPU at all is never meant: where two sets have none in common, the stronger one is taken whole."""
+    """Clip a value; of disjoint CPU sets the stronger is used whole, because no CPU is never meant."""
     clipped = meet(value, most)
     return most if clipped == frozenset() else clipped
 

@@ -1,14 +1,14 @@
-"""Holds values to the kernel's rules before the kernel does: within the parent, and no knob against another.
+"""Fit values to the kernel's rules before they are written: within parents, and consistent.
 
-What one strategy wished for one cgroup has consequences for cgroups that nobody wished for: a child of a smaller
-parent has to shrink along. Such values are added here. From the top down, so that a parent is settled first:
+A request for one cgroup affects cgroups without a request: the child of a smaller parent must shrink as well.
+Such values are added here, from the top down:
 
-- a value that its knob never takes is refused, and the rest goes on;
-- `cpuset.cpus` lies within the parent's, and is not empty. cgroup v1 refuses anything else, also for the children of a
-  shrinking parent; v2 clips by itself;
-- `cpu.quota` a period is no more than the parent's (v1 refuses more; v2 makes nothing of it);
-- `cpu.burst` is no more than the quota: both versions refuse more, and also a quota below the burst;
-- `memory.min` and `memory.low` are no more than the parent's, which would take the excess away again, and no more than
+- a value that its knob never accepts is rejected, and the others are kept;
+- `cpuset.cpus` must be a non-empty subset of the parent's. cgroup v1 rejects anything else, also for
+  the children of a shrinking parent; v2 clips by itself;
+- `cpu.quota` per period is at most the parent's (v1 rejects more; v2 ignores it);
+- `cpu.burst` is at most the quota: both versions reject more, and also a quota below the burst;
+- `memory.min` and `memory.low` are at most the parent's, which would reclaim the excess, and at most
   `memory.max`.
 """
 
@@ -34,23 +34,23 @@ from trimtab.node.cgroups.knobs import (
 
 
 class BaselineReader(Protocol):
-    """The cgroups as they would be without us."""
+    """The cgroups as they would be without the agent."""
 
     @property
     def version(self) -> CgroupVersion: ...
 
     def value(self, ref: KnobRef) -> Value | None:
-        """What a knob held before us, or holds if we never touched it; None where there is no such thing."""
+        """Return the original or untouched value of a knob; None if it does not exist."""
         ...
 
     def children(self, path: str) -> Iterable[str]:
-        """The cgroups right below, by their paths."""
+        """Return the paths of the child cgroups."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedValue:
-    """A value that no kernel would take."""
+    """A value that the kernel would reject."""
 
     ref: KnobRef
     reason: str
@@ -62,7 +62,7 @@ class RejectedValue:
 def validate_values(
     wanted: Mapping[KnobRef, Value], baseline: BaselineReader
 ) -> tuple[dict[KnobRef, Value], list[RejectedValue]]:
-    """What can be written of what is wanted, with what follows from it for others."""
+    """Return the values that can be written, including those that follow for other cgroups."""
     return _Validator(wanted, baseline).run()
 
 
@@ -101,7 +101,7 @@ class _Validator:
         return self._baseline.value(ref) if found is None else found
 
     def _find_affected(self, ref: KnobRef) -> list[KnobRef]:
-        """Whose value may not stand any more, now that this one is settled."""
+        """Return the knobs whose value may have become invalid."""
         found = []
         if self._baseline.version is CgroupVersion.V1 and ref.knob in (CPUSET_CPUS, CPU_QUOTA):
             found += [KnobRef(child, ref.knob) for child in self._baseline.children(ref.path)]
@@ -127,7 +127,7 @@ class _Validator:
 
     def _clip_cpus(self, ref: KnobRef, value: Value) -> Value:
         parent = self._effective_value(ref.parent)
-        if not parent or is_within(value, parent):  # in v2 an empty set is what the next one up has
+        if not parent or is_within(value, parent):  # in v2 an empty set inherits from the parent
             return value
         return meet(value, parent) or parent
 
@@ -149,11 +149,11 @@ class _Validator:
 
 
 def _order_key(ref: KnobRef) -> tuple[int, int, str, str]:
-    """From the top down; in one cgroup the quota before its burst."""
+    """Return the order: top down, and the quota of a cgroup before its burst."""
     return ref.depth, ref.knob == CPU_BURST, *ref.key
 
 
 def _find_problem(ref: KnobRef, value: Value) -> str:
     if value == frozenset():
-        return "no CPU is left"
+        return "no CPU remains"
     return ref.knob.find_problem(value)

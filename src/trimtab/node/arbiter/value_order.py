@@ -1,7 +1,7 @@
-"""Arithmetic on what knobs hold: which of two values allows more, the least that allows both, the most within both.
+"""Order and combine knob values: compare, join and meet.
 
-Numbers (-1 is without limit), sets of CPUs, and amounts a device (a device that is not named has no limit) all have
-it, so that whoever orders or clips values need not ask which kind a knob is of.
+Numbers (-1 is unlimited), CPU sets and amounts per device (a missing device is unlimited) share these
+operations, so that callers need not know a knob's type.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Value: TypeAlias = int | frozenset[int] | Mapping[str, int]
 
 
 def to_comparable(number: int) -> float:
-    """A number that compares as what it allows."""
+    """Return a number that compares by what it allows."""
     return math.inf if number == UNLIMITED else number
 
 
 def join(one: Value, other: Value) -> Value:
-    """What allows all that either does: the greater, the union."""
+    """Return the value that allows everything that either does: the maximum or union."""
     match one, other:
         case frozenset(), frozenset():
             return one | other
@@ -33,11 +33,11 @@ def join(one: Value, other: Value) -> Value:
                 device: max(one[device], other[device], key=to_comparable)
                 for device in one.keys() & other.keys()
             }
-    raise TypeError(f"{one!r} and {other!r} are not of a kind")
+    raise TypeError(f"{one!r} and {other!r} have different types")
 
 
 def meet(one: Value, other: Value) -> Value:
-    """What either allows: the lesser, the intersection."""
+    """Return the value that allows only what both do: the minimum or intersection."""
     match one, other:
         case frozenset(), frozenset():
             return one & other
@@ -50,16 +50,16 @@ def meet(one: Value, other: Value) -> Value:
                 for device in devices
             }
             return {device: amount for device, amount in both.items() if amount != UNLIMITED}
-    raise TypeError(f"{one!r} and {other!r} are not of a kind")
+    raise TypeError(f"{one!r} and {other!r} have different types")
 
 
 def is_within(one: Value, other: Value) -> bool:
-    """Whether the one allows nothing that the other does not."""
+    """Return whether `one` allows nothing that `other` does not."""
     return join(one, other) == other
 
 
 def rank(value: Value) -> tuple[float, str]:
-    """An order that is total, the more cautious first: for ties, which must not depend on who came first."""
+    """Return a total order, more cautious first, so that ties do not depend on the order of requests."""
     match value:
         case frozenset():
             return len(value), repr(sorted(value))
@@ -69,7 +69,7 @@ def rank(value: Value) -> tuple[float, str]:
 
 
 def format_value(value: Value) -> str:
-    """As people read it, and as short as the kernel has it."""
+    """Format a value for people, as short as the kernel's form."""
     match value:
         case frozenset():
             return format_cpus(value)

@@ -1,4 +1,4 @@
-"""cgroups as the agent sees them: what there is to read and set, in which files, and where the kubelet puts pods."""
+"""The cgroups of a node: readable and settable knobs, their files, and the kubelet's layout of pods."""
 
 from trimtab.node.cgroups.hierarchy import Cgroup, CgroupNotFound, Hierarchy
 from trimtab.node.cgroups.knobs import KNOBS, CgroupVersion, DeviceValues, Knob

@@ -24,7 +24,7 @@ _NOT_FOUND_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 
 class CgroupNotFound(Exception):
-    """The cgroup is gone: its pod ended. Or this kernel has no such file; `Cgroup.has` knows."""
+    """The cgroup was removed because its pod ended, or this kernel has no such file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,14 @@ class Hierarchy:
 
     @classmethod
     def detect(cls, root: Path) -> Self:
-        """What is mounted here."""
+        """Detect the cgroup version that is mounted at a path."""
         if (root / "cgroup.controllers").exists():
             return cls(root, CgroupVersion.V2)
         if (root / "cpu").is_dir() and (root / "memory").is_dir():
             return cls(root, CgroupVersion.V1)
-        raise TrimtabError(f"cgroups {root}: no cgroup file system; mount the node's /sys/fs/cgroup there")
+        raise TrimtabError(
+            f"cgroups {root}: there is no cgroup file system; mount the node's /sys/fs/cgroup there"
+        )
 
     def cgroup(self, path: str) -> Cgroup:
         return Cgroup(self, path.strip("/"))
@@ -50,7 +52,7 @@ class Hierarchy:
         return self.root / controller / path if self.version is CgroupVersion.V1 else self.root / path
 
     def children(self, path: str) -> Iterator[str]:
-        """The cgroups right below this one, by name."""
+        """Yield the names of the child cgroups."""
         try:
             with os.scandir(self.folder(path, "cpu")) as entries:
                 for entry in entries:
@@ -61,22 +63,21 @@ class Hierarchy:
                 raise
 
     def walk(self, path: str) -> Iterator[str]:
-        """This cgroup and all that lie in it, at any depth."""
+        """Yield this cgroup and all of its descendants."""
         yield path
         for name in self.children(path):
             yield from self.walk(f"{path}/{name}")
 
     def threads(self, path: str) -> tuple[int, ...]:
-        """The threads of a cgroup and of all that lie in it.
+        """Return the threads of a cgroup and all of its descendants.
 
-        A container's own cgroup may have none: crun keeps its processes in one below, called `container`, and containers that
-        run systemd make a tree of their own.
+        A container's own cgroup may have none: crun keeps its processes in a child called `container`, and
+        containers with systemd create a tree of their own.
         """
         found: list[int] = []
         for each in self.walk(path):
-            with suppress(
-                CgroupNotFound, OSError
-            ):  # one that ends meanwhile, or has only threads of others, has none
+            # One that ends meanwhile, or that is threaded under another cgroup, has none.
+            with suppress(CgroupNotFound, OSError):
                 here = self.cgroup(each).read(THREADS)
                 found.extend(here)
         return tuple(found)
@@ -84,23 +85,23 @@ class Hierarchy:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """One cgroup, which may vanish at any moment."""
+    """One cgroup, which may be removed at any moment."""
 
     hierarchy: Hierarchy
     path: str
 
     def file(self, knob: Knob[V]) -> Path | None:
-        """The file of a knob, whether it is there or not; None where this version has no such knob."""
+        """Return the file of a knob, existing or not; None if this version has no such knob."""
         file = knob.file(self.hierarchy.version)
         return None if file is None else self.hierarchy.folder(self.path, file.controller) / file.name
 
     def has(self, knob: Knob[V]) -> bool:
-        """Whether it can be read here: an older kernel, or a controller that is not enabled, has no such file."""
+        """Return whether a knob is readable; an older kernel or a disabled controller has no such file."""
         path = self.file(knob)
         return path is not None and path.exists()
 
     def read_text(self, knob: Knob[V]) -> str:
-        """What the file holds as it stands."""
+        """Return the text of the file."""
         path = self.file(knob)
         if path is None:
             raise CgroupNotFound(f"{knob.name}: not with cgroup v{self.hierarchy.version.value}")

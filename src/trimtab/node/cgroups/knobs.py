@@ -1,8 +1,7 @@
-"""One registry of what can be read and set in a cgroup: our name, the file in v1 and in v2, how both spell a value.
+"""The registry of cgroup knobs: their names, files and value formats in v1 and v2.
 
-Whoever reads or writes a cgroup names a knob from here and never a file. A knob that a version lacks has no file in
-it. Rules that join several knobs or several cgroups (a child within its parent, a quota not below its burst) are not
-here: they belong to whoever decides on values.
+All code that reads or writes cgroups uses these knobs and never file names. A knob that a version does not
+support has no file in it. Rules that involve several knobs or cgroups are not here but in the arbiter.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from trimtab.node.cgroups.values import (
 V = TypeVar("V")
 
 Lines = tuple[str, ...]
-"""What is written to a file, each by a write of its own: the kernel takes one device a write."""
+"""The lines for a file, one write each, because the kernel accepts one device per write."""
 
 
 class CgroupVersion(IntEnum):
-    """Which cgroups a node has."""
+    """The cgroup version of a node."""
 
     V1 = 1
     V2 = 2
@@ -39,30 +38,30 @@ class CgroupVersion(IntEnum):
 
 @dataclass(frozen=True)
 class KnobFormat(Generic[V]):
-    """Where one version keeps a value, and how it spells it. `encode` is None where it can only be read."""
+    """The file and value format of a knob in one version; `encode` is None if it is read-only."""
 
     name: str
     controller: str
-    """Whose hierarchy it is in, in v1; which controller must be enabled, in v2."""
+    """The v1 hierarchy of the file, and the controller that v2 must have enabled."""
     decode: Callable[[str], V]
     encode: Callable[[V], Lines] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knob(Generic[V]):
-    """Something that a cgroup has. Two are the same when they have the same name."""
+    """A property of a cgroup; knobs with the same name are equal."""
 
     name: str
     v1: KnobFormat[V] | None = field(compare=False)
     v2: KnobFormat[V] | None = field(compare=False)
     find_problem: Callable[[V], str] = field(default=lambda _: "", compare=False)
-    """Why a value is no good for it, whatever the rest of the node is like; empty when it is."""
+    """Return the reason why a value is never valid for this knob; empty if it is valid."""
 
     def file(self, version: CgroupVersion) -> KnobFormat[V] | None:
         return self.v1 if version is CgroupVersion.V1 else self.v2
 
     def encode(self, value: V, version: CgroupVersion) -> Lines:
-        """What to write; ValueError for a value that is no good, or a knob that this version does not have."""
+        """Return the lines to write; raise ValueError for an invalid value or an unsupported knob."""
         if problem := self.find_problem(value):
             raise ValueError(f"{self.name}: {problem}")
         file = self.file(version)
@@ -87,7 +86,7 @@ def _encode_limit(value: int) -> Lines:
 
 
 def _encode_pages(value: int) -> Lines:
-    """The kernel rounds down to pages, and what is read back is to be what was written."""
+    """Round down to pages like the kernel, so that the same value is read back."""
     return _encode_limit(value if value == UNLIMITED else value // PAGE * PAGE)
 
 
@@ -113,9 +112,8 @@ def _check_between(least: int, most: int) -> Callable[[int], str]:
 CPU_QUOTA: Final = Knob[int](
     name="cpu.quota",
     v1=KnobFormat("cpu.cfs_quota_us", "cpu", parse_number, _encode_number),
-    v2=KnobFormat(
-        "cpu.max", "cpu", parse_number, _encode_limit
-    ),  # the period, which follows, stays when it is not named
+    # The period, which follows in the file, is kept if it is not written.
+    v2=KnobFormat("cpu.max", "cpu", parse_number, _encode_limit),
     find_problem=_check_at_least(1000, or_unlimited=True),
 )
 CPU_PERIOD: Final = Knob[int](
@@ -195,9 +193,8 @@ def _throttle_knob(name: str, *, v1: str, key: str) -> Knob[DeviceValues]:
         return tuple(f"{device} {key}={_encode_limit(value)[0]}" for device, value in wanted.items())
 
     def by_file(wanted: DeviceValues) -> Lines:
-        return tuple(
-            f"{device} {max(value, 0)}" for device, value in wanted.items()
-        )  # 0 takes a throttle off
+        # 0 removes a throttle.
+        return tuple(f"{device} {max(value, 0)}" for device, value in wanted.items())
 
     return Knob(
         name=name,
@@ -221,7 +218,7 @@ IO_WEIGHT: Final = Knob[DeviceValues](
         lambda text: {"default": parse_number(text)},
         lambda w: _encode_number(w["default"]),
     ),
-    # Of single devices others may have said something else, which is left as it is.
+    # Weights of single devices, which others may have set, are not changed.
     v2=KnobFormat(
         "io.weight",
         "io",
@@ -231,7 +228,7 @@ IO_WEIGHT: Final = Knob[DeviceValues](
     find_problem=lambda wanted: next(filter(None, map(_check_between(1, 10000), wanted.values())), ""),
 )
 
-# What the kernel counts; nobody writes these.
+# Read-only counters of the kernel.
 
 CPU_STAT: Final = Knob[dict[str, int]](
     name="cpu.stat",
@@ -259,7 +256,7 @@ IO_PRESSURE: Final = Knob[str](name="io.pressure", v1=None, v2=KnobFormat("io.pr
 
 
 def _parse_threads(text: str) -> tuple[int, ...]:
-    """Without those of a PID namespace that is not ours: all of them are 0, which to the kernel means whoever writes it."""
+    """Return the threads without those of another PID namespace, which are all shown as 0."""
     return tuple(filter(None, map(int, text.split())))
 
 
@@ -272,4 +269,4 @@ THREADS: Final = Knob[tuple[int, ...]](
 KNOBS: Final[Mapping[str, Knob[Any]]] = {
     knob.name: knob for knob in list(globals().values()) if isinstance(knob, Knob)
 }
-"""All of them, by name: what a journal holds can be found again."""
+"""All knobs by name, to resolve the entries of a journal."""

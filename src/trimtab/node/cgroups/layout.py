@@ -1,10 +1,10 @@
-"""Where the kubelet puts pods and containers among the cgroups, with either of its cgroup drivers.
+"""The kubelet's layout of pod and container cgroups, for both of its cgroup drivers.
 
-    cgroupfs  kubepods/burstable/pod<uid>/<container>, of CRI-O crio-<container>
-    systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope,
-              in which crun makes another one, container, for the processes
+    cgroupfs  kubepods/burstable/pod<uid>/<container>, with CRI-O crio-<container>
+    systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/
+              cri-containerd-<container>.scope, in which crun creates another one, container
 
-Pods of class Guaranteed lie right below kubepods.
+Guaranteed pods are directly below kubepods.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SCOPES: Final = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "do
 
 
 class CgroupDriver(StrEnum):
-    """Which of its two ways the kubelet names cgroups in."""
+    """The kubelet's cgroup driver."""
 
     CGROUPFS = "cgroupfs"
     SYSTEMD = "systemd"
 
 
 class QosClass(StrEnum):
-    """Kubernetes' own classes, by requests and limits."""
+    """Kubernetes' QoS classes."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -40,7 +40,7 @@ class QosClass(StrEnum):
 
 
 class PodCgroup(NamedTuple):
-    """A pod's cgroup, as it lies there."""
+    """The cgroup of a pod."""
 
     uid: str
     qos: QosClass
@@ -49,21 +49,21 @@ class PodCgroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """The paths of one node."""
+    """The cgroup paths of a node."""
 
     driver: CgroupDriver
     parent: str = ""
-    """What kubepods lies in: the kubelet's --cgroup-root, or "kubelet" in kind."""
+    """The parent of kubepods: the kubelet's --cgroup-root, or "kubelet" in kind."""
 
     @classmethod
     def detect(cls, hierarchy: Hierarchy, *, parent: str = "") -> Self:
-        """By what is there; before the first pod of a node a guess, cgroupfs."""
+        """Detect the driver by the existing cgroups; assume cgroupfs before the first pod."""
         parent = parent.strip("/")
         slices = any(name.endswith("kubepods.slice") for name in hierarchy.children(parent))
         return cls(CgroupDriver.SYSTEMD if slices else CgroupDriver.CGROUPFS, parent)
 
     def qos_path(self, qos: QosClass) -> str:
-        """The cgroup of all pods of a class; that of Guaranteed ones is that of all pods."""
+        """Return the cgroup of a QoS class; that of Guaranteed is the cgroup of all pods."""
         words = ["kubepods"] if qos is QosClass.GUARANTEED else ["kubepods", qos.value.lower()]
         return self._build_path(words)
 
@@ -77,21 +77,21 @@ class CgroupLayout:
         return self._build_path([*words, f"pod{uid}"])
 
     def container_path(self, pod: str, container_id: str) -> str:
-        """The cgroup of a container in its pod's, by the id that the kubelet reports: `containerd://…`."""
+        """Return the cgroup of a container in its pod, by the id of the kubelet (`containerd://…`)."""
         runtime, _, plain = container_id.rpartition("://")
         if self.driver is CgroupDriver.CGROUPFS:
             return f"{pod}/crio-{plain}" if runtime == "cri-o" else f"{pod}/{plain}"
         return f"{pod}/{_SCOPES.get(runtime, runtime)}-{plain}.scope"
 
     def find_inner_path(self, container: str, hierarchy: Hierarchy) -> str | None:
-        """The cgroup that crun makes within a container's scope; it writes the limits of the container to both."""
+        """Return the cgroup that crun creates within a container's scope, with the same limits."""
         if self.driver is not CgroupDriver.SYSTEMD or hierarchy.version is not CgroupVersion.V2:
             return None
         inner = f"{container}/container"
         return inner if hierarchy.cgroup(inner).exists else None
 
     def find_pods(self, hierarchy: Hierarchy) -> list[PodCgroup]:
-        """The pods that have a cgroup now, whoever else knows of them."""
+        """Return the pods that have a cgroup now."""
         found = []
         for qos in QosClass:
             tier = self.qos_path(qos)
@@ -104,7 +104,7 @@ class CgroupLayout:
     def _build_path(self, words: list[str]) -> str:
         if self.driver is CgroupDriver.CGROUPFS:
             return "/".join([self.parent, *words]).strip("/")
-        # A slice is named by the whole of its way: a-b.slice lies in a.slice, and a dash within a name is an underscore.
+        # A slice's name contains its parents: a-b.slice is in a.slice, so dashes in names become underscores.
         words = [word.replace("-", "_") for word in words]
         above = self.parent.rpartition("/")[2].removesuffix(".slice")
         stem = [above] if above and self.parent.endswith(".slice") else []
@@ -113,6 +113,6 @@ class CgroupLayout:
 
 
 def parse_container_id(name: str) -> str | None:
-    """The id of the container that a cgroup of this name is of; None for other cgroups."""
+    """Return the container id in the name of a cgroup; None for other cgroups."""
     match = _CONTAINER.match(name)
     return match.group(1) if match else None

@@ -1,7 +1,7 @@
-"""Cycles an instruction of latency-sensitive containers: when it rises for the same work, a neighbour disturbs.
+"""Cycles per instruction of latency-sensitive containers; an increase indicates interference.
 
-Two counters for each container and CPU are many on a large node, so containers take turns: a few are counted from one
-look to the next, then others.
+Two counters per container and CPU are many on a large node, so containers are counted in rotation, a few per
+period.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from trimtab.node.model import Metric, NodeView, Tier, container_subject
 from trimtab.node.series import SeriesStore
 
 PERIOD = 10.0
-"""Seconds that a container is counted for when it is its turn."""
+"""The seconds for which a container is counted at a time."""
 CONTAINER_SECONDS = 60.0
-"""Seconds after which its turn should come again, and for thrice as many its last sample counts."""
+"""The seconds after which a container is counted again; its last sample counts three times as long."""
 MAX_GROUPS = 256
 
 
 class CpiCollector:
-    """`Unsupported` where the processor has no counters, or lets nobody see them, as most virtual machines."""
+    """Raises `CollectorUnsupported` if the CPU has no counters, as in most virtual machines."""
 
     name = "cpi"
     period = PERIOD
@@ -50,11 +50,11 @@ class CpiCollector:
         }
         queued = set(self._waiting)
         self._waiting.extend(subject for subject in cgroups if subject not in queued)
-        room = max(1, MAX_GROUPS // len(view.cpus))
-        for _ in range(min(room, len(self._waiting))):
+        slots = max(1, MAX_GROUPS // len(view.cpus))
+        for _ in range(min(slots, len(self._waiting))):
             subject = self._waiting.popleft()
             if subject in cgroups:
-                with suppress(OSError):  # it ended, or a CPU has gone; one that did not end comes again
+                with suppress(OSError):  # it ended, or a CPU went offline; retried in the next rotation
                     self._counting[subject] = self._open(cgroups[subject], view)
 
     def close(self) -> None:

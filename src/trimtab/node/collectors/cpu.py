@@ -1,4 +1,4 @@
-"""CPU of every pod and container, and how often its quota ran out: one small file a cgroup in v2, two in v1."""
+"""CPU usage and throttling of every pod and container: one small file per cgroup in v2, two in v1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PERIODS = b"nr_periods "
 
 
 class CpuCollector:
-    """Rates are taken over the time that passed, whatever the period was meant to be."""
+    """Computes rates over the actual time between two samples."""
 
     name = "cpu"
     period = PERIOD
@@ -31,7 +31,7 @@ class CpuCollector:
 
 
 class _Meter:
-    """The counters of one cgroup when it was last looked at."""
+    """The last counters of one cgroup."""
 
     __slots__ = ("_at", "_periods", "_stat", "_subject", "_throttled", "_usage")
 
@@ -42,7 +42,7 @@ class _Meter:
         self._usage = self._periods = self._throttled = 0
 
     def read_counters(self) -> tuple[int, int, int]:
-        """Nanoseconds of CPU, periods, and those of them in which it was throttled."""
+        """Return nanoseconds of CPU, CFS periods, and throttled periods."""
         raise NotImplementedError
 
     def measure(self, series: SeriesStore) -> None:
@@ -87,7 +87,7 @@ class _MeterV1(_Meter):
 
 
 def _parse_throttling(stat: bytes) -> tuple[int, int]:
-    """Both stand side by side in either version; without the controller there is neither."""
+    """Return both counters, which are adjacent in either version; 0 without the controller."""
     at = stat.find(_PERIODS)
     if at < 0:
         return 0, 0

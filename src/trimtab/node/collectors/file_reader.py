@@ -1,7 +1,7 @@
-"""Files that are read every second: opened once, then read from the start with one call.
+"""Files that are read every second: opened once, then read with one call.
 
-An open descriptor of a cgroup's file outlives the cgroup and then answers ENODEV, so nobody is misled by a namesake.
-Whoever opens closes: a cgroup whose files are held lingers in the kernel.
+The descriptor of a removed cgroup's file returns ENODEV, so a new cgroup of the same name cannot be confused
+with it. Files must be closed, because an open one keeps the cgroup in the kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _READ_BYTES = 8192
 
 
 class OpenFile:
-    """One file, read from its start again and again."""
+    """A file that is read repeatedly from its start."""
 
     __slots__ = ("_fd",)
 
@@ -27,7 +27,7 @@ class OpenFile:
 
     @classmethod
     def for_knob(cls, cgroup: Cgroup, knob: Knob[Any]) -> Self:
-        """OSError when the cgroup is gone."""
+        """Open a knob's file; raise OSError if the cgroup is gone."""
         path = cgroup.file(knob)
         if path is None:
             raise CgroupNotFound(f"{knob.name}: not with cgroup v{cgroup.hierarchy.version.value}")
@@ -41,7 +41,7 @@ class OpenFile:
 
 
 def read_once(path: str) -> bytes:
-    """A small file, in a third of the time that the usual way takes."""
+    """Read a small file in a third of the time of `Path.read_bytes`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, _READ_BYTES)
@@ -50,7 +50,7 @@ def read_once(path: str) -> bytes:
 
 
 class Meter(Protocol):
-    """Measures one cgroup, and holds its files open."""
+    """Measures one cgroup and keeps its files open."""
 
     def close(self) -> None: ...
 
@@ -59,7 +59,7 @@ M = TypeVar("M", bound=Meter)
 
 
 class Meters(Generic[M]):
-    """One meter for each cgroup that is looked at, made when it appears and closed when it goes."""
+    """One meter per measured cgroup, created when it appears and closed when it is removed."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Meters(Generic[M]):
         self._subjects = subjects
         self._view: NodeView | None = None
         self._meters: dict[tuple[str, str], M] = {}
-        """By path and by subject: a pod that was nameless when it came gets its name while its cgroup stays."""
+        """The meters by path and subject: an unknown pod gets its name while its cgroup stays."""
 
     def __len__(self) -> int:
         return len(self._meters)
 
     def measure_all(self, view: NodeView, measure: Callable[[M], None]) -> None:
-        """Let each meter measure; one whose cgroup vanished is closed."""
+        """Measure with each meter; close those whose cgroup was removed."""
         if view is not self._view:
             self._update_meters(view)
         gone = []
@@ -110,17 +110,17 @@ class Meters(Generic[M]):
 
 
 PODS = "pods"
-"""The subject of all pods together, by the cgroup that they lie in."""
+"""The subject of all pods together, measured by their common cgroup."""
 
 
 def list_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
-    """Every pod and container, and what all pods lie in, each with its subject."""
+    """Yield every pod and container and the cgroup of all pods, each with its subject."""
     yield from list_pod_cgroups(view)
     yield from list_container_cgroups(view)
 
 
 def list_pod_cgroups(view: NodeView) -> Iterable[tuple[str, str]]:
-    """Every pod, and what all of them lie in."""
+    """Yield every pod and the cgroup of all pods."""
     yield view.pods_cgroup, PODS
     for pod in view.pods:
         yield pod.cgroup, pod_subject(pod.uid)

@@ -27,7 +27,7 @@ SWEEP_EVERY = 60.0
 
 
 class Collector(Protocol):
-    """Measures something of the node and its pods now, and adds it to the series."""
+    """Measures a property of the node and its pods and adds it to the series."""
 
     @property
     def name(self) -> str: ...
@@ -35,14 +35,14 @@ class Collector(Protocol):
     def period(self) -> float: ...
 
     def collect(self, view: NodeView, series: SeriesStore) -> None:
-        """`Unsupported` ends it for good; any other failure is one round's."""
+        """Collect once; `CollectorUnsupported` disables the collector, other errors fail one round."""
         ...
 
     def close(self) -> None: ...
 
 
 def build_collectors(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
-    """All that we have, in the order in which they depend on each other."""
+    """Return all collectors in dependency order."""
     return [
         NodeCollector(proc),
         CpuCollector(hierarchy),
@@ -56,7 +56,7 @@ def build_collectors(hierarchy: Hierarchy, proc: Path) -> list[Collector]:
 
 
 class CollectorManager:
-    """Keeps the series up to date: call `collect` about once a second."""
+    """Keeps the series up to date; call `collect` about once a second."""
 
     def __init__(
         self,
@@ -73,24 +73,28 @@ class CollectorManager:
         self._failing: dict[str, str] = {}
         self._last_sweep = 0.0
         self._failures = Counter(
-            "trimtab_agent_collector_failures_total", "Rounds that failed", ["collector"], registry=registry
-        )
-        self._cpu_seconds = Counter(
-            "trimtab_agent_collector_cpu_seconds_total", "CPU that it took", ["collector"], registry=registry
-        )
-        self._up = Gauge(
-            "trimtab_agent_collector_up",
-            "1 while it measures, 0 after a failure or without support",
+            "trimtab_agent_collector_failures_total",
+            "Failed collection rounds",
             ["collector"],
             registry=registry,
         )
-        Gauge("trimtab_agent_series", "Series that are kept", registry=registry).set_function(
-            lambda: len(series)
+        self._cpu_seconds = Counter(
+            "trimtab_agent_collector_cpu_seconds_total",
+            "CPU seconds used by the collector",
+            ["collector"],
+            registry=registry,
         )
+        self._up = Gauge(
+            "trimtab_agent_collector_up",
+            "1 while the collector works, 0 after a failure or if unsupported",
+            ["collector"],
+            registry=registry,
+        )
+        Gauge("trimtab_agent_series", "Series in memory", registry=registry).set_function(lambda: len(series))
 
     @property
     def failing(self) -> dict[str, str]:
-        """Which collectors failed at their last try, and why."""
+        """Return the collectors whose last round failed, with the reason."""
         return dict(self._failing)
 
     def collect(self, view: NodeView, now: float) -> None:
@@ -101,7 +105,7 @@ class CollectorManager:
                 collector.collect(view, self._series)
             except CollectorUnsupported as why:
                 self._disable(collector, str(why))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            except Exception as error:  # noqa: BLE001 - the other collectors must go on
                 self._record_failure(collector, error)
             else:
                 self._failing.pop(collector.name, None)
@@ -118,7 +122,7 @@ class CollectorManager:
     def _take_due(self, now: float) -> Iterator[Collector]:
         for name, collector in self._collectors.items():
             due = self._due.get(name, now)
-            # A clock that was set back must not make it wait for the old time.
+            # A clock that was set back must not delay the next round until the old time.
             if due - collector.period <= now < due - 0.1:
                 continue
             self._due[name] = max(due, now - collector.period) + collector.period

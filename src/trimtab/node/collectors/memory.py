@@ -1,9 +1,10 @@
-"""Memory of every pod and container: what cannot be had back without swap, and the page cache beside it.
+"""Memory of every pod and container: memory that cannot be reclaimed without swap, and the page cache.
 
-What counts is on the lists of anonymous and unevictable pages. These include shared memory and tmpfs, which `anon`
-alone leaves out, and none twice, as `anon` and `unevictable` together would what is locked.
+Memory is the sum of the anonymous and unevictable LRU lists. They include shared memory and tmpfs, which
+`anon` omits, and count locked memory once, unlike `anon` plus `unevictable`.
 
-It is the dearest file of all to read, so containers, by whose memory nobody acts within a second, are read less often.
+This is the most expensive file to read, so containers, whose memory no strategy needs within a second, are
+read less often.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _V1 = (
 
 
 class MemoryCollector:
-    """Of pods and of all of them together. One file a cgroup, in v1 its lines for all that lies below."""
+    """Measures pods and all pods together, one file per cgroup."""
 
     name = "memory"
     period = 1.0
@@ -44,7 +45,7 @@ class MemoryCollector:
 
 
 class ContainerMemoryCollector(MemoryCollector):
-    """Of containers."""
+    """Measures containers."""
 
     name = "container_memory"
     period = 5.0

@@ -1,4 +1,4 @@
-"""The node as a whole, and what the rest of it is without its pods: from /proc, and from what was just measured."""
+"""The usage of the whole node, and of the system without its pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PERIOD = 1.0
 
 
 class NodeCollector:
-    """CPU and memory of the node."""
+    """Measures CPU and memory of the node."""
 
     name = "node"
     period = PERIOD
@@ -41,7 +41,7 @@ class NodeCollector:
 
 
 class RemainderCollector:
-    """What tiers use together, and what the node uses without its pods. Runs after those that it adds up."""
+    """Sums the usage of tiers and derives that of the system; runs after the collectors that it sums."""
 
     name = "remainder"
     period = PERIOD
@@ -58,19 +58,19 @@ class RemainderCollector:
                 series.add(SYSTEM, metric, max(0.0, node - pods), period=PERIOD)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Hold nothing to close."""
 
 
 def _parse_busy_ticks(stat: bytes) -> int:
-    """Ticks of user, nice, system, irq and softirq; a guest's are in user already."""
+    """Return the ticks of user (which includes guests), nice, system, irq and softirq."""
     words = stat[: stat.index(b"\n")].split()
     return int(words[1]) + int(words[2]) + int(words[3]) + int(words[6]) + int(words[7])
 
 
 def _parse_meminfo(meminfo: bytes) -> tuple[int, int]:
-    """Bytes that are not available, and bytes of page cache without shared memory.
+    """Return unavailable bytes, and bytes of page cache without shared memory.
 
-    Huge pages are no memory that anybody could have: Kubernetes shares them out by themselves.
+    Huge pages are excluded, because Kubernetes allocates them separately.
     """
     kib = {line[0]: int(line[1]) for text in meminfo.splitlines() if len(line := text.split()) > 1}
     cache = kib.get(b"Cached:", 0) + kib.get(b"Buffers:", 0) - kib.get(b"Shmem:", 0)

@@ -1,7 +1,7 @@
-"""Counters of the processor for one cgroup on one CPU: the system call that Python has no name for.
+"""Hardware performance counters of one cgroup on one CPU, by the perf_event_open system call.
 
-Several events are opened as a group, so that they are counted over the very same time; what the kernel shares out
-between more counters than the processor has cancels out in their ratios.
+The events form a group, so that they are counted over the same time; kernel multiplexing cancels out in their
+ratios.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 from trimtab.node.collectors.unsupported import CollectorUnsupported
 
 PerfEvent = tuple[int, int]
-"""The type and the number of what is counted, as perf_event_open(2) has them."""
+"""The type and config of an event, as in perf_event_open(2)."""
 
 CYCLES: Final[PerfEvent] = (0, 0)
 INSTRUCTIONS: Final[PerfEvent] = (0, 1)
@@ -27,11 +27,11 @@ _IN_CGROUP, _CLOSE_ON_EXEC = 4, 8
 _TIMES_AND_GROUP = 1 | 2 | 8
 _ATTRIBUTES = struct.Struct("=IIQQQQQIIQ")
 _UNSUPPORTED_ERRNOS = {errno.ENOENT, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL}
-"""For good. ENODEV is not: so the kernel says that a CPU is offline."""
+"""The errors that are permanent. ENODEV is not: it means that a CPU is offline."""
 
 
 class CounterGroup:
-    """These events, in a cgroup's folder and on a CPU, counted from now on."""
+    """Events of a cgroup on one CPU, counted from now on."""
 
     __slots__ = ("_fds",)
 
@@ -45,12 +45,12 @@ class CounterGroup:
             raise
 
     def read_counts(self) -> tuple[int, ...] | None:
-        """What was counted of each; None when the processor never got round to it, or is offline since."""
+        """Return the counts; None if the group was never scheduled or its CPU is offline."""
         size = 8 * (3 + len(self._fds))
-        told = os.read(self._fds[0], size)
-        if len(told) < size:  # with its CPU a group falls apart
+        data = os.read(self._fds[0], size)
+        if len(data) < size:  # the group is dissolved when its CPU goes offline
             return None
-        _, _, running, *counted = struct.unpack(f"={size // 8}Q", told)
+        _, _, running, *counted = struct.unpack(f"={size // 8}Q", data)
         return tuple(counted) if running else None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How long tasks waited for CPU, memory and devices (PSI): of the node, and of pods and containers in v2."""
+"""Pressure stall information (PSI) of the node, and of pods and containers in v2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES: Final = {CPU_PRESSURE: "cpu", MEMORY_PRESSURE: "memory", IO_PRESSURE: "i
 
 
 class PressureCollector:
-    """Opens its files each time: three a cgroup held open would be more than all others together."""
+    """Opens its files each time: three open files per cgroup would be more than all others together."""
 
     name = "pressure"
     period = PERIOD
@@ -47,7 +47,7 @@ class PressureCollector:
                     )
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Hold nothing to close."""
 
 
 def _add_samples(
@@ -59,6 +59,6 @@ def _add_samples(
 
 
 def _parse_shares(text: bytes) -> Iterator[float]:
-    """The averages over ten seconds of the lines `some` and `full`, 0 to 1."""
+    """Yield the ten-second averages of the lines `some` and `full`, 0 to 1."""
     for line in text.splitlines():
         yield float(line.split()[1].removeprefix(b"avg10=")) / 100

@@ -1,8 +1,8 @@
-"""How long tasks waited in run queues: all of the node's, and those of latency-sensitive containers.
+"""The time that tasks wait in run queues: of the node, and of latency-sensitive containers.
 
-It is what a container suffers when others take its CPU, before any quota is reached. The scheduler counts it for each
-CPU, where the kernel was built so, and for each thread. Each thread has a file: only those that matter are read, and a
-container with very many is left out rather than guessed at.
+A container suffers this when others use its CPU, before any quota is reached. The scheduler counts it per
+CPU, depending on the kernel's build options, and per thread. Each thread has a file, so only relevant ones
+are read, and a container with very many threads is left out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trimtab.node.series import SeriesStore
 PERIOD = 10.0
 MAX_THREADS = 128
 _CPU_WAIT_FIELD, _THREAD_WAIT_FIELD = 8, 1
-"""Which word is the nanoseconds that tasks waited."""
+"""The field with the nanoseconds that tasks waited."""
 
 
 class RunDelayCollector:
-    """Sums what each thread waited since the last look; one that is new or gone counts from the next, or not."""
+    """Sums the waiting time of each thread since the last sample; new threads count from the next on."""
 
     name = "run_delay"
     period = PERIOD
@@ -58,7 +58,7 @@ class RunDelayCollector:
         return {each[0]: int(each[_CPU_WAIT_FIELD]) for each in words}
 
     def _read_thread_delays(self, path: str) -> dict[str, int]:
-        """What each thread waited so far; nothing when the container is gone or has too many."""
+        """Return the waiting time of each thread; empty if the container ended or has too many."""
         threads = self._hierarchy.threads(path)
         found: dict[str, int] = {}
         for thread in threads if len(threads) <= MAX_THREADS else ():

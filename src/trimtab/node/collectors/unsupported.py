@@ -1,5 +1,5 @@
-"""What a kernel need not have."""
+"""The error of collectors that a kernel does not support."""
 
 
 class CollectorUnsupported(Exception):
-    """This kernel or processor cannot tell; asking again is of no use."""
+    """The kernel or CPU does not support this measurement; a retry cannot succeed."""

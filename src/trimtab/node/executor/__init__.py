@@ -1,7 +1,6 @@
-"""From decided values to files: only what differs, in an order that the kernel takes, and back again in the end.
+"""Write decided values to files: only differences, in an order that the kernel accepts, and restore them.
 
-`surface` knows the files, `levels` the order, `executor` does it and keeps the journal, `enforcer` is a whole round
-from the picture of the node to what was done.
+`knob_files` finds the files, `write_order` orders the writes, and `executor` writes and keeps the journal.
 """
 
 from trimtab.node.executor.executor import Executor, WriteResult

@@ -1,7 +1,6 @@
-"""The node as it would be without us, looked at once: what the arbiter holds wishes to.
+"""The node as it would be without the agent, cached for a few rounds; the arbiter's reference.
 
-It is for a few rounds of the same pods. What was read stays as it was read, since several wishes ask for the same, and
-a parent is asked about once a child.
+Values are cached because several requests need the same one, and a parent is needed once per child.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from trimtab.node.executor.knob_files import KnobFiles
 
 @dataclass
 class Baseline:
-    """What knobs would hold: their originals from the journal, or else what they hold now."""
+    """The values that knobs would have: their originals from the journal, or else their current values."""
 
     files: KnobFiles
     originals: Mapping[KnobRef, Value | None]
@@ -32,10 +31,10 @@ class Baseline:
         return [f"{path}/{name}" for name in sorted(self.files.hierarchy.children(path))]
 
     def value(self, ref: KnobRef) -> Value | None:
-        """What a knob would hold without us; None where there is no such thing.
+        """Return the value that a knob would have without the agent; None if it does not exist.
 
-        In cgroup v1 a cgroup is born with its parent's CPUs. One that was born into what we had done to its parent
-        would without us have what the parent had.
+        In cgroup v1 a new cgroup inherits its parent's CPUs. One created below a parent that the agent
+        changed would otherwise have the parent's original.
         """
         if ref in self.originals:
             return self.originals[ref]

@@ -1,6 +1,6 @@
-"""Which block devices an entry of the policy means, as the kernel numbers them.
+"""Find the block devices of a policy entry, by their kernel numbers.
 
-By sysfs, of which an agent in a container sees its node's; of the devices themselves it sees none.
+This uses sysfs, because an agent in a container sees the node's sysfs but not its devices.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from trimtab.api.nodeqospolicy import BlockDeviceSpec, BlockType
 
 
 def find_device_numbers(block: BlockDeviceSpec, *, sys: Path = Path("/sys")) -> tuple[str, ...]:
-    """`major:minor` of a device, or of all volumes of a volume group; none for what is not there.
+    """Return `major:minor` of a device, or of all volumes of a volume group; empty if missing.
 
-    A pod's volume is not known on the node by the name that the policy has for it, and so stays without a throttle.
+    The node does not know a pod's volume by its name in the policy, so such an entry has no effect.
     """
     folder, name = sys / "class" / "block", block.name.removeprefix("/dev/")
     if block.type is BlockType.DEVICE:
-        # Another name of a device, such as /dev/disk/by-id/…, is a link to it, for an agent that sees it.
+        # Other names of a device, such as /dev/disk/by-id/…, are links to it, if the agent sees /dev.
         own = folder / str(Path("/dev", name).resolve()).removeprefix("/dev/").replace("/", "!")
         found = (
             [own]
@@ -40,7 +40,7 @@ def _read_dm_name(device: Path) -> str:
 
 
 def _build_dm_name(name: str) -> str:
-    """What the kernel calls a volume of which a node has the links /dev/mapper/GROUP-VOLUME and /dev/GROUP/VOLUME."""
+    """Return the kernel's name of a volume /dev/mapper/GROUP-VOLUME or /dev/GROUP/VOLUME."""
     group, _, volume = name.partition("/")
     return volume if group == "mapper" else f"{_escape_dashes(group)}-{_escape_dashes(volume)}"
 
@@ -51,7 +51,7 @@ def _is_in_volume_group(called: str, group: str) -> bool:
 
 
 def _escape_dashes(name: str) -> str:
-    """Volumes are called GROUP-VOLUME, in which a dash of either's own name is two."""
+    """Double the dashes of a name, because a volume is called GROUP-VOLUME."""
     return name.replace("-", "--")
 
 

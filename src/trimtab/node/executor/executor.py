@@ -1,7 +1,7 @@
-"""Makes the node hold what was decided, and what it held before as soon as that is no longer decided.
+"""Make the node hold the decided values, and restore the originals of knobs that are no longer decided.
 
-Whoever stops wishing need not say so: what is in the journal and was not decided this round is restored. So a strategy
-that is switched off, a policy that is deleted, the end of the agent and its start after a crash all are one case.
+Everything in the journal that was not decided in a round is restored. A disabled strategy, a deleted policy,
+the end of the agent and its start after a crash are therefore the same case.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ from trimtab.node.executor.write_order import order_writes
 from trimtab.node.restore_journal import RestoreJournal
 
 RECHECK_SECONDS = 10.0
-"""After so long a value is looked at again, in case somebody else wrote it. The kubelet sets the weights of its classes
-once a minute and for every new pod, and systemd, where it does that for the kubelet, writes their quotas along."""
+"""The seconds after which a value is read again, in case another process wrote it.
+
+The kubelet sets the weights of its QoS cgroups once a minute and for every new pod, and systemd, which may do this for
+the kubelet, rewrites their quotas as well.
+"""
 
 
 log = structlog.get_logger(__name__)
@@ -33,17 +36,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class WriteResult:
-    """What came of a round."""
+    """The result of a round."""
 
     written: list[tuple[KnobRef, Value]] = field(default_factory=list)
-    """In dry-run: what would have been."""
+    """The written values; in a dry run, those that would have been written."""
     restored: list[KnobRef] = field(default_factory=list)
     rejected: dict[KnobRef, str] = field(default_factory=dict)
-    """What cannot be noted first, what the kernel did not take, and what it took but holds otherwise."""
+    """The knobs that could not be journaled, that the kernel rejected, or that hold another value."""
 
 
 class Executor:
-    """The only one who writes."""
+    """The only writer of knobs."""
 
     def __init__(self, files: KnobFiles, journal: RestoreJournal, *, dry_run: bool = False) -> None:
         self._files = files
@@ -58,7 +61,7 @@ class Executor:
         now: float,
         external_values: Mapping[KnobRef, Value] = MappingProxyType({}),
     ) -> WriteResult:
-        """Write what differs, restore what is no longer decided. `told` is what knobs would hold by the word of others."""
+        """Write differences and restore undecided knobs; `external_values` are values that others set."""
         done = WriteResult()
         wanted = {spot: self._files.normalize(spot, value) for spot, value in decided.items()}
         present = self._read_current({**self._find_restorable(wanted), **wanted}, now, external_values)
@@ -69,8 +72,8 @@ class Executor:
             new = self._find_new_originals({spot: goal[spot] for spot in wanted if spot in goal})
             try:
                 self._journal.record_originals(new)
-            except OSError as error:  # as where a disk is full: what is known goes back all the same
-                done.rejected |= dict.fromkeys(new, f"cannot be noted: {error.strerror}")
+            except OSError as error:  # for example a full disk: known originals are still restored
+                done.rejected |= dict.fromkeys(new, f"cannot be written to the journal: {error.strerror}")
                 goal = {spot: value for spot, value in goal.items() if spot not in new}
         for spot, value in order_writes(goal, present):
             self._write(spot, value, done, now)
@@ -85,7 +88,7 @@ class Executor:
         return self.apply({}, now=now)
 
     def adopt(self) -> None:
-        """Take those for ours that cgroup v1 has made meanwhile with the CPUs that we had left their parents."""
+        """Record children that cgroup v1 created with the reduced CPUs of their parents."""
         if self._dry_run or self._files.version is not CgroupVersion.V1:
             return
         world, found = self.build_baseline(), dict[KnobRef, Value | None]()
@@ -96,34 +99,34 @@ class Executor:
                 if before is not None and before != self._files.read(child):
                     found[child] = before
                     squeezed.append(child)
-        with suppress(OSError):  # a disk that is full keeps nobody from getting back what is known
+        with suppress(OSError):  # a full disk must not prevent restoring known originals
             self._journal.record_originals(found)
 
     def assign_tasks(self, tasks_by_group: Mapping[str, frozenset[int]]) -> None:
-        """Put threads into classes of resctrl."""
+        """Move threads into resctrl groups."""
         for name, threads in tasks_by_group.items():
             if threads and not self._dry_run and self._files.can_create(KnobRef(name, CACHE_SHARES)):
                 self._files.assign_tasks(name, threads)
 
     def read_knob(self, ref: KnobRef) -> Value | None:
-        """What a knob holds now."""
+        """Return the current value of a knob."""
         return self._files.read(ref)
 
     def build_baseline(self) -> Baseline:
-        """The node as it would be without us, for the arbiter to look at once."""
+        """Return the node as it would be without the agent."""
         return Baseline(self._files, self._journal.originals)
 
-    # A round, step by step.
+    # The steps of a round.
 
     def _find_restorable(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value]:
-        """What is to be as it was, and was something."""
+        """Return the originals to restore, of knobs that existed."""
         originals = self._journal.originals.items()
         return {spot: before for spot, before in originals if spot not in wanted and before is not None}
 
     def _read_current(
         self, goal: Mapping[KnobRef, Value], now: float, external_values: Mapping[KnobRef, Value]
     ) -> dict[KnobRef, Value]:
-        """What these hold now. What is gone is left out; what is no longer what we wrote, somebody else has set."""
+        """Return the current values, without missing knobs; record values that others have set."""
         present: dict[KnobRef, Value] = {}
         for spot, value in goal.items():
             seen, when = self._last_seen.get(spot, (None, 0.0))
@@ -140,14 +143,14 @@ class Executor:
         return present
 
     def _is_foreign_value(self, ref: KnobRef, held: Value, seen: Value | None) -> bool:
-        """Whether somebody else wrote what a knob holds that we have written, in this life or, not seen yet, the last."""
+        """Return whether another process wrote the value of a knob that this or the previous agent wrote."""
         before, written = self._journal.originals.get(ref), self._journal.written.get(ref, ())
         if before is None:
             return False
         return held != seen if seen is not None else bool(written) and held not in (before, *written)
 
     def _find_new_originals(self, wanted: Mapping[KnobRef, Value]) -> dict[KnobRef, Value | None]:
-        """What is about to differ from what it would be without us, and is not known to yet."""
+        """Return the originals of knobs that are about to change and are not in the journal."""
         world = self.build_baseline()
         new = {spot: world.value(spot) for spot in wanted if spot not in self._journal.originals}
         return {spot: before for spot, before in new.items() if before != wanted[spot]}
@@ -155,8 +158,8 @@ class Executor:
     def _write(self, ref: KnobRef, value: Value, done: WriteResult, now: float) -> None:
         if self._dry_run:
             done.written.append((ref, value))
-            log.info("executor.would_write", spot=str(ref), value=value)
-            self._last_seen[ref] = (value, now)  # told once, and again when it is another
+            log.info("executor.would_write", knob=str(ref), value=value)
+            self._last_seen[ref] = (value, now)  # log each value once
             return
         self._last_seen.pop(ref, None)
         try:
@@ -182,7 +185,7 @@ class Executor:
             self._last_seen[ref] = (value, now)
         elif held is not None:
             self._journal.record_write(ref, held)
-            done.rejected.setdefault(ref, f"{value} was written and {held} is there")
+            done.rejected.setdefault(ref, f"wrote {value}, but the kernel holds {held}")
 
     def _drop_restored(
         self,
@@ -191,7 +194,7 @@ class Executor:
         present: Mapping[KnobRef, Value],
         done: WriteResult,
     ) -> None:
-        """Keep nothing of what is restored, and nothing of what is gone."""
+        """Remove restored and vanished knobs from the journal."""
         gone = wanted.keys() - present.keys()
         if not self._dry_run:
             for spot, before in stale.items():

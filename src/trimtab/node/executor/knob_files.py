@@ -1,7 +1,7 @@
-"""All that the agent may write on a node, as spots: files of cgroups, sysctls, and resctrl's classes.
+"""The files of all knobs that the agent may write: cgroups, sysctls and resctrl groups.
 
-A class of resctrl is a folder that is made when its shares are first written and removed when they are restored; its
-tasks then fall back to the root class by themselves.
+A resctrl group is a directory that is created when its shares are first written and removed when they are
+restored; its tasks then return to the root group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_FOUND_ERRNOS = {errno.ENOENT, errno.ENODEV, errno.ENOTDIR}
 
 @dataclass(frozen=True)
 class KnobFiles:
-    """One node's files. Each root is given, since a DaemonSet mounts them where it likes."""
+    """The files of a node; a DaemonSet mounts each root elsewhere."""
 
     hierarchy: Hierarchy
     sysctls: Path = Path("/proc/sys")
@@ -35,7 +35,7 @@ class KnobFiles:
         return self.hierarchy.version
 
     def find_path(self, ref: KnobRef) -> Path | None:
-        """Where it lies; None where this version of cgroups has no such knob."""
+        """Return the file of a knob; None if this cgroup version has no such knob."""
         file = ref.knob.file(self.version)
         if file is None:
             return None
@@ -46,9 +46,9 @@ class KnobFiles:
         return self.hierarchy.cgroup(ref.path).file(ref.knob)
 
     def read(self, ref: KnobRef) -> Value | None:
-        """What it holds; None where there is no such thing, or no longer."""
+        """Return the value of a knob; None if it does not exist."""
         if ref.knob is THREADS:
-            threads: Any = self.hierarchy.threads(ref.path)  # a reading, which nobody can wish for as a value
+            threads: Any = self.hierarchy.threads(ref.path)  # read-only, so no request has such a value
             return threads if self.hierarchy.cgroup(ref.path).exists else None
         path, file = self.find_path(ref), ref.knob.file(self.version)
         if path is None or file is None:
@@ -62,7 +62,7 @@ class KnobFiles:
         return value
 
     def write(self, ref: KnobRef, value: Value) -> None:
-        """Vanished where there is no such thing any more; OSError where the kernel refuses."""
+        """Write a value; raise CgroupNotFound if the knob is gone, OSError if the kernel rejects it."""
         path = self.find_path(ref)
         if path is None:
             raise CgroupNotFound(str(ref))
@@ -79,7 +79,7 @@ class KnobFiles:
             raise
 
     def normalize(self, ref: KnobRef, value: Value) -> Value:
-        """The value as it will be read back: memory comes in whole pages, weights are coarser than shares."""
+        """Return the value as it will be read back: memory in whole pages, weights coarser than shares."""
         file = ref.knob.file(self.version)
         if file is None or isinstance(value, Mapping):
             return value
@@ -87,17 +87,17 @@ class KnobFiles:
         return kept
 
     def can_create(self, ref: KnobRef) -> bool:
-        """Whether it is there as soon as it is written."""
+        """Return whether writing the knob creates it."""
         return self._is_resctrl_group(ref) and self.resctrl.is_dir()
 
     def remove(self, ref: KnobRef) -> None:
-        """Take away what was not there before us."""
+        """Remove a group that did not exist originally."""
         path = self.find_path(ref)
         if path is not None and self._is_resctrl_group(ref) and path.parent.is_dir():
             path.parent.rmdir()
 
     def assign_tasks(self, name: str, threads: frozenset[int]) -> None:
-        """Put threads into a class, where there is one; a thread that ended meanwhile needs none."""
+        """Move threads into an existing group; ignore threads that ended meanwhile."""
         tasks = self.resctrl / name / "tasks"
         there = frozenset(map(int, _read(tasks).split())) if tasks.exists() else threads
         for thread in sorted(threads - there):
@@ -109,7 +109,7 @@ class KnobFiles:
         return file is not None and file.controller == RESCTRL and bool(ref.path)
 
     def _add_removed_devices(self, ref: KnobRef, value: Mapping[str, int]) -> Mapping[str, int]:
-        """A device that is throttled now and not named any more has to be told so."""
+        """Add the devices to unthrottle, which are throttled now and missing in the value."""
         now = self.read(ref)
         gone = (
             now.keys() - value.keys() if isinstance(now, Mapping) and not self._is_resctrl_group(ref) else ()
@@ -118,7 +118,7 @@ class KnobFiles:
 
 
 def _read(path: Path) -> str:
-    """Without buffers: these files are small, and many are read a second."""
+    """Read without buffers, because these files are small and many are read per second."""
     handle = os.open(path, os.O_RDONLY)
     try:
         text = b""
@@ -130,9 +130,10 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, line: str) -> None:
-    """In one piece, as the kernel wants it. A file is never made: what is not there is gone.
+    """Write in one call, as the kernel requires, and never create a file.
 
-    Without blocking: from Linux 6.16 on, who goes beyond a lower memory.high then has to reclaim by himself, and not we.
+    Non-blocking: from Linux 6.16 on, the cgroup then reclaims to a lower memory.high itself instead of the
+    agent.
     """
     handle = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
     try:

@@ -1,7 +1,7 @@
-"""In which order values are written, so that at no moment a child allows more than its parent.
+"""Order writes so that a child never allows more than its parent.
 
-First from the top down, what grows: each to the greater (or the union) of what it holds and what it shall hold. Then
-from the bottom up, what shrinks, to the exact value. In one cgroup a quota grows before its burst and shrinks after it.
+Growing values come first, top down, each to the maximum or union of current and wanted. Shrinking values
+follow, bottom up, to the exact value. In one cgroup a quota grows before its burst and shrinks after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KnobWrite = tuple[KnobRef, Value]
 
 
 def order_writes(wanted: Mapping[KnobRef, Value], now: Mapping[KnobRef, Value]) -> list[KnobWrite]:
-    """The writes that lead from what is to what is wanted; none for what is there already."""
+    """Return the writes from the current to the wanted values; none for equal ones."""
     spots = sorted((spot for spot in wanted if wanted[spot] != now[spot]), key=_depth_key)
     growing = {spot: join(now[spot], wanted[spot]) for spot in spots}
     return [(spot, growing[spot]) for spot in spots if growing[spot] != now[spot]] + [

@@ -1,7 +1,7 @@
-"""What is changed about a container at its creation or update, in the terms of no runtime in particular.
+"""Adjustments of a container at its creation or update, independent of the runtime.
 
-`Subject` is what a runtime tells of a container, `Adjustment` what it is answered. Left out: what to answer, which
-`entitlement` decides, and how it is said to a runtime, which is the affair of `nri` and `cri`.
+`RuntimeContainer` is the runtime's description of a container, `Adjustment` the response. `tier_defaults`
+decides it; `nri` and `cri` translate it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeContainer:
-    """A container as its runtime sees it."""
+    """A container as its runtime describes it."""
 
     namespace: str
     pod: str
     uid: str
     container: str
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the pod."""
+    """The labels of the pod."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the pod."""
+    """The annotations of the pod."""
     cgroup_parent: str = ""
-    """The pod's cgroup, such as /kubepods/besteffort/pod1234; empty where the runtime does not tell."""
+    """The pod's cgroup, such as /kubepods/besteffort/pod1234; empty if the runtime omits it."""
     quota: int | None = None
-    """Microseconds of CPU a period; None is without limit."""
+    """The microseconds of CPU per period; None is unlimited."""
     period: int = 100_000
     shares: int = 0
     memory_limit: int | None = None
@@ -34,15 +34,15 @@ class RuntimeContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """What to change; whatever is None or empty stays as it is."""
+    """The changes to a container; None or empty keeps a value."""
 
     cpus: str | None = None
     quota: int | None = None
     period: int | None = None
     cache_class: str | None = None
-    """The resctrl class that shares out the last-level cache."""
+    """The resctrl group for the last-level cache."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Only at creation."""
+    """The environment variables to add, only at creation."""
 
     def __bool__(self) -> bool:
         return self != NO_ADJUSTMENT
@@ -51,4 +51,4 @@ class Adjustment:
 NO_ADJUSTMENT = Adjustment()
 
 DecideAdjustment = Callable[[RuntimeContainer], Awaitable[Adjustment]]
-"""How the ways in ask what to do."""
+"""Decides the adjustment of a container."""

@@ -1,8 +1,8 @@
-"""How the CRI proxy, a process of its own, asks the agent what a container is entitled to.
+"""The socket by which the CRI proxy, a separate process, asks the agent for an adjustment.
 
-The kubelet can do nothing without the proxy, so nothing of the agent may be in it: an agent that is restarted, hangs or
-was killed costs a container its adjustment. A question is one line of JSON over the agent's own socket, on a
-connection of its own, and so is the answer; both ends are here, as they have to agree.
+The kubelet cannot work without the proxy, so the agent is not part of it: an agent that restarts, hangs or
+was killed costs a container its adjustment. A request is one line of JSON on a connection of its own, and so
+is the response.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, Runtime
 log = structlog.get_logger(__name__)
 
 REQUEST_TIMEOUT = 5.0
-"""Seconds after which whoever connected and asks nothing is hung up on."""
+"""The seconds after which a connection without a request is closed."""
 MAX_LINE_BYTES = 1 << 20
-"""Bytes of a line: labels and annotations may be long, but Kubernetes takes no more than 256 KiB of them."""
+"""The maximum bytes of a line; Kubernetes allows 256 KiB of annotations."""
 
 
 @dataclass(frozen=True)
 class AgentClient:
-    """The agent as the proxy sees it: a `Decide`. OSError, TimeoutError or ValueError where there is no answer."""
+    """The agent as the proxy sees it. Raises OSError, TimeoutError or ValueError without a response."""
 
     path: Path
-    """Its socket."""
+    """The agent's socket."""
     deadline: float = 1.0
-    """Seconds that a container may wait for it."""
+    """The seconds that a container may wait for it."""
 
     async def __call__(self, subject: RuntimeContainer) -> Adjustment:
         async with asyncio.timeout(self.deadline):
@@ -49,7 +49,7 @@ class AgentClient:
 
 @asynccontextmanager
 async def serve_agent_socket(path: Path, decide: DecideAdjustment) -> AsyncIterator[None]:
-    """Answer such questions at a socket, which only root can open."""
+    """Answer requests at a socket that only root can open."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -58,7 +58,7 @@ async def serve_agent_socket(path: Path, decide: DecideAdjustment) -> AsyncItera
                 writer.write(msgspec.json.encode(await decide(subject)) + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError) as error:
-            log.warning("hooks.not_answered", why=repr(error))
+            log.warning("hooks.request_failed", reason=repr(error))
         finally:
             writer.close()
 
@@ -70,12 +70,12 @@ def _bind_socket(path: Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # of an agent that was killed
+        path.unlink(missing_ok=True)  # left by a killed agent
         made.bind(str(path))
         path.chmod(0o600)
     except OSError as error:
         made.close()
         raise TrimtabError(
-            f"--cri {path}: cannot be listened on: {error}; name a socket in a folder that can be written to"
+            f"--cri {path}: cannot be listened on: {error}; use a socket in a writable directory"
         ) from None
     return made

@@ -1,12 +1,11 @@
-"""A proxy between the kubelet and its runtime, for runtimes without NRI: CRI's calls pass through it.
+"""A CRI proxy between the kubelet and a runtime without NRI.
 
-Every call is passed on as bytes, whatever its name: only the two that make or change a container are looked into. What
-cannot be decided on, or not in time, passes as it is. It is a process of its own, `trimtab cri`, which has to live as long
-as the kubelet wants anything; so it is the second choice after NRI, and remembers nothing: whose a container is that is to
-change, the runtime tells, so that a proxy which was started anew knows no less.
+Every call is forwarded as bytes; only the two that create or update a container are decoded. A call that
+cannot be decided in time is forwarded unchanged. The proxy is a process of its own, `trimtab cri`, that must
+run as long as the kubelet, so NRI is preferred. It keeps no state: it asks the runtime for the container of
+an update, so that a restarted proxy knows no less.
 
-Left out: calls with more than one request. CRI has none, and a call whose only request is sent along with its
-beginning has but one outcome, the runtime's; of a stream gRPC says INTERNAL when the runtime refuses before all is sent.
+Client-streaming calls are not supported; CRI has none.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ UPDATE = "/runtime.v1.RuntimeService/UpdateContainerResources"
 CONTAINERS = "/runtime.v1.RuntimeService/ListContainers"
 SANDBOXES = "/runtime.v1.RuntimeService/ListPodSandbox"
 RUNTIME_TIMEOUT = 10.0
-"""Seconds in which the runtime is to tell of a container that it is about to change anyway."""
+"""The timeout in seconds for questions about a container that is to be updated."""
 NO_ANSWER = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
-"""Of these nobody knows what the runtime would have said, or what it has done."""
+"""The status codes after which the runtime's outcome is unknown."""
 UNLIMITED_LENGTH = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
 
 RelayCall: TypeAlias = "grpc.aio.UnaryStreamMultiCallable[bytes, bytes]"
@@ -40,11 +39,11 @@ log = structlog.get_logger(__name__)
 
 
 class CriProxy:
-    """Listens on one socket and asks at another. `async with` it."""
+    """Listens on one socket and forwards to another, as an async context manager."""
 
     def __init__(self, listen: Path, runtime: Path, decide: DecideAdjustment) -> None:
         self.outcomes: Counter[str] = Counter()
-        """How often what happened: adjusted, unchanged, failed (and so passed on unchanged)."""
+        """The counts of adjusted, unchanged and failed calls; a failed one is forwarded unchanged."""
         self._listen = listen
         self._runtime_socket = runtime
         self._decide = decide
@@ -52,7 +51,7 @@ class CriProxy:
     async def __aenter__(self) -> Self:
         self._listen.parent.mkdir(parents=True, exist_ok=True)
         self._listen.unlink(missing_ok=True)
-        # The name of a socket's host means nothing, but containerd refuses the path of the socket as one.
+        # containerd rejects the default authority, which is the path of the socket.
         options = (*UNLIMITED_LENGTH, ("grpc.default_authority", "localhost"))
         self._channel = grpc.aio.insecure_channel(f"unix://{self._runtime_socket}", options=options)
         self._server = grpc.aio.server(options=UNLIMITED_LENGTH)
@@ -69,9 +68,10 @@ class CriProxy:
     async def relay(
         self, method: str, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> AsyncIterator[bytes]:
-        """One call, of one answer or many: on the wire they are the same.
+        """Forward one call; responses of one or many messages are the same on the wire.
 
-        What the runtime does not take as we have adjusted it, as one without RDT a class of the cache, is asked for as it was.
+        If the runtime rejects an adjusted request, as one without RDT rejects a cache class, the original is
+        sent.
         """
         start: RelayCall = self._channel.unary_stream(method)
         adjusted = await self._adjust(method, request)
@@ -83,7 +83,7 @@ class CriProxy:
             except grpc.aio.AioRpcError as error:
                 if asked == request or error.code() in NO_ANSWER:
                     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
-                log.warning("cri.adjustment_refused", method=method, why=error.details())
+                log.warning("cri.adjustment_rejected", method=method, reason=error.details())
                 self.outcomes["failed"] += 1
             else:
                 return
@@ -91,14 +91,14 @@ class CriProxy:
                 call.cancel()
 
     async def _adjust(self, method: str, request: bytes) -> bytes:
-        """The request to pass on."""
+        """Return the request to forward."""
         try:
             if method == CREATE:
                 return await self._adjust_create(request)
             if method == UPDATE:
                 return await self._adjust_update(request)
-        except Exception as error:  # noqa: BLE001 - fail-open: the kubelet gets its container, whatever goes wrong here
-            log.warning("cri.failed", method=method, why=repr(error))
+        except Exception as error:  # noqa: BLE001 - fail-open: the kubelet must get its container
+            log.warning("cri.adjustment_failed", method=method, reason=repr(error))
             self.outcomes["failed"] += 1
         return request
 
@@ -117,7 +117,7 @@ class CriProxy:
         return request
 
     async def _find_container(self, update: pb.UpdateContainerResourcesRequest) -> RuntimeContainer:
-        """The container that is to change; ValueError where the runtime knows of none."""
+        """Return the container to update; raise ValueError if the runtime does not know it."""
         wanted = pb.ListContainersRequest(filter=pb.ContainerFilter(id=update.container_id))
         answer = await self._call_runtime(CONTAINERS, wanted.SerializeToString())
         [container] = pb.ListContainersResponse.FromString(answer).containers
@@ -137,7 +137,7 @@ class CriProxy:
 
 
 class _RelayHandler(grpc.GenericRpcHandler):
-    """Every method of every service, known or not, as bytes."""
+    """Handles every method of every service as bytes."""
 
     def __init__(self, proxy: CriProxy) -> None:
         self._proxy = proxy

@@ -1,7 +1,4 @@
-"""Adjustments in CRI's terms: what the kubelet asks of the runtime, changed by what a container is entitled to.
-
-All of it is on bytes as they travel. What cannot be read is passed on as it is.
-"""
+"""Translate between CRI messages and adjustments."""
 
 from __future__ import annotations
 
@@ -9,11 +6,11 @@ from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
 RDT_CLASS_ANNOTATION = "io.kubernetes.cri.rdt-class"
-"""The annotation of a container by which containerd and CRI-O know its class."""
+"""The annotation by which containerd and CRI-O know a container's class."""
 
 
 def parse_create_request(request: pb.CreateContainerRequest) -> RuntimeContainer:
-    """A container that the kubelet wants made."""
+    """Return the container that the kubelet wants to create."""
     pod, config = request.sandbox_config, request.config
     return _build_container(
         pod, config.metadata.name, config.linux.resources, cgroup_parent=pod.linux.cgroup_parent
@@ -23,9 +20,9 @@ def parse_create_request(request: pb.CreateContainerRequest) -> RuntimeContainer
 def parse_update_request(
     pod: pb.PodSandbox, container: str, resources: pb.LinuxContainerResources
 ) -> RuntimeContainer:
-    """A container of the runtime's, with what the kubelet wants changed about it; all else stays as it is.
+    """Return an existing container with the resources that the kubelet wants to set.
 
-    In which cgroup its pod lies CRI does not tell.
+    CRI does not provide the cgroup of its pod.
     """
     return _build_container(pod, container, resources, cgroup_parent="")
 

@@ -1,7 +1,4 @@
-"""Several byte streams over one socket, as NRI has it: each frame says whose it is and how long it is.
-
-Left out: what the streams carry (`ttrpc`), and opening and closing of single streams, which NRI has not either.
-"""
+"""Multiplex byte streams over one socket, as NRI does: each frame has a stream number and a length."""
 
 from __future__ import annotations
 
@@ -12,19 +9,19 @@ from contextlib import suppress
 
 FRAME = struct.Struct(">II")
 MAX_WRITE_BYTES = 4096
-"""The runtime reads a frame into a buffer of this size, and hangs up on a longer one."""
+"""The maximum frame to write; the runtime disconnects on a longer one."""
 MAX_READ_BYTES = (4 << 20) + 64
 
 
 def split_frames(connection: int, content: bytes) -> Iterator[bytes]:
-    """The content cut into frames that the other side takes."""
+    """Yield the content in frames that the runtime accepts."""
     for start in range(0, len(content), MAX_WRITE_BYTES):
         piece = content[start : start + MAX_WRITE_BYTES]
         yield FRAME.pack(connection, len(piece)) + piece
 
 
 class Mux:
-    """Both directions of all streams of one socket. Open the streams first, then run."""
+    """All streams of one socket in both directions. Open the streams first, then run."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -32,16 +29,16 @@ class Mux:
         self._streams: dict[int, asyncio.StreamReader] = {}
 
     def open_stream(self, connection: int) -> asyncio.StreamReader:
-        """What comes in on this connection."""
+        """Return the incoming stream of a connection."""
         return self._streams.setdefault(connection, asyncio.StreamReader())
 
     async def write(self, connection: int, content: bytes) -> None:
-        """Send; in one piece, so that messages of several tasks don't mix."""
+        """Send content at once, so that messages of several tasks do not mix."""
         self._writer.write(b"".join(split_frames(connection, content)))
         await self._writer.drain()
 
     async def run(self) -> None:
-        """Share out what comes in, until the other side hangs up; then every stream is at its end."""
+        """Dispatch incoming frames until the peer disconnects, then end every stream."""
         try:
             while True:
                 connection, content = await self._read_frame()
@@ -56,7 +53,7 @@ class Mux:
     async def _read_frame(self) -> tuple[int, bytes]:
         connection, length = FRAME.unpack(await self._reader.readexactly(FRAME.size))
         if length > MAX_READ_BYTES:
-            raise ConnectionError(f"a frame of {length} bytes is no frame")
+            raise ConnectionError(f"invalid frame of {length} bytes")
         return connection, await self._reader.readexactly(length)
 
     async def close(self) -> None:

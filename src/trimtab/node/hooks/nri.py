@@ -1,7 +1,7 @@
-"""A plugin of the container runtime, by NRI: the runtime asks it about each container before it makes or changes it.
+"""An NRI plugin: the runtime asks it about each container before creating or updating it.
 
-The runtime allows two seconds an answer and drops a plugin that takes longer; so an answer that is not there within
-the deadline is "no change". A runtime that is away, restarts or drops us is tried again, with back-off, for ever.
+The runtime drops a plugin that takes longer than two seconds, so no decision within the deadline means no
+change. The connection to a runtime is retried forever, with back-off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class NriNotConnected(Exception):
-    """There is no runtime to ask just now."""
+    """The plugin is not connected to a runtime."""
 
 
 class NriPlugin:
@@ -54,9 +54,9 @@ class NriPlugin:
         backoff: Backoff | None = None,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
-        """How often what happened: registered, adjusted, unchanged, failed (and so left unchanged)."""
+        """The counts of registrations and of adjusted, unchanged and failed containers."""
         self.synchronized = asyncio.Event()
-        """Set while the runtime has told us of all its containers."""
+        """Set while the runtime has listed all its containers."""
         self._socket = socket
         self._decide = decide
         self._registration = pb.RegisterPluginRequest(plugin_name=name, plugin_idx=f"{index:02d}")
@@ -67,26 +67,26 @@ class NriPlugin:
         self._reset_sync()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        failures, told = 0, ""
+        """Run until cancelled."""
+        failures, logged = 0, ""
         while True:
             registered = self.outcomes["registered"]
             try:
                 await self._run_session()
-                why = "the runtime hung up"
+                reason = "the runtime disconnected"
             except (OSError, TimeoutError, ttrpc.TtrpcError) as error:
-                why = str(error) or type(error).__name__
+                reason = str(error) or type(error).__name__
             failures = 1 if self.outcomes["registered"] > registered else failures + 1
             delay = self._backoff.delay(failures, rng=self._rng)
-            if why != told:
-                log.info("nri.away", socket=str(self._socket), why=why)
-            told = why
+            if reason != logged:
+                log.info("nri.disconnected", socket=str(self._socket), reason=reason)
+            logged = reason
             await asyncio.sleep(delay)
 
     async def update(self, changes: Mapping[str, Adjustment]) -> None:
-        """Change containers by their ids without having been asked; TtrpcError when not all of them could be.
+        """Update containers by their ids; raise TtrpcError if one could not be updated.
 
-        Those that the runtime does not know are none of its failures: they are gone.
+        Containers that the runtime does not know are gone and not failures.
         """
         if self._runtime is None:
             raise NriNotConnected("the NRI plugin is not registered with a runtime at the moment")
@@ -95,7 +95,7 @@ class NriPlugin:
         await self._runtime.call(RUNTIME, "UpdateContainers", request, timeout=UPDATE_SECONDS)
 
     async def _run_session(self) -> None:
-        """One connection, from its beginning to its end."""
+        """Serve one connection until it ends."""
         mux = Mux(*await asyncio.open_unix_connection(str(self._socket)))
         client = ttrpc.TtrpcClient(ttrpc.Channel(mux, RUNTIME_CONNECTION))
         service = ttrpc.Channel(mux, PLUGIN_CONNECTION)
@@ -122,7 +122,7 @@ class NriPlugin:
             await mux.close()
 
     def _reset_sync(self) -> None:
-        """What the runtime has told of so far, while it has not told all."""
+        """Discard the partial list of pods and containers."""
         self._pods: dict[str, pb.PodSandbox] = {}
         self._containers: list[pb.Container] = []
 
@@ -140,7 +140,7 @@ class NriPlugin:
         return pb.ConfigureResponse(events=sum(1 << (event - 1) for event in EVENTS))
 
     async def _synchronize(self, request: pb.SynchronizeRequest) -> pb.SynchronizeResponse:
-        """All pods and containers that there are, in pieces where they are many: a container may come before its pod."""
+        """Receive all pods and containers, in several messages if there are many."""
         self._pods |= {pod.id: pod for pod in request.pods}
         self._containers += [container for container in request.containers if container.state in LIVE_STATES]
         if request.more:
@@ -175,12 +175,12 @@ class NriPlugin:
         return pb.Empty()
 
     async def _decide_adjustment(self, subject: RuntimeContainer) -> Adjustment:
-        """What to change; nothing where it cannot be told in time."""
+        """Decide an adjustment; no change if that fails or takes too long."""
         try:
             async with asyncio.timeout(self._deadline):
                 wanted = await self._decide(subject)
-        except Exception as error:  # noqa: BLE001 - fail-open: the container starts, whatever went wrong here
-            log.warning("nri.failed", pod=f"{subject.namespace}/{subject.pod}", why=repr(error))
+        except Exception as error:  # noqa: BLE001 - fail-open: the container must start
+            log.warning("nri.adjustment_failed", pod=f"{subject.namespace}/{subject.pod}", reason=repr(error))
             self.outcomes["failed"] += 1
             return Adjustment()
         self.outcomes["adjusted" if wanted else "unchanged"] += 1

@@ -1,4 +1,4 @@
-"""Adjustments in NRI's terms: its messages in, our records out, and the other way round."""
+"""Translate between NRI messages and adjustments."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def build_update(container: str, wanted: Adjustment) -> pb.ContainerUpdate:
 
 
 def build_updates(wanted: Iterable[tuple[pb.Container, Adjustment]]) -> list[pb.ContainerUpdate]:
-    """In answer to something else, which a failure here must not stop: the runtime is to overlook it.
+    """Build updates that accompany another response, so the runtime is to ignore their failure.
 
-    For each of them it writes all that it knows of a container anew, so none is named of which nothing is to change.
+    The runtime rewrites all resources of each updated container, so unchanged ones are omitted.
     """
     found = [build_update(container.id, change) for container, change in wanted if replace(change, env={})]
     for each in found:

@@ -1,14 +1,14 @@
-"""What a container is entitled to by its tier from its first instruction on.
+"""The adjustments of a container by its tier, from its start on.
 
-- A best-effort one starts on the CPUs, and with no more than the quota, that its pod and its tier have at the moment:
-  cgroup v1 refuses a container that asks for more than its parent has.
-- With resctrl, each starts in the class of its tier, or in the one that its annotation names, so that it never fills
-  the cache of another.
+- A best-effort container starts with the CPUs, and at most the quota, of its pod and tier: cgroup v1
+  rejects a container with more than its parent.
+- With resctrl, each starts in the group of its tier, or in that of its annotation, so that it never
+  fills the cache of another.
 - Each can read its tier in TRIMTAB_QOS.
 
-What follows from requests is left to the strategies a second later: runtimes are not told requests. So is the burst: what
-a runtime was once told it writes again with every change, also when there is no agent any more, and a kernel takes no
-quota below a burst: a container could never be resized to less.
+Settings that depend on requests, which runtimes do not know, are left to the strategies a second later. So is
+the burst: a runtime rewrites it with every update, even without an agent, and the kernel rejects a quota
+below a burst, so a container could not be resized down.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ ReadKnob = Callable[[KnobRef], Value | None]
 
 
 def parse_qos_class(subject: RuntimeContainer) -> QosClass:
-    """By where the kubelet puts it: a runtime tells the whole path of that, or of a slice only the name."""
+    """Return the QoS class by the cgroup parent, which is a path or only the name of a slice."""
     found = (qos for qos in QosClass if qos.value.lower() in subject.cgroup_parent.lower())
     return next(found, QosClass.GUARANTEED)
 
 
 def resolve_container_tier(subject: RuntimeContainer) -> Tier:
-    """By its label, or by its class."""
+    """Return the tier by the label, or by the QoS class."""
     return resolve_tier(subject.labels.get(TIER_LABEL), parse_qos_class(subject))
 
 
 class TierDefaults:
-    """What the node's policy and tiers are now; the agent keeps it up to date."""
+    """Decides adjustments by the current policy and view, which the agent keeps up to date."""
 
     def __init__(self, held: ReadKnob, version: CgroupVersion, view: NodeView) -> None:
         self.policy: NodeQoSPolicySpec | None = None
@@ -54,7 +54,7 @@ class TierDefaults:
             subject = replace(subject, cgroup_parent=pod.cgroup)
         if self.policy is None or not subject.cgroup_parent:
             return NO_ADJUSTMENT
-        # A runtime tells no priority: that a pod is critical, and so never best-effort, only the view knows.
+        # Runtimes do not know priorities: only the view knows critical pods, which are never best-effort.
         mine = Tier.LS if pod is not None and pod.is_critical else resolve_container_tier(subject)
         cache = resolve_cache_tier(subject.annotations, mine)
         limited = [pod.cgroup] if pod is not None and mine is Tier.BE else []
@@ -75,7 +75,7 @@ class TierDefaults:
         return next((format_cpus(held) for held in each if isinstance(held, frozenset) and held), None)
 
     def _limit_quota(self, subject: RuntimeContainer, limited: list[str]) -> int | None:
-        """Return the least quota that lies above it, where it asks for more."""
+        """Return the smallest quota of its parents, if it requests more."""
         if subject.quota is None:
             return None
         most = subject.quota

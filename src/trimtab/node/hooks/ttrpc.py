@@ -1,6 +1,7 @@
-"""ttrpc, containerd's small gRPC: unary calls over any byte stream, both to serve and to make.
+"""ttrpc, containerd's lightweight gRPC: unary calls over any byte stream, as server and client.
 
-There is none for Python elsewhere. Left out: streaming calls, which NRI does not use, and metadata.
+No other Python implementation exists. Streaming calls and metadata, which NRI does not use, are not
+supported.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ REQUEST, RESPONSE = 1, 2
 INTERNAL, UNIMPLEMENTED, DEADLINE_EXCEEDED = 13, 12, 4
 
 Handler = Callable[[bytes], Awaitable[bytes]]
-"""Answers a call: the message in, the answer out, both as protobuf has them on the wire."""
+"""Handles a call: an encoded request in, an encoded response out."""
 
 
 class TtrpcError(Exception):
-    """The other side answered with a status that is not OK, or hung up."""
+    """The peer returned an error status or disconnected."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Channel:
     connection: int
 
     async def read(self) -> tuple[int, int, bytes]:
-        """The next message: its stream, its type, its content. IncompleteReadError at the end of the stream."""
+        """Return stream, type and content of the next message; IncompleteReadError at the end."""
         stream = self.mux.open_stream(self.connection)
         length, number, kind, _ = HEADER.unpack(await stream.readexactly(HEADER.size))
         if length > MAX_MESSAGE_BYTES:
@@ -51,7 +52,7 @@ class Channel:
 
 
 async def serve(channel: Channel, handlers: Mapping[str, Handler]) -> None:
-    """Answer calls by "service/method", each in its own task, until the stream ends."""
+    """Handle calls by "service/method", each in its own task, until the stream ends."""
     async with asyncio.TaskGroup() as tasks:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -64,7 +65,7 @@ async def _handle_request(
     channel: Channel, number: int, content: bytes, handlers: Mapping[str, Handler]
 ) -> None:
     response = await _build_response(content, handlers)
-    with suppress(ConnectionError):  # whoever asked is gone
+    with suppress(ConnectionError):  # the caller disconnected
         await channel.write(number, RESPONSE, response.SerializeToString())
 
 
@@ -73,12 +74,12 @@ async def _build_response(content: bytes, handlers: Mapping[str, Handler]) -> Re
         request = Request.FromString(content)
         handler = handlers.get(f"{request.service}/{request.method}")
         if handler is None:
-            return _build_error(UNIMPLEMENTED, f"{request.service}/{request.method} is not known here")
+            return _build_error(UNIMPLEMENTED, f"{request.service}/{request.method} is not implemented")
         async with asyncio.timeout(request.timeout_nano / 1e9 or None):
             return Response(payload=await handler(request.payload))
     except TimeoutError:
         return _build_error(DEADLINE_EXCEEDED, "no answer in time")
-    except Exception as error:  # noqa: BLE001 - the other side waits for an answer, whatever went wrong here
+    except Exception as error:  # noqa: BLE001 - the peer waits for a response
         return _build_error(INTERNAL, f"{type(error).__name__}: {error}")
 
 
@@ -87,7 +88,7 @@ def _build_error(code: int, message: str) -> Response:
 
 
 class TtrpcClient:
-    """Makes calls; `run` must be running meanwhile to take the answers in."""
+    """Makes calls; `run` must be running to receive the responses."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -95,7 +96,7 @@ class TtrpcClient:
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
 
     async def call(self, service: str, method: str, message: bytes, *, timeout: float) -> bytes:
-        """The answer to a call; TimeoutError or TtrpcError where there is none."""
+        """Return the response to a call; raise TimeoutError or TtrpcError without one."""
         number, self._next = self._next, self._next + 2  # even numbers are the server's
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
@@ -108,7 +109,7 @@ class TtrpcClient:
             del self._waiting[number]
 
     async def run(self) -> None:
-        """Hand answers to whoever waits for them, until the stream ends."""
+        """Pass responses to their callers until the stream ends."""
         try:
             while True:
                 number, kind, content = await self._channel.read()
@@ -120,7 +121,7 @@ class TtrpcClient:
         finally:
             for waiting in self._waiting.values():
                 if not waiting.done():
-                    waiting.set_exception(TtrpcError("the other side hung up"))
+                    waiting.set_exception(TtrpcError("the peer disconnected"))
 
 
 def _resolve_future(waiting: asyncio.Future[bytes], content: bytes) -> None:

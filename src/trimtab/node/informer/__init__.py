@@ -1,4 +1,4 @@
-"""What is there and what is wanted: pods from the kubelet and the API server, cgroups, topology, the policy."""
+"""The node informer: pods from the kubelet and the API server, cgroups, topology and the policy."""
 
 from trimtab.node.informer.informer import NodeInformer
 

@@ -1,7 +1,7 @@
-"""The states informer: keeps the picture of the node true, and knows which policy holds.
+"""The node informer: keeps the view of the node current, and knows the policy that applies.
 
-Pods come from the kubelet every few seconds and at once when a cgroup comes or goes, and from the API server's watch,
-for this node only. Losing either costs freshness, never the picture: what is in the cgroups is seen in any case.
+Pods come from the kubelet, every few seconds and whenever a cgroup appears or disappears, and from a watch of
+the API server for this node. Losing either only delays data, because the cgroups are always read.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from trimtab.node.model import Cpu, NodeView
 log = structlog.get_logger(__name__)
 
 RESYNC_SECONDS = 10.0
-"""Seconds after which the kubelet is asked and the cgroups are listed in any case."""
+"""The seconds after which the kubelet is polled and the cgroups are listed in any case."""
 KUBELET_FRESH_SECONDS = 35.0
-"""Seconds for which an answer of the kubelet counts."""
+"""The seconds for which a response of the kubelet is valid."""
 DEBOUNCE_SECONDS = 0.1
-"""Seconds in which changes are gathered into one question."""
+"""The seconds in which changes are collected into one request."""
 
 
 class NodeInformer:
-    """What this node is and runs. `view` is cheap while nothing changes; run `follow` as a task for what is told."""
+    """The state of this node; `view` is cheap while nothing changes."""
 
     def __init__(
         self,
@@ -71,76 +71,75 @@ class NodeInformer:
         self._change_event = asyncio.Event()
         self._kubelet_error = ""
         self._kubelet_forbidden = False
-        """Whether it tells us nothing by right, as every one before Kubernetes 1.33 with the rights of our manifest."""
+        """Set if the kubelet denies access, as before Kubernetes 1.33 with the agent's RBAC rules."""
         self._synced = False
 
     @property
     def policy(self) -> QosPolicy | None:
-        """What holds on this node now."""
+        """Return the policy that applies to this node."""
         node = self._nodes.get(self._node)
         return select_qos_policy(dict(node.labels) if node else {}, self._policies)
 
     @property
     def uid(self) -> str:
-        """That of the Node; empty while the API server has told of none."""
+        """Return the uid of the Node; empty until the API server has sent it."""
         node = self._nodes.get(self._node)
         return node.uid if node else ""
 
     def errors_by_source(self) -> dict[str, str]:
-        """Which witnesses are away that are not to be, and why."""
-        told = self._informers.errors_by_resource() if self._informers else {}
+        """Return the errors of the sources that should be available."""
+        errors = self._informers.errors_by_resource() if self._informers else {}
         if self._synced and self._nodes.get(self._node) is None:
-            told |= {"node": f"the cluster has no Node {self._node}; see --node"}
+            errors |= {"node": f"the cluster has no Node {self._node}; check --node"}
         if not self.hierarchy.cgroup(pods := self._view.pods_cgroup).exists:
-            told |= {"cgroups": f"the node has no {pods}; see --cgroups and --cgroup-parent"}
+            errors |= {"cgroups": f"the node has no cgroup {pods}; check --cgroups and --cgroup-parent"}
         is_away = self._kubelet_error and not self._kubelet_forbidden
-        return told | ({"kubelet": self._kubelet_error} if is_away else {})
+        return errors | ({"kubelet": self._kubelet_error} if is_away else {})
 
     def view(self, now: float) -> NodeView:
-        """The node now; the very same object while nothing changed."""
+        """Return the current node; the same object while nothing changed."""
         self.drain_watch()
         if self._stale or not 0 <= now - self._refreshed_at < RESYNC_SECONDS:
             self._stale, self._refreshed_at = False, now
-            seen = self._build_view(now)
-            if seen != self._view:
-                self._view = seen
+            view = self._build_view(now)
+            if view != self._view:
+                self._view = view
         return self._view
 
     def drain_watch(self) -> None:
-        """Take note of cgroups that came or went."""
+        """Record that cgroups appeared or disappeared."""
         if self._watch.drain():
             self._mark_changed()
 
     def watch_cgroups(self) -> None:
-        """Hear of cgroups as soon as the event loop does, and not at the next view only."""
+        """Process cgroup changes as soon as the event loop sees them, not only at the next view."""
         if self._watch.fd >= 0:
             asyncio.get_running_loop().add_reader(self._watch.fd, self.drain_watch)
 
     def watch_api(self, client: Client) -> InformerSet:
-        """Take in what the API server tells of this node; `run` what is given, as a task."""
-        following = self._informers = InformerSet(client)
+        """Watch this node at the API server; run the returned informers as a task."""
+        informers = self._informers = InformerSet(client)
         this = f"metadata.name={self._node}"
-        self._pods = following.watch_resource(
+        self._pods = informers.watch_resource(
             PODS, self._projector.projection, scope=Scope(fields=f"spec.nodeName={self._node}")
         )
-        self._nodes = following.watch_resource(NODES, node_projection(), scope=Scope(fields=this))
-        self._policies = following.watch_resource(NODE_QOS_POLICIES, qos_policy_projection(), optional=True)
+        self._nodes = informers.watch_resource(NODES, node_projection(), scope=Scope(fields=this))
+        self._policies = informers.watch_resource(NODE_QOS_POLICIES, qos_policy_projection(), optional=True)
         self._pods.on_change(lambda _old, _new: self._mark_changed())
         self._nodes.on_change(lambda _old, _new: self._mark_changed())
-        return following
+        return informers
 
     async def wait_synced(self) -> None:
-        """Wait until the API server has told what it knows of this node."""
+        """Wait until the API server has sent the state of this node."""
         assert self._informers is not None
         await self._informers.wait_synced()
         self._synced = True
-        if "node" in (
-            found := self.errors_by_source()
-        ):  # else a name that is misspelt would look like an idle node
-            log.warning("node.unknown", error=found["node"])
+        # Otherwise a misspelt node name would look like an idle node.
+        if "node" in (found := self.errors_by_source()):
+            log.warning("node.not_found", error=found["node"])
 
     async def poll_kubelet(self, kubelet: Client, *, clock: Callable[[], float]) -> Never:
-        """Ask the kubelet for its pods, every few seconds and when something changed."""
+        """Poll the kubelet for its pods, every few seconds and after changes."""
         while True:
             self._change_event.clear()
             try:
@@ -148,7 +147,7 @@ class NodeInformer:
                 self._kubelet_error = ""
             except (KubeError, *DECODE_ERRORS) as error:
                 if self._kubelet_error != describe(error):
-                    log.warning("kubelet.away", error=describe(error))
+                    log.warning("kubelet.unreachable", error=describe(error))
                 self._kubelet_error = describe(error)
                 self._kubelet_forbidden = isinstance(error, Forbidden)
                 await asyncio.sleep(RESYNC_SECONDS / 2)
@@ -159,14 +158,13 @@ class NodeInformer:
             await asyncio.sleep(DEBOUNCE_SECONDS)
 
     def update_from_kubelet(self, answer: bytes, now: float) -> None:
-        told = {pod.cgroup_uid: pod for pod in self._projector.parse_list(answer)}
-        self._stale |= told != self._kubelet_pods
-        self._kubelet_pods, self._kubelet_updated_at = told, now
+        pods = {pod.cgroup_uid: pod for pod in self._projector.parse_list(answer)}
+        self._stale |= pods != self._kubelet_pods
+        self._kubelet_pods, self._kubelet_updated_at = pods, now
 
     def close(self) -> None:
-        with suppress(
-            RuntimeError, ValueError
-        ):  # no loop runs where nobody listened, and none hears of nothing
+        # Without a running loop, or without a descriptor, no reader was added.
+        with suppress(RuntimeError, ValueError):
             asyncio.get_running_loop().remove_reader(self._watch.fd)
         self._watch.close()
 
@@ -195,12 +193,12 @@ class NodeInformer:
         )
 
     def _read_cpus(self) -> tuple[Cpu, ...]:
-        """They come and go, as where hyper-threads are switched off or a virtual machine gets more."""
+        """Return the CPUs, which change when hyper-threading is disabled or a virtual machine is resized."""
         known = self._view.cpus
         return known if {cpu.id for cpu in known} == read_online_cpus(self._sys) else read_topology(self._sys)
 
     def _find_pods(self, layout: CgroupLayout) -> list[PodCgroup]:
-        """The pods that have cgroups, all of them watched: what came between the look and the watch is looked for again."""
+        """Return the pods with cgroups and watch them; repeat if pods appeared before the watch was set."""
         found: list[PodCgroup] | None = None
         while found != (seen := layout.find_pods(self.hierarchy)):
             found = seen

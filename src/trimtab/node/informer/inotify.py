@@ -1,6 +1,6 @@
-"""Hears at once when a cgroup comes or goes, by inotify; without it the next look finds out.
+"""Detect new and removed cgroups at once, by inotify; without it the next poll finds them.
 
-Only that something changed is told, never what: whoever hears it looks at all there is.
+Only the fact of a change is reported, and the caller lists everything.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NON_BLOCKING, _CLOSE_ON_EXEC = 0o4000, 0o2000000
 
 
 class InotifyWatch:
-    """Folders in which a folder may be made or removed; `fd` is readable when one was, and negative where none is heard of."""
+    """Watches directories for new and removed subdirectories; `fd` is negative if inotify is unavailable."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
         self.fd: int = self._library.inotify_init1(_NON_BLOCKING | _CLOSE_ON_EXEC)
-        if self.fd < 0:  # the node's others may have taken all that root has
-            why = os.strerror(ctypes.get_errno())
-            log.warning("cgroups.not_watched", error=why, fix="raise fs.inotify.max_user_instances")
+        if self.fd < 0:  # other processes may have used up root's instances
+            error = os.strerror(ctypes.get_errno())
+            log.warning("cgroups.watch_failed", error=error, remedy="raise fs.inotify.max_user_instances")
         self._watched: dict[Path, int] = {}
         self._is_limit_reached = False
 
     def watch(self, folders: Iterable[Path]) -> None:
-        """Watch exactly these from now on; one that is not there is left out."""
+        """Watch exactly these directories from now on; missing ones are skipped."""
         wanted = set(folders) if self.fd >= 0 else set()
         for path in self._watched.keys() - wanted:
             self._library.inotify_rm_watch(self.fd, self._watched.pop(path))
@@ -44,10 +44,10 @@ class InotifyWatch:
                 self._watched[path] = watch
             elif ctypes.get_errno() == errno.ENOSPC and not self._is_limit_reached:
                 self._is_limit_reached = True
-                log.warning("cgroups.watch_is_full", fix="raise fs.inotify.max_user_watches")
+                log.warning("cgroups.watch_limit_reached", remedy="raise fs.inotify.max_user_watches")
 
     def drain(self) -> bool:
-        """Whether anything changed since the last call."""
+        """Return whether anything changed since the last call."""
         heard = False
         try:
             while self.fd >= 0 and os.read(self.fd, 65536):

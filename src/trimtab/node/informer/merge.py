@@ -1,8 +1,8 @@
-"""One picture from three witnesses: the cgroups that are there, what the kubelet tells, what the API server tells.
+"""Merge three sources into one view of the pods: cgroups, kubelet and API server.
 
-The cgroups decide which pods there are. Of those that the kubelet told of lately it is believed, for it knows best
-what runs, but that a pod is leaving either knows; of the rest the API server; and a pod that neither has told of yet is there without a name, treated as its
-class is, until one of them does.
+The cgroups decide which pods exist. The kubelet's recent description is preferred because it knows best what
+runs; a deletion is accepted from either. Other pods are described by the API server, and a pod that neither
+knows yet is in the view without a name, treated by its QoS class.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _NO_RESOURCES = Resources()
 
 
 def merge_known_pods(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[str, KnownPod]:
-    """What is known of pods, by what their cgroups are called by, of what both tell."""
+    """Merge the pods of both sources, by the uid in their cgroup's name."""
     known = {pod.cgroup_uid: pod for pod in api}
-    # Nobody takes a deletion back, and until the kubelet is asked again others would be sent away for the same memory.
+    # A deletion is final, and until the next poll of the kubelet other pods would be evicted for the same memory.
     leaving = {uid for uid, pod in known.items() if pod.deleting}
     later = {uid: structs.replace(kubelet[uid], deleting=True) for uid in leaving & kubelet.keys()}
     return known | dict(kubelet) | later
@@ -32,10 +32,10 @@ def merge_known_pods(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -
 def build_pod_views(
     found: Iterable[PodCgroup], known: Mapping[str, KnownPod], *, hierarchy: Hierarchy, layout: CgroupLayout
 ) -> tuple[PodView, ...]:
-    """The pods of the picture; `known` is by what their cgroups are called by."""
+    """Build the pods of the view; `known` is by the uid in the cgroup's name."""
     return tuple(
-        _build_known_pod(there, told, layout, hierarchy)
-        if (told := known.get(there.uid)) is not None
+        _build_known_pod(there, pod, layout, hierarchy)
+        if (pod := known.get(there.uid)) is not None
         else _build_unknown_pod(there, hierarchy)
         for there in sorted(found)
     )

@@ -1,7 +1,7 @@
-"""Pods as the node knows them: what the kubelet and the API server tell, folded to what the picture needs of it.
+"""Pods as a node needs them, projected from the kubelet's and the API server's objects.
 
-`kube.pods` leaves out on purpose what only a node has use for: the ids of containers, and which pods are static. The
-kubelet makes those from files; the API server only has mirrors of them, under uids that no cgroup is called by.
+`kube.kinds.pods` omits what only a node uses: container ids, and static pods. The kubelet creates those from
+files; the API server has only mirror pods, whose uids differ from those in cgroup names.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ _NO_RESOURCES = Resources()
 
 
 class KnownContainer(msgspec.Struct, frozen=True, gc=False):
-    """A container that runs; `id` is with the runtime's prefix."""
+    """A running container; `id` includes the runtime's prefix."""
 
     name: str
     id: str
     resources: Resources
     spec_resources: Resources
-    """What the spec asks for."""
+    """The resources in the spec."""
 
 
 class KnownPod(msgspec.Struct, frozen=True, gc=False):
-    """One pod that was told of."""
+    """A pod as described by the kubelet or the API server."""
 
     namespace: str
     name: str
     uid: str
     version: int
     cgroup_uid: str
-    """What its cgroup is called by: its uid, unless it is the mirror of a static pod."""
+    """The uid in the cgroup's name: the pod's uid, except for a mirror pod."""
     qos: QosClass
     priority: int
     started: int
     deleting: bool
     is_node_bound: bool
-    """Whether the kubelet has it from a file, or a DaemonSet makes it: whoever sends it away has it back at once."""
+    """Set for static pods and DaemonSet pods, which would come back at once after an eviction."""
     labels: Labels
     annotations: Labels
     containers: tuple[KnownContainer, ...]
     pod_level_resources: Resources
-    """What its spec asks for it as a whole."""
+    """The pod-level resources in the spec."""
 
 
 class _SpecWire(ContainersWire, frozen=True, gc=False):
@@ -64,7 +64,7 @@ class _SpecWire(ContainersWire, frozen=True, gc=False):
 
 
 class _RunningWire(msgspec.Struct, frozen=True, gc=False):
-    """That it is there says it all."""
+    """The state of a running container, of which only the presence matters."""
 
 
 class _StateWire(msgspec.Struct, frozen=True, gc=False):
@@ -105,7 +105,7 @@ _PODS = msgspec.json.Decoder(_PodsWire)
 
 
 class PodProjector:
-    """Folds pods from either side; what is the same in both, and from time to time, is kept once."""
+    """Projects pods of both sources and shares equal values."""
 
     def __init__(self) -> None:
         self._cache = ProjectionCache()
@@ -116,7 +116,7 @@ class PodProjector:
         return Projection(wire_type=_PodWire, project=self.project)
 
     def parse_list(self, answer: bytes) -> list[KnownPod]:
-        """The pods of a list, as the kubelet gives it."""
+        """Return the pods of a list in the kubelet's format."""
         return [self.project(wire) for wire in _PODS.decode(answer).items or ()]
 
     def project(self, wire: _PodWire) -> KnownPod:

@@ -1,4 +1,4 @@
-"""Which CPUs a node has and how they lie together: cores, sockets, NUMA nodes and last-level caches."""
+"""The CPU topology of a node: cores, sockets, NUMA nodes and last-level caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimtab.node.model import Cpu
 
 
 def read_topology(sys: Path) -> tuple[Cpu, ...]:
-    """The CPUs that are online; what the kernel does not tell of one is 0."""
+    """Return the online CPUs; unknown properties are 0."""
     folder = sys / "devices" / "system"
     numa = {
         cpu: int(node.name.removeprefix("node"))
@@ -28,14 +28,14 @@ def read_online_cpus(sys: Path) -> frozenset[int]:
 
 
 def read_memory_total(proc: Path) -> int:
-    """All memory that the kernel has, in bytes, without huge pages."""
+    """Return the kernel's total memory in bytes, without huge pages."""
     lines = map(str.split, (proc / "meminfo").read_text().splitlines())
     kib = {line[0]: int(line[1]) for line in lines if len(line) > 1}
     return (kib["MemTotal:"] - kib.get("Hugetlb:", 0)) << 10
 
 
 def _read_cpu(folder: Path, cpu: int, numa: int, *, isolated: bool) -> Cpu:
-    # Cores are numbered anew in each socket; the first of its hyper-threads is a name that no other core has.
+    # Core numbers repeat in each socket; the first hyper-thread is a unique name of a core.
     siblings = _read_text(folder / "topology" / "thread_siblings_list")
     caches = sorted((folder / "cache").glob("index[0-9]*"), key=lambda cache: _read_number(cache / "level"))
     shared = _read_text(caches[-1] / "shared_cpu_list") if caches else ""

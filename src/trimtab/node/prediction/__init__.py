@@ -1,4 +1,4 @@
-"""Peak prediction: what production pods request and will not need."""
+"""Peak prediction: the requested resources that production pods will not need."""
 
 from trimtab.node.prediction.predictor import ALGORITHMS, Predictor, ResourceAmounts
 

@@ -1,8 +1,7 @@
-"""A decaying histogram in plain Python: one sample a minute needs no compiler.
+"""A decaying histogram in plain Python, sufficient for one sample a minute.
 
-As the VPA's: buckets that widen by a twentieth, the weight of a sample halves with its age, and a percentile is said
-to be where its bucket ends. The strategies' own (`sizing.histogram`) does this for a million containers at once, by
-numba, which alone would take twice the agent's memory.
+Like VPA's: buckets grow by 5 %, weights halve with age, and a percentile is the end of its bucket.
+`sizing.stats.histogram` does this for a million containers by numba, which would double the agent's memory.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Final, NamedTuple, Self
 
 _RATIO: Final = 1.05
 _MAX_HALF_LIVES: Final = 100.0
-"""Half-lives after which weights are scaled back, before they grow too large."""
+"""The half-lives after which weights are rescaled, before they overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketScale:
-    """What is measured: the width of the first bucket, the value in the last, and how fast the past fades."""
+    """The first bucket's width, the last bucket's value, and the half-life."""
 
     first_width: float
     max_value: float
@@ -47,14 +46,14 @@ MEMORY: Final = BucketScale(first_width=1e7, max_value=1e12, half_life=DAY)
 
 
 class HistogramState(NamedTuple):
-    """A histogram as it is kept."""
+    """The persisted form of a histogram."""
 
     reference: float
     weights: dict[int, float]
 
 
 class DecayingHistogram:
-    """The samples of one thing."""
+    """The samples of one quantity."""
 
     __slots__ = ("_reference", "_scale", "_weights")
 
@@ -66,14 +65,14 @@ class DecayingHistogram:
     def add(self, t: float, value: float) -> None:
         age = (t - self._reference) / self._scale.half_life
         if not -_MAX_HALF_LIVES <= age <= _MAX_HALF_LIVES:
-            factor = 2.0 ** max(-1000.0, -abs(age))  # of a clock that was far ahead as little is left
+            factor = 2.0 ** max(-1000.0, -abs(age))  # also for a clock that was far ahead
             self._weights = array("d", (weight * factor for weight in self._weights))
             self._reference, age = t, 0.0
         bucket = min(self._scale.find_bucket(value), len(self._weights) - 1)
         self._weights[bucket] += 2.0**age
 
     def percentile(self, share: float) -> float | None:
-        """Where the bucket ends in which it lies; None when there is no sample."""
+        """Return the end of the bucket with this percentile; None without samples."""
         wanted = share * math.fsum(self._weights)
         if wanted <= 0:
             return None

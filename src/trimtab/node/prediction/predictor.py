@@ -1,13 +1,13 @@
-"""How much of what production pods request they will not need, by the peaks that they were seen to have.
+"""Predict how much of their requests production pods will not need, by their observed peaks.
 
-A pod that was watched for a day is taken to need its 95th percentile of CPU and its 98th of memory, and a tenth more; a
-younger one all that it requests, so that it has nothing to spare. Three algorithms add this up:
+A pod observed for a day needs its 95th percentile of CPU and its 98th of memory, plus 10 %; a younger one
+needs its request. Three algorithms sum the reclaimable amounts:
 
-    pods      what each pod has to spare, one by one
-    together  what all of them have to spare as one: their peaks seldom coincide, so this is more
-    careful   the less of the two
+    pods      the sum over pods
+    together  the amount of all pods as one, which is more because peaks seldom coincide
+    careful   the smaller of the two
 
-What nobody knows yet is None and never 0.
+An unknown amount is None and never 0.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from trimtab.node.model import Metric, MetricWindows, NodeView, PodView, Tier, p
 from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, DecayingHistogram, HistogramState
 
 SAMPLE_SECONDS: Final = 60.0
-"""Seconds between two samples."""
+"""The seconds between two samples."""
 MARGIN: Final = 1.10
 MIN_HISTORY: Final = DAY
 FORGET_AFTER: Final = 3600.0
-"""Seconds after which the peaks of a pod that is gone are forgotten."""
+"""The seconds after which the peaks of a deleted pod are dropped."""
 
 PROD: Final = (Tier.LSR, Tier.LS)
 ALL_PROD: Final = "prod"
 
 
 class ResourceAmounts(NamedTuple):
-    """In millicores and bytes."""
+    """Amounts in millicores and bytes."""
 
     cpu: int
     memory: int
@@ -41,16 +41,16 @@ class ResourceAmounts(NamedTuple):
 
 @dataclass(slots=True)
 class PeakUsage:
-    """What one pod, or all of production, was seen to use."""
+    """The observed usage of a pod, or of all production pods."""
 
     since: float
-    """When it began, moved on by all the time for which nobody watched."""
+    """The start of the observation, moved forward by the time without samples."""
     last: float
     cpu: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(CPU))
     memory: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(MEMORY))
 
     def estimate_need(self) -> ResourceAmounts | None:
-        """With the margin; None before a day of samples."""
+        """Return the need with its margin; None before a day of samples."""
         if self.last - self.since < MIN_HISTORY:
             return None
         cpu, memory = self.cpu.percentile(0.95), self.memory.percentile(0.98)
@@ -70,7 +70,7 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, _PeakState])
 
 
 class Predictor:
-    """Learns by `learn`, about once a second; keeps what it learned by `state` and `restore`."""
+    """Learns peaks about once a second; `state` and `restore` persist them."""
 
     def __init__(self) -> None:
         self._peaks: dict[str, PeakUsage] = {}
@@ -80,7 +80,7 @@ class Predictor:
         return len(self._peaks)
 
     def learn(self, view: NodeView, windows: MetricWindows, now: float) -> None:
-        """Take a sample, if it is time for one."""
+        """Add a sample if it is due."""
         if 0 <= now - self._last_sample < SAMPLE_SECONDS:
             return
         self._last_sample = now
@@ -88,7 +88,7 @@ class Predictor:
         for pod in pods:
             self._add_peaks(pod.uid, _read_peaks(windows, [pod_subject(pod.uid)]), now)
         self._add_peaks(ALL_PROD, _read_peaks(windows, [tier_subject(tier) for tier in PROD]), now)
-        # Whoever is there still is not forgotten, however long nobody watched: his first sample is yet to come.
+        # Existing pods are kept however long the agent was down: their first sample is still to come.
         there = {ALL_PROD, *(pod.uid for pod in pods)} if pods else ()
         self._peaks = {
             key: peaks
@@ -97,7 +97,7 @@ class Predictor:
         }
 
     def estimate_reclaimable(self, view: NodeView, algorithm: str) -> ResourceAmounts | None:
-        """What production could lend out; None when that is not known."""
+        """Return the amounts that production could lend; None if unknown."""
         return ALGORITHMS[algorithm](view.pods_in_tier(*PROD), self._estimate_need)
 
     def state(self) -> bytes:
@@ -109,7 +109,7 @@ class Predictor:
         )
 
     def restore(self, state: bytes) -> None:
-        """What `state` gave; ValueError for anything else."""
+        """Restore what `state` returned; raise ValueError for other data."""
         self._peaks = {
             key: PeakUsage(
                 kept.since,
@@ -121,15 +121,15 @@ class Predictor:
         }
 
     def _add_peaks(self, key: str, seen: tuple[float, float] | None, now: float) -> None:
-        """Take in the peaks of CPU and memory in the last minute, where they are known."""
+        """Add the peaks of CPU and memory in the last minute, if known."""
         if seen is None:
             return
         cpu, memory = seen
         peaks = self._peaks.get(key)
-        # What a clock that was ahead has begun would tell nothing until that time has come.
+        # Peaks from a clock that was ahead would be useless until that time.
         if peaks is None or now < peaks.since:
             peaks = self._peaks[key] = PeakUsage(now, now)
-        if now - peaks.last > 2 * SAMPLE_SECONDS:  # nobody watched, or the clock has jumped
+        if now - peaks.last > 2 * SAMPLE_SECONDS:  # the agent was down, or the clock jumped
             peaks.since += now - peaks.last
         peaks.last = now
         peaks.cpu.add(now, cpu)
@@ -154,10 +154,10 @@ def _sum_per_pod(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts
 
 
 def _sum_together(pods: Iterable[PodView], need: EstimateNeed) -> ResourceAmounts | None:
-    """Return what the pods that were watched long enough have to spare.
+    """Return the reclaimable amounts of the pods that were observed long enough.
 
-    What younger ones use is in the peaks of all of them, but what they request may be needed at any time. So the older ones
-    need no more than all did together, nor than each of them by itself.
+    The peaks of all pods include younger ones, whose requests may be needed at any time. So the older ones
+    need at most the common peak, and at most the sum of their own.
     """
     whole, known = need(ALL_PROD), [(pod, found) for pod in pods if (found := need(pod.uid)) is not None]
     if whole is None or not known:
@@ -188,8 +188,8 @@ ALGORITHMS: Final[Mapping[str, Callable[[Iterable[PodView], EstimateNeed], Resou
 def _read_peaks(windows: MetricWindows, subjects: Iterable[str]) -> tuple[float, float] | None:
     """Return the peaks of CPU and memory in the last minute, of all subjects together.
 
-    Of CPU the highest that is no blip, since a mean, or what happens to be used when a minute ends, would hide every peak
-    that is shorter than the minute; of memory the highest.
+    CPU is a high percentile, because a mean or a momentary value would hide peaks shorter than a minute;
+    memory is the maximum.
     """
     each = [
         (

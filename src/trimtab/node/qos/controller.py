@@ -1,7 +1,7 @@
-"""A whole round of keeping quality of service: ask every strategy, settle between them, write, evict, and count.
+"""A QoS round: run every strategy, resolve their requests, write, evict and count.
 
-A strategy that fails keeps what it last asked for, so that an error in one of them neither stops the others nor lets
-go of what it held.
+A strategy that fails keeps its last requests, so that its error neither stops the others nor releases its
+knobs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ log = structlog.get_logger(__name__)
 
 DISABLED_POLICY = NodeQoSPolicySpec()
 REFRESH_SECONDS = 10.0
-"""For so long, while the pods are the same, what nobody wishes for is taken to be as it was, and the same wishes for
-settled."""
+"""The seconds for which, with unchanged pods, other knobs and resolved requests are reused."""
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What one round came to."""
+    """The result of one round."""
 
     decided: Mapping[KnobRef, Value]
     conflicts: tuple[KnobConflict, ...]
@@ -53,16 +52,16 @@ class RoundResult:
     evictions: tuple[Eviction, ...]
     write_result: WriteResult
     unsupported: tuple[str, ...] = ()
-    """What strategies asked for and the node has not."""
+    """The requested features that the node does not support."""
 
 
 def load_strategies() -> dict[str, NodeStrategy]:
-    """Every strategy that there is, new."""
+    """Create every registered strategy."""
     return {name: STRATEGIES.load_type(name)() for name in STRATEGIES.names()}
 
 
 class QosController:
-    """Joins strategies, arbiter and executor."""
+    """Connects strategies, arbiter and executor."""
 
     def __init__(
         self,
@@ -90,8 +89,8 @@ class QosController:
     async def run_round(
         self, view: NodeView, windows: MetricWindows, policy: NodeQoSPolicySpec | None, *, now: float
     ) -> RoundResult:
-        """One second's work. Without a policy every strategy is off, and everything is as before us."""
-        scene = StrategyInput(
+        """Run one round. Without a policy every strategy is off and everything is restored."""
+        inputs = StrategyInput(
             view=view,
             windows=windows,
             policy=policy or DISABLED_POLICY,
@@ -100,10 +99,10 @@ class QosController:
             find_devices=self._devices,
             eviction_blocked=self._evictor.eviction_blocked(now),
         )
-        plans = [self._run_strategy(name, strategy, scene) for name, strategy in self._strategies.items()]
-        evictions = tuple(each for plan in plans for each in plan.evictions)
-        self._evictor.start(evictions, now=now)  # first: a file that cannot be written keeps nobody
-        asked = tuple(wish for plan in plans for wish in plan.requests)
+        outputs = [self._run_strategy(name, strategy, inputs) for name, strategy in self._strategies.items()]
+        evictions = tuple(each for output in outputs for each in output.evictions)
+        self._evictor.start(evictions, now=now)  # first: a failing write must not prevent evictions
+        requests = tuple(request for output in outputs for request in output.requests)
         if (
             view is not self._view
             or now - self._refreshed_at >= REFRESH_SECONDS
@@ -111,84 +110,88 @@ class QosController:
         ):
             self._baseline, self._view, self._refreshed_at = self._executor.build_baseline(), view, now
             self._requests = None
-        if asked != self._requests:
-            told = {spot: value for plan in plans for spot, value in plan.external_values.items()}
-            self._last_result, self._requests = self._resolve(asked, told, now), asked
+        if requests != self._requests:
+            external_values = {
+                ref: value for output in outputs for ref, value in output.external_values.items()
+            }
+            self._last_result, self._requests = self._resolve(requests, external_values, now), requests
             found = self._last_result
         else:
             found = replace(self._last_result, write_result=WriteResult())
-        for plan in plans:
-            self._executor.assign_tasks(plan.resctrl_tasks)
-        lacking = [
+        for output in outputs:
+            self._executor.assign_tasks(output.resctrl_tasks)
+        unsupported = [
             f"{name}: {line}"
-            for name, plan in zip(self._strategies, plans, strict=True)
-            for line in plan.unsupported
+            for name, output in zip(self._strategies, outputs, strict=True)
+            for line in output.unsupported
         ]
-        found = replace(found, evictions=evictions, unsupported=(*found.unsupported, *lacking))
+        found = replace(found, evictions=evictions, unsupported=(*found.unsupported, *unsupported))
         self._report(found)
         return found
 
     def _resolve(
-        self, asked: tuple[KnobRequest, ...], external_values: Mapping[KnobRef, Value], now: float
+        self, requests: tuple[KnobRequest, ...], external_values: Mapping[KnobRef, Value], now: float
     ) -> RoundResult:
         self._executor.adopt()
-        world = self._baseline
-        known = [wish for wish in asked if wish.ref.knob.file(world.version) is not None]
-        decided, conflicts = resolve_requests(known, world.value)
-        admitted, refusals = validate_values(decided, world)
-        done = self._executor.apply(admitted, now=now, external_values=external_values)
-        strange = {(wish.strategy, wish.ref.knob.name) for wish in asked} - {
-            (wish.strategy, wish.ref.knob.name) for wish in known
+        baseline = self._baseline
+        known = [request for request in requests if request.ref.knob.file(baseline.version) is not None]
+        decided, conflicts = resolve_requests(known, baseline.value)
+        accepted, rejected = validate_values(decided, baseline)
+        written = self._executor.apply(accepted, now=now, external_values=external_values)
+        missing = {(request.strategy, request.ref.knob.name) for request in requests} - {
+            (request.strategy, request.ref.knob.name) for request in known
         }
-        lacking = [f"{name}: cgroup v{world.version.value} has no {knob}" for name, knob in sorted(strange)]
-        return RoundResult(admitted, tuple(conflicts), tuple(refusals), (), done, tuple(lacking))
+        unsupported = [
+            f"{name}: cgroup v{baseline.version.value} has no {knob}" for name, knob in sorted(missing)
+        ]
+        return RoundResult(accepted, tuple(conflicts), tuple(rejected), (), written, tuple(unsupported))
 
     def active_requests(self) -> list[KnobRequest]:
-        """For each knob that is held, the wish that it is held by."""
+        """Return the request that decided each held knob."""
         found: dict[KnobRef, KnobRequest] = {}
-        for wish in self._requests or ():
-            if self._last_result.decided.get(wish.ref) == wish.value:
-                found.setdefault(wish.ref, wish)
+        for request in self._requests or ():
+            if self._last_result.decided.get(request.ref) == request.value:
+                found.setdefault(request.ref, request)
         return list(found.values())
 
     def release(self, *, now: float) -> WriteResult:
-        """Leave the node as it was."""
+        """Restore the node."""
         done = self._executor.release(now=now)
         self._count_writes(done)
         return done
 
     async def wait_evictions(self) -> None:
-        """Once no eviction is under way."""
+        """Wait until no eviction is in flight."""
         await self._evictor.wait_idle()
 
     def _run_strategy(self, name: str, strategy: NodeStrategy, inputs: StrategyInput) -> StrategyOutput:
         try:
-            plan = strategy.plan(inputs)
+            output = strategy.plan(inputs)
         except Exception as error:
             if self._failing.get(name) != repr(error):
-                log.exception("node.strategy_failed", strategy=name)
+                log.exception("qos.strategy_failed", strategy=name)
             self._failing[name] = repr(error)
             self._metrics.failures.labels(name).inc()
             return StrategyOutput(self._last_outputs.get(name, NO_OUTPUT).requests)
         self._failing.pop(name, None)
-        self._last_outputs[name] = plan
-        return plan
+        self._last_outputs[name] = output
+        return output
 
     def _report(self, found: RoundResult) -> None:
-        """Count all; tell each trouble once, whatever its numbers come to meanwhile, and again when it has come back."""
+        """Count everything; log each problem once, regardless of its numbers, and again when it returns."""
         for conflict in found.conflicts:
-            for wish in conflict.overruled:
-                self._metrics.overruled.labels(wish.strategy).inc()
-        for refusal in found.rejected:
-            self._metrics.rejected.labels(refusal.ref.knob.name).inc()
+            for request in conflict.overruled:
+                self._metrics.overruled.labels(request.strategy).inc()
+        for rejected in found.rejected:
+            self._metrics.rejected.labels(rejected.ref.knob.name).inc()
         self._count_writes(found.write_result)
-        trouble: dict[object, str] = {("settled", each.ref): str(each) for each in found.conflicts}
-        trouble |= {("no good", each.ref): str(each) for each in found.rejected}
-        trouble |= {spot: f"{spot}: {why}" for spot, why in found.write_result.rejected.items()}
-        trouble |= {line: line for line in found.unsupported}
-        for what in sorted(text for key, text in trouble.items() if key not in self._reported):
-            log.warning("node.trouble", what=what)
-        self._reported = {*trouble}
+        problems: dict[object, str] = {("conflict", each.ref): str(each) for each in found.conflicts}
+        problems |= {("invalid", each.ref): str(each) for each in found.rejected}
+        problems |= {ref: f"{ref}: {reason}" for ref, reason in found.write_result.rejected.items()}
+        problems |= {line: line for line in found.unsupported}
+        for problem in sorted(text for key, text in problems.items() if key not in self._reported):
+            log.warning("qos.problem", problem=problem)
+        self._reported = {*problems}
 
     def _count_writes(self, done: WriteResult) -> None:
         for spot, _ in done.written:

@@ -1,4 +1,4 @@
-"""Sends pods away by the eviction API, beside the rounds: a server that is slow must not hold up the next second."""
+"""Evict pods by the eviction API, concurrently with the rounds so that a slow server delays none."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from trimtab.node.strategies import Eviction
 log = structlog.get_logger(__name__)
 
 EvictPod = Callable[[Eviction], Awaitable[None]]
-"""Sends a pod away; KubeError where that is not possible."""
+"""Evicts a pod; raises KubeError if that fails."""
 
 EVICTION_BLOCKED_SECONDS = 60.0
-"""For so long a pod that may not be sent away, as by its disruption budget, is passed over for the next one."""
+"""The seconds for which a pod that could not be evicted, as by its disruption budget, is skipped."""
 
 
 def build_api_evict(client: Client, *, dry_run: bool = False) -> EvictPod:
-    """Evict as a drain does, so that disruption budgets hold."""
+    """Evict like a drain, so that disruption budgets apply."""
 
     async def evict(eviction: Eviction) -> None:
         pod = eviction.pod
         await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid, dry_run=dry_run)
-        done = "node.would_evict" if dry_run else "node.evicted"
-        log.info(done, pod=_format_pod(pod), strategy=eviction.strategy, why=eviction.reason)
+        event = "qos.would_evict" if dry_run else "qos.evicted"
+        log.info(event, pod=_format_pod(pod), strategy=eviction.strategy, reason=eviction.reason)
 
     return evict
 
 
 class Evictor:
-    """The evictions that are under way, one a pod, and who was not let go lately."""
+    """The evictions in flight, one per pod, and the pods whose eviction was recently rejected."""
 
     def __init__(self, evict: EvictPod, metrics: QosMetrics) -> None:
         self._evict = evict
         self._metrics = metrics
         self._in_flight: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, float] = {}
+        self._rejected_at: dict[str, float] = {}
 
     def start(self, evictions: Iterable[Eviction], *, now: float) -> None:
         for eviction in evictions:
@@ -49,12 +49,14 @@ class Evictor:
                 self._in_flight[eviction.pod.uid] = asyncio.create_task(self._evict_pod(eviction, now))
 
     def eviction_blocked(self, now: float) -> frozenset[str]:
-        """The uids of pods that the API server has lately said must stay."""
-        self._refused = {uid: at for uid, at in self._refused.items() if now - at < EVICTION_BLOCKED_SECONDS}
-        return frozenset(self._refused)
+        """Return the uids of pods whose eviction the API server recently rejected."""
+        self._rejected_at = {
+            uid: at for uid, at in self._rejected_at.items() if now - at < EVICTION_BLOCKED_SECONDS
+        }
+        return frozenset(self._rejected_at)
 
     async def wait_idle(self) -> None:
-        """Once none is under way."""
+        """Wait until no eviction is in flight."""
         await asyncio.gather(*self._in_flight.values())
 
     async def _evict_pod(self, eviction: Eviction, now: float) -> None:
@@ -63,14 +65,14 @@ class Evictor:
             result = "evicted"
         except KubeError as error:
             result = "refused"
-            # What passes by itself is not about this pod, but for the 500 that one with two budgets gets.
+            # Transient errors are not about this pod, except the 500 for a pod with two disruption budgets.
             if not error.transient or isinstance(error, InternalError):
-                self._refused[eviction.pod.uid] = now
+                self._rejected_at[eviction.pod.uid] = now
             log.warning(
-                "node.eviction_refused",
+                "qos.eviction_rejected",
                 pod=_format_pod(eviction.pod),
                 strategy=eviction.strategy,
-                why=describe(error),
+                reason=describe(error),
             )
         finally:
             self._in_flight.pop(eviction.pod.uid)

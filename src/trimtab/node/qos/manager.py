@@ -1,4 +1,4 @@
-"""The acting half of the agent, put together: strategies, arbiter, executor, evictions, and the runtime's hook."""
+"""The acting half of the agent: strategies, arbiter, executor, evictions and runtime hooks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ log = structlog.get_logger(__name__)
 
 
 class QosManager:
-    """Keeps quality of service on this node, by whatever policy holds."""
+    """Maintains quality of service on this node by the policy that applies."""
 
     def __init__(
         self, settings: AgentSettings, hierarchy: Hierarchy, client: Client, *, registry: CollectorRegistry
     ) -> None:
-        surface = KnobFiles(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
+        files = KnobFiles(hierarchy, settings.proc / "sys", settings.sys / "fs" / "resctrl")
         journal = RestoreJournal(settings.state / "journal", boot=read_boot_id())
         self._settings = settings
         self._hierarchy = hierarchy
-        self._executor = Executor(surface, journal, dry_run=settings.dry_run)
+        self._executor = Executor(files, journal, dry_run=settings.dry_run)
         self._controller = QosController(
             self._executor,
             load_strategies(),
@@ -51,7 +51,7 @@ class QosManager:
     async def run_round(
         self, view: NodeView, windows: MetricWindows, policy: NodeQoSPolicySpec | None
     ) -> None:
-        """One second's work; a file that cannot be read or written costs this second's."""
+        """Run one round; a file that cannot be read or written fails only this round."""
         if self._tier_defaults is not None:
             self._tier_defaults.policy, self._tier_defaults.view = policy, view
         try:
@@ -60,18 +60,18 @@ class QosManager:
             log.warning("agent.round_failed", error=str(error))
 
     def active_requests(self) -> list[KnobRequest]:
-        """For each knob that is held, the wish that it is held by; a dry run holds none."""
+        """Return the request that decided each held knob; empty in a dry run."""
         return [] if self._settings.dry_run else self._controller.active_requests()
 
     def release(self) -> None:
-        """Leave the node as it was; what is restored and cannot be noted as such is restored."""
+        """Restore the node; a failure to record that in the journal is only logged."""
         try:
             self._controller.release(now=time.monotonic())
         except OSError as error:
             log.warning("agent.release_failed", error=str(error))
 
     async def run_hooks(self, view: NodeView) -> None:
-        """Adjust containers at their creation, by the ways that are asked for; a dry run changes none of them."""
+        """Adjust containers at their creation by the enabled hooks; a dry run enables none."""
         settings = self._settings
         if settings.dry_run or (settings.nri is None and settings.cri is None):
             return
@@ -80,7 +80,7 @@ class QosManager:
             if settings.cri is not None:
                 await stack.enter_async_context(serve_agent_socket(settings.cri, decide))
             if settings.nri is not None:
-                # Protobuf takes memory: only who asks for it pays.
+                # Imported only if needed, because protobuf takes memory.
                 from trimtab.node.hooks.nri import NriPlugin
 
                 await NriPlugin(settings.nri, decide).run()

@@ -1,4 +1,4 @@
-"""What the acting half of the agent counts: the names that dashboards and alerts rely on."""
+"""The metrics of the acting half of the agent, which dashboards and alerts use."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from prometheus_client import CollectorRegistry, Counter
 
 
 class QosMetrics:
-    """One agent's counters, in its registry. What a dry run would have done has names of its own."""
+    """The counters of one agent; those of a dry run have other names."""
 
     def __init__(self, registry: CollectorRegistry, *, dry_run: bool = False) -> None:
-        deed = "dry_run_" if dry_run else ""
+        prefix = "dry_run_" if dry_run else ""
 
-        def counter(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"trimtab_node_{name}", what, labels, registry=registry)
+        def counter(name: str, documentation: str, *labels: str) -> Counter:
+            return Counter(f"trimtab_node_{name}", documentation, labels, registry=registry)
 
         self.overruled = counter(
-            "wishes_overruled_total", "Wishes that yielded to a stronger one", "strategy"
+            "wishes_overruled_total", "Knob requests that a stronger request overruled", "strategy"
         )
-        self.rejected = counter("writes_refused_total", "Values that arbiter or kernel did not take", "knob")
-        self.written = counter(f"{deed}writes_total", "Values written", "knob")
-        self.restored = counter(
-            f"{deed}restored_total", "Knobs that hold again what they held before us", "knob"
+        self.rejected = counter(
+            "writes_refused_total", "Values that the arbiter or the kernel rejected", "knob"
         )
+        self.written = counter(f"{prefix}writes_total", "Values written", "knob")
+        self.restored = counter(f"{prefix}restored_total", "Knobs restored to their original value", "knob")
         self.evictions = counter(
-            f"{deed}evictions_total", "Pods sent away, by strategy and outcome", "strategy", "result"
+            f"{prefix}evictions_total", "Evictions by strategy and result", "strategy", "result"
         )
-        self.failures = counter("strategy_failures_total", "Rounds that a strategy failed in", "strategy")
+        self.failures = counter("strategy_failures_total", "Rounds in which a strategy failed", "strategy")

@@ -1,4 +1,4 @@
-"""The metrics reporter: what the node, its pods, tiers and system use, as a NodeMetric."""
+"""Report the usage of the node, its pods, tiers and system as a NodeMetric."""
 
 from trimtab.node.reporter.reporter import Reporter
 from trimtab.node.reporter.status import build_status

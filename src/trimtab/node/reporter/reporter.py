@@ -1,8 +1,8 @@
-"""Tells the API server what the node uses: its own NodeMetric, made where there is none, about once a minute.
+"""Report the node's usage to the API server about once a minute, in its own NodeMetric.
 
-The wait has jitter, so that a thousand agents that were started together do not report together. How to collect is
-read from the object's spec each time, so that a change holds from the next report on. The object belongs to its Node and
-goes with it: where nodes come and go, those of the past would fill the cluster's memory.
+The interval has jitter, so that agents that started together do not report together. The collection policy is
+read from the object's spec each time. The object is owned by its Node and deleted with it; otherwise the
+objects of removed nodes would fill the cluster.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from trimtab.kube.rest.resources import NODE_METRICS
 log = structlog.get_logger(__name__)
 
 FIRST_REPORT_SECONDS = 5.0
-"""Seconds within which the first report is made, which tells little but reads how to collect; and tried again, while
-there is no Node to report of."""
+"""The seconds within which the first report is sent, and retried while there is no Node.
+
+It has little data yet, but reads the collection policy.
+"""
 JITTER = 0.1
-"""Of the interval, to either side."""
+"""The jitter as a share of the interval, to either side."""
 
 
 class Reporter:
-    """Reports for one node; `run` it as a task."""
+    """Reports for one node; run it as a task."""
 
     def __init__(
         self,
@@ -49,13 +51,13 @@ class Reporter:
         self._node = node
         self._status = status
         self._uid = uid
-        """That of the Node; empty while there is none."""
+        """Returns the uid of the Node; empty while there is none."""
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self.policy = MetricCollectPolicy()
-        """How to collect, as it was last read."""
+        """The last collection policy."""
         self._reports = Counter(
             "trimtab_agent_reports_total",
-            "NodeMetrics sent, by what came of it",
+            "NodeMetric reports by result",
             ["result"],
             registry=registry,
         )
@@ -76,19 +78,19 @@ class Reporter:
             await asyncio.sleep(interval * self._rng.uniform(1 - JITTER, 1 + JITTER))
 
     async def report(self) -> bool:
-        """Once, now; whether there is a Node to report of."""
+        """Report once, now; return whether the Node exists."""
         found = await self._read_policy()
         if found is None:
             return False
         self.policy = found
         status = self._status(self.policy).model_dump(mode="json", by_alias=True)
-        # The whole of it: what is no longer known must not stay from the last time.
+        # Replace the whole status, so that values that are no longer known disappear.
         change = [{"op": "add", "path": "/status", "value": status}]
         await self._client.patch(NODE_METRICS, self._node, change, type=PatchType.JSON, subresource="status")
         return True
 
     async def _read_policy(self) -> MetricCollectPolicy | None:
-        """How to collect; None where nothing is to be told yet."""
+        """Return the collection policy; None if there is nothing to report yet."""
         try:
             found = await self._client.get(NODE_METRICS, self._node)
         except NotFound:
@@ -106,7 +108,7 @@ class Reporter:
             return False
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         metadata = {"name": self._node, "ownerReferences": [owner]}
-        with suppress(Conflict):  # somebody else was first
+        with suppress(Conflict):  # it was created meanwhile
             await self._client.create(
                 NODE_METRICS, {"apiVersion": API_VERSION, "kind": "NodeMetric", "metadata": metadata}
             )

@@ -1,4 +1,4 @@
-"""What a NodeMetric's status says, from the picture and the series: pure, so that every number can be checked."""
+"""Build the status of a NodeMetric from the view and the series. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from trimtab.node.model import (
 from trimtab.node.prediction import ResourceAmounts
 
 PRESSURE_SECONDS = 60.0
-"""Seconds over which pressure is averaged: that of one moment would tell little once a minute."""
+"""The seconds over which pressure is averaged, because a momentary value is of little use once a minute."""
 
 
 def build_status(
@@ -52,10 +52,10 @@ def build_status(
     policy_name: str | None = None,
     requests: Iterable[KnobRequest] = (),
 ) -> NodeMetricStatus:
-    """The report of this moment. What samples do not span half a window of is left out."""
+    """Build the current report; values without samples for half a window are omitted."""
     seconds = float(policy.aggregate_duration_seconds)
     durations = policy.node_aggregate_policy.durations
-    # Of two of one name the cgroup of the former, which was deleted by force, is there still.
+    # After a forced deletion the cgroup of a former pod of the same name may still exist: the newer wins.
     named = {
         (pod.namespace, pod.name): pod for pod in sorted(view.pods, key=lambda pod: pod.started) if pod.name
     }
@@ -88,17 +88,17 @@ def _build_pressure(windows: MetricWindows) -> Pressure | None:
 
 
 def _build_knobs(requests: Iterable[KnobRequest]) -> tuple[KnobStatus, ...]:
-    """Those of the machine first, then of the outermost cgroups."""
-    ordered = sorted(requests, key=lambda wish: (wish.ref.depth, wish.ref.key))
+    """Return the knobs of the host first, then of the outermost cgroups."""
+    ordered = sorted(requests, key=lambda request: (request.ref.depth, request.ref.key))
     return tuple(
         KnobStatus(
-            where=wish.ref.path or "machine",
-            knob=wish.ref.knob.name,
-            value=format_value(wish.value)[:MAX_TEXT_LENGTH],
-            strategy=wish.strategy,
-            why=wish.reason[:MAX_TEXT_LENGTH],
+            where=request.ref.path or "machine",
+            knob=request.ref.knob.name,
+            value=format_value(request.value)[:MAX_TEXT_LENGTH],
+            strategy=request.strategy,
+            why=request.reason[:MAX_TEXT_LENGTH],
         )
-        for wish in ordered[:MAX_KNOBS]
+        for request in ordered[:MAX_KNOBS]
     )
 
 

@@ -1,4 +1,4 @@
-"""The near past: time series in rings, their windows, and the file in which they outlive a restart."""
+"""Recent time series in ring buffers, their statistics, and their snapshot file."""
 
 from trimtab.node.series.ring import Ring, compute_stats
 from trimtab.node.series.snapshot import SeriesSnapshot

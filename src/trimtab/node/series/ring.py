@@ -1,8 +1,8 @@
-"""The samples of one metric of one subject, on a grid of time, in a fixed number of bytes.
+"""The samples of one metric of one subject on a time grid, in a fixed number of bytes.
 
-A cell holds the mean of the samples that fell into its step, or NaN. Single precision is ample for what is itself a
-measurement. It is plain `array`, not numpy: the agent reads windows of a few hundred cells now and then, and numpy alone
-would take a quarter of its memory.
+A cell is the mean of the samples in its step, or NaN. Single precision is sufficient for measurements. It
+uses `array` instead of numpy, which would be a quarter of the agent's memory, because windows of a few
+hundred cells are read now and then.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEVER = -1
 
 
 class Ring:
-    """So many cells of so many seconds, the newest of which is the newest sample's."""
+    """A ring of cells, the newest of which has the newest sample."""
 
     __slots__ = ("_at", "_count", "_last", "_values", "newest", "period", "recent", "step")
 
@@ -26,9 +26,9 @@ class Ring:
     ) -> None:
         self.step = step
         self.period = step if period is None else period
-        """How often there is a sample: a cell may be of several."""
+        """The seconds between samples; a cell may have several."""
         self.recent = recent
-        """The last of the same samples in shorter cells, where this one's are longer than those of any short window."""
+        """The latest samples in shorter cells, if this ring's cells are too long for short windows."""
         self.newest = _NEVER
         """The number of the newest cell: its time in steps since 1970."""
         self._count = 0
@@ -54,18 +54,18 @@ class Ring:
             values[place] += (value - values[place]) / self._count
             return
         if cell < newest:
-            newest = cell - size  # the clock was set back: what is later never was
+            newest = cell - size  # the clock was set back: drop later samples
         for missed in range(max(newest + 1, cell - size + 1), cell):
             values[missed % size] = math.nan
         values[place] = value
         self.newest, self._count = cell, 1
 
     def last(self, now: float) -> float | None:
-        """The newest sample, unless three periods went by without another."""
+        """Return the newest sample, unless three periods passed without another."""
         return self._last if 0 <= now - self._at < 4 * self.period else None
 
     def samples(self, seconds: float, now: float) -> list[float] | None:
-        """Those of the last so many seconds, or of the newest cell; None when they do not span half of them."""
+        """Return the samples of the last `seconds`; None if they span less than half of them."""
         if self.recent is not None and seconds <= self.recent.cells * self.recent.step:
             return self.recent.samples(seconds, now)
         size = len(self._values)
@@ -81,7 +81,7 @@ class Ring:
         return there if (len(cells) - oldest) * self.step >= seconds / 2 else None
 
     def is_idle(self, now: float) -> bool:
-        """Whether every sample has left the window that it keeps."""
+        """Return whether every sample is older than the ring's window."""
         return now // self.step - self.newest >= len(self._values)
 
     def copy_into(self, other: Ring) -> Ring:
@@ -95,7 +95,7 @@ class Ring:
         return other
 
     def list_cells(self) -> list[tuple[float, float]]:
-        """Return when each cell begins that holds samples, and their mean."""
+        """Return the start and mean of each cell with samples."""
         size = len(self._values)
         cells = range(max(0, self.newest - size + 1), self.newest + 1)
         timed = ((cell * self.step, self._values[cell % size]) for cell in cells)
@@ -106,9 +106,9 @@ class Ring:
 
     @classmethod
     def from_state(cls, step: float, newest: int, values: bytes) -> Self:
-        """What `packed` gave; ValueError for what it never gives."""
+        """Restore what `to_state` returned; raise ValueError for other data."""
         if not values or not step > 0 or newest < _NEVER:
-            raise ValueError("no ring of samples")
+            raise ValueError("invalid ring state")
         ring = cls(1, step)
         ring.newest = newest
         ring._values = array("f")
@@ -119,7 +119,7 @@ class Ring:
 
 
 def compute_stats(samples: list[float]) -> WindowStats:
-    """By nearest rank: every percentile is a sample that was seen."""
+    """Compute statistics by nearest rank, so that every percentile is an actual sample."""
     ordered = sorted(samples)
 
     def rank(share: float) -> float:

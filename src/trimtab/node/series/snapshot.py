@@ -1,8 +1,7 @@
-"""What the agent knows, in one file, so that a restart forgets nothing: its series, and facts that others ask to keep.
+"""Persist the agent's series, and the facts of other parts, in one file across restarts.
 
-The file is replaced as a whole, so a reader or a crash meets the old or the new and never a half. It has a bounded size,
-because what it holds has. It is written series by series: all at once would double the agent's memory. A file that
-cannot be read costs the past and nothing else: the agent starts without it.
+The file is replaced atomically, has a bounded size, and is written series by series to save memory. The agent
+starts without an unreadable file.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ log = structlog.get_logger(__name__)
 _FORMAT = b"trimtab series 1\n"
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 4 << 20
-"""Of one record: the facts are by far the largest."""
+"""The maximum bytes of a record; the facts are by far the largest."""
 
 _FACTS = msgspec.msgpack.Decoder(dict[str, bytes])
 _SERIES = msgspec.msgpack.Decoder(tuple[str, str, float, int, bytes])
 
 
 class SeriesSnapshot:
-    """One file. `facts` are small, by name, in whatever form their owner likes."""
+    """A snapshot file; `facts` are small, opaque records by name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def save(self, series: SeriesStore, facts: Mapping[str, bytes]) -> int:
-        """Replace the file; how many bytes it has."""
+        """Replace the file and return its size in bytes."""
         encode = msgspec.msgpack.Encoder().encode
         part = self._path.with_suffix(".part")
         with part.open("wb") as file:
@@ -51,7 +50,7 @@ class SeriesSnapshot:
         return size
 
     def load(self, series: SeriesStore) -> dict[str, bytes]:
-        """Fill the series with what is not too old, and give the facts."""
+        """Fill the series with samples that are not too old, and return the facts."""
         try:
             with self._path.open("rb") as file:
                 records = _read_records(file)
@@ -64,7 +63,7 @@ class SeriesSnapshot:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:  # msgspec's own are ValueErrors
-            log.warning("snapshot.ignored", path=str(self._path), reason=str(error))
+            log.warning("series.snapshot_ignored", path=str(self._path), reason=str(error))
             return {}
         return facts
 
@@ -76,14 +75,14 @@ def _write_record(file: BinaryIO, record: bytes) -> None:
 
 def _read_records(file: BinaryIO) -> Iterator[bytes]:
     if file.read(len(_FORMAT)) != _FORMAT:
-        raise ValueError("is none of ours, or of another version")
+        raise ValueError("is not a snapshot of this version")
     while prefix := file.read(_LENGTH.size):
         if len(prefix) != _LENGTH.size:
-            raise ValueError("is cut off")
+            raise ValueError("is truncated")
         [length] = _LENGTH.unpack(prefix)
         if length > _MAX_BYTES:
-            raise ValueError("has a record that we never write")
+            raise ValueError("has an oversized record")
         record = file.read(length)
         if len(record) != length:
-            raise ValueError("is cut off")
+            raise ValueError("is truncated")
         yield record

@@ -1,8 +1,8 @@
-"""All series of the agent: bounded in number and length, and forgotten when nobody adds to them any more.
+"""All series of the agent, bounded in number and length, and dropped when they get no more samples.
 
-Series of the node and its tiers are kept for longer than those of pods, of which there are hundreds. Both lengths
-follow what is to be reported. A longer window than there are cells for makes the cells longer, not more; then the last
-minute is kept in cells as short as ever beside them, since what the agent decides must not depend on what it reports.
+Series of the node and its tiers are kept longer than those of pods, which are hundreds. Both lengths follow
+the reports. A window longer than the number of cells makes cells longer; the last minute is then also kept in
+short cells, so that decisions do not depend on the report settings.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from trimtab.node.model import Metric, WindowStats
 from trimtab.node.series.ring import Ring, compute_stats
 
 MAX_SERIES = 16_000
-"""More pods than a node can have, of two containers and five metrics each."""
+"""The maximum number of series: more pods than a node can have, with two containers and five metrics each."""
 MAX_NODE_CELLS = 1800
 MAX_POD_CELLS = 300
 MIN_SECONDS = 60.0
-"""So much is kept in any case: the agent itself looks back so far, whatever is to be reported."""
+"""The minimum seconds to keep, because strategies look back this far."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesRetention:
-    """For how many seconds samples are kept."""
+    """The seconds for which samples are kept."""
 
     node: float = 1800.0
     pods: float = 300.0
 
     def plan_cells(self, subject: str, period: float) -> tuple[int, float]:
-        """How many cells of which length a series has."""
+        """Return the number and length of a series' cells."""
         of_pod = subject.startswith("pod/")
         seconds = max(MIN_SECONDS, self.pods if of_pod else self.node)
         most = MAX_POD_CELLS if of_pod else MAX_NODE_CELLS
@@ -46,13 +46,13 @@ class SeriesRetention:
 
 
 class SeriesStore:
-    """Answers as `trimtab.node.model.MetricWindows` promises, at the time that it was last told."""
+    """Implements `trimtab.node.model.MetricWindows` at the time `now`."""
 
     def __init__(self, retention: SeriesRetention | None = None, *, now: float = 0.0) -> None:
         self.retention = retention or SeriesRetention()
         self.now = now
         self.rejected = 0
-        """Samples of series that there was no room for."""
+        """The samples of series beyond the maximum number."""
         self._rings: dict[str, dict[Metric, Ring]] = {}
         self._size = 0
 
@@ -60,7 +60,7 @@ class SeriesStore:
         return self._size
 
     def add(self, subject: str, metric: Metric, value: float, *, period: float) -> None:
-        """A sample of now. `period` is how often there is one."""
+        """Add a sample at the current time; `period` is the seconds between samples."""
         rings = self._rings.get(subject)
         if rings is None:
             rings = self._rings[subject] = {}
@@ -87,7 +87,7 @@ class SeriesStore:
         return None if samples is None else compute_stats(samples)
 
     def sweep(self) -> None:
-        """Forget series whose samples have all left their window."""
+        """Drop series whose samples are all older than their window."""
         for subject, rings in list(self._rings.items()):
             for metric in [metric for metric, ring in rings.items() if ring.is_idle(self.now)]:
                 del rings[metric]
@@ -96,7 +96,7 @@ class SeriesStore:
                 del self._rings[subject]
 
     def set_retention(self, retention: SeriesRetention) -> None:
-        """Keep samples for so long from now on."""
+        """Set the retention from now on."""
         self.retention = retention
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
@@ -105,7 +105,7 @@ class SeriesStore:
                     rings[metric] = ring.copy_into(wanted)
 
     def rings(self) -> Iterator[tuple[str, Metric, Ring]]:
-        """All rings; of a series that has two, that of the last minute comes second."""
+        """Yield all rings; the short ring of the last minute follows its series' ring."""
         for subject, rings in self._rings.items():
             for metric, ring in rings.items():
                 yield subject, metric, ring
@@ -113,7 +113,7 @@ class SeriesStore:
                     yield subject, metric, ring.recent
 
     def restore(self, subject: str, metric: Metric, ring: Ring) -> None:
-        """A series as it was before a restart, until `keep` tells for how long now; one that there is already is kept."""
+        """Restore a series from before a restart, until `set_retention`; an existing one is kept."""
         rings = self._rings.setdefault(subject, {})
         there = rings.get(metric)
         if there is None and self._size < MAX_SERIES:

@@ -1,6 +1,6 @@
-"""What keeps quality of service on a node: a strategy a file, each asking for knobs and evictions and doing nothing.
+"""Node QoS strategies, one module each; they request knobs and evictions and write nothing.
 
-Ours and others' come in as entry points `trimtab.node_strategies`; a round asks each of them once a second.
+They are entry points of the group `trimtab.node_strategies` and run once a second.
 """
 
 from trimtab.node.strategies.strategy import (

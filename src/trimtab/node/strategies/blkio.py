@@ -1,7 +1,7 @@
-"""Block I/O: how much of each disk a tier may use.
+"""Block I/O: limit the use of disks by tier.
 
-Throttles and weights of best-effort pods are those of the class that Kubernetes keeps them in, and of each such pod
-that lies elsewhere; those of the other tiers are of each pod.
+Limits of best-effort pods apply to the cgroup of their QoS class and to each such pod elsewhere; those of
+other tiers to each pod.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyO
 
 
 class BlkIo:
-    """Remembers nothing."""
+    """A stateless strategy."""
 
     name: ClassVar[str] = "blkio"
     settings_type: ClassVar[type[Settings]] = Settings
@@ -29,15 +29,15 @@ class BlkIo:
         if not settings.enable:
             return NO_OUTPUT
         tiers = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
-        # Looked for once, not once a cgroup: there may be hundreds of either.
+        # Once per block and not per cgroup: there may be hundreds of either.
         devices = {block: inputs.find_devices(block) for blocks in tiers.values() for block in blocks}
-        wishes = (
+        requests = (
             KnobRequest(
                 ref=KnobRef(path, knob),
                 value=value,
                 bound=bound,
                 strategy=self.name,
-                reason="as the policy says",
+                reason="as set in the policy",
             )
             for tier, blocks in tiers.items()
             for knob, value, bound in _build_limits(blocks, devices)
@@ -48,13 +48,13 @@ class BlkIo:
             for block, found in devices.items()
             if not found
         }
-        return StrategyOutput(tuple(wishes), unsupported=tuple(sorted(missing)))
+        return StrategyOutput(tuple(requests), unsupported=tuple(sorted(missing)))
 
 
 def _build_limits(
     blocks: Iterable[BlockDeviceSpec], found: Mapping[BlockDeviceSpec, Iterable[str]]
 ) -> list[tuple[Knob[DeviceValues], DeviceValues, BoundType]]:
-    """What each cgroup of a tier may do."""
+    """Return the limits of each cgroup of a tier."""
     amounts: dict[Knob[DeviceValues], dict[str, int]] = {}
     weight = 100
     for block in blocks:

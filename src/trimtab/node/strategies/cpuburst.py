@@ -1,12 +1,12 @@
-"""CPU burst: a latency-sensitive container that hits its limit gets more for a moment instead of being throttled.
+"""CPU burst: let a latency-sensitive container exceed its limit briefly instead of throttling it.
 
-Two ways, either or both. The kernel saves unused quota up (`cpu.burst`, of the limit so many percent). No kernel takes a
-burst above the quota, nor a quota below the burst: the kubelet, which knows nothing of bursts, must always be able to
-write the quota of the limit, and of the one that a container is being resized to, so no more than these is saved up. And
-the quota is raised while it runs out: by a fifth when throttled, up to a ceiling; lowered by a fifth when the shared
-CPUs are busier than a threshold; held when they are within a tenth of it. A container that is resized begins at its new
-limit. A token bucket bounds how long a container may live above its limit: it fills while usage is below, and when it is
-empty the quota is what the limit says. A pod's own quota is raised by as much as those of its containers together.
+There are two ways, used alone or together. The kernel accumulates unused quota (`cpu.burst`, a percentage of
+the limit). The kernel rejects a burst above the quota and a quota below the burst, and the kubelet must
+always be able to write the quota of the current limit and of a pending resize, so the burst is at most these.
+And the quota itself is raised by a fifth while the container is throttled, up to a ceiling; lowered by a
+fifth when the shared CPUs exceed a threshold; and held within a tenth of it. A resized container starts at
+its new limit. A token bucket bounds the time above the limit: it fills while usage is below, and when it is
+empty the quota returns to the limit. A pod's own quota is raised by the sum of its containers'.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyO
 
 RAISE_FACTOR, LOWER_FACTOR = 1.2, 0.8
 MIN_QUOTA = 1000
-"""What a kernel takes at the least, and so what the kubelet gives for any smaller limit."""
+"""The kernel's minimum quota, which the kubelet uses for any smaller limit."""
 COOLING_SHARE = 0.9
-"""From this share of the threshold on, quotas are held."""
+"""The share of the threshold from which quotas are held."""
 BURST_POLICIES = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
 QUOTA_POLICIES = (CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, CPUBurstPolicy.AUTO)
 
 
 class PoolState(Enum):
-    """How busy the CPUs are that latency-sensitive pods share."""
+    """The load of the CPUs that latency-sensitive pods share."""
 
     IDLE = "idle"
     COOLING = "cooling"
@@ -50,8 +50,9 @@ class PoolState(Enum):
 
 
 def classify_pool(inputs: StrategyInput) -> PoolState:
-    """Return how busy the shared CPUs are; use of CPUs that a container has for itself does not count, nor does that of
-    best-effort pods, which give way.
+    """Return the load of the shared CPUs.
+
+    Usage of exclusive CPUs does not count, nor does that of best-effort pods, which yield.
     """
     windows, shared = inputs.windows, inputs.shared_cpus
     node = windows.latest(NODE, Metric.CPU)
@@ -71,14 +72,14 @@ def classify_pool(inputs: StrategyInput) -> PoolState:
 
 @dataclass(slots=True)
 class TokenBucket:
-    """Seconds of percent above the limit that are left to a container."""
+    """The percent-seconds above the limit that remain for a container."""
 
     capacity: float
     tokens: float
     at: float
 
     def consume(self, now: float, used_percent: float) -> bool:
-        """Take what was used since the last look above the limit, or give what was not."""
+        """Consume the usage above the limit since the last call, or refill; return whether tokens remain."""
         spent = (now - self.at) * (used_percent - 100)
         self.tokens, self.at = min(self.tokens - spent, self.capacity), now
         return self.tokens > 0
@@ -86,26 +87,26 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerQuota:
-    """What a container is to have, in microseconds a period."""
+    """The target of a container in microseconds per period."""
 
     limit: int
     quota: int
     burst: int | None
-    """None where none is to be saved up."""
+    """The burst; None if it is not used."""
 
 
 @dataclass(slots=True)
 class QuotaState:
-    """What a container has at the moment."""
+    """The current state of a container's quota."""
 
     base: int
-    """The quota of the limit that it was raised from."""
+    """The quota of the limit from which it was raised."""
     quota: int
     bucket: TokenBucket
 
 
 class CpuBurst:
-    """Remembers each container's raised quota and its bucket."""
+    """Remembers each container's raised quota and bucket."""
 
     name: ClassVar[str] = "cpuburst"
     settings_type: ClassVar[type[CPUBurstSpec]] = CPUBurstSpec
@@ -121,40 +122,40 @@ class CpuBurst:
             return NO_OUTPUT
         state = classify_pool(inputs)
         pods = [pod for pod in inputs.view.pods_in_tier(Tier.LS) if not pod.deleting]
-        told: dict[KnobRef, Value] = {}
-        wishes = [wish for pod in pods for wish in self._request_pod(inputs, pod, state, told)]
+        external_values: dict[KnobRef, Value] = {}
+        requests = [each for pod in pods for each in self._request_pod(inputs, pod, state, external_values)]
         alive = {container.id for pod in pods for container in pod.containers}
         limited = {one.id for pod in pods for one in pod.containers if one.resources.cpu_limit}
         raising = limited if settings.policy in QUOTA_POLICIES else frozenset[str]()
         self._quotas = {key: raised for key, raised in self._quotas.items() if key in raising}
         self._periods = {key: period for key, period in self._periods.items() if key in alive}
-        return StrategyOutput(tuple(wishes), external_values=told)
+        return StrategyOutput(tuple(requests), external_values=external_values)
 
     def _request_pod(
         self, inputs: StrategyInput, pod: PodView, state: PoolState, external_values: dict[KnobRef, Value]
     ) -> list[KnobRequest]:
-        """What is wished for a pod and its containers; what their limits make the kubelet write is added to `told`."""
+        """Return the requests of a pod; add the values that the kubelet writes to `external_values`."""
         limited = [container for container in pod.containers if container.resources.cpu_limit]
         wanted = [self._target_quota(inputs, pod, container, state) for container in limited]
-        wishes: list[KnobRequest] = []
+        requests: list[KnobRequest] = []
         for container, share in zip(limited, wanted, strict=True):
             why = f"limit {container.resources.cpu_limit} m"
-            # Where the limit is written to two cgroups, one that is raised alone changes nothing.
+            # If the runtime writes the limit to two cgroups, both must be raised.
             for path in filter(None, (container.cgroup, container.inner_cgroup)):
                 external_values[KnobRef(path, CPU_QUOTA)] = share.limit
                 if share.burst is not None:
-                    wishes.append(self._build_request(path, CPU_BURST, share.burst, why))
+                    requests.append(self._build_request(path, CPU_BURST, share.burst, why))
                 if share.quota != share.limit:
                     pool = f"shared CPUs {state.value}"
-                    wishes.append(self._build_request(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
+                    requests.append(self._build_request(path, CPU_QUOTA, share.quota, f"{why}, {pool}"))
         if limited and pod.resources.cpu_limit:
             own = _limit_to_quota(pod.resources.cpu_limit, self._read_period(inputs, limited[0]))
             external_values[KnobRef(pod.cgroup, CPU_QUOTA)] = own
             if burst := sum(share.burst or 0 for share in wanted):
-                wishes.append(self._request_headroom(pod, CPU_BURST, burst))
+                requests.append(self._request_headroom(pod, CPU_BURST, burst))
             if more := sum(share.quota - share.limit for share in wanted):
-                wishes.append(self._request_headroom(pod, CPU_QUOTA, own + more))
-        return wishes
+                requests.append(self._request_headroom(pod, CPU_QUOTA, own + more))
+        return requests
 
     def _target_quota(
         self, inputs: StrategyInput, pod: PodView, container: ContainerView, state: PoolState
@@ -173,7 +174,7 @@ class CpuBurst:
         return ContainerQuota(limit=limit, quota=quota, burst=burst)
 
     def _read_period(self, inputs: StrategyInput, container: ContainerView) -> int:
-        """The kubelet gives a container its period once."""
+        """Return the period, which the kubelet sets once per container."""
         if container.id not in self._periods:
             self._periods[container.id] = inputs.read_knob_as(int, container.cgroup, CPU_PERIOD) or 100_000
         return self._periods[container.id]
@@ -188,9 +189,9 @@ class CpuBurst:
             container.id, QuotaState(base, base, TokenBucket(capacity, capacity, now))
         )
         if mine.base != base:
-            # Resized: what it was raised to, or had, by another limit says nothing of what it needs by this one.
+            # Resized: the raised quota of the former limit does not apply to the new one.
             mine.base = mine.quota = base
-        if mine.bucket.capacity != capacity:  # the policy says otherwise by now
+        if mine.bucket.capacity != capacity:  # the policy changed
             mine.bucket = TokenBucket(capacity, capacity, now)
         used = inputs.windows.latest(subject, Metric.CPU) or 0.0
         allowed = seconds < 0 or mine.bucket.consume(now, 1e5 * used / (container.resources.cpu_limit or 1))
@@ -204,7 +205,7 @@ class CpuBurst:
         return mine.quota
 
     def _request_headroom(self, pod: PodView, knob: Knob[int], value: int) -> KnobRequest:
-        """A pod has room for its containers; no less than before, since not all of them need be running."""
+        """Request headroom of a pod for its containers; at least, because not all of them may be running."""
         return replace(
             self._build_request(pod.cgroup, knob, value, "for its containers"), bound=BoundType.AT_LEAST
         )
@@ -220,5 +221,5 @@ class CpuBurst:
 
 
 def _limit_to_quota(limit: int, period: int) -> int:
-    """What the kubelet gives for a limit in millicores."""
+    """Return the kubelet's quota for a limit in millicores."""
     return max(limit * period // 1000, MIN_QUOTA)

@@ -1,12 +1,12 @@
-"""CPU evict: best-effort pods that are starved of CPU are sent away, so that they can run elsewhere.
+"""CPU evict: evict best-effort pods that are starved of CPU, so that they can run elsewhere.
 
-    satisfaction = what the tier may have / what its pods request
+    satisfaction = the tier's limit / the requests of its pods
 
-Evicts when satisfaction is no more than the lower percent while the pods use nearly all that they may have; so many that
-the rest is satisfied to the upper percent. All three numbers are averages over one window, and those of this moment have
-to say the same: a second in which production was busy is no starvation, nor is one that is over. What the tier may have
-is its real limit (its quota or CPUs, whichever is less), or what the other pods' requests leave of what is allocatable. The
-latter limits nobody, so only pods that work count as asking for it: an idle pod lacks nothing.
+Pods are evicted when satisfaction is at most the lower percentage while they use nearly all of the limit,
+until the rest is satisfied to the upper percentage. All values are averages over a window, confirmed by the
+current ones, so that a busy second is not starvation. The limit is the real one (quota or CPUs, whichever is
+less), or the allocatable CPU minus the requests of other pods. The latter throttles nobody, so only busy pods
+count as requesting it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trimtab.node.strategies.eviction_order import EvictionSelector
 from trimtab.node.strategies.strategy import NO_OUTPUT, Eviction, StrategyInput, StrategyOutput
 
 REQUEST_ANNOTATION = "trimtab.io/cpu-request"
-"""What a pod of Kubernetes' class BestEffort, which has no requests, would like to have."""
+"""The annotation with the CPU request of a BestEffort pod, which has no requests."""
 SHORTEST_WINDOW, LONGEST_WINDOW = 20.0, 60.0
-"""Seconds. In less no starvation shows; more is not surely kept of the near past, and would never be known."""
+"""The window in seconds: shorter shows no starvation, longer may not be in the series."""
 IDLE = 0.1
-"""A pod that uses less than this share of its request is idle."""
+"""The share of its request below which a pod is idle."""
 
 
 def read_request(pod: PodView) -> float:
-    """Cores that a pod asks for."""
+    """Return the cores that a pod requests."""
     if pod.resources.cpu_request:
         return pod.resources.cpu_request / 1000
     try:
@@ -43,7 +43,7 @@ def read_request(pod: PodView) -> float:
 
 
 class TierShare(NamedTuple):
-    """What the tier asks for, may have and uses, in cores: at a moment, or on average."""
+    """The requests, limit and usage of the tier in cores, now or on average."""
 
     requested: float
     limit: float
@@ -61,17 +61,17 @@ class TierShare(NamedTuple):
 
 
 class CpuEvict:
-    """Remembers what the tier asked for and might have over the window, and what its choice does."""
+    """Remembers the tier's requests and limits over the window, and its evictions."""
 
     name: ClassVar[str] = "cpuevict"
     settings_type: ClassVar[type[CPUEvictSpec]] = CPUEvictSpec
 
     def __init__(self) -> None:
-        # Who is leaving asks for nothing, however long it takes.
+        # A terminating pod requests nothing, however long it takes.
         self._selector = EvictionSelector(lambda _, pod: read_request(pod), leaving_timeout=math.inf)
         self._policy: CPUEvictPolicy | None = None
         self._history: deque[tuple[float, float, float]] = deque()
-        """When it was, what was asked for, and the limit."""
+        """The time, requests and limit of each round."""
 
     def plan(self, inputs: StrategyInput) -> StrategyOutput:
         settings = inputs.policy.cpu_evict
@@ -79,7 +79,7 @@ class CpuEvict:
             self._selector.reset()
             self._history.clear()
             return NO_OUTPUT
-        if settings.policy is not self._policy:  # what the other one measures is not comparable
+        if settings.policy is not self._policy:  # the values of the policies are not comparable
             self._policy = settings.policy
             self._history.clear()
         window = min(max(settings.cool_down_seconds, SHORTEST_WINDOW), LONGEST_WINDOW)
@@ -104,14 +104,14 @@ class CpuEvict:
 
     def _is_requesting(self, inputs: StrategyInput, pod: PodView, window: float) -> bool:
         if self._policy is not CPUEvictPolicy.EVICT_BY_ALLOCATABLE:
-            return True  # whoever is held to a real limit may be idle because of it
+            return True  # a pod may be idle because of a real limit
         used = inputs.windows.average(pod_subject(pod.uid), Metric.CPU, window)
         return used is not None and used >= read_request(pod) * IDLE
 
     def _measure_shares(
         self, inputs: StrategyInput, asking: list[PodView], window: float
     ) -> tuple[TierShare | None, TierShare | None]:
-        """Return what is so now and what was so on average over the window, as far as either is known."""
+        """Return the current and the average shares over the window, as far as known."""
         asked, limit = sum(map(read_request, asking)), self._read_limit(inputs)
         if not asked or limit is None:
             self._history.clear()
@@ -128,7 +128,7 @@ class CpuEvict:
         return TierShare(asked, limit, used), TierShare(sum(all_asked) / count, sum(limits) / count, average)
 
     def _read_limit(self, inputs: StrategyInput) -> float | None:
-        """Cores that the tier may have."""
+        """Return the cores that the tier may use."""
         view = inputs.view
         if self._policy is CPUEvictPolicy.EVICT_BY_ALLOCATABLE:
             if view.allocatable_cpu is None:

@@ -1,4 +1,4 @@
-"""Which CPUs pods share, and which of them to give when so many are to be given."""
+"""Find the CPUs that pods share, and the order in which they are allocated."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trimtab.node.model import (
 )
 
 MIN_CPUS = 2
-"""Pods always share at least so many: whoever has the rest for itself has to put up with them."""
+"""The minimum number of shared CPUs, also if pods with exclusive CPUs have to share theirs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedCpus:
-    """The CPUs on which pods run that have none of their own."""
+    """The CPUs of pods without exclusive CPUs."""
 
     cpus: tuple[Cpu, ...]
     exclusive_cgroups: frozenset[str] = frozenset()
-    """The cgroups of containers that run on none of them."""
+    """The cgroups of containers that use none of them."""
 
     @property
     def ids(self) -> frozenset[int]:
@@ -44,7 +44,7 @@ class SharedCpus:
         used = windows.latest(pod_subject(pod.uid), Metric.CPU)
         if used is None:
             return None
-        # What is not known of a container counts as use of the shared CPUs, which is the careful side.
+        # Unknown usage counts as usage of the shared CPUs, which is conservative.
         elsewhere = (
             windows.latest(container_subject(pod.uid, container.name), Metric.CPU) for container in own
         )
@@ -54,11 +54,11 @@ class SharedCpus:
 def find_shared_cpus(
     view: NodeView, *, pinned: Callable[[str], frozenset[int]], available: frozenset[int]
 ) -> SharedCpus:
-    """Return the CPUs that pods share: not those that the kernel keeps apart, nor those that a container has for itself.
+    """Return the shared CPUs, without isolated and exclusive ones.
 
-    `pinned` tells the CPUs of a container's cgroup, `available` those of the cgroup of all pods; empty is unknown or all.
-    First those that a kubelet gave away are taken out; then, the fewer CPUs a reserved pod has, the more they are its
-    own: a container beside one with CPUs of its own has all others.
+    `pinned` returns the CPUs of a container's cgroup, `available` are those of all pods; empty means unknown
+    or all. The kubelet's exclusive CPUs are removed first; then the CPUs of reserved pods, the smallest sets
+    first, because a container beside one with exclusive CPUs has all others.
     """
     online = frozenset(cpu.id for cpu in view.cpus)
     whole = (available & online) or online
@@ -89,11 +89,11 @@ def _has_exclusive_cpus(pod: PodView, container: ContainerView) -> bool:
 
 
 def order_cpus(cpus: Iterable[Cpu]) -> list[int]:
-    """All CPUs in the order in which they are given away.
+    """Return all CPUs in the order of their allocation.
 
-    Both threads of a core come together, since whoever shares a core is disturbed by its other half; cores come from
-    all NUMA nodes in turn, so that nobody's memory is far; and from the last core on, since the first ones serve
-    interrupts. More CPUs are always the fewer ones and some more, so that nothing has to move.
+    Both threads of a core come together, because they disturb each other; cores alternate between NUMA nodes,
+    so that memory is near; and the first cores, which serve interrupts, come last. A larger allocation always
+    extends a smaller one, so that nothing has to move.
     """
     nodes: dict[int, dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for cpu in cpus:

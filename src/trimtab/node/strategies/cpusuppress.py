@@ -1,16 +1,16 @@
-"""CPU suppress: best-effort pods get the CPU that is safe, which is what the others leave below a threshold.
+"""CPU suppress: limit best-effort pods to the CPU that other pods leave below a threshold.
 
-    safe = shared CPUs · threshold - used on them by all other pods - max(used by the system, reserved),
+    safe = shared CPUs · threshold - usage of other pods on them - max(usage of the system, reserved),
            at least shared CPUs · minimum
 
-Shared CPUs are those on which best-effort pods can run: neither kept apart by the kernel nor given to one container
-alone. What a container uses on CPUs of its own takes nothing from them.
+Shared CPUs are those on which best-effort pods can run, neither isolated nor exclusive. Usage of exclusive
+CPUs does not count.
 
-By quota: no less than 2 ms a period; a change under 1 % of the shared CPUs is none; growth is at most 10 % of them a round.
-By cpuset: no less than 2 CPUs, growth at most 10 % of the shared CPUs a round, spread over NUMA nodes with threads of a
-core together. It shrinks at once. Pods that Kubernetes calls BestEffort have a cgroup together, which is limited as a whole
-unless a pod lies in it that is not best-effort, such as kube-proxy; then, and where a best-effort pod by label lies
-elsewhere, the quota is shared out between their cgroups, by what each uses.
+By quota: at least 2 ms per period; changes under 1 % of the shared CPUs are ignored; growth is at most 10 %
+of them per round. By cpuset: at least 2 CPUs, growth at most 10 % per round, spread over NUMA nodes with both
+threads of a core. Shrinking is immediate. BestEffort pods are limited by their common cgroup, unless another
+pod such as kube-proxy is in it; then, and for best-effort pods elsewhere, the quota is divided between
+cgroups by usage.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ KERNEL_MIN_QUOTA = 1000
 MIN_CHANGE = 0.01
 MAX_GROWTH = 0.1
 HEADROOM = 2.0
-"""How many times its present use a cgroup may have of a quota that is shared out, while another wants it too."""
+"""The multiple of its usage that a cgroup may have of a divided quota while another needs it."""
 IDLE_SHARE = 0.1
-"""What an idle cgroup keeps of an even share, so that it can begin to work."""
+"""The share of an even part that an idle cgroup keeps, so that it can start to work."""
 
 
 @dataclass(frozen=True, slots=True)
 class SafeCpu:
-    """How much is safe, and the numbers that it came from, in cores."""
+    """The safe CPU in cores, and the values behind it."""
 
     cores: float
     capacity: int
     used_by_others: float
     system: float
     is_complete: bool
-    """Whether the usage of every other pod is known; else it is no more than this that is safe."""
+    """Set if the usage of every other pod is known; otherwise the value is an upper bound."""
 
     def __str__(self) -> str:
         return (
@@ -72,7 +72,7 @@ def compute_safe_cpu(inputs: StrategyInput) -> SafeCpu | None:
 
 
 def next_quota(cores: float, *, capacity: int, period: int, last: int | None) -> int:
-    """The quota that follows the last one (None: there was no limit)."""
+    """Return the quota that follows the last one (None: unlimited)."""
     node = capacity * period
     wanted = max(int(cores * period), MIN_QUOTA)
     if last is None:
@@ -83,13 +83,13 @@ def next_quota(cores: float, *, capacity: int, period: int, last: int | None) ->
 
 
 def next_count(cores: float, *, capacity: int, last: int | None) -> int:
-    """How many CPUs follow the last number."""
+    """Return the number of CPUs that follows the last one."""
     wanted = min(max(math.ceil(cores), MIN_CPUS), capacity)
     return wanted if last is None else min(wanted, last + math.ceil(capacity * MAX_GROWTH))
 
 
 def share_out(total: float, wanted: Sequence[float]) -> list[float]:
-    """Split an amount so that nobody gets more than wanted while another lacks, and what nobody wants evenly."""
+    """Divide an amount by demand: nobody gets more than wanted while another needs it; the rest is even."""
     shares, left = [0.0] * len(wanted), total
     for place, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         shares[index] = min(wanted[index], left / (len(wanted) - place))
@@ -98,7 +98,7 @@ def share_out(total: float, wanted: Sequence[float]) -> list[float]:
 
 
 class CpuSuppress:
-    """Remembers what it last asked for, from which it may grow only so fast, and how it was shared out."""
+    """Remembers its last value, which limits growth, and its division."""
 
     name: ClassVar[str] = "cpusuppress"
     settings_type: ClassVar[type[CPUSuppressSpec]] = CPUSuppressSpec
@@ -120,7 +120,7 @@ class CpuSuppress:
         found = compute_safe_cpu(inputs)
         if found is not None:
             wanted = self._next_value(found, inputs)
-            # On a node where pods come every second one is always unknown: it is a reason to give no more.
+            # On a busy node some new pod is always unknown: then the value may shrink but not grow.
             if found.is_complete or self._last is None or wanted < self._last:
                 self._last, self._reason = wanted, str(found)
         if self._last is None:
@@ -152,7 +152,7 @@ class CpuSuppress:
         )
 
     def _share_quota(self, inputs: StrategyInput, paths: Sequence[str], total: int) -> dict[str, int]:
-        """Share the quota out; as it was, while hardly anything has changed, since each change is written to disk first."""
+        """Divide the quota; keep the last division while it hardly changes, to save journal writes."""
         period, idle = (
             _read_period(inputs, inputs.view.best_effort_cgroup),
             IDLE_SHARE * total / max(1, len(paths)),

@@ -1,4 +1,4 @@
-"""Which best-effort pods go first, and not too many at once: what both evicting strategies have in common."""
+"""Select best-effort pods to evict, for both evicting strategies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from trimtab.node.strategies.strategy import StrategyInput
 
 
 class EvictionSelector:
-    """Chooses whom to send away, once in a while; remembers when it last did, and since when others are leaving.
+    """Selects pods, limited by a cool-down, and remembers terminating ones.
 
-    `freed` is what the node gets back from a pod. Who is leaving counts as gone, for as long as patience lasts.
+    `read_freed` returns the amount that a pod frees. A terminating pod counts as gone until
+    `leaving_timeout`.
     """
 
     def __init__(
@@ -22,13 +23,13 @@ class EvictionSelector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Forget all state."""
         self._last: float | None = None
         self._chosen: frozenset[str] = frozenset()
         self._leaving: dict[str, float] = {}
 
     def estimate_reclaimable(self, inputs: StrategyInput, pods: Sequence[PodView]) -> float:
-        """Return what there would be to gain if every pod left that can."""
+        """Return the amount freed if all evictable pods were evicted."""
         return self._sum_leaving(inputs, pods) + sum(
             self._read_freed(inputs, pod) for pod in _list_evictable(inputs, pods)
         )
@@ -42,9 +43,10 @@ class EvictionSelector:
         need: float,
         cool_down: float,
     ) -> list[PodView]:
-        """The least important first, of those the greatest users, until enough is freed; nobody until it has cooled down.
+        """Return the pods to evict, least important and largest first, until `need` is met.
 
-        Who may not leave is passed over, at once, or the next one would never be asked to.
+        During the cool-down there are none, unless all selected pods were blocked: then the next ones are
+        selected at once.
         """
         is_hot = self._last is not None and inputs.now - self._last < cool_down
         if is_hot and not self._chosen <= inputs.eviction_blocked:
@@ -60,7 +62,7 @@ class EvictionSelector:
         return chosen
 
     def _sum_leaving(self, inputs: StrategyInput, pods: Sequence[PodView]) -> float:
-        """Return what those will bring who are leaving already."""
+        """Return the amount that terminating pods will free."""
         leaving = [pod for pod in pods if pod.deleting]
         self._leaving = {pod.uid: self._leaving.get(pod.uid, inputs.now) for pod in leaving}
         return sum(
@@ -71,7 +73,7 @@ class EvictionSelector:
 
 
 def _list_evictable(inputs: StrategyInput, pods: Sequence[PodView]) -> list[PodView]:
-    """Return those that can be sent away now."""
+    """Return the pods that can be evicted now."""
     return [
         pod
         for pod in pods

@@ -1,8 +1,8 @@
-"""Memory evict: best-effort pods are sent away before the node runs out of memory and the kernel chooses for us.
+"""Memory evict: evict best-effort pods before the node runs out of memory and the kernel kills one.
 
-At the threshold, down to the lower percent: the least important first, and of those the greatest. Nobody where all of
-them together would not bring the node below the threshold: what fills it is not theirs, and pods that come back would be
-sent away again and again.
+At the threshold, pods are evicted down to the lower percentage, the least important and largest first. None
+is evicted if all of them together would not bring the node below the threshold: the memory is not theirs, and
+returning pods would be evicted again and again.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from trimtab.node.strategies.eviction_order import EvictionSelector
 from trimtab.node.strategies.strategy import NO_OUTPUT, Eviction, StrategyInput, StrategyOutput
 
 TERMINATION_SECONDS = 60.0
-"""For so long who is leaving counts as gone: from then on he may be stuck, and what he has is not coming back."""
+"""The seconds for which a terminating pod counts as gone; after that it may be stuck."""
 TOO_LITTLE_EVICTABLE = (
-    "the node's memory is above memoryEvict.thresholdPercent, and all best-effort pods that can be evicted hold too little"
-    " to bring it below: none is evicted; look for what else fills the node"
+    "the node's memory is above memoryEvict.thresholdPercent, and all best-effort pods that can be evicted use too little memory"
+    " to bring it below; none is evicted, check what else uses the node's memory"
 )
 
 
 def read_memory_usage(inputs: StrategyInput, pod: PodView) -> float:
-    """Bytes that a pod has."""
+    """Return the memory of a pod in bytes."""
     return inputs.windows.latest(pod_subject(pod.uid), Metric.MEMORY) or 0.0
 
 
 class MemoryEvict:
-    """Remembers what its choice does."""
+    """Remembers its evictions."""
 
     name: ClassVar[str] = "memoryevict"
     settings_type: ClassVar[type[Settings]] = Settings

@@ -1,10 +1,10 @@
-"""Memory QoS: what of a tier's memory is never taken, what is taken last, and where a container is slowed down.
+"""Memory QoS: protect memory by tier, and throttle containers before their limit.
 
     memory.min, memory.low = request · percent        memory.high = request + percent · (limit - request)
 
-A container without a limit has its pod's, or else the node's memory for one. A parent protects what its children are to keep, or the
-kernel takes it from the parent: so pods, their classes, kubepods and what that lies in get the sums, or keep what is more.
-Only cgroup v2 has these knobs.
+A container without a limit uses its pod's, or else the node's memory. A parent must protect the sum of its
+children, so pods, QoS classes, kubepods and its parents get the sums, or keep a higher value. Only cgroup v2
+has these knobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = 4096
 
 
 def compute_high(container: ContainerView, percent: int, most: int) -> int | None:
-    """Where reclaim sets in; None for never. Without a limit it may have `most`."""
+    """Return memory.high, or None for no throttling; without a limit the container may use `most`."""
     request = container.resources.memory_request or 0
     limit = container.resources.memory_limit or most
     return (
@@ -41,7 +41,7 @@ def _round_to_pages(amount: int) -> int:
 
 
 class MemoryQos:
-    """Remembers its last answer, which holds while the pods and the policy are the same."""
+    """Remembers its last output, which is valid for the same view and policy."""
 
     name: ClassVar[str] = "memoryqos"
     settings_type: ClassVar[type[MemoryQoSSpec]] = MemoryQoSSpec
@@ -65,14 +65,14 @@ class MemoryQos:
             Tier.BE: settings.be,
         }
         kept: Counter[KnobRef] = Counter()
-        wishes: list[KnobRequest] = []
+        requests: list[KnobRequest] = []
         for pod in view.pods:
             tier = tiers[pod.tier]
             for knob, percent in (
                 (MEMORY_MIN, tier.min_limit_percent),
                 (MEMORY_LOW, tier.low_limit_percent),
             ):
-                wishes += [
+                requests += [
                     self._build_request(KnobRef(container.cgroup, knob), amount)
                     for container in pod.containers
                     if (amount := compute_protection(container.resources, percent))
@@ -86,9 +86,9 @@ class MemoryQos:
                     container, tier.throttling_percent, pod.pod_level_resources.memory_limit or view.memory
                 )
                 if slow is not None:
-                    wishes.append(self._build_request(KnobRef(container.cgroup, MEMORY_HIGH), slow))
-        parents = (self._build_request(spot, amount, BoundType.AT_LEAST) for spot, amount in kept.items())
-        return StrategyOutput((*wishes, *parents))
+                    requests.append(self._build_request(KnobRef(container.cgroup, MEMORY_HIGH), slow))
+        parents = (self._build_request(ref, amount, BoundType.AT_LEAST) for ref, amount in kept.items())
+        return StrategyOutput((*requests, *parents))
 
     def _build_request(self, ref: KnobRef, amount: int, bound: BoundType = BoundType.EXACTLY) -> KnobRequest:
         return KnobRequest(
@@ -96,11 +96,11 @@ class MemoryQos:
             value=amount,
             bound=bound,
             strategy=self.name,
-            reason="of request and limit, as the policy says",
+            reason="from request and limit, as set in the policy",
         )
 
 
 def _list_parents(path: str) -> Iterator[str]:
-    """What a cgroup lies in, without the root, which protects nobody."""
+    """Yield the parents of a cgroup, without the root."""
     while path := path.rpartition("/")[0]:
         yield path

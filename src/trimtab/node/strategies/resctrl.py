@@ -1,10 +1,10 @@
-"""resctrl: which part of the last-level cache and of the memory bandwidth each tier may use.
+"""resctrl: allocate last-level cache and memory bandwidth to tiers.
 
-A class a tier. Its part of the cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth comes
-in steps of ten, rounded up. What the machine has is what the root class may use: bandwidth is in percent on Intel's
-processors and in eighths of a GB/s on AMD's, and without a root class nothing is asked for. Containers get into their
-class when they are made, by `hooks`; every ten seconds whoever was missed follows, thread by thread, as resctrl has it,
-where the agent sees the node's threads. A pod whose annotation names another class than its tier's is in that one.
+Each tier has a group. Its cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth
+is rounded up to steps of ten. The root group shows what the host has: bandwidth is in percent on Intel and in
+eighths of a GB/s on AMD; without it nothing is requested. `hooks` start containers in their group; every ten
+seconds missed threads are moved, if the agent sees the node's threads. A pod's annotation may select the
+group of another tier.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyO
 
 BANDWIDTH_STEP = 10
 ASSIGN_SECONDS = 10.0
-NO_RESCTRL = "nothing is mounted at the node's /sys/fs/resctrl, or its processor shares nothing out"
+NO_RESCTRL = "resctrl is not mounted at the node's /sys/fs/resctrl, or its CPU does not support it"
 
 
 def build_ways_mask(ways: int, start_percent: int, end_percent: int) -> int:
-    """A run of ways as bits; the kernel takes no empty one."""
+    """Return a run of ways as bits, at least one because the kernel rejects an empty mask."""
     start, end = -(-ways * start_percent // 100), -(-ways * end_percent // 100)
     return (1 << max(end, start + 1)) - (1 << start) if start < ways else 1 << (ways - 1)
 
@@ -36,7 +36,7 @@ def compute_bandwidth(whole: int, percent: int) -> int:
 
 
 def compute_shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
-    """What a tier may use of what the machine has, cache by cache."""
+    """Return the shares of a tier per cache."""
     return {
         key: compute_bandwidth(whole, tier.mba_percent)
         if key.startswith("MB:")
@@ -46,7 +46,7 @@ def compute_shares(root: Mapping[str, int], tier: CacheShare) -> dict[str, int]:
 
 
 class Resctrl:
-    """Remembers when it last looked for threads that are in no class yet."""
+    """Remembers when it last assigned threads."""
 
     name: ClassVar[str] = "resctrl"
     settings_type: ClassVar[type[Settings]] = Settings
@@ -61,12 +61,12 @@ class Resctrl:
             self._assigned_at = None
             return StrategyOutput(unsupported=(NO_RESCTRL,)) if settings.enable else NO_OUTPUT
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
-        wishes = tuple(self._build_request(tier, share, root) for tier, share in tiers.items())
+        requests = tuple(self._build_request(tier, share, root) for tier, share in tiers.items())
         if self._assigned_at is not None and inputs.now - self._assigned_at < ASSIGN_SECONDS:
-            return StrategyOutput(wishes)
+            return StrategyOutput(requests)
         self._assigned_at = inputs.now
         return StrategyOutput(
-            wishes, resctrl_tasks={tier.value: _list_threads(inputs, tier) for tier in tiers}
+            requests, resctrl_tasks={tier.value: _list_threads(inputs, tier) for tier in tiers}
         )
 
     def _build_request(self, tier: Tier, share: CacheShare, root: Mapping[str, int]) -> KnobRequest:

@@ -1,8 +1,8 @@
-"""What a strategy is given and what it answers.
+"""The interface of node strategies: their input and output.
 
-A strategy decides from the scene, which holds the time too, and from what it remembers of earlier scenes and of its own
-answers; it reads no file and no clock. A knob that it does not ask for any more goes back to what it was, so that a strategy that
-is off answers nothing and leaves nothing. What is not known (a `None`) is no reason to act: keep asking for the same.
+A strategy decides from its input, which includes the time, and from its own state; it reads no file and no
+clock. A knob that is no longer requested is restored, so a disabled strategy returns nothing. An unknown
+value (`None`) is no reason to act: repeat the last request.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyInput:
-    """The node at one moment, as a strategy sees it."""
+    """The node at one moment."""
 
     view: NodeView
     windows: MetricWindows
     policy: NodeQoSPolicySpec
     now: float
-    """Seconds, from any beginning; it never goes back."""
+    """The seconds of a monotonic clock."""
     read_knob: Callable[[KnobRef], Value | None] = lambda _: None
-    """What a knob holds now; None where there is no such knob."""
+    """Returns the current value of a knob; None if it does not exist."""
     find_devices: Callable[[BlockDeviceSpec], tuple[str, ...]] = lambda _: ()
-    """The `major:minor` of the devices that an entry of the policy means."""
+    """Returns the `major:minor` of the devices of a policy entry."""
     eviction_blocked: frozenset[str] = frozenset()
-    """The uids of pods that may not be sent away, as their disruption budgets said lately."""
+    """The uids of pods whose eviction was recently rejected, as by a disruption budget."""
 
     def read_knob_as(self, kind: type[V], path: str, knob: Knob[Any]) -> V | None:
         value = self.read_knob(KnobRef(path, knob))
@@ -45,7 +45,7 @@ class StrategyInput:
 
     @cached_property
     def shared_cpus(self) -> SharedCpus:
-        """The CPUs that pods share, looked for once for all strategies of a round."""
+        """Return the shared CPUs, computed once per round."""
         return find_shared_cpus(
             self.view,
             pinned=lambda path: self.read_knob_as(frozenset, path, CPUSET_CPUS) or frozenset(),
@@ -55,7 +55,7 @@ class StrategyInput:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that should run elsewhere."""
+    """A pod to evict."""
 
     pod: PodView
     strategy: str
@@ -64,23 +64,23 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class StrategyOutput:
-    """What one strategy asks for in one round."""
+    """The output of one strategy in one round."""
 
     requests: tuple[KnobRequest, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     resctrl_tasks: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Threads that belong into a class of resctrl; they leave it when it goes."""
+    """The threads to move into resctrl groups; they leave when the group is removed."""
     external_values: Mapping[KnobRef, Value] = field(default_factory=dict)
-    """What knobs hold without us, as the kubelet tells: one that holds just that is not ours any more, whoever wrote it."""
+    """The values that the kubelet sets; a knob with this value is no longer held by the agent."""
     unsupported: tuple[str, ...] = ()
-    """What the policy asks for and the node has not, a line each: it is told, for nothing else comes of it."""
+    """The features of the policy that the node does not support, one line each, to be reported."""
 
 
 NO_OUTPUT = StrategyOutput()
 
 
 class NodeStrategy(Protocol):
-    """One way to keep quality of service. It is made once and asked once a second."""
+    """A QoS strategy, created once and run once a second."""
 
     name: ClassVar[str]
     settings_type: ClassVar[type[Any]]

@@ -1,4 +1,4 @@
-"""System watermarks: how early the kernel reclaims memory, so that nobody has to wait for it."""
+"""System watermarks: let the kernel reclaim memory early, so that no task has to wait for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FACTOR_SCALE = 10_000
 
 
 class System:
-    """Remembers nothing."""
+    """A stateless strategy."""
 
     name: ClassVar[str] = "system"
     settings_type: ClassVar[type[Settings]] = Settings
@@ -29,7 +29,7 @@ class System:
         return StrategyOutput(
             tuple(
                 KnobRequest(
-                    ref=KnobRef("", knob), value=value, strategy=self.name, reason="as the policy says"
+                    ref=KnobRef("", knob), value=value, strategy=self.name, reason="as set in the policy"
                 )
                 for knob, value in wanted.items()
             )

@@ -1,4 +1,4 @@
-"""The formats in which usage is published, a file each: told apart by their columns, or named by the user."""
+"""Supported usage file formats, one module each; a file's columns or the user selects one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_format(name: str) -> UsageFormat:
 
 
 def detect_format(part: FilePart) -> UsageFormat | None:
-    """The format of a part, by its columns; None where it is none that we know."""
+    """Return the format of a part by its columns; None if no format matches."""
     columns = read_header(part)
     return next((one for one in FORMATS.values() if one.matches(part, columns)), None)
 

@@ -1,8 +1,9 @@
-"""Alibaba's cluster trace of 2018: `container_usage` or `machine_usage`, CSV without a head, plain or in a tar.
+"""Alibaba's 2018 cluster trace: `container_usage` or `machine_usage` as CSV without a header.
 
-Usage is in per cent of what a container or machine has, which the table of the same name with `meta` says; it is
-looked for beside the usage. Memory there is a share of the largest machine, whose size is not published: its 96 cores
-are, and we take 384 GiB. Values that are not from 0 to 100 are, as its makers say, no measurements.
+Usage is a percentage of the size of a container or machine, which is in the corresponding `meta` table next
+to the usage file. Memory sizes are percentages of the largest machine, whose size is not published; its 96
+cores are, and 384 GiB of memory is assumed. Values outside 0 to 100 are invalid according to the trace's
+documentation.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ MACHINE_BYTES = 384 * GIB
 
 @dataclass(frozen=True, slots=True)
 class _Tables:
-    """The two tables of a kind of thing: where their columns are."""
+    """The column layouts of the usage table and the meta table of one entity."""
 
     prefix: str
-    """How the names of such things begin."""
+    """The prefix of entity names."""
     width: int
     usage: ColumnLayout
     meta: ColumnLayout
     meta_name: str
     units_per_core: float
-    """What the meta table calls one core."""
+    """The number that the meta table uses for one core."""
 
 
 CONTAINERS = _Tables(
@@ -82,10 +83,10 @@ def _build_format(name: str, tables: _Tables) -> UsageFormat:
 
 
 def _build_matcher(tables: _Tables) -> Callable[[FilePart, Row], bool]:
-    def knows(part: FilePart, head: Row) -> bool:
+    def matches(part: FilePart, head: Row) -> bool:
         return part.kind == "csv" and len(head) == tables.width and head[0].startswith(tables.prefix)
 
-    return knows
+    return matches
 
 
 def _build_row_reader(tables: _Tables) -> Callable[[FilePart, IO[bytes]], Iterator[RowBlock]]:

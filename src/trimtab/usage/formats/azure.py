@@ -1,7 +1,7 @@
-"""Azure's VM traces of 2017 and 2019: `vm_cpu_readings`, CSV without a head, with `vmtable` for the cores.
+"""Azure's VM traces of 2017 and 2019: `vm_cpu_readings`, CSV without a header, with core counts in `vmtable`.
 
-CPU is the mean of five minutes in per cent of the cores that the table of machines gives; in 2019 these are buckets,
-of which the last is open and taken as its bound. There is no memory. Machines that the table lacks are left out.
+CPU is the five-minute mean as a percentage of the VM's cores. In 2019 core counts are buckets; the open last
+bucket counts as its lower bound. The traces have no memory. VMs that are missing in the table are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""GWA-T-12, Bitbrains: a semicolon-separated file a virtual machine, in folders by trace and month.
+"""Bitbrains' GWA-T-12: one semicolon-separated file per virtual machine, in folders by trace and month.
 
-Its head says that time is in milliseconds; the published files have seconds, some re-hosted ones milliseconds. CPU is
-in megahertz of what was provisioned, memory in KB in active use. A machine has the same file name in each month.
+The header says that time is in milliseconds; the published files use seconds, some re-hosted ones
+milliseconds. CPU is in megahertz of the provisioned capacity, memory in KB in active use. A machine has the
+same file name in each month.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ CORES, CAPACITY, USAGE, MEMORY = (
     "Memory usage [KB]",
 )
 MAX_SECONDS = 1e11
-"""No time in seconds is later, and none in milliseconds since 1973 is earlier."""
+"""The boundary between units: times in seconds are smaller, times in milliseconds since 1973 are larger."""
 
 
 def matches(part: FilePart, head: Row) -> bool:
@@ -39,7 +40,7 @@ def read_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
     )
     for block in layout.read_blocks(part, reader, line=2):
         time = block[TIME]
-        with np.errstate(divide="ignore", invalid="ignore"):  # a machine that is off has 0 MHz of 0
+        with np.errstate(divide="ignore", invalid="ignore"):  # a stopped machine has 0 MHz of 0
             cpu = np.where(block[USAGE] == 0, 0.0, block[USAGE] / block[CAPACITY] * block[CORES])
         yield RowBlock(
             names=[part.stem],

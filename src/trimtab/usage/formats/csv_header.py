@@ -1,4 +1,4 @@
-"""The columns of a table, from as little of it as can be read."""
+"""Read the columns of a table without reading the whole file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab.usage.formats.format import read_csv
 
 
 def read_header(part: FilePart) -> list[str]:
-    """The names of its columns, or its first row where it has no head; nothing where it cannot be told."""
+    """Return the column names, or the first row of a file without a header; empty if there are none."""
     with part.open() as stream:
         if part.kind == "parquet":
             return read_column_names(part, stream)

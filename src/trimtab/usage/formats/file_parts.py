@@ -1,7 +1,7 @@
-"""The files of a recording, wherever they lie: alone, in folders, compressed, in an archive.
+"""Find and open the files of a recording: single files, folders, compressed files and archives.
 
-A part is opened as a stream and never unpacked whole into memory. What is compressed is told by its first bytes, not
-by its name: some archives call plain parquet `.parquet.gz`.
+A part is opened as a stream and never unpacked into memory as a whole. Compression is detected by the first
+bytes rather than the name, because some archives contain plain parquet named `.parquet.gz`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ GZIP = b"\x1f\x8b"
 
 FileKind = Literal["csv", "json", "parquet"]
 ByteCounter = Callable[[int], None]
-"""Told of each read from the disk, in bytes: how far a compressed stream has come."""
+"""A callback that receives the bytes of each read from disk, for progress within a compressed stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """One table of rows on the disk."""
+    """One table of rows on disk."""
 
     path: Path
     kind: FileKind
     member: str = ""
-    """Its name inside an archive."""
+    """The name inside an archive; empty for a plain file."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     @property
     def stem(self) -> str:
-        """Its name without folder and endings."""
+        """Return the file name without folder and extensions."""
         return PurePath(self.member or self.path).name.partition(".")[0]
 
     @contextmanager
@@ -61,7 +61,7 @@ class FilePart:
 
 
 class _CountingReader(io.RawIOBase):
-    """A file that tells how much of it was read."""
+    """A file that reports how many bytes are read from it."""
 
     def __init__(self, raw: BinaryIO | IO[bytes], count: ByteCounter) -> None:
         self._raw, self._count = raw, count
@@ -89,34 +89,32 @@ def _decompress(stream: IO[bytes]) -> IO[bytes]:
 
 
 def find_parts(path: Path) -> list[FilePart]:
-    """All tables under a path, by name; a clear refusal where there are none."""
+    """Return all tables under a path, sorted by name; raise if there are none."""
     try:
         path.stat()
     except FileNotFoundError:
-        raise TrimtabError(f"{path}: there is no such file") from None
-    except OSError as error:  # as in a folder that is not ours to look into
-        raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
+        raise TrimtabError(f"{path}: the file does not exist; check the path") from None
+    except OSError as error:  # for example a folder without read permission
+        raise TrimtabError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         found = [part for file in files for part in find_parts_in_file(file)]
     else:
         found = find_parts_in_file(path)
     if not found:
-        raise TrimtabError(
-            f"{path}: is no .parquet, .csv or .json, compressed or not, and no archive of them"
-        )
+        raise TrimtabError(f"{path}: no .parquet, .csv or .json file, compressed or in an archive, was found")
     return found
 
 
 def find_parts_in_file(file: Path) -> list[FilePart]:
-    """The tables in a file: one, or those of a zip, or the first of a tar; none where it is something else."""
+    """Return the tables in a file: one, those of a zip, or the first of a tar; empty for other files."""
     if not file.name.endswith(ARCHIVES):
         kind = _detect_kind(file.name)
         return [FilePart(file, kind)] if kind else []
     try:
         return [FilePart(file, kind, name) for name in _list_members(file) if (kind := _detect_kind(name))]
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise TrimtabError(f"{file}: is not an archive that can be read: {error}") from None
+        raise TrimtabError(f"{file}: the archive cannot be read: {error}") from None
 
 
 def _list_members(file: Path) -> list[str]:
@@ -124,7 +122,7 @@ def _list_members(file: Path) -> list[str]:
         with zipfile.ZipFile(file) as archive:
             return sorted(archive.namelist())
     with tarfile.open(file) as archive:
-        # The first alone: to find the next, all of it would have to be unpacked.
+        # Only the first member: finding the next one would decompress the whole archive.
         return [next((member.name for member in archive if member.isfile()), "")]
 
 

@@ -1,8 +1,8 @@
-"""What a format of usage files is: how its rows are known, and how they become series, seconds, cores and bytes.
+"""The interface of a usage file format, which converts rows to series, seconds, cores and bytes.
 
-Rows come in blocks of some thousands, as arrays: a file of any length is never in memory as Python objects. Some
-archives give usage as a share of what a container has, and that in another table: such a format names the sizes
-afterwards, for the series that there were.
+Rows are read in blocks of a few thousand, as arrays, so that a file of any length never exists as Python
+objects. Some archives publish usage as a share of a container's size and the sizes in another table; such a
+format provides the sizes for the series that were found.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ BLOCK_ROWS = 16_384
 GIB = 2.0**30
 MISSING = "nan"
 _OTHER_DELIMITERS = ";\t|"
-"""That some put between columns."""
+"""Column delimiters that are recognized only to give a better error message."""
 
 Row = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Some rows of a file."""
+    """A block of rows of a file."""
 
     names: Sequence[str]
-    """The series among them."""
+    """The names of the series in this block."""
     codes: npt.NDArray[np.int64]
-    """Which of the names each row is of."""
+    """The index in `names` of each row's series."""
     seconds: Floats
     cpu: Floats | None = None
-    """Cores, or the share that `Format.sizes` makes cores of; None where the file has none."""
+    """The CPU usage in cores, or as a share that `read_sizes` converts; None if the file has none."""
     memory: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesSizes:
-    """What each series has, to multiply its shares by; NaN where it is not known."""
+    """The size of each series, by which shares are multiplied; NaN where unknown."""
 
     cores: Floats
     bytes: Floats
@@ -55,18 +55,18 @@ class SeriesSizes:
 
 @dataclass(frozen=True, slots=True)
 class UsageFormat:
-    """One way in which usage is published."""
+    """A supported file format."""
 
     name: str
-    """What `--format` calls it."""
+    """The name for `--format`."""
     matches: Callable[[FilePart, Row], bool]
-    """Whether a part is of this format, by its columns: their names, or the first row where it has no head."""
+    """Decide by the column names, or by the first row if there is no header."""
     read_rows: Callable[[FilePart, IO[bytes]], Iterator[RowBlock]]
     read_sizes: Callable[[Path, Sequence[str]], SeriesSizes] | None = None
 
 
 def encode_names(names: Sequence[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The names that there are, in the order of their first row, and which each row has."""
+    """Return the distinct names in order of appearance, and the index of each row's name."""
     index: dict[str, int] = {}
     codes = np.fromiter((index.setdefault(name, len(index)) for name in names), np.int64, len(names))
     return list(index), codes
@@ -78,32 +78,32 @@ def read_csv(stream: IO[bytes], *, delimiter: str = ",") -> Iterator[list[str]]:
 
 
 def locate_columns(part: FilePart, present: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
-    """Where the wanted columns are among those that there are; a clear refusal where one is not."""
+    """Return the positions of the wanted columns; raise if one is missing."""
     missing = next((name for name in wanted if name not in present), None)
     if not present:
-        raise TrimtabError(f"{part}: is empty")
+        raise TrimtabError(f"{part}: the file is empty")
     if missing is not None:
-        has = f"{part}: has no column {missing} of {', '.join(wanted)}; it has: {', '.join(present)[:200]}"
+        problem = f"{part}: column {missing} is missing (required: {', '.join(wanted)}; found: {', '.join(present)[:200]})"
         if len(present) == 1 and any(sign in present[0] for sign in _OTHER_DELIMITERS):
-            raise TrimtabError(f"{has}; put commas between columns, and points into numbers")
-        raise TrimtabError(f"{has}; see `trimtab backtest --help`")
+            raise TrimtabError(f"{problem}; separate columns with commas and use decimal points")
+        raise TrimtabError(f"{problem}; see `trimtab backtest --help`")
     return {name: present.index(name) for name in wanted}
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Which columns of a table of text are read, and what they hold."""
+    """The columns that are read from a text table, and their types."""
 
     positions: Mapping[str, int]
     text_columns: tuple[str, ...]
-    """Those that are read as they are; the others hold numbers."""
+    """The columns that are kept as text; all others contain numbers."""
     required_columns: tuple[str, ...]
-    """Numbers that no row may lack."""
+    """The numeric columns that must have a value in every row."""
 
     def read_blocks(
         self, part: FilePart, reader: Iterator[list[str]], *, line: int = 1
     ) -> Iterator[dict[str, Any]]:
-        """A block of rows at a time, a list or an array for each column; `line` is the line of the first row."""
+        """Yield blocks of rows, a list or an array per column; `line` is the line number of the first row."""
         pick = itemgetter(*self.positions.values())
         picked: list[Row] = []
         for number, row in enumerate(reader, start=line):
@@ -124,7 +124,7 @@ class ColumnLayout:
         try:
             return {name: self._parse_column(name, column) for name, column in columns}
         except ValueError:
-            # Which row it was is looked for only now, so that good rows cost nothing.
+            # The invalid row is searched for only now, so that valid rows cost nothing.
             place = next(place for place, row in enumerate(picked) if not self._is_valid_row(row))
             raise self._row_error(part, last - len(picked) + 1 + place, picked[place]) from None
 
@@ -145,6 +145,6 @@ class ColumnLayout:
     def _row_error(self, part: FilePart, line: int, row: Row) -> TrimtabError:
         numbers = ", ".join(name for name in self.positions if name not in self.text_columns)
         return TrimtabError(
-            f"{part}: line {line} is not {', '.join(self.positions)}, with plain numbers for {numbers}: "
+            f"{part}: line {line} must contain {', '.join(self.positions)}, with plain numbers for {numbers}: "
             f"{','.join(row)[:200]}"
         )

@@ -1,7 +1,7 @@
-"""Google's cluster trace of 2011 (clusterdata-2011-1 and -2): `task_usage` parts, CSV without a head.
+"""Google's 2011 cluster trace (clusterdata-2011-1 and -2): `task_usage` parts, CSV without a header.
 
-A series is a task of a job. Time is in microseconds from ten minutes before the trace begins. CPU and memory are
-shares of the largest machine, whose size Google has kept to itself: we take 32 cores and 128 GiB.
+A series is a task of a job. Time is in microseconds and starts ten minutes before the trace. CPU and memory
+are shares of the largest machine, whose size Google does not publish; 32 cores and 128 GiB are assumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trimtab.usage.formats.format import GIB, ColumnLayout, Row, RowBlock, Usage
 
 MACHINE_CORES, MACHINE_BYTES = 32.0, 128 * GIB
 COLUMN_COUNTS = (19, 20)
-"""The second release added a column at the end."""
+"""The possible numbers of columns; the second release added one at the end."""
 LAYOUT = ColumnLayout(
     {
         "start time": 0,

@@ -1,9 +1,9 @@
-"""Google's cluster traces of 2019: `instance_usage`, as JSON lines, parquet or CSV, as BigQuery exports them.
+"""Google's 2019 cluster traces: `instance_usage` as JSON lines, parquet or CSV, as BigQuery exports them.
 
-A series is an instance of a collection. Time is in microseconds. CPU and memory are shares of the largest machine,
-whose size Google has kept to itself: we take 64 cores and 256 GiB. CPU is the mean of the interval, memory its
-highest. BigQuery writes whole numbers into JSON as text, and leaves out what is null. CSV has no records within
-records: `average_usage` is a column a field, or the record as text.
+A series is an instance of a collection. Time is in microseconds. CPU and memory are shares of the largest
+machine, whose size Google does not publish; 64 cores and 256 GiB are assumed. CPU is the mean of the
+interval, memory its maximum. BigQuery writes integers into JSON as text and omits nulls. CSV has no nested
+records: `average_usage` is one column per field, or the record as text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ def _read_json_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
             try:
                 found.append(decoder.decode(line))
             except DECODE_ERRORS as error:
-                raise TrimtabError(f"{part}: line {number} is not an instance's usage: {error}") from None
+                raise TrimtabError(
+                    f"{part}: line {number} is not an instance usage record: {error}"
+                ) from None
         nothing = _Resources()
         means = [one.average_usage or nothing for one in found]
         most = [one.maximum_usage or nothing for one in found]
@@ -135,7 +137,7 @@ def _column_spellings(record: str, field: str) -> tuple[str, ...]:
 
 
 def _parse_records(records: Sequence[str], field: str) -> Floats:
-    """A field of records that were written as text, in JSON or in Python's way."""
+    """Return one field of records that were written as text, in JSON or Python notation."""
     pattern = re.compile(rf"""["']{field}["']\s*:\s*["']?([-+.\deE]+)""")
     return np.array([float(found[1]) if (found := pattern.search(record)) else np.nan for record in records])
 

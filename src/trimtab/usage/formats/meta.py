@@ -1,6 +1,7 @@
-"""The table beside a recording that says what each container or machine has.
+"""Read the table next to a recording that has the size of each container or machine.
 
-It may name millions that the recording does not: it is read as a stream, for the series at hand alone.
+It may contain millions of entries that the recording does not, so it is streamed and only the series at hand
+are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trimtab.usage.formats.format import ColumnLayout, read_csv
 def read_meta_rows(
     path: Path, table: str, names: Sequence[str], *, layout: ColumnLayout
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The rows of a table of these series: which of the names, and the layout's columns after the first."""
+    """Yield the rows of these series: the index of the name, and the layout's columns after the first."""
     part = _find_meta_file(path, table)
     index = {name: number for number, name in enumerate(names)}
     with part.open() as stream:
@@ -34,5 +35,7 @@ def _find_meta_file(path: Path, table: str) -> FilePart:
     ]
     found = next((part for file in places if file.is_file() for part in find_parts_in_file(file)), None)
     if found is None:
-        raise TrimtabError(f"{path}: {table}.csv must lie beside it: it says what each series is a share of")
+        raise TrimtabError(
+            f"{path}: {table}.csv is missing next to it; usage is a share of the sizes in that table"
+        )
     return found

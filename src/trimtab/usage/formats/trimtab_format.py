@@ -1,7 +1,7 @@
-"""Our own format: a table with named columns, in any order, as CSV or parquet.
+"""Trimtab's own format: a table with named columns in any order, as CSV or parquet.
 
-The columns are `series` (a container's name), `t_seconds`, and one each or both of `cpu_cores | cpu_fraction` and
-`mem_bytes | mem_fraction`; others are passed over. A fraction is taken of a machine of one core and 16 GiB.
+The columns are `series` (a container's name), `t_seconds`, and one or both of `cpu_cores | cpu_fraction` and
+`mem_bytes | mem_fraction`; other columns are ignored. A fraction refers to a machine of one core and 16 GiB.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _choose_columns(part: FilePart, present: Sequence[str]) -> list[str]:
     locate_columns(part, present, ("series", "t_seconds"))
     usage = [name for options in (CPU, MEMORY) for name in [n for n in options if n in present][:1]]
     if not usage:
-        raise TrimtabError(f"{part}: has no usage; a column must be one of {', '.join(CPU + MEMORY)}")
+        raise TrimtabError(f"{part}: no usage column was found; add one of {', '.join(CPU + MEMORY)}")
     return ["series", "t_seconds", *usage]
 
 

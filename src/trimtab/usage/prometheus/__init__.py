@@ -1,4 +1,4 @@
-"""Usage from whatever speaks Prometheus' query API."""
+"""Usage from servers with the Prometheus query API."""
 
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.source import Prometheus

@@ -1,4 +1,4 @@
-"""What can be asked of a PromQL server: range queries, and its index of labels."""
+"""The queries that a PromQL server answers: range queries, remote read and label lookups."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, decode_mat
 T = TypeVar("T")
 
 _STRICT_OPTIONS = {"dedup": "true", "partial_response": "false", "nocache": "1"}
-"""To Thanos: rather no answer than half of one. To VictoriaMetrics: at these times, not at rounded ones. Others pass it
-over."""
+"""Query options that demand complete responses; servers ignore those they do not know.
+
+Thanos returns an error instead of a partial response, and VictoriaMetrics evaluates at the exact times.
+"""
 
 
 class PrometheusApi:
-    """The query API, spoken over a wire."""
+    """The query API of one server."""
 
     def __init__(self, transport: HttpTransport) -> None:
         self._transport = transport
@@ -27,30 +29,30 @@ class PrometheusApi:
         return self._transport.address
 
     async def query_range(self, promql: str, grid: TimeGrid, read: Callable[[list[MatrixSeries]], T]) -> T:
-        """What `read` makes of the series that a query gives at the times of a grid."""
+        """Send a range query and return what `read` makes of its series at the grid's times."""
         times = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
         form = {"query": promql, **times, **_STRICT_OPTIONS}
         return await self._transport.post("/api/v1/query_range", form, lambda body: read(decode_matrix(body)))
 
     @property
     def supports_remote_read(self) -> bool:
-        """Whether it can be asked for raw samples at all; whether it answers is another question."""
+        """Return whether raw samples can be requested at all; the server may still refuse."""
         return self._transport.can_post
 
     async def remote_read(self, request: bytes, read: Callable[[bytes], T]) -> T:
-        """What `read` makes of the raw samples that a request of the remote read protocol asks for."""
+        """Send a remote read request and return what `read` makes of the raw samples."""
         return await self._transport.post_body(
             "/api/v1/read", request, HEADERS, read, expected=STREAMED_CONTENT_TYPE
         )
 
     async def label_names(self, match: str, grid: TimeGrid) -> list[str]:
-        """The labels of the series that match, at about these times."""
+        """Return the label names of the matching series at about these times."""
         return await self._transport.post(
             "/api/v1/labels", {"match[]": match, **_format_time_range(grid)}, decode_strings
         )
 
     async def label_values(self, label: str, match: str, grid: TimeGrid) -> list[str]:
-        """The values of one label."""
+        """Return the values of one label."""
         path = f"/api/v1/label/{label}/values"
         return await self._transport.get(path, {"match[]": match, **_format_time_range(grid)}, decode_strings)
 

@@ -1,4 +1,4 @@
-"""Samples on their way from many answers to one grid: a column a container, made when its first sample comes."""
+"""Collect samples from many responses into one grid, with one column per container."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _BLOCK = 4096
 
 
 class SampleColumns:
-    """What was answered so far. Laying the same samples twice changes nothing, so a part may be answered twice."""
+    """The samples received so far. Adding samples twice changes nothing, so shards can be repeated."""
 
     def __init__(self, steps: int, *, maximum: float, expected: int = 0) -> None:
-        """`expected` is about how many columns there will be: with more, what is there has to be moved."""
+        """Create empty columns; `expected` is their approximate number, beyond which they are reallocated."""
         self._steps = steps
         self._maximum = maximum
         self._column_numbers: dict[PodContainer, int] = {}
-        # Side by side, for most windows are short and there are many containers. What is not used takes no memory.
-        # A server that tells of absurdly many is believed when they come.
+        # Columns are rows in memory: most windows are short and containers many. Unused rows take no memory.
+        # An absurdly large number from a server is capped, and the array grows when the samples really come.
         self._columns = np.empty((min(max(expected, _MIN_COLUMNS), _MAX_EXPECTED), steps))
 
     @property
@@ -33,36 +33,42 @@ class SampleColumns:
         return self._column_numbers.keys()
 
     def __getitem__(self, container: PodContainer) -> Floats:
-        """One column, made if it is not there."""
+        """Return one column and create it if necessary."""
         column: Floats = self._columns[self._assign_column(container)]
         return column
 
     def add_samples(
         self, containers: Sequence[PodContainer], which: Indices, rows: RowIndices, values: Floats
     ) -> None:
-        """Lay samples, each of one of these containers; who has none gets no column.
+        """Add samples, each for one of these containers; a container without samples gets no column.
 
-        Of two on one step the higher counts. What cannot be true is no sample.
+        The higher of two samples in one step is kept. Implausible values are dropped.
         """
         seen = np.unique(which)
-        places = np.zeros(len(containers), np.intp)
-        places[seen] = [self._assign_column(containers[number]) for number in seen]
-        at = places[which] * self._steps + rows
+        columns = np.zeros(len(containers), np.intp)
+        columns[seen] = [self._assign_column(containers[number]) for number in seen]
+        at = columns[which] * self._steps + rows
         np.fmax.at(self._columns.reshape(-1), at, mask_implausible(values.copy(), maximum=self._maximum))
 
     def add_rows(self, containers: Sequence[PodContainer], first: int, values: Floats) -> None:
-        """The same for all steps from the first on, a row a container, NaN where it has no sample; `values` is used up."""
+        """Add a row of values per container, NaN without a sample, from step `first` on.
+
+        `values` is modified.
+        """
         some = ~np.isnan(mask_implausible(values, maximum=self._maximum)).all(axis=1)
         for number in np.flatnonzero(some):
-            place = self._assign_column(containers[int(number)])  # first: it may move all columns
+            place = self._assign_column(
+                containers[int(number)]
+            )  # before slicing: it may reallocate all columns
             column = self._columns[place, first : first + values.shape[1]]
             np.fmax(column, values[number], out=column)
 
     def drop_edges(self, width: int) -> None:
-        """Drop the first and last samples of each run: a rate over a window that is part empty comes out too low.
+        """Drop the first and last samples of each run, because a rate over a partly empty window is too low.
 
-        A run of no more than these is kept: of a job that ran for a minute little is better than nothing. Where a
-        column begins or ends with the grid, the window reaches into what lies beyond.
+        A run that is no longer than these edges is kept: an imprecise rate of a job that ran for a minute is
+        better than none. At the ends of the grid nothing is dropped, because the window there extends beyond
+        the grid.
         """
         for top in range(0, len(self._column_numbers), _BLOCK):
             block = self._columns[: len(self._column_numbers)][top : top + _BLOCK]
@@ -71,28 +77,28 @@ class SampleColumns:
                 _drop_edges(block[place], width)
 
     def find_undersampled(self, others: SampleColumns) -> set[PodContainer]:
-        """Who has samples on fewer than half of the steps on which there are others of it."""
+        """Return the containers that have fewer than half as many samples as in `others`."""
         ours = self._count_samples()
         return {name for name, count in others._count_samples().items() if 2 * ours.get(name, 0) < count}
 
     def replace_columns(self, others: SampleColumns, containers: AbstractSet[PodContainer]) -> None:
-        """Have the samples of others for those of these containers that are there."""
+        """Replace the samples of those of these containers that `others` has."""
         for container in containers & others.containers:
             self[container][:] = others[container]
 
     def take_grid(self, containers: Sequence[PodContainer]) -> Floats:
-        """All columns side by side; those of containers without a sample are NaN. Nothing is left here."""
+        """Return all columns side by side, NaN for containers without a sample, and clear this object."""
         grid = np.full((self._steps, len(containers)), np.nan)
         places = np.array([self._column_numbers.get(name, -1) for name in containers], np.intp)
-        there = np.flatnonzero(places >= 0)
-        for some in range(0, len(there), _BLOCK):
-            block = there[some : some + _BLOCK]
+        present = np.flatnonzero(places >= 0)
+        for some in range(0, len(present), _BLOCK):
+            block = present[some : some + _BLOCK]
             grid[:, block] = self._columns[places[block]].T
         self._column_numbers, self._columns = {}, np.empty((_MIN_COLUMNS, self._steps))
         return grid
 
     def _count_samples(self) -> dict[PodContainer, int]:
-        """How many samples each container has."""
+        """Return the number of samples of each container."""
         counts: list[int] = []
         for top in range(0, len(self._column_numbers), _BLOCK):
             block = self._columns[: len(self._column_numbers)][top : top + _BLOCK]
@@ -124,10 +130,10 @@ def _drop_edges(column: Floats, width: int) -> None:
 def detect_ooms(
     kills: SampleColumns, *, start: float, step: float, window: float, since: float
 ) -> tuple[Oom, ...]:
-    """The kills behind samples that are there while one is within the window: one for each run of samples.
+    """Return one kill for each run of samples; a sample is present while a kill is within its window.
 
-    Two sources that see the same kill do so a little apart, so a run goes on across a gap of a window. One that was
-    seen before `since` was told then.
+    Two sources report the same kill slightly apart, so a run continues across a gap of one window. A kill
+    before `since` was already returned by an earlier read.
     """
     found = []
     for container in kills.containers:

@@ -1,7 +1,7 @@
-"""The ways to a PromQL server: at the address given, or to those that a cluster's Services offer, the best first.
+"""Find the endpoints of a PromQL server: the configured URL, or those of a cluster's Services, best first.
 
-From inside a cluster a Service is reached directly. From outside the API server passes requests on, with our own
-credentials for it; it passes on none for the server behind it.
+From inside a cluster a Service is reached directly. From outside, the API server forwards requests; it
+authenticates Trimtab itself and passes no credentials on to the server behind it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Endpoint = tuple[Connection, str]
 """A connection, and the path on it under which /api/v1 is."""
 
 _SERVICE_HOST = re.compile(r"[a-z0-9-]+|.+\.svc(\..+)?", re.IGNORECASE)
-"""What a cluster's own DNS calls a Service, whatever the cluster's domain; NAME.NAMESPACE may be a host anywhere."""
+"""The names of Services in a cluster's DNS, in any domain; NAME.NAMESPACE may be an outside host."""
 
 
 async def find_endpoints(settings: PrometheusSettings, client: Client | None) -> list[Endpoint]:
-    """All that there are, and at least one."""
+    """Return all endpoints, at least one."""
     try:
         if settings.url:
             return [(with_environment_proxy(_build_connection(settings.url, settings)), "")]
@@ -45,20 +45,20 @@ async def _discover_endpoints(settings: PrometheusSettings, client: Client | Non
     found = await find_promql_servers(client) if client else []
     if client is None or not found:
         raise SourceRefused(
-            "no Prometheus, Thanos, Mimir or VictoriaMetrics found by the labels of a Service; "
-            "set its url, or another provider such as metrics-server"
+            "no Service has the labels of Prometheus, Thanos, Mimir or VictoriaMetrics; "
+            "set url, or choose another provider such as metrics-server"
         )
     if settings.reach == "direct" or (settings.reach == "auto" and is_running_in_pod()):
         return [(_build_connection(server.url, settings), "") for server in found]
     if settings.token_file or settings.username or settings.cert_file:
         raise SourceRefused(
-            f"{found[0].url}: the API server's proxy passes no credentials on; set url to reach it directly"
+            f"{found[0].url}: the API server's proxy does not forward credentials; set url to reach the server directly"
         )
     return [(client.connection, server.proxy_path) for server in found]
 
 
 def with_environment_proxy(connection: Connection) -> Connection:
-    """Through the proxy that the environment names, if any, as to the API server; never to a Service's name."""
+    """Add the proxy that the environment configures, if any; a Service is always reached directly."""
     server = URL(connection.server)
     is_service = _SERVICE_HOST.fullmatch(server.host or "")
     proxy = None if is_service else select_proxy(server, proxy_url="", where="", environ=os.environ)
@@ -66,7 +66,7 @@ def with_environment_proxy(connection: Connection) -> Connection:
 
 
 def _build_connection(url: str, settings: PrometheusSettings) -> Connection:
-    """The way to a server at an address, with the credentials of the settings."""
+    """Build a connection to a URL with the credentials of the settings."""
     token = FileCredentialSource(settings.token_file, where="token_file") if settings.token_file else None
     certificate = None
     if settings.cert_file and settings.key_file:

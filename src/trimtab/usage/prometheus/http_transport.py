@@ -1,7 +1,7 @@
-"""The wire to a PromQL server: one question, one answer, and a name for what went wrong.
+"""The HTTP transport to a PromQL server: one request, one response, and typed errors.
 
-Who we are is a `kube.auth.Connection`, for a server of its own as for one behind the API server's proxy. Asking again,
-and asking for less, is for the source to decide.
+Authentication is a `kube.auth.Connection`, for a server of its own as well as behind the API server's proxy.
+Retries and splitting of queries are up to the source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _CHUNK_BYTES = 1 << 20
 _THREAD_THRESHOLD = 1 << 18
-"""Bytes of an answer that is read in a thread: others come in meanwhile."""
+"""The size in bytes from which a response is parsed in a thread, so that others can be received meanwhile."""
 
 
 class _HttpResponse(NamedTuple):
@@ -72,25 +72,26 @@ class HttpTransport:
             self._session = None
 
     async def post(self, path: str, form: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """What `read` makes of the answer. A form travels in the body, where it may be of any length.
+        """Send a form and return what `read` makes of the response body.
 
-        To the API server's proxy a POST is a deed, for which a reader has no right; so there it is a GET too.
+        A form is sent in the request body, where its length is not limited. The API server's proxy authorizes
+        POST as `create`, which a read-only role does not have, so GET is used there.
         """
         return await self._request("GET" if self._only_get else "POST", path, form, read)
 
     async def get(self, path: str, query: Mapping[str, str], read: Callable[[bytes], T]) -> T:
-        """The same for what cannot be posted: label values."""
+        """Send a GET request, for endpoints without POST such as label values."""
         return await self._request("GET", path, query, read)
 
     @property
     def can_post(self) -> bool:
-        """Whether a body can be sent."""
+        """Return whether a request body can be sent."""
         return not self._only_get
 
     async def post_body(
         self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
     ) -> T:
-        """The same for a body of another kind, whose answer must be of the expected kind."""
+        """Send a body of another content type and require the response to have the `expected` one."""
         return await self._request("POST", path, body, read, headers=headers, expected=expected)
 
     async def _request(
@@ -105,17 +106,18 @@ class HttpTransport:
     ) -> T:
         with _translate_errors(self.address, self._timeout):
             identity = await self._connection.get_identity()
-            answer = await self._send(method, path, payload, headers or {}, identity)
-            if answer.status == 401 and await self._connection.renew(identity):
+            response = await self._send(method, path, payload, headers or {}, identity)
+            if response.status == 401 and await self._connection.renew(identity):
                 identity = await self._connection.get_identity()
-                answer = await self._send(method, path, payload, headers or {}, identity)
-            if answer.status != 200:
-                raise classify_http_error(answer.status, answer.body, retry_after=answer.retry_after)
-            if not answer.type.startswith(expected):
-                raise SourceRefused(f"the answer to {path} is {answer.type or 'of no type'}, not {expected}")
-            if len(answer.body) < _THREAD_THRESHOLD:
-                return read(answer.body)
-            return await asyncio.to_thread(read, answer.body)
+                response = await self._send(method, path, payload, headers or {}, identity)
+            if response.status != 200:
+                raise classify_http_error(response.status, response.body, retry_after=response.retry_after)
+            if not response.type.startswith(expected):
+                got = response.type or "no content type"
+                raise SourceRefused(f"the response to {path} has {got} instead of {expected}")
+            if len(response.body) < _THREAD_THRESHOLD:
+                return read(response.body)
+            return await asyncio.to_thread(read, response.body)
 
     async def _send(
         self,
@@ -131,7 +133,7 @@ class HttpTransport:
         headers = CIMultiDict(identity.headers)
         headers.update(self._headers)
         headers.update(more)
-        if url.scheme == "http":  # a proxy then reads the question itself: there is no CONNECT to tell it by
+        if url.scheme == "http":  # without CONNECT the proxy reads its headers from the request itself
             headers.update(connection.proxy_headers or {})
         data = payload if isinstance(payload, bytes) else dict(payload)
         async with self._session.request(
@@ -158,7 +160,7 @@ class HttpTransport:
             size += len(piece)
             if size > self._max_response_bytes:
                 raise QueryTooLarge(
-                    f"the answer is larger than bytes_an_answer, {self._max_response_bytes:,}"
+                    f"the response is larger than bytes_an_answer ({self._max_response_bytes:,} bytes)"
                 )
             pieces.append(piece)
         return b"".join(pieces)
@@ -166,7 +168,7 @@ class HttpTransport:
 
 @contextmanager
 def _translate_errors(address: str, timeout: float) -> Iterator[None]:
-    """Give what went wrong a name from our own tree, and say where."""
+    """Translate errors into `UsageError`s that name the server."""
     try:
         yield
     except UsageError as error:
@@ -174,17 +176,15 @@ def _translate_errors(address: str, timeout: float) -> Iterator[None]:
         raise
     except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
         if "WRONG_VERSION_NUMBER" in str(error):
-            raise SourceRefused(
-                f"{address}: there is a server, but not with TLS; write http:// in url"
-            ) from error
+            raise SourceRefused(f"{address}: the server does not use TLS; change url to http://") from error
         raise SourceRefused(
             f"{address}: the server's certificate is not trusted ({describe(error)}); check ca_file and url"
         ) from error
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError, UnicodeError) as error:
-        # The last: what no host can be called, such as a..b.
+        # UnicodeError: an invalid host name such as a..b.
         raise SourceUnavailable(f"{address}: cannot connect: {describe(error)}") from error
     except TimeoutError as error:
-        raise SourceTimeout(f"{address}: no answer within {timeout:g} s") from error
+        raise SourceTimeout(f"{address}: no response within {timeout:g} s") from error
     except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
         raise SourceUnavailable(f"{address}: the connection broke: {describe(error)}") from error
     except KubeError as error:

@@ -1,6 +1,6 @@
-"""What a server holds for a window of time: under which names, of how many containers, sampled how often.
+"""Take inventory of a server for a time window: metric names, containers and scrape interval.
 
-It is asked of the server's index and of a few moments of the window, before and far cheaper than the read itself.
+This uses the server's index and a few points in time, and is far cheaper than the read that follows.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ DEFAULT_SCRAPE_INTERVAL = 30.0
 _COUNT_WINDOW = 600.0
 _STALENESS = 300.0
 _MAX_SAMPLE_TIMES = 3
-"""At most, of a window of any length but the shortest."""
+"""The maximum number of points in time at which containers are counted."""
 _MAX_POINTS = 5000
-"""Times of a window at which the largest machine is looked for: servers answer up to 11,000."""
+"""The maximum number of steps of a query for the largest machine; servers allow up to 11,000."""
 _CACHE_SECONDS = 600.0
 _CAPACITY_FACTOR = 2.0
-"""Times the largest machine: a rate over a counter that went back a little is far more, an extrapolated one less."""
+"""The factor over the largest machine above which a sample is an error.
+
+A rate over a counter that went back a little is far higher, an extrapolated rate lower.
+"""
 
 ADVICE = "let Prometheus scrape the kubelets' /metrics/cadvisor or /metrics/resource, and check labels"
 _OPTIONAL_METRICS = (
@@ -49,26 +52,26 @@ _OPTIONAL_METRICS = (
 
 @dataclass(frozen=True, slots=True)
 class SeriesInventory:
-    """What a server holds."""
+    """The metrics that a server has for a window."""
 
     schema: MetricSchema
     series: dict[str, int]
-    """About how many containers each namespace has at a time."""
+    """The approximate number of simultaneous containers per namespace."""
     interval: float
-    """Seconds between two samples."""
+    """The seconds between two samples."""
     max_cores: float = MAX_CORES
-    """The CPU above which a sample is a fault: more than any machine of the window has."""
+    """The CPU above which a sample is an error because no machine of the window has as much."""
     max_bytes: float = MAX_BYTES
-    """The memory above which a sample is a fault."""
+    """The memory above which a sample is an error."""
 
     def estimate_samples(self, part: QueryShard) -> int:
-        """About how many samples a part has."""
+        """Return the approximate number of samples of a shard."""
         containers = sum(max(1, self.series.get(namespace, 1)) for namespace in part.pods.namespaces)
         return part.steps * math.ceil(containers * part.pods.share)
 
 
 class InventoryCache:
-    """The last look: a window that is read part by part, after its cost was told, is looked at once."""
+    """A cache of the last inventory, so that a window that is read in parts is probed once."""
 
     def __init__(self) -> None:
         self._grid = TimeGrid(0.0, 1.0, 0)
@@ -82,12 +85,12 @@ class InventoryCache:
         self._inventory, self._grid, self._namespaces, self._at = inventory, grid, namespaces, at
 
     def get(self, grid: TimeGrid, namespaces: tuple[str, ...] | None, *, at: float) -> SeriesInventory | None:
-        """What was seen not long ago of a window in which this one lies."""
+        """Return a recent inventory of a window that includes this one; None if there is none."""
         within = self._grid.start <= grid.start and grid.end <= self._grid.end
         return self._inventory if within and self._is_recent(at) and namespaces == self._namespaces else None
 
     def get_schema(self, *, at: float) -> MetricSchema | None:
-        """Return the names that the server used in the last look; None where that was long ago."""
+        """Return the schema of the last inventory; None if it is too old."""
         return self._inventory.schema if self._inventory and self._is_recent(at) else None
 
     def _is_recent(self, at: float) -> bool:
@@ -95,7 +98,7 @@ class InventoryCache:
 
 
 class InventoryProbe:
-    """Looks at what a server holds for one window."""
+    """Takes inventory of a server for one window."""
 
     def __init__(
         self, server: PrometheusApi, scheduler: QueryScheduler, settings: PrometheusSettings, grid: TimeGrid
@@ -105,7 +108,7 @@ class InventoryProbe:
         self._settings = settings
         self._grid = grid
         self._sample_times = _choose_sample_times(grid)
-        # A window may be shorter than the time between two scrapes; the first of its samples then lies before it.
+        # A window may be shorter than the scrape interval; the sample that applies then lies before it.
         self._index_range = TimeGrid(grid.start - _STALENESS, grid.end - grid.start + _STALENESS, 2)
         self._required = all_equal(settings.labels)
         self._memory_selector = format_selector(settings.memory_rule or names.MEMORY, self._required)
@@ -113,11 +116,12 @@ class InventoryProbe:
     async def probe(
         self, namespaces: tuple[str, ...] | None, *, now: float, known: MetricSchema | None = None
     ) -> SeriesInventory:
-        """Find what there is in these namespaces, or in all.
+        """Take inventory of these namespaces, or of all.
 
-        A window without any samples, as before a young server was started or while it was down, is empty holdings, by
-        the names `known` from another window or those of later. `SourceRefused` is for a server that has nothing later
-        either: it does not scrape kubelets, or not for us.
+        A window without any samples, before a server was installed or while it was down, gives an empty
+        inventory with the `known` schema of another window or that of later samples. `SourceRefused` means
+        that the server has no later samples either: it does not scrape kubelets, or does not show us their
+        metrics.
         """
         present = await self._list_label_names(self._memory_selector)
         if not present:
@@ -128,7 +132,7 @@ class InventoryProbe:
         series: Counter[str] = Counter()
         for labels in scheme.labels:
             series += await self._count_containers(scheme, labels, pods)
-        series |= Counter(namespaces or ())  # at least one in each that is asked for
+        series |= Counter(namespaces or ())  # at least one in each requested namespace
         often = await asyncio.gather(
             *(
                 self._query_maximum(f"max(count_over_time({each}[{int(_COUNT_WINDOW)}s]))")
@@ -148,19 +152,18 @@ class InventoryProbe:
     async def _count_containers(
         self, scheme: MetricSchema, labels: ContainerLabels, pods: PodSelector | None
     ) -> Counter[str]:
-        """Count the containers of each namespace that series with these labels name; at least one where there are any."""
+        """Count the containers per namespace in series with these labels; at least one where any exist."""
         by = labels.namespace
         number = scheme.format_container_count_query(labels, pods, over=max(self._grid.step, _STALENESS))
         counted = await self._query_maximum(number, by=(by,))
         found = Counter({namespace: int(count) for (namespace,), count in counted.items()})
-        if (
-            pods is None
-        ):  # who was there at none of the moments at which they are counted is there all the same
+        if pods is None:
+            # A namespace may have had containers at none of the counted points in time.
             found |= Counter(await self._list_label_values(by, scheme.format_memory_selector(labels)))
         return found
 
     async def find_longest_interval(self, scheme: MetricSchema) -> float | None:
-        """Seconds between two samples of what is sampled least often, of all that is there all the time."""
+        """Return the longest sample interval in seconds of the containers that run all the time."""
         found = [
             await self._query_maximum(f"max({_format_interval_query(scheme, labels, None)})")
             for labels in scheme.labels
@@ -170,7 +173,10 @@ class InventoryProbe:
     async def find_slow_scraped(
         self, scheme: MetricSchema, pods: PodSelector, *, least: float
     ) -> dict[PodContainer, float]:
-        """Which of these containers have so many seconds between two samples, of all that are there all the time."""
+        """Return the containers with at least `least` seconds between samples, with their interval.
+
+        Only containers that run all the time are considered.
+        """
         found: dict[tuple[str, ...], float] = {}
         for labels in scheme.labels:
             found |= await self._query_maximum(
@@ -180,13 +186,13 @@ class InventoryProbe:
         return {PodContainer(*name): interval for name, interval in found.items()}
 
     async def _find_later_schema(self, now: float) -> MetricSchema:
-        """Find the names that a server uses between the window and now."""
+        """Detect the schema that the server uses between the window and now."""
         later = TimeGrid(self._grid.start, max(now, self._grid.end) - self._grid.start, 2)
         since = InventoryProbe(self._server, self._scheduler, self._settings, later)
         return await since._detect_schema(await since._list_label_names(self._memory_selector))
 
     async def _detect_schema(self, present: list[str]) -> MetricSchema:
-        """Find the names under which a server has what; `present` are the labels of the memory series."""
+        """Detect the metric and label names of a server; `present` are the labels of the memory series."""
         settings, memory = self._settings, self._memory_selector
         metric = settings.memory_rule or names.MEMORY
         if settings.namespace_label and settings.pod_label and settings.container_label:
@@ -195,8 +201,8 @@ class InventoryProbe:
         else:
             labels = await self._detect_labels(metric, present)
         if not present or not labels:
-            found = f"only with the labels {', '.join(sorted(present))}" if present else "not there"
-            raise SourceRefused(f"{self._server.address}: {memory} is {found}; {ADVICE}")
+            found = f"has only the labels {', '.join(sorted(present))}" if present else "does not exist"
+            raise SourceRefused(f"{self._server.address}: {memory} {found}; {ADVICE}")
         if settings.cluster_label in present:
             await self._require_one_cluster(memory)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
@@ -217,10 +223,10 @@ class InventoryProbe:
         )
 
     async def _detect_labels(self, metric: str, present: list[str]) -> tuple[ContainerLabels, ...]:
-        """Find how the series of a metric, which have these labels all together, name containers.
+        """Detect the labels by which the series of a metric name containers; `present` are all their labels.
 
-        Each scrape job is looked at by itself: a second cAdvisor, whose own labels push the container's aside, must not
-        hide what the kubelets say.
+        Each scrape job is examined separately, because a second cAdvisor, whose own labels displace those of
+        the container, must not hide the kubelets' series.
         """
         together = recognize_labels(present)
         series = format_selector(metric, self._required)
@@ -228,7 +234,7 @@ class InventoryProbe:
         if len(jobs) <= 1:
             return (together,) if together else ()
         found: dict[ContainerLabels, list[str]] = {}
-        for job in (*jobs, ""):  # the last: series of no job
+        for job in (*jobs, ""):  # "" stands for series without a job
             of_job = format_selector(metric, (*self._required, equals(names.JOB, job)))
             labels = recognize_labels(await self._list_label_names(of_job))
             if labels:
@@ -238,20 +244,20 @@ class InventoryProbe:
         return tuple(replace(labels, jobs=tuple(theirs)) for labels, theirs in found.items())
 
     async def _require_one_cluster(self, memory: str) -> None:
-        """Containers of the same name in two clusters would be taken for one."""
+        """Require a single cluster, because containers of the same name in two clusters would be mixed up."""
         label = self._settings.cluster_label
         clusters = sorted(await self._list_label_values(label, memory))
         if len(clusters) > 1:
             raise SourceRefused(
-                f"{self._server.address}: holds several clusters ({', '.join(clusters)}); "
-                f"say which one is meant, such as labels.{label}={clusters[0]}"
+                f"{self._server.address}: contains several clusters ({', '.join(clusters)}); "
+                f"select one, for example with labels.{label}={clusters[0]}"
             )
 
     async def _find_sample_limit(self, scheme: MetricSchema, metric: str) -> float:
-        """Return twice what the largest machine of the window has; 0 where that is not known.
+        """Return twice the size of the largest machine in the window; 0 if unknown.
 
-        All of the window is looked at, not a few moments of it: a node pool may be there for two hours a night only, and
-        what ran there is no fault.
+        The whole window is examined, because a node pool may exist for only two hours a night and the samples
+        of its pods are valid.
         """
         if metric not in scheme.metrics:
             return 0.0
@@ -279,10 +285,10 @@ class InventoryProbe:
         )
 
     async def _query_maximum(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
-        """The highest that a query gives at a few moments, by the values of some labels.
+        """Return the highest value of a query at a few points in time, grouped by some labels.
 
-        Each is asked for by itself: over all of the window a server would open every series first. Where one is too
-        much for it the others are left out, for all is only counted so that the read can be cut well.
+        Each point in time is a separate query, because a range query would make the server open every series
+        first. If one is too large, the others are skipped: the counts only serve to split the read well.
         """
 
         def read(found: list[MatrixSeries]) -> dict[tuple[str, ...], float]:
@@ -303,12 +309,12 @@ class InventoryProbe:
 
 
 def _format_interval_query(scheme: MetricSchema, labels: ContainerLabels, pods: PodSelector | None) -> str:
-    """The seconds between two samples of each container that is there all the time."""
+    """Format the query for the sample interval of each container that runs all the time."""
     memory, over = scheme.format_memory_selector(labels, pods), int(_COUNT_WINDOW)
     return f"{over} / (count_over_time({memory}[{over}s]) and {memory} offset {over}s and {memory})"
 
 
 def _choose_sample_times(grid: TimeGrid) -> list[float]:
-    """A few times of a grid, its last at first."""
+    """Return a few times of a grid, the last one first."""
     stride = max(1, -(-(grid.steps - 1) // _MAX_SAMPLE_TIMES))
     return [grid.end - steps * grid.step for steps in range(0, grid.steps, stride)]

@@ -1,7 +1,6 @@
-"""PromQL text from values, so that nothing a name may hold can change what a query means.
+"""Format PromQL from values, with quoting, so that no name can change the meaning of a query.
 
-Which series are meant is a value too, for remote read says it in another way (`remote.exchange`). Pure. Left out: which
-series there are (`scheme`).
+Matchers are values as well, because remote read encodes them differently (`remote_read.protocol`). Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """What a label of a series must be; as text, the way PromQL writes it."""
+    """A condition on a label of a series; its text is PromQL."""
 
     label: str
     operator: Literal["=", "!=", "=~"]
@@ -31,7 +30,7 @@ Matchers = tuple[Matcher, ...]
 
 
 def quote(value: str) -> str:
-    """A string as PromQL writes it."""
+    """Return a quoted PromQL string."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -45,12 +44,12 @@ def not_equals(label: str, value: str) -> Matcher:
 
 
 def matches_pattern(label: str, pattern: str) -> Matcher:
-    """A label that is all of a pattern; servers anchor patterns at both ends."""
+    """Match a label against a pattern; servers anchor it at both ends."""
     return Matcher(label, "=~", pattern)
 
 
 def one_of(label: str, values: Iterable[str]) -> Matcher:
-    """A label that has one of these values, each meant to the letter."""
+    """Match a label with one of these literal values."""
     values = tuple(values)
     if len(values) == 1:
         return equals(label, values[0])
@@ -66,6 +65,6 @@ def format_selector(metric: str, matchers: Iterable[Matcher]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration; PromQL has no fractions, so it is in milliseconds where need be."""
+    """Format a duration; PromQL has no fractions, so it is in milliseconds where necessary."""
     milliseconds = max(1, round(seconds * 1000))
     return f"{milliseconds // 1000}s" if milliseconds % 1000 == 0 else f"{milliseconds}ms"

@@ -1,8 +1,8 @@
-"""How a server is asked many things without harm to it: few at a time, again later when it is busy, less when it is much.
+"""Limit concurrent queries, retry with back-off, and split queries that are too large.
 
-What cannot be answered whole is cut in halves, and a failure is inherited by the parts it was cut into, so that
-a server that is down is not asked for ever. One question that fails for good ends them all: so of two halves the second
-waits for the first, and what is hopeless is found out by a few questions.
+A failed shard is split in half and its parts inherit the failure count, so that a server that is down is not
+queried forever. A permanent failure ends all queries; the second half therefore waits for the first, and a
+hopeless read ends after a few queries.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PartQuery = Callable[[QueryShard], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class QueryScheduler:
-    """How many at a time, and how often again."""
+    """The limits on concurrent queries and retries."""
 
     slots: asyncio.Semaphore
-    """Shared by all who ask this server."""
+    """The slots that all users of this server share."""
     retries: int
     backoff: Backoff
     rng: random.Random
@@ -43,7 +43,7 @@ class QueryScheduler:
     async def run_query(
         self, query: Callable[[], Awaitable[T]], *, no_retry_on: tuple[type[UsageError], ...] = ()
     ) -> T:
-        """The answer to one question that cannot be made smaller; not asked again after a failure named in `unless`."""
+        """Run one query that cannot be split; do not retry after an error in `no_retry_on`."""
         failures = 0
         while True:
             try:
@@ -55,14 +55,13 @@ class QueryScheduler:
                 await asyncio.sleep(self.retry_delay(error, failures))
 
     async def run_all(self, parts: Iterable[QueryShard], query: PartQuery) -> None:
-        """Every part answered, whole or in smaller ones."""
+        """Run all shards, whole or in smaller parts."""
         async with task_group() as group:
             for part in parts:
                 group.create_task(self._run_part(part, query, group))
 
     async def _run_part(self, part: QueryShard, query: PartQuery, group: asyncio.TaskGroup) -> None:
-        # Not a function inside `ask_all`: one that names itself is kept, and all that was answered with it, until the
-        # collector comes by.
+        # Not a nested function: one that refers to itself would keep all responses alive until garbage collection.
         try:
             async with self.slots:
                 await query(part)
@@ -80,16 +79,16 @@ class QueryScheduler:
             group.create_task(self._run_part(other, query, group))
 
     def _remaining_parts(self, part: QueryShard, error: UsageError) -> tuple[QueryShard, ...]:
-        """What is left to ask after a failure: smaller parts, or the same once more; nothing when it is hopeless."""
+        """Return the shards that remain after a failure: halves, the same once more, or none if hopeless."""
         if isinstance(error, QueryTooLarge):
             return part.split()
         if part.failures >= self.retries:
             return ()
         again = replace(part, failures=part.failures + 1)
-        # Some servers say no more than "unavailable" of a query that is too much for them.
+        # Some servers report only "unavailable" for a query that is too large.
         smaller = isinstance(error, SourceTimeout) or again.failures > 1
         return (again.split() if smaller else ()) or (again,)
 
     def retry_delay(self, error: UsageError, failures: int) -> float:
-        wished = error.retry_after if isinstance(error, SourceUnavailable) else 0.0
-        return max(wished, self.backoff.delay(failures, rng=self.rng))
+        requested = error.retry_after if isinstance(error, SourceUnavailable) else 0.0
+        return max(requested, self.backoff.delay(failures, rng=self.rng))

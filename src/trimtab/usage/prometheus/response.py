@@ -1,8 +1,8 @@
-"""What a PromQL server answered, read with suspicion and at speed.
+"""Parse the responses of a PromQL server, strictly and fast.
 
-The numbers of a matrix are millions of little texts. Each series is kept as the bytes it came in and turned into
-numbers in one go, so that no Python object is made for a sample. An answer that is not exactly what was asked for is
-refused whole: half an answer would be a wrong maximum. Pure.
+A matrix has millions of short number texts. Each series is kept as bytes and parsed in one call, so that no
+Python object is created per sample. A response that is not exactly what was requested is rejected as a whole,
+because half of it would give a wrong maximum. Pure.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from trimtab.usage.errors import (
 from trimtab.usage.trace import Floats
 
 _POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(23)])
-"""Those that are exact."""
+"""The powers of ten that are exact in double precision."""
 _MAX_DIGITS = 19
-"""That an unsigned integer of 64 bits holds for sure."""
+"""The number of digits that always fit into 64 unsigned bits."""
 
 _COMMA, _QUOTE, _OPEN, _CLOSE, _DOT, _MINUS, _PLUS = (ord(sign) for sign in ',"[].-+')
 _ZERO, _NINE, _SMALL_E, _N, _A = (ord(sign) for sign in "09eNa")
@@ -37,7 +37,7 @@ _ZERO, _NINE, _SMALL_E, _N, _A = (ord(sign) for sign in "09eNa")
 
 @njit(cache=True)
 def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
-    """Fill `flat` with a time and a value for each sample; False when the text is not exactly that."""
+    """Fill `flat` with a time and a value per sample; return False if the text has another form."""
     at, end, count = 1, text.size, 0
     if end < 2 or text[0] != _OPEN or text[end - 1] != _CLOSE:
         return False
@@ -61,7 +61,7 @@ def read_pairs(text: npt.NDArray[np.uint8], flat: Floats) -> bool:
 
 @njit(cache=True)
 def _parse_number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
-    """The number that begins here and where it ends; -1 when none does."""
+    """Return the end of the number that begins at `at`, and its value; -1 if there is none."""
     end = text.size
     if at + 3 <= end and text[at] == _N and text[at + 1] == _A and text[at + 2] == _N:
         return at + 3, np.nan
@@ -99,7 +99,7 @@ def _parse_number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
 
 
 _TIME_TOLERANCE = 0.002
-"""Seconds: times are answered to the millisecond."""
+"""The tolerance in seconds; servers return times in milliseconds."""
 
 _LIMIT_ERRORS = (
     "too many samples",
@@ -114,8 +114,7 @@ _LIMIT_ERRORS = (
     "code = ResourceExhausted",
 )
 _TRANSIENT_ERRORS = ("code = Unavailable", "code = Aborted", "err-mimir-store-consistency-check-failed")
-"""Thanos, in gRPC's words, and Mimir say so in a 422: a store behind them is away, and will be back or no longer be
-asked."""
+"""Errors that pass by themselves, which Thanos (with gRPC's codes) and Mimir report with status 422."""
 
 
 RowIndices = npt.NDArray[np.int64]
@@ -131,12 +130,12 @@ class TimeGrid(NamedTuple):
 
     @property
     def end(self) -> float:
-        """The last of them."""
+        """Return the last time."""
         return self.start + (self.steps - 1) * self.step
 
 
 class MatrixSeries(msgspec.Struct, frozen=True, gc=False):
-    """One series of a matrix, its numbers still as text."""
+    """One series of a matrix, with its numbers still as text."""
 
     metric: dict[str, str] = {}
     values: msgspec.Raw = msgspec.Raw(b"[]")
@@ -148,13 +147,13 @@ class _Matrix(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class _Response(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What is in every answer, whatever else is."""
+    """The fields that every response has."""
 
     status: str
     error_type: str = ""
     error: str = ""
     message: str = ""
-    """What the API server says in its place, when it passes a question on and nobody is there."""
+    """The error text of the API server's proxy, if nothing listens behind it."""
     warnings: list[str] = []
     is_partial: bool = False
 
@@ -176,47 +175,47 @@ _PAIRS_DECODER = msgspec.json.Decoder(list[tuple[float, str]])
 
 
 def decode_matrix(body: bytes) -> list[MatrixSeries]:
-    """The series of a range query."""
+    """Return the series of a range query."""
     data = _decode_success(body, _MATRIX_DECODER).data
     if data is None or data.result_type != "matrix":
         kind = data.result_type if data else "nothing"
-        raise UsageResponseError(f"the answer is a {kind}, not the matrix that was asked for")
+        raise UsageResponseError(f"the response is a {kind} instead of a matrix")
     return data.result
 
 
 def decode_strings(body: bytes) -> list[str]:
-    """Label names or label values."""
+    """Return label names or label values."""
     return _decode_success(body, _STRINGS_DECODER).data or []
 
 
 def _decode_success(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     try:
-        said = decoder.decode(body)
+        response = decoder.decode(body)
     except DECODE_ERRORS as error:
-        raise UsageResponseError(f"the answer is cut off or no JSON of the query API: {error}") from None
-    if said.status != "success":
-        raise _classify_error(said, 200)
-    # Thanos, Mimir and remote reads answer with what they could reach; what PromQL itself remarks is harmless.
-    missing = [warning for warning in said.warnings if not warning.startswith("PromQL")]
-    if missing or said.is_partial:
-        raise SourceUnavailable(f"it answered in part only: {'; '.join(missing) or 'isPartial'}")
-    return said
+        raise UsageResponseError(f"the response is truncated or not JSON of the query API: {error}") from None
+    if response.status != "success":
+        raise _classify_error(response, 200)
+    # Thanos, Mimir and remote reads warn when a backend is missing; PromQL's own annotations are harmless.
+    missing = [warning for warning in response.warnings if not warning.startswith("PromQL")]
+    if missing or response.is_partial:
+        raise SourceUnavailable(f"the response is partial: {'; '.join(missing) or 'isPartial'}")
+    return response
 
 
 def max_sample(series: MatrixSeries) -> float:
-    """The highest sample of a series; 0 where it has none that is a number."""
+    """Return the highest sample of a series; 0 if it has no finite one."""
     values = _parse_pairs_slowly(bytes(series.values))[1::2]
     return float(max(values[np.isfinite(values)], default=0.0))
 
 
 def first_sample(series: MatrixSeries) -> float | None:
-    """The first sample of a series, if it has any."""
+    """Return the first sample of a series, if it has any."""
     values = _parse_pairs_slowly(bytes(series.values))[1:2]
     return float(values[0]) if len(values) else None
 
 
 def decode_samples(found: Sequence[MatrixSeries], grid: TimeGrid) -> tuple[Indices, RowIndices, Floats]:
-    """All samples of these series: of which series each is, on which row of a grid, and its value."""
+    """Return the series index, grid row and value of all samples of these series."""
     flat, counts = _parse_all_pairs([bytes(series.values) for series in found])
     times, values = flat[0::2], flat[1::2]
     rows = (times - grid.start) / grid.step
@@ -225,15 +224,15 @@ def decode_samples(found: Sequence[MatrixSeries], grid: TimeGrid) -> tuple[Indic
     if not fits.all():
         # Thanos' and Mimir's query frontends may move a query to whole steps.
         raise UsageResponseError(
-            "the answer has samples at times that were not asked for; ask from a whole step on, where a frontend aligns"
+            "the response has samples at unexpected times; a query frontend that aligns times needs queries on whole steps"
         )
     return np.repeat(np.arange(len(found)), counts), row.astype(np.int64), values
 
 
 def _parse_all_pairs(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
-    """Times and values in turn, of one series after the other, and how many samples each has.
+    """Return alternating times and values of all series, and the sample count of each series.
 
-    Most answers have thousands of series with few samples, so all are read as one.
+    Most responses have thousands of series with few samples, so all are parsed at once.
     """
     counts = [max(0, text.count(b"[") - 1) for text in texts]
     flat = np.empty(2 * sum(counts))
@@ -246,30 +245,32 @@ def _parse_all_pairs(texts: Sequence[bytes]) -> tuple[Floats, list[int]]:
 
 
 def _parse_pairs(raw: bytes) -> Floats:
-    """Times and values in turn, from `[[1700000000,"0.25"],…]`."""
+    """Return alternating times and values from `[[1700000000,"0.25"],…]`."""
     flat = np.empty(2 * max(0, raw.count(b"[") - 1))
     return flat if len(flat) and read_pairs(np.frombuffer(raw, np.uint8), flat) else _parse_pairs_slowly(raw)
 
 
 def _parse_pairs_slowly(raw: bytes) -> Floats:
-    """The same with blanks, infinities, many digits or faults: slowly, but at once, for nothing has to be compiled."""
+    """Parse blanks, infinities, many digits or errors: slower, but without compilation."""
     try:
         pairs = _PAIRS_DECODER.decode(raw)
         return np.array([number for time, value in pairs for number in (time, float(value))], np.float64)
     except DECODE_ERRORS as error:
-        raise UsageResponseError(f"the answer has samples that are not a time and a value: {error}") from None
+        raise UsageResponseError(
+            f"the response has samples that are not a time and a value: {error}"
+        ) from None
     except ValueError as error:
-        raise UsageResponseError(f"the answer has a sample that is no number: {error}") from None
+        raise UsageResponseError(f"the response has a sample that is not a number: {error}") from None
 
 
 def classify_http_error(code: int, body: bytes, *, retry_after: float) -> UsageError:
-    """What an HTTP answer other than 200 means for us, whether the server wrote it or something before it."""
+    """Convert an HTTP error of the server, or of a proxy before it, into a `UsageError`."""
     try:
-        said = _RESPONSE_DECODER.decode(body)
+        response = _RESPONSE_DECODER.decode(body)
     except DECODE_ERRORS:
         text = " ".join(body[:200].decode("utf-8", "replace").split())
-        said = _Response("error", error=text or f"status {code}")
-    return _classify_error(said, code, retry_after)
+        response = _Response("error", error=text or f"status {code}")
+    return _classify_error(response, code, retry_after)
 
 
 def _classify_error(response: _Response, code: int, retry_after: float = 0.0) -> UsageError:
@@ -295,5 +296,5 @@ def _advice(code: int) -> str:
     if code in {401, 403}:
         return "; check token_file, username, tenant and headers"
     if code == 404 or 300 <= code < 400:
-        return "; check url: it must be the address under which /api/v1 is, as with Mimir's /prometheus"
+        return "; check url: /api/v1 must exist below it (for Mimir it ends with /prometheus)"
     return ""

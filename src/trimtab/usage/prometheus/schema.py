@@ -1,8 +1,9 @@
-"""How a server names containers, and the queries for what they use.
+"""Detect a server's label names and build the queries for container usage.
 
-The kubelet's names changed over the years, scrape configurations rename them, and one series may be there several
-times: scraped by two jobs, kept by two replicas of Prometheus, or of a container's former run. So labels are looked
-at before anything is asked, and of several series of one container the highest counts, never the sum. Pure.
+The kubelet's label names have changed over the years, scrape configurations rename them, and a series may
+exist several times: scraped by two jobs, stored by two Prometheus replicas, or left from a container's
+previous run. Labels are therefore detected before any query, and of several series of a container the highest
+counts, never the sum. Pure.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ MACHINE_CORES = "machine_cpu_cores"
 MACHINE_MEMORY = "machine_memory_bytes"
 
 SCRAPES_PER_RATE = 4
-"""Over how many a rate is taken: some are missed, and two must be there."""
+"""The scrapes per rate window: some are missed, and a rate needs two."""
 _STATE_METRICS_INTERVAL = 60.0
-"""Seconds: kube-state-metrics is often scraped less than kubelets are."""
+"""The assumed scrape interval of kube-state-metrics in seconds, often longer than that of kubelets."""
 
 JOB = "job"
-"""The label with which Prometheus marks all that one scrape configuration finds."""
+"""The label that Prometheus sets to the name of the scrape configuration."""
 
 MetricKind = Literal["cpu", "memory", "throttled", "oom"]
 METRIC_KINDS: frozenset[MetricKind] = frozenset(get_args(MetricKind))
@@ -48,20 +49,20 @@ METRIC_KINDS: frozenset[MetricKind] = frozenset(get_args(MetricKind))
 
 @dataclass(frozen=True, slots=True)
 class ContainerLabels:
-    """The labels that name a container."""
+    """The labels that identify a container."""
 
     namespace: str
     pod: str
     container: str
     jobs: tuple[str, ...] = ()
-    """The scrape jobs whose series have these labels; empty where those of all jobs do."""
+    """The scrape jobs whose series have these labels; empty if all jobs do."""
 
     @property
     def group_by(self) -> str:
         return f"{self.namespace}, {self.pod}, {self.container}"
 
     def build_matchers(self, pods: PodSelector | None = None) -> Matchers:
-        """Real containers, of these pods or of all: not a pod's own cgroup, nor the one that holds it open."""
+        """Match containers of these pods or of all, without pod-level cgroups and pause containers."""
         return (
             *((one_of(JOB, self.jobs),) if self.jobs else ()),
             not_equals(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
@@ -89,7 +90,7 @@ KNOWN_LABELS = (
 
 
 def recognize_labels(present: Collection[str]) -> ContainerLabels | None:
-    """The scheme of series that have these labels."""
+    """Return the known labels that a series with these labels uses."""
     for scheme in KNOWN_LABELS:
         if {scheme.namespace, scheme.pod, scheme.container} <= set(present):
             return scheme
@@ -98,18 +99,18 @@ def recognize_labels(present: Collection[str]) -> ContainerLabels | None:
 
 @dataclass(frozen=True, slots=True)
 class LookbackWindow:
-    """How far back each step looks, in seconds."""
+    """The look-back of each step in seconds."""
 
     rate: float
-    """For counters: two samples must lie in it."""
+    """The window for counters, which must include two samples."""
     gauge: float
-    """For gauges: one must."""
+    """The window for gauges, which must include one sample."""
     ooms: float
-    """For what is counted one by one: with the window before it must share a sample, or what came between is in neither."""
+    """The window for OOM counters, which must share a sample with the next one to miss no kill."""
 
     @classmethod
     def from_interval(cls, *, step: float, interval: float, override: float = 0.0) -> LookbackWindow:
-        """A step, unless that is too short for samples that come every `interval` seconds."""
+        """Return a window of one step, or a longer one if samples come too seldom for that."""
         rate = override or max(step, SCRAPES_PER_RATE * interval)
         return cls(
             rate=rate,
@@ -118,13 +119,13 @@ class LookbackWindow:
         )
 
     def count_partial_steps(self, step: float) -> int:
-        """In how many steps from a counter's first sample on the window is not yet full of them."""
+        """Return the number of steps after a counter's first sample in which the window is not full yet."""
         return max(1, math.ceil(self.rate / step - 1e-6) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricQuery:
-    """A query for one kind of number, and the labels by which its answers name containers."""
+    """A query for one kind of value, and the labels by which its result names containers."""
 
     kind: MetricKind
     labels: ContainerLabels
@@ -133,14 +134,14 @@ class MetricQuery:
 
 @dataclass(frozen=True, slots=True)
 class MetricSchema:
-    """Where a server has what: labels of the kubelet's series and of kube-state-metrics', and the series there are."""
+    """The labels and metrics of a server, for kubelet and kube-state-metrics series."""
 
     labels: tuple[ContainerLabels, ...]
-    """How the kubelet's series name containers. Scrape jobs may differ in that: each is asked for by its own labels."""
+    """The label sets of the kubelet's series; each is queried separately because scrape jobs may differ."""
     state_labels: tuple[ContainerLabels, ...]
     metrics: frozenset[str]
     required_matchers: Matchers
-    """What every series must match besides."""
+    """The matchers that every query includes."""
     cpu_rule: str | None = None
     memory_rule: str | None = None
 
@@ -161,27 +162,27 @@ class MetricSchema:
         return bool(self.state_labels) and {RESTARTS, LAST_REASON} <= self.metrics
 
     def build_queries(self, window: LookbackWindow) -> Iterator[MetricQuery]:
-        """All that can be asked."""
+        """Yield all queries that the server supports."""
         for labels in self.labels:
             yield MetricQuery("cpu", labels, partial(self._format_cpu_query, labels, window))
             yield MetricQuery("memory", labels, partial(self._format_memory_query, labels, window))
             if self.has_throttling:
                 yield MetricQuery("throttled", labels, partial(self._format_throttled_query, labels, window))
-            # The kubelet's count of kills dies with the container it is of, so kube-state-metrics is asked too.
+            # The kubelet's OOM counter ends with the container, so kube-state-metrics is queried as well.
             if OOM_EVENTS in self.metrics:
                 yield MetricQuery("oom", labels, partial(self._format_oom_event_query, labels, window))
         for labels in self.state_labels if self._has_restart_metrics else ():
             yield MetricQuery("oom", labels, partial(self._format_oom_restart_query, labels, window))
 
     def build_matchers(self, labels: ContainerLabels, pods: PodSelector | None) -> Matchers:
-        """What the kubelet's series of these pods must match, or those of all, where they have such labels."""
+        """Return the matchers for the kubelet's series of these pods, or of all."""
         return (*labels.build_matchers(pods), *self.required_matchers)
 
     def format_memory_selector(self, labels: ContainerLabels, pods: PodSelector | None = None) -> str:
         return self._format_selector(self.memory_rule or MEMORY, labels, pods)
 
     def format_sampling_selectors(self, pods: PodSelector | None) -> Iterator[str]:
-        """The series by which it is told how often samples come: a rule is made at its own pace, whatever it is made of."""
+        """Yield the selectors that reveal the sample interval; a recording rule has its own."""
         for labels in self.labels:
             yield self.format_memory_selector(labels, pods)
             if self.cpu_rule or self.memory_rule:
@@ -190,25 +191,25 @@ class MetricSchema:
     def format_container_count_query(
         self, labels: ContainerLabels, pods: PodSelector | None, over: float
     ) -> str:
-        """How many containers each namespace has."""
+        """Format the query for the number of containers per namespace."""
         there = _max_by_container(
             f"last_over_time({self.format_memory_selector(labels, pods)}[{format_duration(over)}])", labels
         )
         return f"count by ({labels.namespace}) ({there})"
 
     def _format_cpu_query(self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector) -> str:
-        """Cores. PromQL's rate sees a counter's resets; without two samples in the window it says nothing."""
+        """Format the query for CPU in cores; `rate` handles counter resets and needs two samples."""
         if self.cpu_rule:
             rule = self._format_selector(self.cpu_rule, labels, pods)
             return _max_by_container(f"avg_over_time({rule}[{format_duration(window.gauge)}])", labels)
         counter = self._format_selector(CPU, labels, pods)
-        # An old kubelet has a series for each processor instead of one for all.
+        # An old kubelet has one series per CPU instead of a total.
         return _max_by_container(
             f"sum without (cpu) (rate({counter}[{format_duration(window.rate)}]))", labels
         )
 
     def _format_memory_query(self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector) -> str:
-        """Bytes: the highest of a step, so that a long step hides no peak."""
+        """Format the query for memory in bytes: the maximum of a step, so that a long step hides no peak."""
         return _max_by_container(
             f"max_over_time({self.format_memory_selector(labels, pods)}[{format_duration(window.gauge)}])",
             labels,
@@ -217,22 +218,24 @@ class MetricSchema:
     def _format_throttled_query(
         self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
     ) -> str:
-        """The share of CFS periods."""
+        """Format the query for the share of throttled CFS periods."""
         over = format_duration(window.rate)
-        held, all_periods = (self._format_selector(metric, labels, pods) for metric in (THROTTLED, PERIODS))
-        return _max_by_container(f"rate({held}[{over}]) / rate({all_periods}[{over}])", labels)
+        throttled, all_periods = (
+            self._format_selector(metric, labels, pods) for metric in (THROTTLED, PERIODS)
+        )
+        return _max_by_container(f"rate({throttled}[{over}]) / rate({all_periods}[{over}])", labels)
 
     def _format_oom_event_query(
         self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
     ) -> str:
-        """A sample at each step within whose window the kernel killed something in a container."""
+        """Format the query that has a sample while an OOM kill is within the window."""
         events = self._format_selector(OOM_EVENTS, labels, pods)
         return _max_by_container(f"increase({events}[{format_duration(window.ooms)}])", labels) + " > 0"
 
     def _format_oom_restart_query(
         self, labels: ContainerLabels, window: LookbackWindow, pods: PodSelector
     ) -> str:
-        """The same where a container came back and had last ended so."""
+        """Format the same query by restarts of containers that were last terminated as OOMKilled."""
         matchers = (*labels.build_matchers(pods), *self.required_matchers)
         restarts = f"increase({format_selector(RESTARTS, matchers)}[{format_duration(window.ooms)}])"
         killed = format_selector(LAST_REASON, (*matchers, equals("reason", "OOMKilled")))

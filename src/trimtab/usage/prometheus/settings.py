@@ -1,4 +1,4 @@
-"""What a user may say about a PromQL server: where it is, who we are to it, which series are meant, how hard to ask."""
+"""The settings of a PromQL server: its address, credentials, labels and query limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _require_one_line(text: str) -> str:
 def _require_mapping(given: object, info: ValidationInfo) -> object:
     if isinstance(given, str):
         name = info.field_name
-        raise ValueError(  # noqa: TRY004 - which pydantic takes for a refusal
+        raise ValueError(  # noqa: TRY004 - pydantic expects a ValueError
             f"write each entry as {name}.NAME=VALUE on the command line, or as {{NAME: VALUE}} in a file"
         )
     return given
@@ -48,54 +48,54 @@ def _validate_url(text: str) -> str:
     if url.scheme not in {"http", "https"} or not url.host:
         raise ValueError("must look like http://HOST:PORT")
     if url.user or url.password:
-        raise ValueError("must not hold a password; set username and password_file")
+        raise ValueError("must not contain a password; set username and password_file")
     return str(url.with_query(None).with_fragment(None)).rstrip("/")
 
 
 class PrometheusSettings(Settings):
-    """How to read usage from Prometheus, Thanos, Mimir or VictoriaMetrics."""
+    """The settings of a Prometheus, Thanos, Mimir or VictoriaMetrics source."""
 
     url: Annotated[str, AfterValidator(_validate_url)] | None = None
-    """Its address, with the path under which /api/v1 is (Mimir: /prometheus). Found by Service labels if not given."""
+    """The address with the path above /api/v1 (Mimir: /prometheus); by default found by Service labels."""
 
     reach: Literal["auto", "direct", "proxy"] = "auto"
-    """How to reach a server that was found: directly, as a pod can, or through the API server's proxy; auto knows."""
+    """The route to a discovered server: direct, by the API server's proxy, or auto (direct in a pod)."""
 
     token_file: Path | None = None
-    """A file with a bearer token; read again when it changes."""
+    """A file with a bearer token; it is reread when it changes."""
 
     username: str | None = None
     """The user of basic authentication."""
 
     password_file: Path | None = None
-    """A file with the user's password; read again when it changes."""
+    """A file with the user's password; it is reread when it changes."""
 
     ca_file: Path | None = None
-    """The authority that vouches for the server, PEM; the system's if not given."""
+    """The CA certificate of the server, PEM; by default the system's CAs."""
 
     cert_file: Path | None = None
-    """The certificate that we show, PEM; read again when it changes."""
+    """The client certificate, PEM; it is reread when it changes."""
 
     key_file: Path | None = None
-    """The key of the certificate, PEM."""
+    """The key of the client certificate, PEM."""
 
     insecure: bool = False
-    """Believe any server certificate. For trying out only."""
+    """Accept any server certificate. For tests only."""
 
     headers: Headers = Field(default_factory=dict)
     """Headers to send with every query."""
 
     tenant: HeaderLine | None = None
-    """The tenant of Mimir or Cortex, sent as X-Scope-OrgID; several are joined by |."""
+    """The tenant of Mimir or Cortex, sent as X-Scope-OrgID; several are separated by |."""
 
     labels: Annotated[dict[LabelName, str], BeforeValidator(_require_mapping)] = Field(default_factory=dict)
-    """Labels that a series must have, such as cluster=prod where one server holds many clusters."""
+    """Labels that a series must have, such as cluster=prod if one server stores many clusters."""
 
     cluster_label: LabelName = "cluster"
-    """The label by which such a server tells clusters apart."""
+    """The label with the cluster's name on a server that stores many clusters."""
 
     namespace_label: LabelName | None = None
-    """The label with the namespace; detected if not given, like the two below."""
+    """The label with the namespace; detected by default, like the next two."""
 
     pod_label: LabelName | None = None
     """The label with the pod's name."""
@@ -104,40 +104,40 @@ class PrometheusSettings(Settings):
     """The label with the container's name."""
 
     cpu_rule: MetricName | None = None
-    """A recording rule that has the cores in use by each container, to be read instead of the raw counter."""
+    """A recording rule with each container's CPU usage in cores, to read instead of the raw counter."""
 
     memory_rule: MetricName | None = None
-    """A recording rule that has the working set of each container in bytes, to be read instead of the raw series."""
+    """A recording rule with each container's working set in bytes, to read instead of the raw series."""
 
     throttling: bool = True
-    """Read how much of the time containers were held back by their CPU limits."""
+    """Read the share of time in which containers are throttled by their CPU limits."""
 
     ooms: bool = True
-    """Read which containers were killed for memory."""
+    """Read OOM kills."""
 
     raw_samples: bool = True
-    """Take long windows as raw samples by remote read where the server has it, which costs it far less than queries."""
+    """Read long windows as raw samples by remote read if supported; this costs the server far less."""
 
     rate_window: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds over which CPU is averaged; 0 for a step, or four scrapes where that is more."""
+    """The seconds over which CPU is averaged; 0 means one step, or four scrapes if that is longer."""
 
     timeout: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds that one query may take. One that takes longer is split."""
+    """The timeout of a query in seconds; a slower query is split."""
 
     concurrency: Annotated[int, Field(ge=1, le=64)] = 4
-    """How many queries run at the same time."""
+    """The maximum number of concurrent queries."""
 
     retries: Annotated[int, Field(ge=0, le=10)] = 5
-    """How often a query that failed for the time being is tried again, waiting longer each time."""
+    """The maximum number of retries after a transient failure, with increasing delays."""
 
     points_a_series: Annotated[int, Field(ge=1, le=11_000)] = 10_000
-    """The most steps in one query. Prometheus itself allows 11,000."""
+    """The maximum number of steps in one query. Prometheus itself allows 11,000."""
 
     samples_a_query: Annotated[int, Field(ge=1)] = 500_000
-    """The most samples that one query should give back."""
+    """The maximum number of samples that one query should return."""
 
     bytes_an_answer: Annotated[int, Field(ge=1024)] = 128 << 20
-    """The largest answer taken in; what would be larger is asked for in parts."""
+    """The maximum size of a response in bytes; larger reads are split."""
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:

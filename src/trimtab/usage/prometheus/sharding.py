@@ -1,7 +1,7 @@
-"""How a big read is cut into queries that a server will answer, and cut again when it does not.
+"""Split a large read into queries that a server can answer, and split them again if it cannot.
 
-A part is some pods over some steps. Pods come first: a query over few series and a long time costs a server less than
-the reverse, for it opens each series once. Pure.
+A shard is some pods over some steps. Pods are split first: a query for few series over a long time costs a
+server less than the reverse, because it opens each series once. Pure.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from dataclasses import dataclass, replace
 from trimtab.usage.prometheus.pod_selector import PodSelector
 
 MAX_NAMESPACES = 100
-"""In one query: their names make it long."""
+"""The maximum number of namespaces in a query, because their names make it long."""
 MAX_SERIES = 5_000
-"""In one query: what names a series takes more room than a sample, with us and on the way."""
+"""The maximum number of series in a query, because labels take more memory than a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryShard:
-    """The steps `first` up to `first + steps` of some pods."""
+    """The steps from `first` up to `first + steps` of some pods."""
 
     pods: PodSelector
     first: int
     steps: int
     failures: int = 0
-    """How often this part, or one that it was cut from, got no answer."""
+    """The number of failures of this shard and of those it was split from."""
 
     def split(self) -> tuple[QueryShard, ...]:
-        """The same in two parts; none when it cannot be smaller."""
+        """Return two halves; empty if it cannot be split."""
         fewer = tuple(replace(self, pods=pods) for pods in self.pods.split())
         if fewer or self.steps == 1:
             return fewer
@@ -39,17 +39,17 @@ class QueryShard:
 def split_into_shards(
     series: Mapping[str, int], *, steps: int, points_a_series: int, samples_a_query: int
 ) -> Iterator[QueryShard]:
-    """Every namespace at every step once, in parts of at most so many samples by what is known of the series."""
+    """Yield shards that cover each namespace and step once, with at most so many estimated samples."""
     length = min(steps, points_a_series, samples_a_query)
-    room = min(samples_a_query // length, MAX_SERIES)
+    max_series = min(samples_a_query // length, MAX_SERIES)
     group: list[str] = []
     taken = 0
     for namespace, known in sorted(series.items()):
         weight = max(1, known)
-        if weight > room:
+        if weight > max_series:
             yield from _split_by_time((namespace,), steps, max(1, min(length, samples_a_query // weight)))
             continue
-        if group and (taken + weight > room or len(group) == MAX_NAMESPACES):
+        if group and (taken + weight > max_series or len(group) == MAX_NAMESPACES):
             yield from _split_by_time(tuple(group), steps, length)
             group, taken = [], 0
         group.append(namespace)

@@ -1,7 +1,7 @@
-"""Usage from whatever speaks Prometheus' query API: Prometheus, Thanos, Mimir, VictoriaMetrics.
+"""Usage from servers with the Prometheus query API: Prometheus, Thanos, Mimir, VictoriaMetrics.
 
-First it is looked what the server holds (`holdings`), which costs it little; then come the queries (`scheme`), cut by
-namespace and time to what it will answer (`parts`, `asking`).
+A cheap inventory of the server comes first (`inventory`); the queries (`schema`) are then split by namespace
+and time into shards that the server can answer (`sharding`, `query_scheduler`).
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ MAX_OOMS = 1e9
 ROUNDING_TOLERANCE = 1e-6
 CHECK_WINDOW = 600.0
 SLOW_SCRAPE_FACTOR = 1.8
-"""Times the usual interval; what comes less late has missed a scrape or two."""
+"""The factor of the usual interval from which a container counts as slowly scraped."""
 MIN_REMOTE_READ_STEPS = 32
-"""Steps from which on raw samples cost a server less than a query."""
+"""The number of steps from which remote read costs a server less than a query."""
 
 
 class Prometheus(Source[PrometheusSettings]):
-    """A PromQL server; its settings say how to reach it."""
+    """A PromQL server, reached as its settings say."""
 
     name = "prometheus"
     settings_type = PrometheusSettings
@@ -99,7 +99,7 @@ class Prometheus(Source[PrometheusSettings]):
             self._transport = None
 
     async def check(self) -> SourceHealth:
-        """Whether it answers, and has samples of containers of the last ten minutes."""
+        """Check that the server responds and has container samples of the last ten minutes."""
         grid = TimeGrid(time.time() - CHECK_WINDOW, CHECK_WINDOW, 2)
         try:
             server = await self._connect(grid)
@@ -108,13 +108,13 @@ class Prometheus(Source[PrometheusSettings]):
                 server, self._with_one_retry(), self.settings, grid
             ).find_longest_interval(held.schema)
         except UsageError as error:
-            said, _, advice = str(error).rpartition("; ")
-            return SourceHealth(ok=False, detail=said or advice, advice=advice if said else "")
+            problem, _, advice = str(error).rpartition("; ")
+            return SourceHealth(ok=False, detail=problem or advice, advice=advice if problem else "")
         scheme = held.schema
         if not scheme.has_cpu:
-            missing = f"{server.address}: {self.settings.cpu_rule or CPU} is not there"
+            missing = f"{server.address}: {self.settings.cpu_rule or CPU} does not exist"
             return SourceHealth(ok=False, detail=missing, advice=ADVICE)
-        knows = [
+        optional = [
             word
             for word, known in (("throttling", scheme.has_throttling), ("OOM kills", scheme.has_ooms))
             if known
@@ -122,18 +122,19 @@ class Prometheus(Source[PrometheusSettings]):
         containers = sum(held.series.values())
         within = pluralize(len(held.series), "namespace")
         detail = f"{server.address}: {pluralize(containers, 'container')} in {within}, a sample every {held.interval:.0f} s"
-        detail += f"; knows {', '.join(['CPU', 'memory', *knows])}; by the labels {' and '.join(each.group_by for each in scheme.labels)}"
+        labels = " and ".join(each.group_by for each in scheme.labels)
+        detail += f"; metrics: {', '.join(['CPU', 'memory', *optional])}; labels: {labels}"
         if longest and longest >= SLOW_SCRAPE_FACTOR * held.interval:
-            detail += f"; of some containers only every {longest:.0f} s"
+            detail += f"; some containers only every {longest:.0f} s"
         return SourceHealth(ok=True, detail=detail)
 
     async def estimate_cost(self, query: UsageQuery) -> Cost:
-        """By the containers that are there at a few moments of the window: pods that come and go add to it."""
+        """Estimate the cost by counting containers at a few times; pods that come and go add to it."""
         grid = _build_grid(query)
         held = await self._load_inventory(await self._connect(grid), grid, query.namespaces)
         questions = self._build_queries(held, self._build_window(held, query))
         queries = len(self._split_read(held, query)) * len(questions)
-        # Kills are rare: what they add is in the queries, not in the samples.
+        # OOM kills are rare: they add queries, but hardly any samples.
         kinds = len({question.kind for question in questions} - {"oom"})
         series = sum(held.series.values()) * kinds
         size = series * (query.steps * BYTES_PER_SAMPLE + BYTES_PER_SERIES)
@@ -162,9 +163,9 @@ class Prometheus(Source[PrometheusSettings]):
         seldom: set[PodContainer],
         columns: dict[MetricKind, SampleColumns],
     ) -> None:
-        """Have the rates of those that are scraped so seldom that the window has no two samples of them over a wider one.
+        """Reread the rates of containers that are scraped too seldom for the window, with a wider one.
 
-        Whoever is new has few rates too; which of them are scraped less often is found out first.
+        New containers have few rates too, so the slowly scraped ones are identified first.
         """
         if not seldom:
             return
@@ -194,7 +195,7 @@ class Prometheus(Source[PrometheusSettings]):
         only: frozenset[MetricKind],
         progress: Progress | None = None,
     ) -> dict[MetricKind, SampleColumns]:
-        """All that the server answers for what it holds, looking back so far at each step."""
+        """Query all kinds in `only` with this look-back and return their columns."""
         questions = [question for question in self._build_queries(inventory, window) if question.kind in only]
         asked_of = {
             question.kind: _extend_back(query, window) if question.kind == "oom" else query
@@ -208,7 +209,9 @@ class Prometheus(Source[PrometheusSettings]):
             )
             for kind, theirs in asked_of.items()
         }
-        names: dict[PodContainer, PodContainer] = {}  # each once, though every question is answered with them
+        names: dict[
+            PodContainer, PodContainer
+        ] = {}  # one object per name, although every response repeats it
         done, whole = (
             0,
             sum(map(inventory.estimate_samples, self._split_read(inventory, query))) * len(questions),
@@ -240,31 +243,31 @@ class Prometheus(Source[PrometheusSettings]):
                     await self._with_one_retry().run_all(
                         self._split_remote_read(inventory, query), of_samples
                     )
-                except UsageError as error:  # whatever it is, the server may well answer queries
+                except UsageError as error:  # the server may still answer queries
                     self._use_remote_read = not isinstance(error, SourceRefused)
                 else:
                     return
             parts = self._split_read(inventory, asked_of[question.kind])
             await self._scheduler.run_all(parts, partial(answer, question))
 
-        # All at once: what one leaves of the server and of ourselves, between its first and its last part, another takes.
+        # All kinds run concurrently: while one waits for its last shards, another uses the free slots.
         async with task_group() as group:
             for question in questions:
                 group.create_task(ask_for(question))
         return columns
 
     async def has_usage(self, *, at: float) -> bool:
-        """Whether anything was known of containers at a time."""
+        """Return whether there were any container samples at a time."""
         memory = format_selector(self.settings.memory_rule or MEMORY, all_equal(self.settings.labels))
         return bool(await self.vector(f"count({memory})", at=at))
 
     async def value(self, promql: str, *, at: float) -> float | None:
-        """The one number that a query gives at a time; None when it gives none, or more than one."""
+        """Return the single value of a query at a time; None if it has no or several values."""
         found = await self.vector(promql, at=at)
         return found[0][1] if len(found) == 1 else None
 
     async def vector(self, promql: str, *, at: float) -> list[tuple[dict[str, str], float]]:
-        """All that a query gives at a time: the labels of each series, and its number."""
+        """Return the labels and value of each series that a query returns at a time."""
         grid = TimeGrid(at, 1.0, 1)
         server = await self._connect(grid)
 
@@ -275,10 +278,10 @@ class Prometheus(Source[PrometheusSettings]):
 
         return await self._scheduler.run_query(lambda: server.query_range(promql, grid, numbers))
 
-    # How it is done
+    # Implementation
 
     def _with_one_retry(self) -> QueryScheduler:
-        """For what has another way, or whose failure is an answer."""
+        """Return a scheduler with one retry, for queries that have a fallback."""
         return replace(self._scheduler, retries=min(1, self.settings.retries))
 
     def _build_queries(self, inventory: SeriesInventory, window: LookbackWindow) -> list[MetricQuery]:
@@ -308,15 +311,15 @@ class Prometheus(Source[PrometheusSettings]):
         )
 
     def _split_remote_read(self, inventory: SeriesInventory, query: UsageQuery) -> list[QueryShard]:
-        """Parts of which the raw samples fit twice into the largest answer that is taken in."""
-        samples_a_step = max(1.0, query.step / inventory.interval)
-        room = self.settings.bytes_an_answer / 2 / sample_reader.BYTES_PER_SAMPLE / samples_a_step
+        """Split so that the raw samples of a shard take at most half of the maximum response size."""
+        samples_per_step = max(1.0, query.step / inventory.interval)
+        max_samples = self.settings.bytes_an_answer / 2 / sample_reader.BYTES_PER_SAMPLE / samples_per_step
         return list(
             split_into_shards(
                 inventory.series,
                 steps=query.steps,
                 points_a_series=query.steps,
-                samples_a_query=max(1, int(room)),
+                samples_a_query=max(1, int(max_samples)),
             )
         )
 
@@ -343,7 +346,7 @@ class Prometheus(Source[PrometheusSettings]):
         return held
 
     async def _connect(self, grid: TimeGrid) -> PrometheusApi:
-        """The server; found on the first call, by what it has for the time that is asked for then."""
+        """Return the server, which is chosen at the first call by its data for the requested time."""
         async with self._connect_lock:
             if self._transport is None:
                 self._transport = await self._choose_endpoint(
@@ -352,13 +355,13 @@ class Prometheus(Source[PrometheusSettings]):
             return PrometheusApi(self._transport)
 
     async def _choose_endpoint(self, endpoints: list[Endpoint], grid: TimeGrid) -> HttpTransport:
-        """The first that has anything of containers; where none has, the first, so that it is said what it lacks."""
-        for way in endpoints if len(endpoints) > 1 else ():
-            wire = await self._build_transport(way).__aenter__()
+        """Return the first endpoint with container metrics; if none has any, the first one."""
+        for endpoint in endpoints if len(endpoints) > 1 else ():
+            transport = await self._build_transport(endpoint).__aenter__()
             with suppress(UsageError):
-                if await PrometheusApi(wire).label_names(MEMORY, grid):
-                    return wire
-            await wire.__aexit__()
+                if await PrometheusApi(transport).label_names(MEMORY, grid):
+                    return transport
+            await transport.__aexit__()
         return await self._build_transport(endpoints[0]).__aenter__()
 
     def _build_transport(self, endpoint: Endpoint) -> HttpTransport:
@@ -380,7 +383,7 @@ def _build_grid(query: UsageQuery) -> TimeGrid:
 
 
 def _extend_back(query: UsageQuery, window: LookbackWindow) -> UsageQuery:
-    """From so long before on that a kill which an earlier read has told of is known again."""
+    """Extend the query back so that a kill of an earlier read is recognized."""
     return replace(query, start=query.start - math.ceil(window.ooms / query.step) * query.step)
 
 
@@ -411,14 +414,16 @@ async def _query_part(
     names: dict[PodContainer, PodContainer],
     into: SampleColumns,
 ) -> None:
-    """Ask for one part, and keep the answer once all of it is known to be sound."""
-    asked = TimeGrid(grid.start + part.first * grid.step, grid.step, part.steps)
+    """Query one shard and add its samples after the whole response was validated."""
+    part_grid = TimeGrid(grid.start + part.first * grid.step, grid.step, part.steps)
 
     def read(answer: list[MatrixSeries]) -> tuple[list[PodContainer], Indices, RowNumbers, Floats]:
         found = [_parse_container(series.metric, question.labels) for series in answer]
-        return [names.setdefault(name, name) for name in found], *decode_samples(answer, asked)
+        return [names.setdefault(name, name) for name in found], *decode_samples(answer, part_grid)
 
-    containers, which, rows, values = await server.query_range(question.build_promql(part.pods), asked, read)
+    containers, which, rows, values = await server.query_range(
+        question.build_promql(part.pods), part_grid, read
+    )
     into.add_samples(containers, which, part.first + rows, values)
 
 
@@ -430,7 +435,7 @@ def _add_raw_rows(
     names: dict[PodContainer, PodContainer],
     into: SampleColumns,
 ) -> None:
-    """Keep raw samples, once all of a part is known to be sound."""
+    """Add raw samples after the whole response was validated."""
     containers = [_parse_container(labels, question.labels) for labels in found.labels]
     into.add_rows([names.setdefault(name, name) for name in containers], part.first, found.values)
 
@@ -441,7 +446,7 @@ def _parse_container(names: Mapping[str, str], labels: ContainerLabels) -> PodCo
             intern(names[labels.namespace]), names[labels.pod], intern(names[labels.container])
         )
     except KeyError as missing:
-        raise UsageResponseError(f"the answer has a series without the label {missing}") from None
+        raise UsageResponseError(f"the response has a series without the label {missing}") from None
 
 
 def _build_usage(

@@ -1,4 +1,4 @@
-"""A history of our own for sources that know the present alone: sampled, bounded, and there again after a restart."""
+"""A bounded history for sources without one: polled, and persisted across restarts."""
 
 from trimtab.usage.sampled.hour_block import ContainerSample
 from trimtab.usage.sampled.source import PollingSettings, PollingSource

@@ -1,4 +1,4 @@
-"""Where packed hours lie: in the store, from which they come back after a restart, or in memory where there is none."""
+"""Storage of packed hours: in the store, where they survive a restart, or in memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from trimtab.store.states import StateKey
 from trimtab.usage.sampled.hour_block import HOUR_SECONDS, HourBlock
 
 DEFAULT_CLUSTER = "default"
-"""What every cluster was called where nobody gave it a name, and is where there is no cluster to ask for its uid."""
+"""The cluster name of the first version, and the name if no cluster can be asked for its uid."""
 
 
 class BlockStorage(Protocol):
     async def list_hours(self) -> list[int]: ...
     async def put(self, hour: HourBlock) -> None: ...
     async def get(self, number: int) -> HourBlock | None:
-        """None where there is none that can be read: a damaged hour is lost, and the others are not."""
+        """Return an hour, or None if it is missing or damaged; the other hours remain usable."""
 
     async def delete(self, number: int) -> None: ...
 
 
 class MemoryBlockStorage:
-    """Packed all the same: a day is then a few megabytes for a thousand containers."""
+    """Keeps packed hours in memory: a few megabytes per day and thousand containers."""
 
     def __init__(self) -> None:
         self._hours: dict[int, bytes] = {}
@@ -45,12 +45,12 @@ class MemoryBlockStorage:
 
 
 class StoreBlockStorage:
-    """A state an hour: written over while it lasts, then left alone."""
+    """Keeps each hour as a state in the store, rewritten while the hour lasts."""
 
     def __init__(
         self, store: Store, *, fetch_cluster_name: Callable[[], Awaitable[str]], source: str
     ) -> None:
-        """`cluster` names the cluster that the samples are of; it is asked once, when a sample is kept or read."""
+        """Use the store; `fetch_cluster_name` is called once, at the first read or write."""
         self._states = store.states
         self._fetch_cluster_name = fetch_cluster_name
         self._strategy_key = f"usage/{source}"
@@ -92,9 +92,9 @@ class StoreBlockStorage:
         return sorted(int(note.shard) for note in notes if (note.cluster, note.strategy) == mine)
 
     async def _migrate_unnamed(self, name: str) -> None:
-        """Go on from what a release kept that called every cluster the same, if no other cluster uses the store.
+        """Migrate hours that the first version stored without a cluster name, unless others share the store.
 
-        Where one does, nobody can tell whose samples those are: they may be of both, so they are left alone.
+        If another cluster does, the owner of those samples is unknown and they stay as they are.
         """
         if name == DEFAULT_CLUSTER:
             return

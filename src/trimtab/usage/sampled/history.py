@@ -1,4 +1,4 @@
-"""The samples of many hours, as a window that can be read: the hour that runs in memory, those before on a shelf."""
+"""A readable history of samples: open hours in memory, earlier ones in block storage."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trimtab.usage.trace import Floats
 from trimtab.usage.usage import PodContainer, Usage
 
 MAX_SAMPLE_AGE = 300.0
-"""Seconds: what is older when it comes tells nothing of now, and was there before."""
+"""The maximum age in seconds of a new sample; an older one says nothing about the present."""
 MAX_CLOCK_SKEW = 60.0
-"""Seconds: how far a node's clock may be before ours."""
+"""The maximum seconds by which a node's clock may be ahead of ours."""
 SAVE_INTERVAL = 300.0
 
 
 class SampleHistory:
-    """Bounded: of cells of `step` seconds as many hours as `keep` seconds have."""
+    """A history of cells of `step` seconds, bounded to `retention` seconds."""
 
     def __init__(self, storage: BlockStorage, *, step: float, retention: float) -> None:
         self._storage = storage
@@ -32,17 +32,17 @@ class SampleHistory:
         self._latest_times: dict[PodContainer, float] = {}
         self._saved_at = 0.0
         self.rejected_count = 0
-        """How many of the last samples are by their time too old, or still to come."""
+        """The number of samples of the last poll whose time is too old or in the future."""
 
     async def add_samples(self, samples: Sequence[ContainerSample], *, now: float) -> int:
-        """Keep what is new and can be believed; how many samples that were."""
+        """Add new, plausible samples and return their number."""
         latest = self._latest_times
-        self._latest_times = {}  # of those that are there: what is gone is forgotten
+        self._latest_times = {}  # only of present containers
         self.rejected_count = 0
         fresh = []
         for sample in samples:
             before = self._latest_times.get(sample.container, latest.get(sample.container, -math.inf))
-            if before > now + MAX_CLOCK_SKEW:  # a clock was ahead: what comes now is new all the same
+            if before > now + MAX_CLOCK_SKEW:  # a clock was ahead: treat the sample as new
                 before = -math.inf
             if not now - MAX_SAMPLE_AGE <= sample.at <= now + MAX_CLOCK_SKEW:
                 self.rejected_count += 1
@@ -60,23 +60,23 @@ class SampleHistory:
         return len(fresh)
 
     async def save(self, *, now: float) -> None:
-        """Lay by what runs, and forget what is too old."""
+        """Store the open hours and delete those beyond the retention."""
         for number, hour in sorted(self._open_hours.items()):
             await self._storage.put(hour)
             if (number + 1) * HOUR_SECONDS + MAX_SAMPLE_AGE < now:
                 del self._open_hours[number]
-        # Counted, and not by the clock: one that is ahead for a moment would have all of them forgotten. Beside whole
-        # hours there are the one that runs and the one that is kept in part.
+        # By number and not by the clock: a clock that is ahead for a moment must not delete the whole history.
+        # The current and the oldest, partly kept hour come on top of the whole hours.
         for number in (await self._storage.list_hours())[: -(math.ceil(self._retention / HOUR_SECONDS) + 2)]:
             await self._storage.delete(number)
         self._saved_at = now
 
     async def list_hours(self) -> list[int]:
-        """The hours of which there are samples."""
+        """Return the hours that have samples."""
         return sorted({*await self._storage.list_hours(), *self._open_hours})
 
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
-        """The window that is asked for, from what there is of it."""
+        """Return the requested window, as far as there are samples of it."""
         window = _GridBuilder(query)
         first, last = int(query.start // HOUR_SECONDS), int(query.end // HOUR_SECONDS)
         numbers = [number for number in await self.list_hours() if first <= number <= last]
@@ -89,7 +89,7 @@ class SampleHistory:
         return window.build()
 
     async def _load_or_create_hour(self, number: int) -> HourBlock:
-        """One to add to: as it was before a restart, unless its cells were of another length."""
+        """Return an hour to add to, as stored before a restart unless its step was different."""
         if number not in self._open_hours:
             kept = await self._storage.get(number)
             fits = kept is not None and kept.step == self._step
@@ -100,7 +100,7 @@ class SampleHistory:
 
 
 class _GridBuilder:
-    """The grid of an ask while it is filled."""
+    """Fills the grid of a query hour by hour."""
 
     def __init__(self, query: UsageQuery) -> None:
         self._query = query

@@ -1,7 +1,7 @@
-"""An hour of samples of many containers, small enough to be kept: a cell a step, packed into bytes when it is laid by.
+"""An hour of samples of many containers, one cell per step, packed into bytes for storage.
 
-A cell has the mean of CPU and the highest memory of the samples that were taken in its step. Single precision is ample
-for what is itself a measurement, and halves the size.
+A cell has the mean CPU and the highest memory of its samples. Single precision is sufficient for measurements
+and halves the size.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from trimtab.usage.usage import MAX_BYTES, MAX_CORES, PodContainer
 
 HOUR_SECONDS = 3600.0
 MAX_CONTAINERS = 200_000
-"""In an hour; what comes beyond is left out, so that memory stays bounded whatever a cluster does."""
+"""The maximum number of containers in an hour, which bounds memory; further ones are left out."""
 
 Singles = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.uint16]
 
 
 class ContainerSample(NamedTuple):
-    """What a container used at one time; NaN where it is not known."""
+    """The usage of a container at one time; NaN where unknown."""
 
     container: PodContainer
     at: float
@@ -42,7 +42,7 @@ class _PackedHour(msgspec.Struct, array_like=True):
 
 
 class HourBlock:
-    """The samples of one hour since 1970, by its number."""
+    """The samples of one hour, numbered since 1970."""
 
     def __init__(self, number: int, *, step: float) -> None:
         self.number = number
@@ -58,17 +58,17 @@ class HourBlock:
 
     @property
     def times(self) -> npt.NDArray[np.float64]:
-        """When each cell begins."""
+        """Return the start time of each cell."""
         return self.number * HOUR_SECONDS + self.step * np.arange(self.cells, dtype=np.float64)
 
     @property
     def cpu(self) -> Singles:
-        """The sum of the samples of each cell, a column a container."""
+        """The sum of the CPU samples of each cell, one column per container."""
         return self._cpu[:, : len(self.containers)]
 
     @property
     def counts(self) -> Counts:
-        """How many samples the sums are of."""
+        """The number of samples in each sum."""
         return self._counts[:, : len(self.containers)]
 
     @property
@@ -76,7 +76,7 @@ class HourBlock:
         return self._memory[:, : len(self.containers)]
 
     def add(self, samples: Iterable[ContainerSample]) -> None:
-        """Samples of this hour; of a number that cannot be nothing is kept."""
+        """Add samples of this hour; implausible values are dropped."""
         placed = [
             (column, at, cpu, memory)
             for container, at, cpu, memory in samples
@@ -88,9 +88,8 @@ class HourBlock:
         into = columns.astype(np.int64)
         cells = np.clip((at - self.number * HOUR_SECONDS) / self.step, 0, self.cells - 1).astype(np.int64)
         used = (cpu >= 0) & (cpu <= MAX_CORES)
-        held = (memory > 0) & (
-            memory <= MAX_BYTES
-        )  # what runs has some: none is told of one that has just ended
+        # A running container uses some memory; 0 is reported for one that has just ended.
+        held = (memory > 0) & (memory <= MAX_BYTES)
         np.add.at(self._cpu, (cells[used], into[used]), cpu[used].astype(np.float32))
         np.add.at(self._counts, (cells[used], into[used]), 1)
         np.fmax.at(self._memory, (cells[held], into[held]), memory[held].astype(np.float32))
@@ -120,7 +119,7 @@ class HourBlock:
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> Self:
-        """The hour that was packed; a ValueError where this is none."""
+        """Return a packed hour; raise ValueError if the data is invalid."""
         try:
             packed = msgspec.msgpack.decode(zlib.decompress(data), type=_PackedHour)
         except (zlib.error, msgspec.DecodeError) as error:

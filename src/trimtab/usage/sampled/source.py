@@ -1,7 +1,7 @@
-"""A source that only knows the present, made into one with a past: it is asked again and again while it is open.
+"""Turn a source without history into one with history, by polling it while it is open.
 
-What each such source has to say is a snapshot; all else is here. A snapshot that fails is a gap in the history, and
-tried again at the next turn.
+A source implements only `snapshot`. A failed snapshot is a gap in the history and is retried at the next
+poll.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from trimtab.usage.usage import Usage
 
 BYTES_PER_CONTAINER = 300
 PUBLISH_DELAY = 60.0
-"""Seconds from when something is measured until it is told: a metrics-server looks once a minute, as it comes."""
+"""The maximum seconds between a measurement and its publication; metrics-server scrapes once a minute."""
 
 
 class PollingSettings(Settings):
-    """How often to look, and how much to remember."""
+    """The polling interval and the retention of the history."""
 
     interval: Annotated[float, Field(ge=1)] = 30.0
-    """Seconds between two looks."""
+    """The seconds between two polls."""
 
     step: Annotated[float, Field(ge=1, le=HOUR_SECONDS)] = 60.0
-    """Seconds of which one value is kept: the mean of CPU, the highest memory. An hour is a whole number of them."""
+    """The step in seconds of stored values (mean CPU, highest memory); it must divide an hour."""
 
     keep: Annotated[float, Field(ge=HOUR_SECONDS)] = 8 * 86400.0
-    """Seconds of history to keep."""
+    """The seconds of history to keep."""
 
     cluster: str = ""
-    """The name under which the history is kept; the uid of the cluster's namespace kube-system if not given."""
+    """The name under which the history is stored; by default the uid of the namespace kube-system."""
 
     @field_validator("step")
     @classmethod
     def _check_divides_hour(cls, step: float) -> float:
         if HOUR_SECONDS % step:
-            raise ValueError(f"an hour must be a whole number of steps, and {step:g} s does not divide it")
+            raise ValueError(f"must divide an hour into whole steps, and {step:g} s does not")
         return step
 
 
@@ -61,7 +61,7 @@ S = TypeVar("S", bound=PollingSettings)
 
 
 class PollingSource(Source[S]):
-    """Looks every `interval` while it is open; reads from what it saw, and what was in the store before."""
+    """Polls every `interval` seconds while open; reads from its history, including that in the store."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class PollingSource(Source[S]):
         self.capabilities = Capabilities(
             history=True, polled=True, publish_delay=PUBLISH_DELAY + settings.interval
         )
-        shelf = (
+        storage = (
             StoreBlockStorage(store, fetch_cluster_name=self._fetch_cluster_name, source=self.name)
             if store
             else MemoryBlockStorage()
         )
-        self._history = SampleHistory(shelf, step=settings.step, retention=settings.keep)
+        self._history = SampleHistory(storage, step=settings.step, retention=settings.keep)
         self._clock = clock
         self._poll_lock = asyncio.Lock()
         self._polled_at = -settings.interval
@@ -89,7 +89,7 @@ class PollingSource(Source[S]):
 
     @abstractmethod
     async def snapshot(self) -> list[ContainerSample]:
-        """What all containers use now; any failure is a `UsageError`."""
+        """Return the current usage of all containers; raise `UsageError` on any failure."""
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._poll_forever(), name=f"usage: {self.name}")
@@ -101,7 +101,7 @@ class PollingSource(Source[S]):
             with suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-        with suppress(StoreError, UsageError):  # some minutes are lost, and nothing else
+        with suppress(StoreError, UsageError):  # only the last minutes are lost
             await self._history.save(now=self._clock())
 
     async def check(self) -> SourceHealth:
@@ -110,21 +110,22 @@ class PollingSource(Source[S]):
             with self._wrap_store_errors():
                 hours = len(await self._history.list_hours())
         except UsageError as error:
-            said, _, advice = str(error).rpartition("; ")
-            return SourceHealth(
-                ok=False, detail=said or advice, advice=advice if said else f"see that {self.name} is well"
-            )
-        seen = pluralize(self._container_count, "container")
-        # Without a store, as in a check of the cluster, the hour is the one of this very look.
-        kept = f"{hours} h of history in the store" if self.store else "the present alone, no history"
-        detail = f"{seen}, looked at every {self.settings.interval:g} s; {kept}"
-        if strange := self._history.rejected_count:
+            problem, _, advice = str(error).rpartition("; ")
+            remedy = advice if problem else f"check that {self.name} is running"
+            return SourceHealth(ok=False, detail=problem or advice, advice=remedy)
+        polled = pluralize(self._container_count, "container")
+        # Without a store, as in `trimtab doctor`, the only hour is that of this poll.
+        kept = f"{hours} h of history in the store" if self.store else "current usage only, no history"
+        detail = f"{polled}, polled every {self.settings.interval:g} s; {kept}"
+        if rejected := self._history.rejected_count:
             off = f"more than {MAX_CLOCK_SKEW:g} s ahead of ours or {MAX_SAMPLE_AGE:g} s behind it"
-            detail += f"; {pluralize(strange, 'container')} not believed, by a clock {off}: see their nodes"
+            detail += (
+                f"; {pluralize(rejected, 'container')} ignored because of a clock {off}: check their nodes"
+            )
         return SourceHealth(ok=True, detail=detail)
 
     async def estimate_cost(self, query: UsageQuery) -> Cost:
-        """Next to nothing: the history is our own."""
+        """Estimate the cost, which is low because the history is Trimtab's own."""
         return Cost(
             queries=1,
             series=self._container_count * 2,
@@ -133,7 +134,7 @@ class PollingSource(Source[S]):
         )
 
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
-        """From the history; it fails only where there is none and nothing can be seen."""
+        """Read from the history; raise only if it is empty and the poll fails."""
         if self._clock() - self._polled_at >= self.settings.interval:
             try:
                 await self._poll()
@@ -145,7 +146,7 @@ class PollingSource(Source[S]):
             return await self._history.read(query, progress=progress)
 
     async def _fetch_cluster_name(self) -> str:
-        """Name the cluster so that others which share the store do not read its samples as theirs."""
+        """Return a name that keeps the samples of clusters that share a store apart."""
         if self.settings.cluster or self.client is None:
             return self.settings.cluster or DEFAULT_CLUSTER
         try:
@@ -154,7 +155,7 @@ class PollingSource(Source[S]):
             kind = SourceUnavailable if error.transient else SourceRefused
             raise kind(
                 f"{self.name}: the uid of namespace kube-system cannot be read, {describe(error)}; "
-                "let namespaces be listed, or set cluster to a name of its own"
+                "grant list on namespaces, or set cluster to a unique name"
             ) from error
 
     async def _poll(self) -> None:
@@ -171,11 +172,11 @@ class PollingSource(Source[S]):
             yield
         except StoreError as error:
             raise SourceUnavailable(
-                f"{self.name}: its history cannot be reached, {error}; see the store"
+                f"{self.name}: the history is unavailable: {error}; check the store"
             ) from error
 
     async def _poll_forever(self) -> None:
         while True:
-            with suppress(UsageError):  # `check` tells of it
+            with suppress(UsageError):  # `check` reports it
                 await self._poll()
             await asyncio.sleep(self.settings.interval)

@@ -1,13 +1,14 @@
-"""Usage from anything that speaks a small protocol of ours over HTTP, in any language.
+"""Usage from any server that implements a small HTTP protocol.
 
     GET URL/v1/health                                   {"ok": true, "detail": "…", "history": true}
     GET URL/v1/usage?start=…&end=…&step=…&namespaces=a,b
         {"start": …, "step": …, "containers": [["namespace", "pod", "container"], …],
          "cpu": [[…], …], "memory": [[…], …]}
 
-`cpu` and `memory` have a list for each container with a number for each step, in cores and bytes, null where there is
-no sample. Times are seconds since 1970; `start` and `step` come back as they were asked. Without `namespaces` all are
-meant. A status other than 200 is a failure: 401 and 403 final, 429 and 5xx to be tried again, 413 too much asked.
+`cpu` and `memory` have a list per container with a number per step, in cores and bytes, null without a
+sample. Times are seconds since 1970; `start` and `step` are returned as requested. Without `namespaces` all
+are read. A status other than 200 is a failure: 401 and 403 are final, 429 and 5xx are retried, 413 means a
+query that is too large.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIME_TOLERANCE = 0.001
-"""Seconds: times are asked to the millisecond."""
+"""The tolerance in seconds; times are sent in milliseconds."""
 
 
 def _validate_url(text: str) -> str:
@@ -52,25 +53,25 @@ def _validate_url(text: str) -> str:
 
 
 class HttpSettings(Settings):
-    """Where the protocol is spoken, and who we are there."""
+    """The address of the server, and the credentials for it."""
 
     url: Annotated[str, AfterValidator(_validate_url)]
     """The address under which /v1/usage is."""
 
     token_file: Path | None = None
-    """A file with a bearer token; read again when it changes."""
+    """A file with a bearer token; it is reread when it changes."""
 
     ca_file: Path | None = None
-    """The authority that vouches for the server, PEM; the system's if not given."""
+    """The CA certificate of the server, PEM; by default the system's CAs."""
 
     headers: Headers = Field(default_factory=dict)
-    """Headers to send with every question."""
+    """Headers to send with every request."""
 
     timeout: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds that an answer may take."""
+    """The timeout of a response in seconds."""
 
     bytes_an_answer: Annotated[int, Field(ge=1024)] = 512 << 20
-    """The largest answer taken in."""
+    """The maximum size of a response in bytes."""
 
 
 class _Health(msgspec.Struct):
@@ -88,7 +89,7 @@ class _Usage(msgspec.Struct):
 
 
 class Http(Source[HttpSettings]):
-    """A server that speaks the protocol."""
+    """A server that implements the protocol."""
 
     name = "http"
     settings_type = HttpSettings
@@ -117,15 +118,15 @@ class Http(Source[HttpSettings]):
             found = await self._transport.get("/v1/health", {}, lambda body: _decode(body, _Health))
         except UsageError as error:
             return SourceHealth(
-                ok=False, detail=str(error), advice="see the server's log; check url and token_file"
+                ok=False, detail=str(error), advice="check url and token_file, and see the server's log"
             )
         self.capabilities = Capabilities(history=found.history)
-        detail = f"{self.settings.url}: {found.detail or ('well' if found.ok else 'not well')}"
+        detail = f"{self.settings.url}: {found.detail or ('healthy' if found.ok else 'not healthy')}"
         return SourceHealth(
             ok=found.ok, detail=" ".join(detail.split()), advice="" if found.ok else "see the server's log"
         )
 
-    async def estimate_cost(self, query: UsageQuery) -> Cost:  # noqa: ARG002 - the protocol has no question for it
+    async def estimate_cost(self, query: UsageQuery) -> Cost:  # noqa: ARG002 - the protocol has no estimate
         return Cost(queries=1, series=0, samples=0, bytes=0)
 
     async def read(self, ask: UsageQuery, *, progress: Progress | None = None) -> Usage:
@@ -158,17 +159,17 @@ def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except DECODE_ERRORS as error:
-        raise UsageResponseError(f"the answer is not of the protocol: {error}") from error
+        raise UsageResponseError(f"the response does not follow the protocol: {error}") from error
 
 
 def _build_usage(response: _Usage, query: UsageQuery) -> Usage:
-    """What was said, once it is known to be what was asked for."""
+    """Build usage after checking that the response matches the query."""
     if max(abs(response.start - query.start), abs(response.step - query.step)) > TIME_TOLERANCE:
         raise UsageResponseError(
-            f"the answer is of start {response.start} and step {response.step}, not {query.start} and {query.step}"
+            f"the response has start {response.start} and step {response.step} instead of {query.start} and {query.step}"
         )
     if len(set(response.containers)) != len(response.containers):
-        raise UsageResponseError("the answer names a container twice")
+        raise UsageResponseError("the response names a container twice")
     wanted = None if query.namespaces is None else set(query.namespaces)
     chosen = [
         number
@@ -189,7 +190,7 @@ def _build_grid(
 ) -> Floats:
     if len(rows) != len(response.containers) or any(len(row) != query.steps for row in rows):
         raise UsageResponseError(
-            f"the answer's {name} is not a list for each container of {query.steps} numbers"
+            f"{name} in the response must have a list of {query.steps} numbers per container"
         )
     return mask_implausible(
         np.array(rows, np.float64).reshape(len(rows), query.steps).T.copy(), maximum=maximum

@@ -1,9 +1,9 @@
-"""Usage from the kubelets themselves: each node's `/stats/summary`.
+"""Usage from the kubelets: each node's `/stats/summary`.
 
-For clusters without metrics-server, and for samples as fresh as the kubelet has them (10 s). A pod asks each kubelet
-directly, for which the right to get nodes/stats is enough; from outside the API server passes the question on, which
-takes the right to get nodes/proxy. A node that does not answer is a gap for its containers; the source fails when none
-answers.
+For clusters without metrics-server, and for samples as fresh as the kubelet has them (10 s). In a pod each
+kubelet is queried directly, which needs get on nodes/stats; from outside, the API server forwards the
+request, which needs get on nodes/proxy. A node that does not respond is a gap for its containers; the source
+fails only if no node responds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _PodRef(msgspec.Struct, frozen=True, gc=False):
 class _Pod(msgspec.Struct, rename="camel", frozen=True, gc=False):
     pod_ref: _PodRef
     containers: list[_Container] | None = None
-    """Null of a pod whose sandbox alone runs: Go writes an empty list so."""
+    """The containers; null for a pod with only a sandbox, as Go encodes an empty list."""
 
 
 class _Summary(msgspec.Struct, frozen=True, gc=False):
@@ -86,14 +86,14 @@ class _Metadata(msgspec.Struct, frozen=True, gc=False):
 
 
 class KubeletNode(msgspec.Struct, frozen=True, gc=False):
-    """What the API server says of a node: enough to find its kubelet."""
+    """The part of a Node that is needed to find its kubelet."""
 
     metadata: _Metadata
     status: _Status = _Status()
 
     def kubelet_url(self, kind: str) -> str:
-        """Where its kubelet listens, at this kind of address or the node's name."""
-        # The first of a kind is of the family that the cluster prefers: pods may have no way to the other.
+        """Return the kubelet's URL at this kind of address, or at the node's name."""
+        # The first of a kind has the cluster's preferred IP family; pods may have no route to the other.
         known = {address.type: address.address for address in reversed(self.status.addresses)}
         port = self.status.daemon_endpoints.kubelet_endpoint.port
         return str(URL.build(scheme="https", host=known.get(kind, self.metadata.name), port=port))
@@ -104,41 +104,41 @@ class _Nodes(msgspec.Struct, frozen=True, gc=False):
 
 
 class KubeletSettings(PollingSettings):
-    """How to read the kubelets' summaries."""
+    """The settings for reading the kubelets' summaries."""
 
     reach: Literal["auto", "direct", "proxy"] = "auto"
-    """How to reach kubelets: directly, as a pod can, or through the API server's proxy; auto knows."""
+    """The route to kubelets: direct, by the API server's proxy, or auto (direct in a pod)."""
 
     address: Literal["InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS"] = "InternalIP"
-    """Which of a node's addresses to ask directly."""
+    """The type of node address for direct requests."""
 
     insecure: bool = False
-    """Believe any certificate of a kubelet reached directly, and show it our token: many sign their own."""
+    """Accept any certificate of a directly reached kubelet and send it our token; many are self-signed."""
 
     concurrency: Annotated[int, Field(ge=1, le=100)] = 10
-    """How many nodes are asked at the same time."""
+    """The maximum number of nodes that are queried at the same time."""
 
     timeout: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds that one node may take."""
+    """The timeout per node in seconds."""
 
 
 class Kubelet(PollingSource[KubeletSettings]):
-    """All nodes of a cluster; needs the rights to list nodes and to get nodes/stats or nodes/proxy."""
+    """All nodes of a cluster; needs list on nodes and get on nodes/stats or nodes/proxy."""
 
     name = "kubelet"
     settings_type = KubeletSettings
 
     async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
-            raise SourceRefused("kubelet: is found through the API server; give a client")
-        client, room = self.client, asyncio.Semaphore(self.settings.concurrency)
+            raise SourceRefused("kubelet: needs access to the API server; give a client")
+        client, slots = self.client, asyncio.Semaphore(self.settings.concurrency)
 
-        async def ask(node: KubeletNode) -> list[ContainerSample] | UsageError:
+        async def fetch(node: KubeletNode) -> list[ContainerSample] | UsageError:
             try:
-                async with room, asyncio.timeout(self.settings.timeout):
+                async with slots, asyncio.timeout(self.settings.timeout):
                     return parse_summary(await self._fetch_summary(client, node))
             except TimeoutError:
-                return SourceUnavailable(f"no answer within {self.settings.timeout:g} s")
+                return SourceUnavailable(f"no response within {self.settings.timeout:g} s")
             except UsageError as error:
                 return error
             except (KubeError, *DECODE_ERRORS) as error:
@@ -147,14 +147,14 @@ class Kubelet(PollingSource[KubeletSettings]):
         try:
             pages = [msgspec.json.decode(page, type=_Nodes) async for page in client.list_pages(NODES)]
         except (KubeError, *DECODE_ERRORS) as error:
-            raise SourceUnavailable(f"kubelet: {describe(error)}; see that nodes may be listed") from error
+            raise SourceUnavailable(f"kubelet: {describe(error)}; grant list on nodes") from error
         nodes = [node for page in pages for node in page.items]
-        answers = await asyncio.gather(*map(ask, nodes))
+        answers = await asyncio.gather(*map(fetch, nodes))
         found = [answer for answer in answers if not isinstance(answer, UsageError)]
         if answers and not found:
-            advice = "see that nodes/proxy or nodes/stats may be got, and how the kubelets' certificates are signed"
+            advice = "grant get on nodes/proxy or nodes/stats, and check the kubelets' certificates"
             raise SourceUnavailable(
-                f"kubelet: no node answers, {nodes[0].metadata.name}: {answers[0]}; {advice}"
+                f"kubelet: no node responds, {nodes[0].metadata.name}: {answers[0]}; {advice}"
             )
         return [sample for answer in found for sample in answer]
 
@@ -182,7 +182,7 @@ class Kubelet(PollingSource[KubeletSettings]):
 
 
 def parse_summary(summary: _Summary) -> list[ContainerSample]:
-    """What a summary says of the containers that it has times for."""
+    """Return the samples of the containers in a summary that have a time."""
     return [
         ContainerSample(
             PodContainer(intern(pod.pod_ref.namespace), pod.pod_ref.name, intern(container.name)),

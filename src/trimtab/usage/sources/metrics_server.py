@@ -1,4 +1,4 @@
-"""Usage from metrics-server, by the resource metrics API: what `kubectl top` shows, for all pods at once."""
+"""Usage from metrics-server by the resource metrics API, the values of `kubectl top`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Pod(msgspec.Struct, gc=False):
     metadata: _Metadata
     timestamp: datetime
     containers: list[_Container] | None = None
-    """Null is how Go writes an empty list."""
+    """The containers; Go encodes an empty list as null."""
 
 
 class _Pods(msgspec.Struct, gc=False):
@@ -43,14 +43,14 @@ _DECODER = msgspec.json.Decoder(_Pods)
 
 
 class MetricsServer(PollingSource[PollingSettings]):
-    """The resource metrics API of a cluster; needs the right to list pods.metrics.k8s.io."""
+    """The resource metrics API of a cluster; needs list on pods.metrics.k8s.io."""
 
     name = "metrics-server"
     settings_type = PollingSettings
 
     async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
-            raise SourceRefused("metrics-server: is read through the API server; give a client")
+            raise SourceRefused("metrics-server: needs access to the API server; give a client")
         try:
             return [
                 sample
@@ -58,19 +58,21 @@ class MetricsServer(PollingSource[PollingSettings]):
                 for sample in parse_pod_metrics(page)
             ]
         except NotFound as error:
-            raise SourceRefused("metrics-server: the cluster has no resource metrics; install it") from error
+            raise SourceRefused(
+                "metrics-server: the cluster has no resource metrics API; install metrics-server"
+            ) from error
         except KubeError as error:
             kind = SourceUnavailable if error.transient else SourceRefused
             raise kind(f"metrics-server: {describe(error)}; see `kubectl top pods`") from error
 
 
 def parse_pod_metrics(page: bytes) -> list[ContainerSample]:
-    """What a list of PodMetrics says."""
+    """Return the samples of a list of PodMetrics."""
     try:
         found = _DECODER.decode(page)
     except DECODE_ERRORS as error:
         raise UsageResponseError(
-            f"metrics-server: no list of PodMetrics: {error}; see `kubectl top pods`"
+            f"metrics-server: the response is not a list of PodMetrics: {error}; see `kubectl top pods`"
         ) from error
     return [
         ContainerSample(
@@ -85,7 +87,7 @@ def parse_pod_metrics(page: bytes) -> list[ContainerSample]:
 
 
 def _parse_quantity(quantity: str | None) -> float:
-    """NaN for what is no quantity: one bad value is no reason to lose the others."""
+    """Return NaN for an invalid quantity: one bad value must not lose the others."""
     try:
         return Quantity.parse(quantity).cores if quantity else math.nan
     except QuantityError:

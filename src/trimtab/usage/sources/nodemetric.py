@@ -1,7 +1,7 @@
-"""Usage from our own node agents: the NodeMetrics that they report, one list for the whole cluster.
+"""Usage from Trimtab's node agents: one list of the NodeMetrics that they report.
 
-Averages over the agents' window, by default five minutes, and memory without page cache. A node whose agent has fallen
-silent is a gap for its containers: its last report grows old and is then not believed.
+The values are averages over the agents' window, five minutes by default, and memory without page cache. A
+node whose agent stopped reporting is a gap for its containers: its last report becomes too old to count.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _DECODER = msgspec.json.Decoder(_NodeMetrics)
 
 
 class NodeMetrics(PollingSource[PollingSettings]):
-    """The NodeMetrics of a cluster; needs the right to list nodemetrics.trimtab.io, and the agent on its nodes."""
+    """The NodeMetrics of a cluster; needs list on nodemetrics.trimtab.io and the node agent."""
 
     name = "nodemetric"
     settings_type = PollingSettings
 
     async def snapshot(self) -> list[ContainerSample]:
         if self.client is None:
-            raise SourceRefused("nodemetric: is read through the API server; give a client")
+            raise SourceRefused("nodemetric: needs access to the API server; give a client")
         try:
             return [
                 sample
@@ -69,22 +69,20 @@ class NodeMetrics(PollingSource[PollingSettings]):
             ]
         except NotFound as error:
             raise SourceRefused(
-                "nodemetric: the cluster has no NodeMetrics; install our CRDs and the node agent"
+                "nodemetric: the cluster has no NodeMetric kind; install Trimtab's CRDs and the node agent"
             ) from error
         except KubeError as error:
             kind = SourceUnavailable if error.transient else SourceRefused
-            raise kind(
-                f"nodemetric: {describe(error)}; see that nodemetrics.trimtab.io may be listed"
-            ) from error
+            raise kind(f"nodemetric: {describe(error)}; grant list on nodemetrics.trimtab.io") from error
 
 
 def parse_node_metrics(page: bytes) -> list[ContainerSample]:
-    """What a list of NodeMetrics says of containers."""
+    """Return the samples of a list of NodeMetrics."""
     try:
         found = _DECODER.decode(page)
     except DECODE_ERRORS as error:
         raise UsageResponseError(
-            f"nodemetric: no list of NodeMetrics: {error}; see `kubectl get nodemetrics`"
+            f"nodemetric: the response is not a list of NodeMetrics: {error}; see `kubectl get nodemetrics`"
         ) from error
     return [
         ContainerSample(
@@ -101,7 +99,7 @@ def parse_node_metrics(page: bytes) -> list[ContainerSample]:
 
 
 def _parse_quantity(quantity: str | int | None) -> float:
-    """NaN for what is no quantity: one bad value is no reason to lose the others."""
+    """Return NaN for an invalid quantity: one bad value must not lose the others."""
     try:
         return math.nan if quantity is None else Quantity.parse(str(quantity)).cores
     except QuantityError:

@@ -1,6 +1,6 @@
-"""Raw samples by Prometheus' remote read, where a server has it: compressed chunks, as they lie on its disk.
+"""Read raw samples by Prometheus' remote read: compressed chunks as stored on the server's disk.
 
-A query over weeks makes a server look at every sample once for each step; here it only hands chunks out, and what
-PromQL would have made of them is computed on our side. Servers without it (Thanos' Querier, VictoriaMetrics) and ways on
-which nothing can be posted (the API server's proxy) are asked by queries instead.
+A range query over weeks makes a server look at every sample once per step; here it only sends chunks, and the
+PromQL functions are computed by Trimtab. Servers without remote read (Thanos Querier, VictoriaMetrics) and
+endpoints without POST (the API server's proxy) are queried instead.
 """

@@ -1,8 +1,8 @@
-"""Prometheus' XOR chunks: times as differences of differences, values as the bits in which they differ.
+"""Decode Prometheus' XOR chunks: delta-of-delta timestamps and XOR-compressed values.
 
-The format is that of Facebook's Gorilla as Prometheus writes it (tsdb/chunkenc/xor.go). Nothing in a chunk is trusted:
-one that ends too early says so. All chunks are read where they lie in an answer, so that there is no Python object and
-no call for each. Pure.
+The format is Facebook's Gorilla as written by Prometheus (tsdb/chunkenc/xor.go). No chunk is trusted: a
+truncated one is detected. All chunks are decoded in place in the response, without a Python object or call
+per chunk. Pure.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Times = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 Spans = npt.NDArray[np.int64]
-"""A row for each thing: where it begins and where it ends."""
+"""One row per item: its begin and end."""
 
 _HEADER = 2
 DAMAGED = -1
 _TOP_BIT_SHIFT = np.uint64(63)
 _PADDING_BYTES = 64
 _MIN_WORD_BITS = 57
-"""Bits that a word has from any place on."""
+"""The number of valid bits of a word read from any position."""
 
 
 class PackedChunks(NamedTuple):
-    """The chunks of many series, wherever they lie in a run of bytes."""
+    """The chunks of many series within one byte array."""
 
     data: Bytes
-    """With some bytes more at the end, which a damaged chunk is read into before it shows."""
+    """The response, padded so that a damaged chunk cannot be read beyond its end."""
     chunks: Spans
-    """Where each chunk begins and ends."""
+    """The begin and end of each chunk."""
     begins: Numbers
-    """The number of the first chunk of each series; at last that of all chunks."""
+    """The index of the first chunk of each series, followed by the number of chunks."""
 
     @classmethod
     def from_body(cls, body: bytes, *, chunks: Spans, begins: Numbers) -> PackedChunks:
@@ -47,7 +47,7 @@ class PackedChunks(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def count_samples(packed: PackedChunks, series: int) -> int:
-    """How many samples a series says that it has."""
+    """Return the number of samples that a series declares."""
     found = 0
     for number in range(packed.begins[series], packed.begins[series + 1]):
         begin, end = packed.chunks[number]
@@ -58,9 +58,9 @@ def count_samples(packed: PackedChunks, series: int) -> int:
 
 @njit(cache=True, nogil=True)
 def unpack_series(packed: PackedChunks, series: int, times: Times, values: Floats) -> int:
-    """Fill in times in milliseconds and values of a series as its chunks hold them; the answer is how many, or `DAMAGED`.
+    """Fill in the times in milliseconds and values of a series; return their number, or `DAMAGED`.
 
-    There must be room for as many as are `counted`.
+    The arrays must hold the number of samples that `count_samples` returns.
     """
     bits, filled = values.view(np.uint64), 0
     for number in range(packed.begins[series], packed.begins[series + 1]):
@@ -68,8 +68,8 @@ def unpack_series(packed: PackedChunks, series: int, times: Times, values: Float
         if end < begin + _HEADER:
             return DAMAGED
         until = filled + _read_count(packed.data, begin)
-        room = times[filled:until], bits[filled:until]
-        if until > filled and _decode(packed.data, begin, end, *room) == DAMAGED:
+        target = times[filled:until], bits[filled:until]
+        if until > filled and _decode(packed.data, begin, end, *target) == DAMAGED:
             return DAMAGED
         filled = until
     return filled
@@ -82,20 +82,21 @@ def _read_count(data: Bytes, begin: int) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def _read_word(data: Bytes, at: int) -> np.uint64:
-    """The bits from a place on, the first of them highest: 57 at least.
+    """Return at least 57 bits from a position on, the first of them highest.
 
-    In line, as `_bits`: with a call for each, which counts references to the bytes, a sample took three times as long.
+    Inlined like `_read_bits`: with a call each, which counts references to the array, decoding took three
+    times as long.
     """
-    index = np.uint64(at >> 3)  # unsigned, or each place is looked at for being counted from the end
+    index = np.uint64(at >> 3)  # unsigned, which avoids a check for negative indices
     word = np.uint64(0)
-    for byte in range(8):  # which is compiled to a single load
+    for byte in range(8):  # compiled to a single load
         word = word << np.uint64(8) | np.uint64(data[index + np.uint64(byte)])
     return word << np.uint64(at & 7)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _read_bits(data: Bytes, at: int, count: int | np.int64) -> np.uint64:
-    """So many bits from a place on, of which there is at least one."""
+    """Return `count` bits, at least one, from a position on."""
     if count <= _MIN_WORD_BITS:
         return _read_word(data, at) >> np.uint64(64 - count)
     rest = count - 32
@@ -105,7 +106,7 @@ def _read_bits(data: Bytes, at: int, count: int | np.int64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def _read_varint(data: Bytes, at: int) -> tuple[np.uint64, int]:
-    """An unsigned number of seven bits a byte, and where it ends."""
+    """Return an unsigned varint and its end."""
     found, shift = np.uint64(0), 0
     place = at
     while shift < 64:
@@ -128,7 +129,7 @@ def _sign_extend(found: np.uint64, width: int) -> np.int64:
 
 @njit(cache=True, nogil=True)
 def _read_delta_change(data: Bytes, at: int) -> tuple[np.int64, int]:
-    """By how much a difference of times differs from the one before, where it does, and where that ends."""
+    """Return the change of the time delta and its end, for a delta that changed."""
     word, ones = _read_word(data, at), 1
     while ones < 4 and word >> np.uint64(63 - ones) & np.uint64(1):
         ones += 1
@@ -139,7 +140,7 @@ def _read_delta_change(data: Bytes, at: int) -> tuple[np.int64, int]:
 
 @njit(cache=True, nogil=True)
 def _decode(data: Bytes, begin: int, end: int, times: Times, values: Bits) -> int:
-    """Fill in times and the bits of values, one at least; the answer is how many, or that the chunk is damaged."""
+    """Fill in times and value bits, at least one; return their number, or `DAMAGED`."""
     count = times.size
     zigzag, at = _read_varint(data, 8 * (begin + _HEADER))
     t = np.int64(zigzag >> np.uint64(1)) ^ -np.int64(zigzag & np.uint64(1))
@@ -154,9 +155,7 @@ def _decode(data: Bytes, begin: int, end: int, times: Times, values: Bits) -> in
         if number == 1:
             first, at = _read_varint(data, at)
             delta = np.int64(first)
-        elif (
-            _read_word(data, at) >> _TOP_BIT_SHIFT
-        ):  # not as long after the last as that after the one before
+        elif _read_word(data, at) >> _TOP_BIT_SHIFT:  # the interval changed
             change, at = _read_delta_change(data, at)
             delta += change
         else:
@@ -164,9 +163,9 @@ def _decode(data: Bytes, begin: int, end: int, times: Times, values: Bits) -> in
         t += delta
         word = _read_word(data, at)
         at += 1
-        if word >> _TOP_BIT_SHIFT:  # another value than the last
+        if word >> _TOP_BIT_SHIFT:  # the value changed
             at += 1
-            if word >> np.uint64(62) & np.uint64(1):  # that differs in other places
+            if word >> np.uint64(62) & np.uint64(1):  # in other bits than before
                 leading = np.int64(word >> np.uint64(57) & np.uint64(31))
                 width = np.int64(word >> np.uint64(51) & np.uint64(63))
                 if width == 0:  # 64 does not fit in six bits

@@ -1,8 +1,8 @@
-"""Where in an answer each series has its labels and its chunks: frames of protobuf, gone through without an object for each.
+"""Locate the labels and chunks of each series in a response without creating protobuf objects.
 
-An answer has hundreds of thousands of chunks, and to make a message of each took as long as all the rest of it. So the
-fields on the way to them are found by hand; labels are left to the library. Nothing is trusted: what is cut off, damaged
-or no answer at all is told apart. Pure.
+A response has hundreds of thousands of chunks, and a message object for each took as long as everything else.
+The fields that lead to them are therefore parsed by hand; labels are left to the protobuf library. Nothing is
+trusted: truncated, damaged and foreign responses are distinguished. Pure.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from trimtab.usage.prometheus.remote_read.messages.remote_pb2 import (
 
 _CASTAGNOLI = 0x82F63B78
 _CHECKSUM_BYTES = 4
-"""Bytes of it, before each frame."""
+"""The bytes of the checksum before each frame."""
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-"""How protobuf says how long a field is."""
+"""The protobuf wire types."""
 _CUT_OFF, _DAMAGED, _UNREADABLE = -1, -2, -3
 _ERROR_TEXTS = {
     _CUT_OFF: "is cut off",
@@ -40,21 +40,21 @@ _XOR = int(Chunk.XOR)
 
 
 class FrameIndex(NamedTuple):
-    """Where things are in an answer. A series that is spread over frames is there several times, one after the other."""
+    """The positions of series in a response; a series that spans several frames appears repeatedly."""
 
     labels: Spans
-    """Of each series, without its chunks a message of its own."""
+    """The labels of each series, which form a message of their own without the chunks."""
     first_chunks: Numbers
-    """The number of the first chunk of each series."""
+    """The index of the first chunk of each series."""
     chunks: Spans
 
 
 def index_frames(body: Bytes) -> FrameIndex:
-    """Where in an answer each series is; `BadAnswer` where it is not whole."""
-    nowhere = FrameIndex(np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64))
-    series, chunks = _walk(body, _CRC_TABLE, nowhere)
+    """Locate each series in a response; raise `UsageResponseError` if it is incomplete."""
+    counting = FrameIndex(np.empty((0, 2), np.int64), np.empty(0, np.int64), np.empty((0, 2), np.int64))
+    series, chunks = _walk(body, _CRC_TABLE, counting)
     if series < 0:
-        raise UsageResponseError(f"the answer {_ERROR_TEXTS[series]}")
+        raise UsageResponseError(f"the response {_ERROR_TEXTS[series]}")
     found = FrameIndex(
         np.empty((series, 2), np.int64), np.empty(series, np.int64), np.empty((chunks, 2), np.int64)
     )
@@ -64,7 +64,7 @@ def index_frames(body: Bytes) -> FrameIndex:
 
 @njit(cache=True, nogil=True)
 def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple[int, int]:
-    """Count series and chunks and look at checksums, or, where there is room for them, fill them in."""
+    """Count series and chunks and verify checksums; fill in positions if `into` has space for them."""
     counting = into.first_chunks.size == 0
     at = series = chunks = 0
     while at < data.size:
@@ -93,7 +93,7 @@ def _walk(data: Bytes, table: npt.NDArray[np.uint32], into: FrameIndex) -> tuple
 
 @njit(cache=True, nogil=True)
 def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into: FrameIndex) -> int:
-    """Count or fill in the chunks of a series, and fill in where its labels are; the answer is how many chunks there are now."""
+    """Count or fill in the chunks of a series and the position of its labels; return the chunk count."""
     begin = labels = at
     there = chunks
     while at < end:
@@ -117,7 +117,7 @@ def _index_series(data: Bytes, at: int, end: int, series: int, chunks: int, into
 
 @njit(cache=True, nogil=True)
 def _locate_chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the samples of a chunk are; nowhere if it is of another kind."""
+    """Return the position of a chunk's samples; an empty one for another encoding."""
     first = last = at
     kind = 0
     while at < end:
@@ -133,7 +133,7 @@ def _locate_chunk(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @njit(cache=True, nogil=True)
 def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """The number of a field, where its content begins, and where it ends, which is below 0 where that cannot be."""
+    """Return a field's number, the begin of its content and its end, which is negative if invalid."""
     key, begin = _read_varint(data, at, end)
     if begin < 0:
         return 0, 0, _UNREADABLE
@@ -154,7 +154,7 @@ def _read_field(data: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _read_varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends, which is below 0 where it does not."""
+    """Return a varint and its end, which is negative if it is truncated."""
     found = shift = 0
     while at < end and shift < 64:
         byte = int(np.int64(data[at]))

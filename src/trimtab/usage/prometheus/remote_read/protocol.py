@@ -1,7 +1,4 @@
-"""What is said to a server by remote read, and what it says: a request, and a stream of frames with chunks of series.
-
-Pure. Left out: the wire, and what the samples mean.
-"""
+"""Encode remote read requests and decode the streamed frames of their responses. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _MAX_LITERAL_BYTES = 60
 
 
 def encode_request(metric: str, matchers: Matchers, *, start: float, end: float) -> bytes:
-    """All samples of the series of a metric that match, from a time to a time in seconds."""
+    """Encode a request for all samples of a metric's matching series in a time range in seconds."""
     query = Query(
         start_timestamp_ms=round(start * 1000),
         end_timestamp_ms=round(end * 1000),
@@ -42,19 +39,19 @@ def encode_request(metric: str, matchers: Matchers, *, start: float, end: float)
             for each in (equals("__name__", metric), *matchers)
         ],
     )
-    asked = ReadRequest(queries=[query], accepted_response_types=[ReadRequest.STREAMED_XOR_CHUNKS])
-    return _encode_snappy(asked.SerializeToString())
+    request = ReadRequest(queries=[query], accepted_response_types=[ReadRequest.STREAMED_XOR_CHUNKS])
+    return _encode_snappy(request.SerializeToString())
 
 
 class SeriesChunks(NamedTuple):
-    """Every series of an answer."""
+    """All series of a response."""
 
     labels: list[dict[str, str]]
     chunks: PackedChunks
 
 
 def decode_response(body: bytes) -> SeriesChunks:
-    """What an answer holds; a series that is spread over several frames is put together."""
+    """Decode a response; a series that spans several frames is joined."""
     labels, firsts, chunks = index_frames(np.frombuffer(body, np.uint8))
     pieces = [body[begin:end] for begin, end in labels.tolist()]
     new = [number for number, piece in enumerate(pieces) if number == 0 or piece != pieces[number - 1]]
@@ -69,11 +66,11 @@ def _decode_labels(piece: bytes) -> dict[str, str]:
     try:
         return {label.name: label.value for label in ChunkedSeries.FromString(piece).labels}
     except DecodeError as error:
-        raise UsageResponseError(f"the answer has labels that cannot be read: {error}") from None
+        raise UsageResponseError(f"the response has labels that cannot be read: {error}") from None
 
 
 def _encode_snappy(data: bytes) -> bytes:
-    """In snappy's block format without compressing: requests are short."""
+    """Encode data in snappy's block format without compression, because requests are short."""
     size, header = len(data), bytearray()
     while size >= 0x80:
         header.append(size & 0x7F | 0x80)

@@ -1,7 +1,7 @@
-"""What PromQL makes of the samples within a window that ends at each step: `rate` and `max_over_time`, to the number.
+"""Compute PromQL's `rate` and `max_over_time` over the window that ends at each step, exactly as Prometheus.
 
-A window is open at its left end, as in Prometheus 3. A whole answer is worked through in one call that leaves Python
-alone, so that the next answer can come in meanwhile. Pure.
+A window excludes its left end, as in Prometheus 3. A whole response is processed in one call without the GIL,
+so that the next one can be received meanwhile. Pure.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def evaluate_windows(
     rate: bool,  # noqa: FBT001 - numba has no keyword-only arguments
     out: Floats,
 ) -> bool:
-    """Fill in a row for each series: its rate, or else its maximum, in the window of `width` that ends at each step.
+    """Fill in a row per series: its rate, or else its maximum, in the `width` before each step.
 
-    Times are in milliseconds. False when a chunk cannot be read.
+    Times are in milliseconds. Return False if a chunk is damaged.
     """
     for series in range(chunks.begins.size - 1):
-        room = count_samples(chunks, series)
-        times, values = np.empty(room, np.int64), np.empty(room)
+        size = count_samples(chunks, series)
+        times, values = np.empty(size, np.int64), np.empty(size)
         if unpack_series(chunks, series, times, values) == DAMAGED:
             return False
         count = _clean_samples(times, values)
@@ -44,7 +44,7 @@ def evaluate_windows(
 
 @njit(cache=True, nogil=True)
 def _clean_samples(times: Times, values: Floats) -> int:
-    """Put in order, each time once, and without the marks of a series that went stale; the answer is how many are left."""
+    """Sort the samples, drop duplicates and staleness markers, and return how many remain."""
     count, ordered = 0, True
     for place in range(times.size):
         if not np.isnan(values[place]):
@@ -73,7 +73,7 @@ def _fill_row(
     rate: bool,  # noqa: FBT001 - as above
     out: Floats,
 ) -> None:
-    """Fill in one row; NaN where a window has too few samples. Times in order, each once."""
+    """Fill in one row, NaN where a window has too few samples; times are sorted and unique."""
     begin = end = 0
     for row in range(out.size):
         until = first + row * step
@@ -92,10 +92,10 @@ def _fill_row(
 
 @njit(cache=True, nogil=True, inline="always")
 def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since: int, until: int) -> float:
-    """Increase a second over the window, extrapolated to its ends as Prometheus' extrapolatedRate does."""
+    """Return the increase per second, extrapolated to the window's ends like Prometheus' extrapolatedRate."""
     grown = values[end - 1] - values[begin]
     for place in range(begin + 1, end):
-        if values[place] < values[place - 1]:  # the counter began anew
+        if values[place] < values[place - 1]:  # the counter was reset
             grown += values[place - 1]
     to_start = (times[begin] - since) / 1000.0
     to_end = (until - times[end - 1]) / 1000.0
@@ -112,7 +112,7 @@ def _extrapolated_rate(times: Times, values: Floats, begin: int, end: int, since
 
 @njit(cache=True, nogil=True, inline="always")
 def _max_value(values: Floats, begin: int, end: int) -> float:
-    """The highest of some samples, which windows that overlap by little go through one by one."""
+    """Return the highest of some samples; a linear scan suffices for windows that overlap little."""
     highest = np.nan
     for place in range(begin, end):
         if not values[place] <= highest:

@@ -1,6 +1,6 @@
-"""Raw samples on their way into columns: what a query for the same kind of number would have answered.
+"""Read raw samples into columns, with the same result as the corresponding query.
 
-As `scheme` does: of several series of one container the highest counts, and those that only differ in their processor
+As in `schema`, the highest of several series of a container counts, and series that differ only in their CPU
 are added up first.
 """
 
@@ -31,14 +31,14 @@ from trimtab.usage.prometheus.sharding import QueryShard
 from trimtab.usage.trace import Floats
 
 BYTES_PER_SAMPLE = 10
-"""At most, about: a counter of floats compresses badly."""
+"""The approximate maximum size of a sample; float counters compress badly."""
 
 SeriesLabels = Mapping[str, str]
 SeriesKey = tuple[tuple[str, str], ...]
 
 
 class SeriesRows(NamedTuple):
-    """The labels of each container's series, and its number at every step; NaN where it has none."""
+    """The labels of each container's series and its value at every step; NaN without one."""
 
     labels: Sequence[SeriesLabels]
     values: Floats
@@ -46,7 +46,7 @@ class SeriesRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SampleReader:
-    """What one read needs to know of a server to take raw samples from it."""
+    """Reads raw samples of one read from a server."""
 
     server: PrometheusApi
     schema: MetricSchema
@@ -54,13 +54,13 @@ class SampleReader:
     grid: TimeGrid
 
     def supports(self, kind: MetricKind) -> bool:
-        """Whether raw samples tell of this kind: what a recording rule says, and kills, are asked for by queries."""
+        """Return whether raw samples provide this kind; recording rules and OOM kills need queries."""
         if kind == "memory":
             return self.schema.memory_rule is None
         return kind == "throttled" or (kind == "cpu" and self.schema.cpu_rule is None)
 
     async def read(self, kind: MetricKind, labels: ContainerLabels, part: QueryShard) -> SeriesRows:
-        """What the part's containers have of this kind, in series that name them by these labels."""
+        """Read the values of a shard's containers from series with these labels."""
         if kind == "memory":
             return await self._read_windows(MEMORY, labels, part, self.window.gauge)
         if kind == "cpu":
@@ -73,7 +73,7 @@ class SampleReader:
     ) -> SeriesRows:
         start = self.grid.start + part.first * self.grid.step
         end = start + (part.steps - 1) * self.grid.step
-        asked = encode_request(
+        request = encode_request(
             metric, self.schema.build_matchers(names, part.pods), start=start - width, end=end
         )
 
@@ -88,14 +88,14 @@ class SampleReader:
                 counter,
                 values,
             ):
-                raise UsageResponseError("the answer has a chunk of samples that cannot be read")
+                raise UsageResponseError("the response has a damaged chunk of samples")
             return _sum_over_cpus(SeriesRows(labels, values))
 
-        return await self.server.remote_read(asked, read)
+        return await self.server.remote_read(request, read)
 
 
 def _sum_over_cpus(rows: SeriesRows) -> SeriesRows:
-    """An old kubelet has a series for each processor instead of one for all."""
+    """Add up the series of the CPUs; an old kubelet has one per CPU instead of a total."""
     if not any("cpu" in labels for labels in rows.labels):
         return rows
     whole: dict[SeriesKey, Floats] = {}
@@ -107,13 +107,13 @@ def _sum_over_cpus(rows: SeriesRows) -> SeriesRows:
 
 
 def _add_rates(one: Floats, other: Floats) -> Floats:
-    """A processor without a rate adds nothing, as in PromQL."""
+    """Add two rates; a CPU without a rate adds nothing, as in PromQL."""
     both: Floats = np.where(np.isnan(one), other, np.where(np.isnan(other), one, one + other))
     return both
 
 
 def _divide(part: SeriesRows, whole: SeriesRows) -> SeriesRows:
-    """One counter in another of the same container; who has only one of them has no share."""
+    """Divide one counter by another of the same container; a container with only one has no share."""
     place = {_series_key(labels): number for number, labels in enumerate(whole.labels)}
     both = [number for number, labels in enumerate(part.labels) if _series_key(labels) in place]
     over = whole.values[[place[_series_key(part.labels[number])] for number in both]]
@@ -126,5 +126,5 @@ def _to_milliseconds(seconds: float) -> int:
 
 
 def _series_key(labels: SeriesLabels) -> SeriesKey:
-    """What two counters of one container have in common: all labels but the name."""
+    """Return all labels but the metric name, which two counters of one container share."""
     return tuple(sorted(item for item in labels.items() if item[0] != "__name__"))
