@@ -123,7 +123,7 @@ def test_diff_and_patch_say_why_they_leave_an_owned_workload_out(
     which = [f"{namespace}/statefulset/prometheus-k8s"] if by_name else ["-n", namespace]
     run([command, *which, "--kubeconfig", str(cluster.kubeconfig)])
     assert (
-        f"Prometheus.{GROUP} {namespace}/k8s: left out: container main: its controller makes StatefulSet "
+        f"Prometheus.{GROUP} {namespace}/k8s: skipped: container main: the controller creates StatefulSet "
         f"{namespace}/prometheus-k8s, and would undo a change there"
     ) in capsys.readouterr().err
 

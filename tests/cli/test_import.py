@@ -99,7 +99,7 @@ def test_each_vpa_becomes_a_policy_that_says_what_it_said(
     }
     assert policies["api"]["mode"] == "Recommend"
     assert policies["api"]["selector"]["workloadSelector"]["matchLabels"] == {"trimtab.io/policy": "api"}
-    assert f"{scene}/gone: its target, Deployment gone, is not there" in err
+    assert f"{scene}/gone: its target, Deployment gone, does not exist" in err
     assert f"kubectl label -n {scene} deployments.apps/api trimtab.io/policy=api" in err
     assert policies["api"]["containers"] == [{"name": "app", "controlledResources": ["cpu"]}]
 

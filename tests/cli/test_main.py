@@ -114,7 +114,7 @@ def test_an_interrupt_ends_quietly_with_130() -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "app = App(result_action='return_value', suppress_keyboard_interrupt=False)\n"
         "app.default(lambda: (print('ready', flush=True), signal.pause()))\n"
-        "cli.build = lambda *_: app\n"
+        "cli.build_app = lambda *_: app\n"
         "cli.main()"
     )
     with subprocess.Popen(

@@ -106,7 +106,7 @@ def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(
     assert out == f"{tmp_path / 'web.yaml'}\n"
     assert "cpu: 100m" in (tmp_path / "web.yaml").read_text()
     template, latin, broken = err.splitlines()
-    assert template.endswith("template.yaml: left out: it is a template and no plain YAML")
+    assert template.endswith("template.yaml: skipped: it is a template and no plain YAML")
     assert latin.endswith("latin.yaml: this is no text; name a YAML file")
     assert "broken.yaml, line 2: " in broken
     assert (tmp_path / "node_modules" / "web.yaml").read_text() == MANIFEST
@@ -150,7 +150,7 @@ def test_patch_learns_namespaces_from_the_whole_repository(
     given = [folder / "helmrelease.yaml"]
     assert _edit_helm(given, [change(namespace="network")], [], None, write=True) == 0
     assert (folder / "helmrelease.yaml").read_text() == RELEASE
-    assert "no file has the values of its release" in capsys.readouterr().err
+    assert "no file has the values of its release; add it with --file" in capsys.readouterr().err
     assert _edit_helm(given, [change(namespace="default")], [], None, write=True) == 0
     assert (folder / "helmrelease.yaml").read_text() != RELEASE
 

@@ -56,8 +56,8 @@ def test_what_is_skipped_is_listed_with_its_reason(cluster_scan: dict[str, Any])
     reasons = {skipped["name"]: skipped["reason"] for skipped in cluster_scan["skipped"]}
     assert reasons == {
         "asleep": "is scaled to zero",
-        "unseen": "no usage of it was seen in the window",
-        "debug": "is a pod by itself, without a template",
+        "unseen": "has no usage in the window",
+        "debug": "is a standalone pod without a template",
     }
 
 
@@ -147,7 +147,7 @@ def test_a_build_fails_on_what_it_was_told_to(ask: Ask, town: Town) -> None:
     code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")
     assert code == 1
     assert err.count("\n") == 1
-    assert "fails at >30%" in err
+    assert "allows no waste >30%" in err
     assert ask(*where, "--fail-on", "waste>99%")[0] == 0
 
 
@@ -302,10 +302,10 @@ def test_without_rights_in_some_namespaces_the_rest_is_shown_and_that_is_said(
     assert run(asked) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
     assert {each["namespace"] for each in found["workloads"]} == {town.namespace}
-    assert "kube-system" in found["refusedNamespaces"]
-    assert "nodes" in found["troubles"]
+    assert "kube-system" in found["forbiddenNamespaces"]
+    assert "nodes" in found["errors"]
     assert run([*asked[:1], *asked[3:]]) == 0
-    assert "Not seen, for lack of rights: namespaces" in capsys.readouterr().out
+    assert "Not scanned, because access is forbidden: namespaces" in capsys.readouterr().out
     assert run([*asked, "-l", "tier=front"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
     assert {each["name"] for each in found["workloads"]} >= {"web", "web-api"}

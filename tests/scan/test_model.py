@@ -162,8 +162,8 @@ def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
             Usage(everyone, part.start * 60.0, 60.0, grid[part], grid[part] * MIB), owners
         )
     name = WorkloadContainer("shop", "CronJob", "monthly", "app")
-    assert consumption.get(name, resting_since=-1e6).pods == 1 / 8
-    assert consumption.get(name, resting_since=360.0).pods == 1 / 4
+    assert consumption.get(name, idle_since=-1e6).pods == 1 / 8
+    assert consumption.get(name, idle_since=360.0).pods == 1 / 4
     assert consumption.get(name).pods == 1.0
 
 
@@ -179,7 +179,7 @@ def test_a_cron_job_that_is_alone_rests_also_before_its_first_run_where_the_sour
             consumption.mark_known_from_start()
         run = (PodContainer("shop", "monthly-29000000-bcdfg", "app"),)
         consumption.observe_usage(Usage(run, 0.0, 60.0, grid, grid * MIB), owners)
-        pods.append(consumption.get(name, resting_since=-1e6).pods)
+        pods.append(consumption.get(name, idle_since=-1e6).pods)
     assert pods == [1.0, 1 / 10]
 
 

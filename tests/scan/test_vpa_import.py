@@ -44,7 +44,7 @@ def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is
     assert found.policy is not None
     assert found.policy["spec"]["mode"] == "Auto"
     assert found.policy["spec"]["updateStrategy"]["updateRequestsOnly"] is True
-    assert any("limits follow requests in some of its containers only" in line for line in found.notes)
+    assert any("limits follow requests in only some of its containers" in line for line in found.notes)
 
 
 def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
@@ -52,19 +52,19 @@ def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
     found = convert_vpa(*vpa(**boost), [WEB])
     assert found.policy is not None
     assert found.policy["spec"]["updateStrategy"]["startupBoost"] == {"factor": 3}
-    assert "its startupBoost is given until a pod is ready, for 5 minutes at the most" in found.notes
+    assert "its startupBoost ends when a pod is ready, after 5 minutes at the latest" in found.notes
     fixed = convert_vpa(*vpa(startupBoost={"cpu": {"type": "Quantity", "quantity": "1"}}), [WEB])
     assert fixed.policy is not None
     assert "startupBoost" not in fixed.policy["spec"]["updateStrategy"]
-    assert "its startupBoost is no factor, and is left out" in fixed.notes
+    assert "its startupBoost is omitted: a policy supports only a factor" in fixed.notes
 
 
 def test_what_a_policy_has_no_field_for_is_told() -> None:
     named = {"containerName": "app", "oomBumpUpRatio": "1.5"}
     found = convert_vpa(*vpa(named, updatePolicy={"updateMode": "Recreate", "minReplicas": 3}), [WEB])
     assert found.notes == (
-        "updatePolicy.minReplicas is left out: a policy has nothing like it",
-        "containerPolicies[app].oomBumpUpRatio is left out: a policy has nothing like it for one container",
+        "updatePolicy.minReplicas is omitted: a policy has no such field",
+        "containerPolicies[app].oomBumpUpRatio is omitted: a policy has no such field for one container",
     )
 
 
@@ -73,5 +73,5 @@ def test_policy_of_names_the_owner_of_a_target_that_another_workload_owns() -> N
     found = convert_vpa(*vpa(), [], {WEB.key: owner})
     assert found.policy is None
     assert found.notes == (
-        "its target, Deployment web, belongs to Shop.example shop/all; name that in targetRef",
+        "its target, Deployment web, is owned by Shop.example shop/all; name the owner in targetRef",
     )

@@ -1,6 +1,6 @@
-"""From what was seen of a workload to what is said of it: the operator's own judgement, without its hurry.
+"""Assess workloads with the operator's own rules, without its limits per step.
 
-A survey gives whole recommendations: how fast to get there, and whether at all, is for whoever acts on them.
+A scan reports the full recommendation. The pace of a change, and whether to make it, is up to whoever applies it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 DAY = 86400.0
 
 HEADROOM = 0.15
-"""What a container that comes close to its memory limit is given above its highest peak."""
+"""The share added to the highest memory peak of a container that came close to its memory limit."""
 
 
 NOT_SYNCED = PodSync(enabled=False)
-"""A survey does not know whether an operator resizes new pods, so that each counts with what it requests."""
+"""A scan does not know whether an operator resizes new pods, so each pod counts with its own requests."""
 
 
 class _ContainerData(NamedTuple):
-    """What is known of one container, whatever is made of it."""
+    """The observations of one container, before any recommendation."""
 
     container: Container
     estimate: ContainerEstimate | None
@@ -51,7 +51,7 @@ class _ContainerData(NamedTuple):
 
 
 class Assessor:
-    """Turns what was learned into what is said of each workload."""
+    """Turns the usage model into findings for each workload."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class Assessor:
         usage_model.observe_ooms()
 
     def assess(self, workload: Workload) -> WorkloadFinding | SkippedWorkload:
-        # During a rollout those that leave are there beside those that take their place.
+        # During a rollout, terminating pods exist beside their replacements: count only the latter.
         pods = tuple(pod for pod in self._snapshot.list_pods(workload) if not pod.deleting)
-        seen = {
+        observed = {
             each.name: self._read_container(workload, each)
             for each in effective_containers(workload, pods, NOT_SYNCED)
         }
-        assessment = self._recommend(workload, pods, seen)
-        if reason := _skip_reason(assessment, seen):
+        recommendation = self._recommend(workload, pods, observed)
+        if reason := _skip_reason(recommendation, observed):
             return SkippedWorkload(workload.key, reason, self._snapshot.list_owned_by(workload))
-        mean = max((each.usage.pods for each in seen.values()), default=0.0)
+        mean = max((each.usage.pods for each in observed.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if workload.is_long_running else mean
         containers = tuple(
-            self._build_finding(workload, each, seen[each.container], instances=instances)
-            for each in assessment.recommendations
+            self._build_finding(workload, each, observed[each.container], instances=instances)
+            for each in recommendation.recommendations
         )
         return WorkloadFinding(
             workload=workload,
@@ -94,32 +94,34 @@ class Assessor:
         )
 
     def _read_container(self, workload: Workload, container: Container) -> _ContainerData:
-        learned = self._estimate(workload, container.name, self._strategy_spec)
-        evidence = learned.evidence if learned else Evidence()
-        consumed = self._usage_model.totals.get(
+        estimate = self._estimate(workload, container.name, self._strategy_spec)
+        evidence = estimate.evidence if estimate else Evidence()
+        usage = self._usage_model.totals.get(
             WorkloadContainer.from_workload(workload.key, container.name),
-            resting_since=math.inf if workload.is_long_running else workload.created,
+            idle_since=math.inf if workload.is_long_running else workload.created,
         )
-        found = assess_risks(container, evidence, consumed, rules=PolicyRules(), now=self._now)
-        return _ContainerData(container, learned, evidence, consumed, found)
+        found = assess_risks(container, evidence, usage, rules=PolicyRules(), now=self._now)
+        return _ContainerData(container, estimate, evidence, usage, found)
 
     def _recommend(
-        self, workload: Workload, pods: Sequence[Pod], seen: Mapping[str, _ContainerData]
+        self, workload: Workload, pods: Sequence[Pod], observed: Mapping[str, _ContainerData]
     ) -> WorkloadRecommendation:
-        hurt = any(each.risks for each in seen.values())
+        at_risk = any(each.risks for each in observed.values())
 
-        def learned(container: str) -> ContainerEstimate | None:
-            found = seen[container].estimate
+        def estimate(container: str) -> ContainerEstimate | None:
+            found = observed[container].estimate
             return (
-                found._replace(proposal=_raise_above_peak(found.proposal, seen[container])) if found else None
+                found._replace(proposal=_raise_above_peak(found.proposal, observed[container]))
+                if found
+                else None
             )
 
         qos = qos_class(each.resources for each in workload.containers)
         return recommend_workload(
             workload,
             pods,
-            rules=_build_rules(keep_qos=qos != BEST_EFFORT, at_risk=hurt),
-            estimate=learned,
+            rules=_build_rules(keep_qos=qos != BEST_EFFORT, at_risk=at_risk),
+            estimate=estimate,
             constraints=self._snapshot.constraints_for(workload, replicas=len(pods) or workload.replicas),
             source=self._source,
             now=self._now,
@@ -135,20 +137,25 @@ class Assessor:
         )
 
     def _build_finding(
-        self, workload: Workload, recommendation: Recommendation, seen: _ContainerData, *, instances: float
+        self,
+        workload: Workload,
+        recommendation: Recommendation,
+        observed: _ContainerData,
+        *,
+        instances: float,
     ) -> ContainerFinding:
-        has, should = seen.container.resources, recommendation.resources
+        has, should = observed.container.resources, recommendation.resources
         saving = instances * (self._prices.price_requests(has) - self._prices.price_requests(should))
         return ContainerFinding(
             name=recommendation.container,
-            role=seen.container.role,
+            role=observed.container.role,
             current=has,
             recommendation=recommendation,
-            evidence=seen.evidence,
-            usage=seen.usage,
-            risks=seen.risks,
+            evidence=observed.evidence,
+            usage=observed.usage,
+            risks=observed.risks,
             severity=rate_severity(
-                seen.risks, has, should, instances=instances, lacks_requests=lacks_requests(has)
+                observed.risks, has, should, instances=instances, lacks_requests=lacks_requests(has)
             ),
             saving=saving,
             compared={
@@ -159,11 +166,10 @@ class Assessor:
 
 
 def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:
-    """The default policy's, with limits that follow their requests, and no hurry to mind. A survey shows where to go, not
-    the next step.
+    """Build the default policy's rules, with limits that follow their requests and without limits per step.
 
-    A pod without any request may be given one: that changes its QoS class, and is what a survey is for. Where a
-    container is in danger, no change is too small.
+    A BestEffort pod may get requests although that changes its QoS class: missing requests are what a scan looks for.
+    For a container at risk, no change is too small.
     """
     spec = OptimizationPolicySpec(update_strategy=UpdateStrategy(update_requests_only=False))
     rules = PolicyRules.from_spec(
@@ -180,18 +186,19 @@ def _build_rules(*, keep_qos: bool, at_risk: bool) -> PolicyRules:
     )
 
 
-def _raise_above_peak(proposal: Proposal, seen: _ContainerData) -> Proposal:
-    """For a container in danger any change is worth making, and memory covers its highest peak with some headroom."""
-    if not seen.risks:
+def _raise_above_peak(proposal: Proposal, observed: _ContainerData) -> Proposal:
+    """Raise the memory target of a container at risk of OOM above its highest peak.
+
+    The lower and upper bounds become the target, so that no guard drops the change as too small.
+    """
+    if not observed.risks:
         return proposal
     cpu, memory, facts = proposal.cpu.target, proposal.memory.target, proposal.facts
-    safe = seen.usage.memory_peak * (1 + HEADROOM)
-    if "OOM" in seen.risks and memory < safe:
-        peak = format_amount("memory", round(seen.usage.memory_peak))
-        why = (
-            f"at least its highest peak of {peak} and {HEADROOM:.0%}, not the strategy's {memory / MIB:.0f}Mi"
-        )
-        memory, facts = safe, (*facts, Factor("memory danger", why, "usage"))
+    safe = observed.usage.memory_peak * (1 + HEADROOM)
+    if "OOM" in observed.risks and memory < safe:
+        peak = format_amount("memory", round(observed.usage.memory_peak))
+        detail = f"highest peak of {peak} plus {HEADROOM:.0%}, instead of the strategy's {memory / MIB:.0f}Mi"
+        memory, facts = safe, (*facts, Factor("OOM risk", detail, "usage"))
     return msgspec.structs.replace(
         proposal,
         cpu=ResourceTarget(cpu, cpu, cpu),
@@ -200,17 +207,17 @@ def _raise_above_peak(proposal: Proposal, seen: _ContainerData) -> Proposal:
     )
 
 
-def _skip_reason(assessment: WorkloadRecommendation, seen: Mapping[str, _ContainerData]) -> str:
-    """Why a workload is skipped; one in danger never is, even where nothing can be done about it."""
-    if any(each.risks for each in seen.values()):
+def _skip_reason(recommendation: WorkloadRecommendation, observed: Mapping[str, _ContainerData]) -> str:
+    """Return why a workload is skipped, or an empty text; one at risk is never skipped, even without a remedy."""
+    if any(each.risks for each in observed.values()):
         return ""
-    if not any(each.evidence.samples for each in seen.values()):
-        return "no usage of it was seen in the window"
-    return assessment.no_change_reason
+    if not any(each.evidence.samples for each in observed.values()):
+        return "has no usage in the window"
+    return recommendation.no_change_reason
 
 
 def _bare_target(estimate: ContainerEstimate | None) -> Resources:
-    """What a strategy proposes by itself."""
+    """Return the requests that a strategy proposes without any guards."""
     if estimate is None:
         return Resources()
     cpu, memory = estimate.proposal.cpu.target, estimate.proposal.memory.target

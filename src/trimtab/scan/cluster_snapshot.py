@@ -1,7 +1,8 @@
-"""A cluster as it is at one moment: workloads with their pods, and everything that has a say in their size.
+"""A snapshot of a cluster: workloads with their pods, and everything that constrains their size.
 
-Each resource is listed once and nothing is watched. Who may not read all namespaces gets those that may be read: what
-was refused is kept beside what was found (`refused`, `troubles`), so that a partial picture never passes for a whole.
+Each resource is listed once and nothing is watched. Without the right to read all namespaces, the snapshot covers the
+readable ones and records the rest (`forbidden_namespaces`, `errors_by_resource`), so that a partial snapshot never
+passes for a complete one.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from trimtab.usage.pod_ownership import PodOwnerIndex
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 UNOWNED_REPLICA_SETS = "!pod-template-hash,!rollouts-pod-template-hash"
-"""Of ReplicaSets only those that no Deployment or Rollout made are workloads; of the others the metadata will do."""
+"""The label selector of ReplicaSets that no Deployment or Rollout created; the others need only their metadata."""
 
 
 class ClusterSnapshot:
-    """What was found, and what was refused."""
+    """The listed objects of a cluster, and what could not be listed."""
 
     def __init__(self) -> None:
         self.scopes: Sequence[str | None] = ALL_NAMESPACES
-        """The namespaces that were looked at, or all at once."""
+        """The namespaces that were listed; None stands for all of them."""
         self.forbidden_namespaces: dict[str, str] = {}
-        """Namespaces whose pods we may not see, and what the server said."""
+        """The namespaces whose pods may not be listed, each with the API server's message."""
         self.errors_by_resource: dict[str, str] = {}
-        """Resources of which some or all are missing, and why."""
+        """The resources that are missing in part or in whole, each with the reason."""
         self.pods: Cache[Pod] = Cache({OWNER_INDEX: owner_uid})
         self._replica_sets: Cache[Metadata] = Cache({OWNER_INDEX: owner_uid})
         self._ownership = Ownership(self._replica_sets)
@@ -63,13 +64,13 @@ class ClusterSnapshot:
         self._constraints = ClusterConstraints()
 
     def workload_kinds(self) -> tuple[str, ...]:
-        """The kinds of workload that the cluster has, as users spell them."""
+        """Return the workload kinds of the cluster, as users spell them."""
         return tuple(
             qualify_kind(resource.kind, resource.group) for resource in self._ownership.list_resources()
         )
 
     def list_workloads(self) -> list[Workload]:
-        """Those that no other workload owns."""
+        """List the workloads that no other workload owns."""
         return list(self._ownership.iter_top_level())
 
     def list_owned(self) -> list[Workload]:
@@ -77,7 +78,7 @@ class ClusterSnapshot:
         return [each for each in self._ownership if self._ownership.find_top_workload(each) is not None]
 
     def find_top_owner(self, workload: Workload) -> Workload:
-        """Find the workload that owns another, or itself."""
+        """Return the topmost owner of a workload, or the workload itself if it has none."""
         return self._ownership.find_top_workload(workload) or workload
 
     def list_owned_by(self, workload: Workload) -> tuple[WorkloadKey, ...]:
@@ -93,7 +94,7 @@ class ClusterSnapshot:
         return tuple(pod for member in members for pod in self.pods.find(OWNER_INDEX, member.uid))
 
     def list_unowned_pods(self) -> list[Pod]:
-        """Pods that belong to no workload that we know."""
+        """List the pods that belong to no known workload."""
         return [pod for pod in self.pods if self._ownership.find_top_workload(pod) is None]
 
     def constraints_for(self, workload: Workload, *, replicas: int) -> Constraints:
@@ -103,7 +104,7 @@ class ClusterSnapshot:
         return self._constraints.constraints_for(workload, replicas=replicas, hpas=found)
 
     def build_owner_index(self) -> PodOwnerIndex:
-        """Who owns whom, to tell whose usage is read: of pods that are gone as well."""
+        """Build the index that assigns the usage of pods, deleted ones included, to workloads."""
         return PodOwnerIndex(self._ownership, replica_sets=self._replica_sets, pods=self.pods)
 
     async def fill(self, client: Client) -> None:
@@ -113,32 +114,32 @@ class ClusterSnapshot:
         kinds: dict[Resource, Cache[Workload]] = {
             resource: Cache({OWNER_INDEX: owner_uid}) for resource in (*BUILT_IN, *custom)
         }
-        ranges, quota, machines = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
-        listing = ResourceLister(client, self.scopes, self.errors_by_resource)
+        limit_ranges, quotas, nodes = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
+        lister = ResourceLister(client, self.scopes, self.errors_by_resource)
         async with task_group() as group:
             for resource, cache in kinds.items():
                 labels = UNOWNED_REPLICA_SETS if resource == REPLICA_SETS else ""
                 group.create_task(
-                    listing.fill(cache, resource, workload_projection(resource, shared), labels=labels)
+                    lister.fill(cache, resource, workload_projection(resource, shared), labels=labels)
                 )
-            for other, resource, shape in (
+            for other, resource, projection in (
                 (self._replica_sets, REPLICA_SETS, metadata_projection(shared)),
                 (self._hpas, HPAS, hpa_projection(shared)),
-                (ranges, LIMIT_RANGES, limit_range_projection(shared)),
-                (quota, RESOURCE_QUOTAS, resource_quota_projection(shared)),
-                (machines, NODES, node_projection(shared)),
+                (limit_ranges, LIMIT_RANGES, limit_range_projection(shared)),
+                (quotas, RESOURCE_QUOTAS, resource_quota_projection(shared)),
+                (nodes, NODES, node_projection(shared)),
             ):
-                group.create_task(listing.fill(other, resource, shape))
+                group.create_task(lister.fill(other, resource, projection))
         await self._read_orphans(client, kinds[REPLICA_SETS], workload_projection(REPLICA_SETS, shared))
         for resource, cache in kinds.items():
             self._ownership.add(resource, cache)
-        daemons = [found for found in self.list_workloads() if found.kind == "DaemonSet"]
+        daemon_sets = [found for found in self.list_workloads() if found.kind == "DaemonSet"]
         self._constraints = ClusterConstraints(
-            nodes=machines, daemon_sets=daemons, limit_ranges=ranges, quotas=quota
+            nodes=nodes, daemon_sets=daemon_sets, limit_ranges=limit_ranges, quotas=quotas
         )
 
     async def _read_orphans(
-        self, client: Client, known: Cache[Workload], shape: Projection[Workload]
+        self, client: Client, known: Cache[Workload], projection: Projection[Workload]
     ) -> None:
         """Read the ReplicaSets that a Deployment left behind (`--cascade=orphan`): their label is that of owned ones."""
         for each in list(self._replica_sets):
@@ -146,33 +147,35 @@ class ClusterSnapshot:
             if each.owner is None and not is_known and self.pods.find(OWNER_INDEX, each.uid):
                 fields = f"metadata.name={each.name}"
                 async for found in list_records(
-                    client, REPLICA_SETS, shape, namespace=each.namespace, fields=fields
+                    client, REPLICA_SETS, projection, namespace=each.namespace, fields=fields
                 ):
                     known.put(found)
 
 
 async def take_snapshot(client: Client, *, namespaces: Sequence[str] | None = None) -> ClusterSnapshot:
-    """The picture of these namespaces, or of all that may be read."""
+    """Take a snapshot of these namespaces, or of all that may be read."""
     for namespace in namespaces or ():
-        if not _NAME.fullmatch(namespace):  # an empty one would mean all of them to the API server
-            raise TrimtabError(f"--namespace {namespace!r}: is no name of a namespace, such as shop")
-    picture = ClusterSnapshot()
-    picture.scopes = await _list_readable(client, namespaces, picture)
-    await picture.fill(client)
+        if not _NAME.fullmatch(namespace):  # the API server takes an empty name as all namespaces
+            raise TrimtabError(
+                f"--namespace {namespace!r}: this is not a valid namespace name; write it like shop"
+            )
+    snapshot = ClusterSnapshot()
+    snapshot.scopes = await _list_readable(client, namespaces, snapshot)
+    await snapshot.fill(client)
     for name in namespaces or ():
-        if name not in picture.forbidden_namespaces and not _is_used(picture, name):
+        if name not in snapshot.forbidden_namespaces and not _is_used(snapshot, name):
             await _check_exists(client, name)
-    return picture
+    return snapshot
 
 
 async def _list_readable(
     client: Client, namespaces: Sequence[str] | None, snapshot: ClusterSnapshot
 ) -> Sequence[str | None]:
-    """Where pods may be listed; they are in the picture then."""
-    shape = pod_projection()
+    """Put the readable pods into the snapshot, and return the namespaces that they were read from."""
+    projection = pod_projection()
     if namespaces is None:
         try:
-            await _read_pods(client, None, shape, snapshot.pods)
+            await _read_pods(client, None, projection, snapshot.pods)
         except Forbidden:
             namespaces = await _list_namespaces(client)
         else:
@@ -180,24 +183,28 @@ async def _list_readable(
     readable = []
     for namespace in namespaces:
         try:
-            await _read_pods(client, namespace, shape, snapshot.pods)
+            await _read_pods(client, namespace, projection, snapshot.pods)
         except Forbidden as error:
             snapshot.forbidden_namespaces[namespace] = error.message
         else:
             readable.append(namespace)
     if not readable:
-        why = next(iter(snapshot.forbidden_namespaces.values()), "there is no namespace")
-        raise TrimtabError(f"{client.connection.context}: no pods to see: {why}; see `trimtab doctor`")
+        reason = next(iter(snapshot.forbidden_namespaces.values()), "there is no namespace")
+        raise TrimtabError(
+            f"{client.connection.context}: no pods could be listed: {reason}; run `trimtab doctor`"
+        )
     return readable
 
 
-async def _read_pods(client: Client, namespace: str | None, shape: Projection[Pod], into: Cache[Pod]) -> None:
-    async for pod in list_records(client, PODS, shape, namespace=namespace, fields=RUNNING_PODS):
+async def _read_pods(
+    client: Client, namespace: str | None, projection: Projection[Pod], into: Cache[Pod]
+) -> None:
+    async for pod in list_records(client, PODS, projection, namespace=namespace, fields=RUNNING_PODS):
         into.put(pod)
 
 
 async def _list_namespaces(client: Client) -> list[str]:
-    """All, or where even their names are not for us, the one of the context."""
+    """List all namespaces, or the one of the context if namespaces may not be listed."""
     try:
         return [found.name async for found in list_records(client, NAMESPACES, metadata_projection())]
     except Forbidden:
@@ -205,7 +212,7 @@ async def _list_namespaces(client: Client) -> list[str]:
 
 
 async def _discover_custom_kinds(client: Client) -> list[Resource]:
-    """What scales besides the built-in kinds, as the operator takes it: a Rollout, a CloneSet."""
+    """Discover the scalable custom kinds that the operator sizes too, such as Rollout or CloneSet."""
     known = {(resource.group, resource.kind) for resource in BUILT_IN}
     found = (await discover(client)).scalable
     return [
@@ -224,6 +231,8 @@ async def _check_exists(client: Client, namespace: str) -> None:
     try:
         await client.get(NAMESPACES, namespace)
     except NotFound:
-        raise TrimtabError(f"--namespace {namespace}: there is no such namespace") from None
+        raise TrimtabError(
+            f"--namespace {namespace}: the cluster has no such namespace; see `kubectl get namespaces`"
+        ) from None
     except Forbidden:
         return

@@ -1,4 +1,4 @@
-"""One workload in full: what was seen of it, how each number came about, and how the strategies fare on its own past."""
+"""Explain one workload in full: its usage, the factors of each number, and backtests on its own history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PEERS = ("trimtab", "vpa", "krr")
 
 @dataclass(slots=True)
 class UsageRecorder:
-    """What containers of one workload used, gathered while a survey reads; of replicas the one that used most."""
+    """Records the usage of one workload's containers during a scan, taking the highest replica at each step."""
 
     name: str = ""
     namespace: str = ""
@@ -37,7 +37,7 @@ class UsageRecorder:
     _parts: list[tuple[int, dict[tuple[str, str], tuple[Floats, Floats]]]] = field(default_factory=list)
 
     def select_workload(self, workloads: Sequence[Workload]) -> None:
-        """Gather the usage of the workload that was chosen; it may be the owner of the one that was named."""
+        """Record the selected workload, which may be the owner of the one that the user named."""
         for each in workloads[:1]:
             self.name, self.namespace = each.name, each.namespace
 
@@ -57,7 +57,7 @@ class UsageRecorder:
         )
 
     def build_trace(self, kind: str, containers: Sequence[str]) -> Trace:
-        """All of it, a column a container; others of another kind may have the same name."""
+        """Build a trace with one column per container; `kind` excludes namesakes of another kind."""
         grids = [np.full((sum(steps for steps, _ in self._parts), len(containers)), np.nan) for _ in range(2)]
         begin = 0
         for steps, columns in self._parts:
@@ -71,13 +71,13 @@ class UsageRecorder:
 
 @dataclass(frozen=True, slots=True)
 class StrategyBacktest:
-    """How one strategy would have done with one container."""
+    """The backtest of one strategy on one container."""
 
     strategy: str
     scores: Scores
 
     def cost(self, prices: ResourcePrices, *, pods: float) -> float:
-        """What it would have asked for on average, of so many pods, as money a month."""
+        """Return the monthly cost of the mean requests for this number of pods."""
         cpu, memory = (
             float(sums[0, REQUEST] / sums[0, SAMPLES]) if sums[0, SAMPLES] else 0.0
             for sums in self.scores.sums
@@ -87,17 +87,17 @@ class StrategyBacktest:
 
 @dataclass(frozen=True, slots=True)
 class ContainerExplanation:
-    """One container in full."""
+    """The full explanation of one container."""
 
     container: ContainerFinding
     trace: Trace
     backtests: tuple[StrategyBacktest, ...]
-    """On its own history; empty where that is too short to say."""
+    """The backtests on the container's own history; empty if that is too short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """One workload in full."""
+    """The full explanation of one workload."""
 
     scan: ScanResult
     workload: WorkloadFinding
@@ -109,27 +109,27 @@ class Explanation:
 
     @property
     def facts(self) -> tuple[Factor, ...]:
-        """What holds for every number here."""
-        survey = self.scan
+        """The factors that apply to every number."""
+        scan = self.scan
         return (
             Factor(
                 "window",
-                f"{format_time_span(survey.window)}, a sample every {survey.step:g} s",
+                f"{format_time_span(scan.window)}, a sample every {scan.step:g} s",
                 "--days and --step",
             ),
-            describe_settings(survey.strategy, survey.settings),
+            describe_settings(scan.strategy, scan.settings),
         )
 
     def price_backtest(self, backtest: StrategyBacktest) -> float:
-        """What a strategy would have asked for on average, of all pods, as money a month."""
+        """Return the monthly cost of a strategy's mean requests for all pods."""
         return backtest.cost(self.scan.prices, pods=self.workload.instances)
 
 
-def explain(scan: ScanResult, past: UsageRecorder) -> Explanation:
-    """Of a survey that found one workload, and the past that was heard with it."""
+def explain(scan: ScanResult, recorder: UsageRecorder) -> Explanation:
+    """Explain the only workload of a scan, with the usage that was recorded during the scan."""
     (workload,) = scan.workloads
     names = [each.name for each in workload.containers]
-    trace = past.build_trace(workload.key.kind, names)
+    trace = recorder.build_trace(workload.key.kind, names)
     containers = []
     for place, each in enumerate(workload.containers):
         own = trim_start(trace.select_columns(np.array([place], np.intp)))
@@ -138,15 +138,15 @@ def explain(scan: ScanResult, past: UsageRecorder) -> Explanation:
 
 
 def _backtest_default_policy(trace: Trace, scan: ScanResult) -> tuple[StrategyBacktest, ...]:
-    """Under the policy that a survey speaks for, which says nothing of its own."""
-    kept = OptimizationPolicySpec().changes.stabilization.seconds
-    return backtest_strategies(trace, scan.strategy, scan.settings, stabilization=kept)
+    """Run the backtests under the default policy, which a scan assumes."""
+    stabilization = OptimizationPolicySpec().changes.stabilization.seconds
+    return backtest_strategies(trace, scan.strategy, scan.settings, stabilization=stabilization)
 
 
 def trim_start(trace: Trace) -> Trace:
-    """From its first sample on."""
-    seen = np.flatnonzero(~(np.isnan(trace.cpu) & np.isnan(trace.memory)).all(axis=1))
-    first = int(seen[0]) if len(seen) else 0
+    """Drop the steps before the first sample."""
+    sampled = np.flatnonzero(~(np.isnan(trace.cpu) & np.isnan(trace.memory)).all(axis=1))
+    first = int(sampled[0]) if len(sampled) else 0
     return Trace(
         trace.names,
         start=trace.start + first * trace.step,
@@ -159,7 +159,7 @@ def trim_start(trace: Trace) -> Trace:
 def backtest_strategies(
     trace: Trace, strategy: str, settings: Mapping[str, Any], *, stabilization: float
 ) -> tuple[StrategyBacktest, ...]:
-    """How a strategy with its settings, and its peers, would have done with one container; empty where its past is short."""
+    """Backtest a strategy and its peers on one container; strategies without enough history are omitted."""
     schedule = BacktestSchedule(stabilization=stabilization)
     found = []
     for name in (*dict.fromkeys((strategy, *PEERS)), ORACLE):

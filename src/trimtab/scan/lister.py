@@ -1,4 +1,4 @@
-"""What a survey reads of the API server at one moment: the namespaces that it may, and what a selector selects."""
+"""List resources from the namespaces that a scan may read, and resolve label selectors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import Resource
 
 ALL_NAMESPACES = (None,)
-"""All namespaces, in one request."""
+"""The scope that lists all namespaces in one request."""
 
 
 class ResourceLister:
-    """Fills caches from the namespaces that we may read, and notes what is refused."""
+    """Fills caches from the readable namespaces, and records what could not be listed."""
 
     def __init__(
         self, client: Client, scopes: Sequence[str | None], errors_by_resource: dict[str, str]
@@ -29,13 +29,13 @@ class ResourceLister:
         self._errors_by_resource = errors_by_resource
 
     async def fill(
-        self, cache: Cache[R], resource: Resource, shape: Projection[R], *, labels: str = ""
+        self, cache: Cache[R], resource: Resource, projection: Projection[R], *, labels: str = ""
     ) -> None:
-        """List a resource; what is refused is noted, and so is a custom kind that the server cannot list."""
+        """List a resource; record it if it is forbidden, or if it is a custom kind that the server cannot list."""
         for namespace in self._scopes if resource.namespaced else ALL_NAMESPACES:
             try:
                 async for record in list_records(
-                    self._client, resource, shape, namespace=namespace, labels=labels
+                    self._client, resource, projection, namespace=namespace, labels=labels
                 ):
                     cache.put(record)
             except ApiError as error:
@@ -45,28 +45,30 @@ class ResourceLister:
 
 
 def is_skippable(resource: Resource, error: ApiError) -> bool:
-    """Whether a scan goes on without a resource: one that is refused, or a custom kind whatever is the matter with it.
+    """Return whether a scan continues without a resource: a forbidden or unknown one, or any custom kind.
 
-    A custom kind depends on its owner's webhooks, which may be gone while its CRD is still there; that must not cost the
-    rest of the cluster. Of Kubernetes' own kinds none is left out for an error that may pass.
+    A custom kind may depend on a conversion webhook that is gone while its CRD is still there; that must not fail the
+    whole scan. Built-in kinds are not skipped for an error that may be temporary.
     """
-    is_custom = "." in resource.group  # the groups of Kubernetes' own kinds that a scan lists have no dot
+    is_custom = "." in resource.group  # the built-in groups that a scan lists have no dot
     return is_custom or isinstance(error, Forbidden | NotFound)
 
 
 async def list_selected_uids(
     client: Client, kinds: Iterable[Resource], scopes: Sequence[str | None], *, labels: str
 ) -> set[str]:
-    """The uids of the workloads with these labels: the server reads the selector, so it means what kubectl's does."""
-    shape = metadata_projection()
+    """Return the uids of the workloads with these labels; the API server parses the selector, as for kubectl."""
+    projection = metadata_projection()
     found: set[str] = set()
     for resource, namespace in itertools.product(kinds, scopes):
         try:
-            async for record in list_records(client, resource, shape, namespace=namespace, labels=labels):
+            async for record in list_records(
+                client, resource, projection, namespace=namespace, labels=labels
+            ):
                 found.add(record.uid)
         except BadRequest as error:
             raise TrimtabError(f"--selector {labels}: {error.message}") from None
         except ApiError as error:
             if not is_skippable(resource, error):
-                raise  # and what is left out was so when they were listed: there is none to choose
+                raise  # a skippable kind failed in the snapshot too: it has no workloads to select
     return found

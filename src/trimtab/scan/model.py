@@ -1,6 +1,6 @@
-"""What a survey finds, as records: each container and workload, what was skipped, and what it all comes to.
+"""Records of a scan: findings per container and workload, skipped workloads, and totals.
 
-Amounts are millicores and bytes, money is a month's.
+Amounts are millicores and bytes; money is per month.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trimtab.sizing.recommendation import Recommendation, ResourceName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerFinding:
-    """One container of a workload; amounts are of one replica, but for what all of them consumed."""
+    """The finding for one container; amounts are per replica, except `usage`, which sums all replicas."""
 
     name: str
     role: Role
@@ -32,13 +32,13 @@ class ContainerFinding:
     risks: tuple[Risk, ...]
     severity: Severity
     saving: float
-    """Money a month, of all its replicas; negative where it should have more."""
+    """The monthly saving over all replicas; negative if the container should get more."""
     compared: Mapping[str, Resources]
-    """What other strategies would request, by their names: their bare targets, without our guards."""
+    """The requests that other strategies propose, by strategy name, without Trimtab's guards."""
 
     @property
     def recommended(self) -> Resources:
-        """What it should have."""
+        """The recommended requests and limits."""
         return self.recommendation.resources
 
     @property
@@ -52,19 +52,19 @@ class ContainerFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFinding:
-    """One workload."""
+    """The finding for one workload."""
 
     workload: Workload
     pods: tuple[Pod, ...]
     containers: tuple[ContainerFinding, ...]
     instances: float
-    """How many pods are paid for: those that run, or of a Job and CronJob the mean over the window."""
+    """The number of pods that cost money: the current pods, or for Jobs and CronJobs the mean over the window."""
     confidence: str
-    """low, medium or high: by how long its usage is known."""
+    """The confidence, low, medium or high, by the length of the usage history."""
     cost: float
-    """Money a month for what it requests now."""
+    """The monthly cost of the current requests."""
     owned: tuple[WorkloadKey, ...] = ()
-    """The workloads that it owns, as an operator's own kind owns StatefulSets."""
+    """The workloads that this one owns, such as the StatefulSets of a custom resource."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -84,7 +84,7 @@ class WorkloadFinding:
 
     @property
     def saving(self) -> float:
-        """Money a month; negative where it should have more."""
+        """The monthly saving; negative if the workload should get more."""
         return sum(each.saving for each in self.containers)
 
     @property
@@ -94,50 +94,50 @@ class WorkloadFinding:
 
 @dataclass(frozen=True, slots=True)
 class SkippedWorkload:
-    """A workload of which nothing can be said, and why."""
+    """A workload without a finding, and the reason."""
 
     key: WorkloadKey
     reason: str
     owned: tuple[WorkloadKey, ...] = ()
-    """The workloads that it owns."""
+    """The workloads that this one owns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceTotals:
-    """One resource over all workloads, in millicores or bytes."""
+    """The totals of one resource over all workloads, in millicores or bytes."""
 
     requested: float = 0.0
     used: float = 0.0
     wasted: float = 0.0
-    """Requested beyond what is recommended,"""
+    """The amount requested beyond the recommendations."""
     missing: float = 0.0
-    """and recommended beyond what is requested."""
+    """The amount recommended beyond the requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanResult:
-    """All that was found in one cluster."""
+    """The result of scanning one cluster."""
 
     context: str
     server: str
     source: str
-    """Where usage came from, and how well it is known."""
+    """The description of the usage source, as users read it."""
     scanned_at: float
-    """Seconds since 1970."""
+    """The time of the scan, as a Unix timestamp in seconds."""
     window: float
     step: float
-    """Seconds from one sample to the next."""
+    """The seconds between two samples."""
     strategy: str
     settings: Mapping[str, Any]
-    """Of the strategy, all of them."""
+    """All settings of the strategy, defaults included."""
     prices: ResourcePrices
     workloads: tuple[WorkloadFinding, ...]
-    """What matters most comes first."""
+    """The findings, most important first."""
     skipped: tuple[SkippedWorkload, ...]
     forbidden_namespaces: Mapping[str, str]
-    """Namespaces that we may not see, and what the server said."""
+    """The namespaces that the scan may not read, each with the API server's message."""
     errors_by_resource: Mapping[str, str]
-    """What else is missing from the picture, by resource."""
+    """The errors that left the snapshot incomplete, by resource."""
     compared: tuple[str, ...] = ()
 
     @cached_property
@@ -150,26 +150,26 @@ class ScanResult:
 
     @property
     def cost(self) -> float:
-        """Money a month for all that is requested."""
+        """The monthly cost of all requests."""
         return sum(each.cost for each in self.workloads)
 
     @property
     def wasted(self) -> float:
-        """Money a month that is requested beyond what is recommended."""
+        """The monthly cost of requests beyond the recommendations."""
         return self.prices.price_cpu(self.cpu.wasted) + self.prices.price_memory(self.memory.wasted)
 
     @property
     def missing(self) -> float:
-        """Money a month that should be requested besides."""
+        """The monthly cost of the additional requests that are recommended."""
         return self.prices.price_cpu(self.cpu.missing) + self.prices.price_memory(self.memory.missing)
 
     def count_at_risk(self, risk: Risk) -> int:
-        """How many containers are in this danger; replicas are one."""
+        """Count the containers with this risk; the replicas of a workload count once."""
         return sum(risk in each.risks for one in self.workloads for each in one.containers)
 
     @property
     def at_risk_total(self) -> int:
-        """How many are in any: one that is in two is one."""
+        """The number of containers with any risk."""
         return sum(bool(each.risks) for one in self.workloads for each in one.containers)
 
     @property
@@ -178,13 +178,13 @@ class ScanResult:
 
 
 def build_failed_scan(
-    context: str, why: str, *, at: float, window: float, strategy: str, prices: ResourcePrices
+    context: str, reason: str, *, at: float, window: float, strategy: str, prices: ResourcePrices
 ) -> ScanResult:
-    """Of a cluster that could not be looked at: nothing but that, so that a report of several does not pass for one of all."""
+    """Build the result for a cluster that could not be scanned, so that a report on several clusters shows the gap."""
     return ScanResult(
         context=context,
         server="",
-        source="none was read",
+        source="not read",
         scanned_at=at,
         window=window,
         step=0.0,
@@ -194,12 +194,12 @@ def build_failed_scan(
         workloads=(),
         skipped=(),
         forbidden_namespaces={},
-        errors_by_resource={"this cluster": why},
+        errors_by_resource={"this cluster": reason},
     )
 
 
 def lacks_requests(current: Resources) -> bool:
-    """Whether the scheduler has to guess: with a limit alone, that is what is requested."""
+    """Return whether CPU or memory has neither a request nor a limit; Kubernetes defaults a request to its limit."""
     return (
         current.cpu_request is current.cpu_limit is None
         or current.memory_request is current.memory_limit is None

@@ -1,6 +1,6 @@
-"""What requests cost: by the hour, as clouds charge, told by the month, as people pay.
+"""Price requests: prices are per hour, as clouds charge them, and costs are per month.
 
-Left out: discounts, disks, GPUs, and which node a pod happens to be on. Without given prices OpenCost's are taken.
+Discounts, disks, GPUs and the node of a pod are not considered. The default prices are OpenCost's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_LENGTH = 8
 
 
 def _check_currency(text: str) -> str:
-    """What no terminal, page or pull request takes for anything but itself."""
+    """Allow only text that is safe to print on a terminal, in HTML and in Markdown."""
     if len(text) > _MAX_LENGTH or not all(
         letter.isalnum() or letter in " .'" or category(letter) == "Sc" for letter in text
     ):
@@ -35,32 +35,32 @@ Currency = Annotated[str, AfterValidator(_check_currency)]
 
 
 class ResourcePrices(Settings):
-    """Dollars, or whatever one pays in, for an hour of a core and of a GiB of memory."""
+    """The hourly prices of a CPU core and of a GiB of memory."""
 
     cpu: Price = CPU_HOUR
-    """For a core and hour."""
+    """The price of one core for one hour."""
     memory: Price = GIB_HOUR
-    """For a GiB and hour."""
+    """The price of one GiB of memory for one hour."""
     currency: Currency = "$"
-    """What stands before an amount."""
+    """The currency sign or word that is printed before an amount."""
 
     def price_cpu(self, millicores: float) -> float:
-        """A month of so many millicores."""
+        """Return the monthly price of these millicores."""
         return MONTH_HOURS * self.cpu * millicores / 1000
 
     def price_memory(self, count: float) -> float:
-        """A month of so many bytes."""
+        """Return the monthly price of these bytes of memory."""
         return MONTH_HOURS * self.memory * count / GIB
 
     def price_requests(self, resources: Resources) -> float:
-        """A month of one container's requests."""
+        """Return the monthly price of one container's requests."""
         return self.price_cpu(resources.cpu_request or 0) + self.price_memory(resources.memory_request or 0)
 
 
 def read_prices(
     path: Path | None, *, cpu: float | None = None, memory: float | None = None
 ) -> ResourcePrices:
-    """The prices of a file (YAML or JSON with cpu, memory, currency), and over them those given by themselves."""
+    """Read prices from a YAML or JSON file with cpu, memory and currency; single prices override the file."""
     found: Any = {}
     if path is not None:
         try:
@@ -68,7 +68,9 @@ def read_prices(
         except OSError as error:
             raise TrimtabError(f"--price-file {path}: cannot be read: {error.strerror}") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise TrimtabError(f"--price-file {path}: is no YAML: {' '.join(str(error).split())}") from None
+            raise TrimtabError(
+                f"--price-file {path}: is not valid YAML: {' '.join(str(error).split())}"
+            ) from None
         if not isinstance(found, dict):
             raise TrimtabError(f"--price-file {path}: write it as cpu: 0.03, memory: 0.004, a line each")
     given = {name: price for name, price in (("cpu", cpu), ("memory", memory)) if price is not None}

@@ -1,6 +1,6 @@
-"""Which containers are in danger as they are now, and how much a finding matters.
+"""Assess the risks of a container's current size, and the severity of a finding.
 
-Money counts with all replicas. A danger outranks any saving: what is wasted is paid, what is killed is missed.
+Money counts all replicas. A risk outranks any saving: waste costs money, an OOM kill costs availability.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from trimtab.sizing.safe_minimum import is_oom_prone, sized_resource
 Risk = Literal["OOM", "throttling"]
 
 NEAR_LIMIT = 0.95
-"""Share of its memory limit from which on a container's next peak may be its last."""
+"""The share of its memory limit above which a container counts as at risk of OOM."""
 THROTTLED_SHARE = 0.05
-"""Share of scheduling periods in which a container is stopped that users begin to notice."""
+"""The share of throttled scheduling periods above which users begin to notice."""
 
 HIGH_WASTE, MEDIUM_WASTE = 50.0, 5.0
-"""Dollars a month at `LIST_PRICES` from which on waste is of high and of medium severity."""
+"""The monthly waste, in dollars at `LIST_PRICES`, from which the severity is high or medium."""
 LIST_PRICES = ResourcePrices()
-"""The prices by which severity is judged, so that it does not depend on the currency that people pay in."""
+"""The prices for severities, so that these do not depend on the user's currency."""
 
 
 class Severity(IntEnum):
-    """How much a finding matters; more is worse."""
+    """The severity of a finding; a higher value is worse."""
 
     NONE = 0
     LOW = 1
@@ -44,7 +44,7 @@ class Severity(IntEnum):
 def assess_risks(
     container: Container, evidence: Evidence, usage: UsageTotals, *, rules: PolicyRules, now: float
 ) -> tuple[Risk, ...]:
-    """What a container is in danger of with the size that it has: a kill that it got more memory after is over."""
+    """Return the risks of the current size; an OOM kill before the last memory increase does not count."""
     found: list[Risk] = []
     limit = container.resources.memory_limit
     is_killed = is_oom_prone(sized_resource(container, "memory", evidence=evidence, rules=rules, now=now))
@@ -63,7 +63,7 @@ def rate_severity(
     instances: float,
     lacks_requests: bool,
 ) -> Severity:
-    """Judge one container, all its replicas counted."""
+    """Rate the severity of one container's finding, counting all its replicas."""
     if "OOM" in found:
         return Severity.CRITICAL
     wasted = instances * (LIST_PRICES.price_requests(current) - LIST_PRICES.price_requests(recommended))

@@ -1,7 +1,7 @@
-"""The survey itself: look at the cluster, read its past, judge each workload.
+"""Run a scan: list the cluster, read its usage history, and assess each workload.
 
-Whatever the cluster or the source refuses as a whole is a `TrimtabError`; what only some of it refuses is told in the
-answer beside what was found.
+A failure of the whole cluster or usage source raises `TrimtabError`. Partial failures, such as a forbidden namespace,
+are reported in the result beside the findings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trimtab.usage.usage import Usage
 WINDOW = 14 * DAY
 
 OnUsage = Callable[[Usage, PodOwnerIndex], None]
-"""Told of each part of the past that was read."""
+"""Callback that receives each part of the usage history that was read."""
 
 
 async def scan_cluster(
@@ -56,82 +56,82 @@ async def scan_cluster(
     on_usage: OnUsage = lambda _usage, _owners: None,
     on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
 ) -> ScanResult:
-    """Look at a cluster; `described` is what people are told of the source, `planned` hears what its read will cost.
+    """Scan a cluster and return the findings for each selected workload.
 
-    With `names`, a workload that another owns stands for its owner. `on_chosen` is called with the chosen workloads
-    before their usage is read.
+    `source_description` is shown to users in place of the source's name. `on_planned` receives the cost of the read
+    before it starts, and `on_selected` the selected workloads. With `names`, an owned workload selects its owner.
 
-    Whatever the source or the cluster refuses as a whole is a `TrimtabError`; what only some of it refuses is in the
-    answer.
+    Raises `TrimtabError` if the whole cluster or source fails; partial failures are in the result.
     """
     others = [name for name in dict.fromkeys(compare) if name != strategy]
-    sizings = {
+    specs = {
         strategy: _build_strategy_spec(strategy, settings or {}),
         **{name: _build_strategy_spec(name, {}) for name in others},
     }
-    # What is wrong with a strategy or its settings is refused before anything long is begun.
-    known = [STRATEGIES.parse_settings(each.strategy, each.decode_settings()) for each in sizings.values()]
-    progress("looking at workloads", 0.0)
-    picture = await take_snapshot(client, namespaces=namespaces)
-    chosen = await _select_workloads(client, picture, labels=labels, kinds=kinds, names=names)
-    on_selected(chosen)
-    sized, skipped = _split_skipped(picture, chosen)
+    # Reject an invalid strategy or setting before the long read starts.
+    known = [STRATEGIES.parse_settings(each.strategy, each.decode_settings()) for each in specs.values()]
+    progress("listing workloads", 0.0)
+    snapshot = await take_snapshot(client, namespaces=namespaces)
+    selected = await _select_workloads(client, snapshot, labels=labels, kinds=kinds, names=names)
+    on_selected(selected)
+    sized, skipped = _split_skipped(snapshot, selected)
     if not (labels or kinds or names):
-        skipped += _skip_unowned_pods(picture)
-    spaces = {workload.namespace for workload in sized}
-    # A strategy may learn of one from all, so that one that is asked for alone gets the size that it has among them.
-    everyone, _ = _split_skipped(
-        picture, (each for each in picture.list_workloads() if each.namespace in spaces)
+        skipped += _skip_unowned_pods(snapshot)
+    used_namespaces = {workload.namespace for workload in sized}
+    # A strategy may pool all containers. Train on every workload of these namespaces, so that a workload gets the same
+    # size whether it is scanned alone or among the others.
+    peers, _ = _split_skipped(
+        snapshot, (each for each in snapshot.list_workloads() if each.namespace in used_namespaces)
     )
-    lessons = UsageModel(picture, everyone, sizings.values(), now=now)
-    width = step or 0.0
+    usage_model = UsageModel(snapshot, peers, specs.values(), now=now)
+    actual_step = step or 0.0
     if sized:
-        reading = await plan_read(source, window=window, step=step, now=now, namespaces=sorted(spaces))
-        on_planned(reading)
-        width = reading.query.step
-        rests = not all(workload.is_long_running for workload in sized)
-        if rests and isinstance(source, Prometheus) and await source.has_usage(at=reading.query.start):
-            lessons.totals.mark_known_from_start()
+        plan = await plan_read(source, window=window, step=step, now=now, namespaces=sorted(used_namespaces))
+        on_planned(plan)
+        actual_step = plan.query.step
+        has_batch = not all(workload.is_long_running for workload in sized)
+        if has_batch and isinstance(source, Prometheus) and await source.has_usage(at=plan.query.start):
+            usage_model.totals.mark_known_from_start()
 
-        def take_in(usage: Usage) -> None:
-            lessons.observe_usage(usage, until=reading.query.end)
-            on_usage(usage, lessons.owners)
+        def observe(usage: Usage) -> None:
+            usage_model.observe_usage(usage, until=plan.query.end)
+            on_usage(usage, usage_model.owners)
 
-        await read_usage(source, reading, take_in, progress=progress)
-    judge = Assessor(picture, lessons, sizings, prices or ResourcePrices(), source.name, now)
+        await read_usage(source, plan, observe, progress=progress)
+    assessor = Assessor(snapshot, usage_model, specs, prices or ResourcePrices(), source.name, now)
     found = []
     for workload in sized:
-        surveyed = judge.assess(workload)
-        if isinstance(surveyed, SkippedWorkload):
-            skipped.append(surveyed)
+        finding = assessor.assess(workload)
+        if isinstance(finding, SkippedWorkload):
+            skipped.append(finding)
         else:
-            found.append(surveyed)
+            found.append(finding)
     return ScanResult(
         context=client.connection.context,
         server=client.connection.server,
         source=source_description or source.name,
         scanned_at=now,
         window=window,
-        step=width,
+        step=actual_step,
         strategy=strategy,
         settings=known[0].model_dump(),
         prices=prices or ResourcePrices(),
         workloads=tuple(sorted(found, key=_impact_key)),
         skipped=tuple(skipped),
-        forbidden_namespaces=picture.forbidden_namespaces,
-        errors_by_resource=picture.errors_by_resource,
+        forbidden_namespaces=snapshot.forbidden_namespaces,
+        errors_by_resource=snapshot.errors_by_resource,
         compared=tuple(others),
     )
 
 
 def _build_strategy_spec(strategy: str, settings: Mapping[str, Any]) -> StrategySpec:
-    """As under a policy that says nothing else; whether there is such a strategy is for its registry to say."""
+    """Build the spec of a default policy with this strategy; the registry validates the name later."""
     choice = StrategyChoice.model_construct(name=strategy, settings=dict(settings))
     return strategy_spec_from_policy(OptimizationPolicySpec(strategy=choice))
 
 
 def _impact_key(found: WorkloadFinding) -> tuple[float, ...]:
-    """The worst first; of equals what moves most money, then what has most replicas."""
+    """Sort by severity, then by the amount of money, then by replicas, highest first."""
     return (-found.severity, -abs(found.saving), -found.replicas)
 
 
@@ -144,9 +144,8 @@ async def _select_workloads(
         return (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
 
     found = list(filter(is_meant, snapshot.list_workloads()))
-    if (
-        names
-    ):  # a StatefulSet of an operator's own kind is sized as that, and users may know it by its own name
+    if names:
+        # A StatefulSet that a custom resource owns is sized as that custom resource, but users may give its own name.
         above = {
             each.uid: each for each in map(snapshot.find_top_owner, filter(is_meant, snapshot.list_owned()))
         }
@@ -159,20 +158,22 @@ async def _select_workloads(
 
 
 def _resolve_kind(given: str, known: Sequence[str]) -> str:
-    """As users write it: deployment, Deployment, deploy, rollout.argoproj.io or rollout alone."""
+    """Resolve a kind as users write it: deployment, Deployment, deploy, rollout.argoproj.io or rollout."""
     spelled = {kind.lower().partition(".")[0]: kind for kind in known}
     spelled |= {short: kind for kind, short in SHORT_KINDS.items()} | {kind.lower(): kind for kind in known}
     found = spelled.get(given.lower())
     if found is None:
-        raise TrimtabError(f"kind {given}: the cluster has no such workloads; there are: {', '.join(known)}")
+        raise TrimtabError(
+            f"kind {given}: the cluster has no such workload kind; choose one of: {', '.join(known)}"
+        )
     return found
 
 
 def _split_skipped(
-    snapshot: ClusterSnapshot, chosen: Iterable[Workload]
+    snapshot: ClusterSnapshot, selected: Iterable[Workload]
 ) -> tuple[list[Workload], list[SkippedWorkload]]:
     sized, skipped = [], []
-    for workload in chosen:
+    for workload in selected:
         reason = _skip_reason(workload, snapshot)
         if reason:
             skipped.append(SkippedWorkload(workload.key, reason, snapshot.list_owned_by(workload)))
@@ -182,19 +183,22 @@ def _split_skipped(
 
 
 def _skip_unowned_pods(snapshot: ClusterSnapshot) -> list[SkippedWorkload]:
-    """Pods that there is no template of, and who made them."""
+    """Report pods without a workload template, each under its creator."""
     found = {}
     for pod in snapshot.list_unowned_pods():
         if pod.owner is None:
             key, reason = (
                 WorkloadKey("Pod", pod.namespace, pod.name),
-                "is a pod by itself, without a template",
+                "is a standalone pod without a template",
             )
         elif pod.owner.kind == "Node":
-            key, reason = WorkloadKey("Pod", pod.namespace, pod.name), "is made by its node, from a file"
+            key, reason = (
+                WorkloadKey("Pod", pod.namespace, pod.name),
+                "is a static pod, created by its node from a file",
+            )
         else:
             key = WorkloadKey(pod.owner.kind, pod.namespace, pod.owner.name)
-            reason = "makes pods, and is of a kind that we do not size or may not read"
+            reason = "creates pods, but Trimtab does not support its kind or may not read it"
         found[key] = SkippedWorkload(key, reason)
     return list(found.values())
 
@@ -203,9 +207,9 @@ def _skip_reason(workload: Workload, snapshot: ClusterSnapshot) -> str:
     if workload.deleting:
         return "is being deleted"
     if workload.finished:
-        return "has run to its end"
+        return "has completed"
     if not workload.containers and not snapshot.list_pods(workload):
-        return "has no pod template that we can read"
+        return "has no readable pod template"
     if workload.has_pod_level_resources:
         return POD_LEVEL_RESOURCES
     if workload.is_long_running and not workload.replicas:

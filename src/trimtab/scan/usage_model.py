@@ -1,4 +1,4 @@
-"""What the past teaches of all containers of a survey: the evidence, a cohort for each strategy, and the sums for the bill."""
+"""Learn from the usage history of a scan: evidence, one cohort per strategy, and usage totals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trimtab.usage.workload_usage import WorkloadUsage
 
 
 class UsageModel:
-    """Taken in part by part, in the order of time; then, once, the kills that pods remember."""
+    """The learned state of all containers: usage part by part in time order, then once the OOM kills of the pods."""
 
     def __init__(
         self,
@@ -49,29 +49,29 @@ class UsageModel:
         self._evidence = EvidenceCohort(until=0.0)
         self._evidence.include(names)
         self._cohorts = {}
-        for sizing in strategy_specs:
-            cohort = StrategyCohort(sizing, until=0.0)
+        for spec in strategy_specs:
+            cohort = StrategyCohort(spec, until=0.0)
             cohort.include(names)
             cohort.share_pods(containers)
-            self._cohorts[sizing] = cohort
-        marks = {key: read_change_annotations(workload) for key, workload in by_key.items()}
+            self._cohorts[spec] = cohort
+        annotations = {key: read_change_annotations(workload) for key, workload in by_key.items()}
         self._kills = [
-            kill._replace(at=min(kill.at, now))  # the clock of its node may be ahead
+            kill._replace(at=min(kill.at, now))  # the node's clock may be ahead
             for name in names
-            for kill in find_oom_kills(name, pods[name.workload], marks[name.workload])
+            for kill in find_oom_kills(name, pods[name.workload], annotations[name.workload])
         ]
-        of_workload: dict[WorkloadKey, list[WorkloadContainer]] = {}
+        names_by_workload: dict[WorkloadKey, list[WorkloadContainer]] = {}
         for name in names:
-            of_workload.setdefault(name.workload, []).append(name)
+            names_by_workload.setdefault(name.workload, []).append(name)
         self._memory = [
             size
-            for key, own in of_workload.items()
-            for size in memory_sizes(by_key[key], pods[key], own, marks[key])
+            for key, own in names_by_workload.items()
+            for size in memory_sizes(by_key[key], pods[key], own, annotations[key])
         ]
         self._now = now
 
     def observe_usage(self, usage: Usage, *, until: float) -> None:
-        """A part of the past, which goes on up to `until`."""
+        """Learn one part of the usage history, which ends at `until` as a whole."""
         self.totals.observe_usage(usage, self.owners)
         forms: dict[object, WorkloadUsage] = {}
         cohorts: list[AnyCohort] = [self._evidence, *self._cohorts.values()]
@@ -81,12 +81,12 @@ class UsageModel:
             cohort.observe_usage(forms[cohort.aggregate], running=None, until=until)
 
     def observe_ooms(self) -> None:
-        """Take in the kills that pods remember, once the past is in; those known from there hit the limits of now."""
+        """Learn the OOM kills in pod statuses after the usage history; kills known from usage hit the current limits."""
         self._evidence.observe_sizes(self._memory, now=self._now)
         new = self._evidence.observe_ooms(self._kills)
         for cohort in self._cohorts.values() if new else ():
             cohort.observe_ooms(new)
-            cohort.include(())  # so that it names sizes anew
+            cohort.include(())  # recompute the proposals
 
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
@@ -98,6 +98,6 @@ class UsageModel:
 
 
 def _list_container_names(workload: Workload, pods: Sequence[Pod]) -> list[str]:
-    """The names in the template, and those that something put beside them."""
+    """List the containers of the template and those that admission injected into pods."""
     everyone = [workload.containers, *(pod.containers for pod in pods)]
     return list(dict.fromkeys(each.name for containers in everyone for each in containers))

@@ -1,7 +1,7 @@
-"""How the past of a cluster is read: how wide each step, and how much at once, so that neither side is overwhelmed.
+"""Read the usage history with a step and part size that overload neither the server nor this process.
 
-A small cluster is read at once and finely; a large one part by part, and more coarsely where even that would be too
-much. The highest memory of a step is kept whatever its width; only short peaks of CPU are lost in a wide one.
+A small cluster is read in one part with a fine step; a large one in several parts, and with a wider step if that is
+still too much. The memory peak of a step is kept at any width; a wide step only loses short CPU peaks.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from trimtab.usage.usage import Usage
 
 STEPS = (300.0, 900.0, 1800.0, 3600.0)
 MAX_SAMPLES = 40_000_000
-"""Over this many in all, the next wider step is taken,"""
+"""The total number of samples above which the next wider step is used."""
 MAX_PART_SAMPLES = 6_000_000
-"""and so many are read in one part: some 150 MB of memory."""
+"""The number of samples that one part holds at most: about 150 MB of memory."""
 MAX_PARALLEL_PARTS = 2
-"""So that a server is not idle while the last answers of a part are unpacked."""
+"""The number of parts read at the same time, so that the server is not idle while a response is decoded."""
 LARGE_READ_SAMPLES = 10_000_000
-"""Samples from which on the cost is worth telling before the read."""
+"""The number of samples above which the cost is reported before the read."""
 
 ReportProgress = Callable[[str, float], None]
-"""What is being done, and the share of it that is."""
+"""Callback that receives the current activity and its completed share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One window that is to be read, and what that will cost."""
+    """A window to read, and its estimated cost."""
 
     query: UsageQuery
     cost: Cost
@@ -42,14 +42,14 @@ class ReadPlan:
         return self.cost.samples > LARGE_READ_SAMPLES
 
     def split(self) -> list[UsageQuery]:
-        """The window in pieces of equal length, but for the last."""
-        ask = self.query
-        steps = max(1, ask.steps * MAX_PART_SAMPLES // max(self.cost.samples, MAX_PART_SAMPLES))
-        length = steps * ask.step
-        begins = [ask.start + number * length for number in range(-(-ask.steps // steps))]
+        """Split the window into parts of equal length; the last may be shorter."""
+        query = self.query
+        steps = max(1, query.steps * MAX_PART_SAMPLES // max(self.cost.samples, MAX_PART_SAMPLES))
+        length = steps * query.step
+        begins = [query.start + number * length for number in range(-(-query.steps // steps))]
         return [
             UsageQuery(
-                start=begin, end=min(begin + length, ask.end), step=ask.step, namespaces=ask.namespaces
+                start=begin, end=min(begin + length, query.end), step=query.step, namespaces=query.namespaces
             )
             for begin in begins
         ]
@@ -58,46 +58,46 @@ class ReadPlan:
 async def plan_read(
     source: Source[Any], *, window: float, step: float | None, now: float, namespaces: Sequence[str]
 ) -> ReadPlan:
-    """How to read the last so many seconds; `step` is the width that the user wants, if any."""
+    """Plan the read of the last `window` seconds; `step` is the user's choice, or None."""
 
-    async def reading(width: float) -> ReadPlan:
-        # A row tells of the step that ends then; the only sample of a source without a past is in the one not over.
+    async def plan_step(width: float) -> ReadPlan:
+        # A row describes the step that ends at its time. A polled source has one sample, in the step not yet over.
         until = now + width if source.capabilities.polled else now
-        ask = UsageQuery.last(window, now=until, step=width, namespaces=namespaces)
-        return ReadPlan(ask, await source.estimate_cost(ask))
+        query = UsageQuery.last(window, now=until, step=width, namespaces=namespaces)
+        return ReadPlan(query, await source.estimate_cost(query))
 
     if step is not None:
-        return await reading(step)
-    found = await reading(STEPS[0])
+        return await plan_step(step)
+    found = await plan_step(STEPS[0])
     wider = next(
         (width for width in STEPS if found.cost.samples * STEPS[0] / width <= MAX_SAMPLES), STEPS[-1]
     )
-    return found if wider == STEPS[0] else await reading(wider)
+    return found if wider == STEPS[0] else await plan_step(wider)
 
 
 async def read_usage(
     source: Source[Any],
-    reading: ReadPlan,
+    plan: ReadPlan,
     observe_usage: Callable[[Usage], None],
     *,
     progress: ReportProgress,
 ) -> None:
-    """Hand over the parts in the order of time; while one is taken in, in a thread, the next is on its way."""
-    parts = reading.split()
+    """Pass the parts on in time order; while a thread processes one, the next is being read."""
+    parts = plan.split()
     shares = [0.0] * len(parts)
 
-    async def one(number: int) -> Usage:
-        def told(share: float) -> None:
+    async def read_part(number: int) -> Usage:
+        def report(share: float) -> None:
             shares[number] = share
             progress("reading usage", sum(shares) / len(parts))
 
-        return await source.read(parts[number], progress=told)
+        return await source.read(parts[number], progress=report)
 
-    on_their_way: deque[asyncio.Task[Usage]] = deque()
+    pending: deque[asyncio.Task[Usage]] = deque()
     async with task_group() as group:
         for number in range(len(parts)):
-            on_their_way.append(group.create_task(one(number)))
-            if len(on_their_way) == MAX_PARALLEL_PARTS:
-                await asyncio.to_thread(observe_usage, await on_their_way.popleft())
-        for last in on_their_way:
+            pending.append(group.create_task(read_part(number)))
+            if len(pending) == MAX_PARALLEL_PARTS:
+                await asyncio.to_thread(observe_usage, await pending.popleft())
+        for last in pending:
             await asyncio.to_thread(observe_usage, await last)

@@ -1,7 +1,7 @@
-"""What the pods of each container really used over a window, all of them together: the other half of a bill.
+"""Sum the usage of all pods of each container over a window, to compare it with their cost.
 
-Strategies look at the replica that needs most; money is spent on all of them. Filled part by part, so that the window
-itself is never held.
+Strategies size for the highest replica, but all replicas cost money. Parts are added one by one, so that the whole
+window is never in memory.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ Bools = npt.NDArray[np.bool_]
 
 
 class UsageTotals(NamedTuple):
-    """Means over the window, of all pods together; peaks of a single one."""
+    """The mean usage of all pods together over the window, and the peaks of a single pod."""
 
     cpu: float = 0.0
-    """Millicores."""
+    """The mean CPU usage in millicores."""
     memory: float = 0.0
-    """Bytes."""
+    """The mean memory usage in bytes."""
     pods: float = 0.0
-    """How many there were at a time: of a CronJob, far less than one."""
+    """The mean number of pods; far below one for a CronJob."""
     cpu_peak: float = 0.0
     memory_peak: float = 0.0
 
 
 class UsageAccumulator:
-    """Sums over the steps that were read so far.
+    """Accumulates usage over the steps read so far.
 
-    A step of which nobody was sampled is the source's gap, and no step, where somebody who runs on was there before it;
-    where only Jobs were, they rest.
+    A step without any sample is a gap of the source, and does not count, if a long-running workload was sampled before
+    it. If only Jobs were sampled before, they are idle and the step counts.
     """
 
     def __init__(self, now: float) -> None:
@@ -46,28 +46,28 @@ class UsageAccumulator:
         self._sums: dict[WorkloadContainer, Floats] = {}
         self._peaks: dict[WorkloadContainer, Floats] = {}
         self._first: dict[WorkloadContainer, int] = {}
-        """The step in which each was first seen: before, it was not there."""
+        """The first step with a sample, per container; before it the container did not exist."""
         self._times: list[float] = []
-        """Of the steps."""
+        """The times of the counted steps."""
         self._first_known_step = math.inf
-        """The step in which anybody was first seen: before, the source knew nothing."""
+        """The first step with any sample; the source has no data before it."""
         self._had_long_running = False
-        """Whether anybody who runs on was there when anybody was last seen."""
+        """True if the last step with samples had one of a long-running workload."""
         self.samples = 0
 
     def mark_known_from_start(self) -> None:
-        """The source knew of others from the first step on: whoever is seen later rested before."""
+        """Record that the source had data from the first step: containers that appear later were idle before."""
         self._first_known_step = 0
 
     def observe_usage(self, usage: Usage, owners: PodOwnerIndex) -> None:
         workloads = [owners.find_workload(namespace, pod) for namespace, pod, _ in usage.containers]
-        seen = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
-        lasting = [key is not None and key.is_long_running for key in workloads]
-        are_steps = self._select_steps(usage.times, seen, np.array(lasting, np.bool_))
-        seen, steps = seen[are_steps], len(self._times)
-        if seen.any():
-            self._first_known_step = min(self._first_known_step, steps + int(seen.any(axis=1).argmax()))
-        there = seen.sum(axis=0)
+        sampled = ~(np.isnan(usage.cpu) & np.isnan(usage.memory))
+        long_running = [key is not None and key.is_long_running for key in workloads]
+        are_steps = self._select_steps(usage.times, sampled, np.array(long_running, np.bool_))
+        sampled, steps = sampled[are_steps], len(self._times)
+        if sampled.any():
+            self._first_known_step = min(self._first_known_step, steps + int(sampled.any(axis=1).argmax()))
+        there = sampled.sum(axis=0)
         sums = np.stack([_sum_columns(usage.cpu, there), _sum_columns(usage.memory, there), there], axis=1)
         peaks = np.stack([_max_columns(usage.cpu), _max_columns(usage.memory)], axis=1)
         self.samples += int(there.sum())
@@ -76,36 +76,38 @@ class UsageAccumulator:
                 name = WorkloadContainer.from_workload(workload, usage.containers[column].container)
                 self._sums[name] = self._sums.get(name, 0.0) + sums[column]
                 self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks[column])
-                first = steps + int(seen[:, column].argmax())
+                first = steps + int(sampled[:, column].argmax())
                 self._first[name] = min(self._first.get(name, first), first)
         self._times += usage.times[are_steps].tolist()
 
-    def _select_steps(self, times: Floats, seen: Bools, lasting: Bools) -> Bools:
-        """Which rows count: not the source's gaps, nor what is still to come."""
-        anyone, steady = seen.sum(axis=1) > 0, seen[:, lasting].sum(axis=1) > 0
-        latest = np.maximum.accumulate(np.where(anyone, np.arange(len(seen)), -1))
-        before = np.where(latest < 0, self._had_long_running, steady[latest])
+    def _select_steps(self, times: Floats, sampled: Bools, long_running: Bools) -> Bools:
+        """Select the rows that count: neither gaps of the source nor future steps."""
+        any_sampled, any_long_running = sampled.sum(axis=1) > 0, sampled[:, long_running].sum(axis=1) > 0
+        latest = np.maximum.accumulate(np.where(any_sampled, np.arange(len(sampled)), -1))
+        before = np.where(latest < 0, self._had_long_running, any_long_running[latest])
         if len(before):
             self._had_long_running = bool(before[-1])
-        counted: Bools = anyone | (~before & (times <= self._now))
+        counted: Bools = any_sampled | (~before & (times <= self._now))
         return counted
 
-    def get(self, name: WorkloadContainer, *, resting_since: float = math.inf) -> UsageTotals:
-        """What one container used; nothing where it was never seen.
+    def get(self, name: WorkloadContainer, *, idle_since: float = math.inf) -> UsageTotals:
+        """Return the usage of one container; zero if it was never sampled.
 
-        Of a CronJob that was made long before its first run that was seen, `resting_since` says when.
+        `idle_since` is the creation time of a CronJob, which may be long before its first sampled run.
         """
         if name not in self._sums:
             return UsageTotals()
-        first = min(self._first[name], max(bisect_left(self._times, resting_since), self._first_known_step))
+        first = min(self._first[name], max(bisect_left(self._times, idle_since), self._first_known_step))
         cpu, memory, pods = (self._sums[name] / (len(self._times) - first)).tolist()
         cpu_peak, memory_peak = self._peaks[name].tolist()
         return UsageTotals(cpu * 1000, memory, pods, cpu_peak * 1000, memory_peak)
 
 
 def _sum_columns(grid: Floats, there: Indices) -> Floats:
-    """Over all steps in which a pod was there. Where only the other resource was sampled, as at both ends of a run where a
-    rate is not known, this one is taken to be as in the rest.
+    """Sum each column over all steps in which its pod was sampled.
+
+    Where only the other resource has a sample, as at both ends of a run where no rate is known, the column's mean is
+    used.
     """
     known = np.count_nonzero(~np.isnan(grid), axis=0)
     total: Floats = np.nansum(grid, axis=0) * there / np.maximum(known, 1)

@@ -1,4 +1,4 @@
-"""The usage of a cluster's workloads over the last weeks, as a trace that strategies can be replayed on."""
+"""Read the usage history of a cluster's workloads as a trace for backtests and training."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ async def read_usage_trace(
     progress: ReportProgress,
     on_planned: Callable[[ReadPlan], None],
 ) -> Trace:
-    """A column a container of a workload, by the replica that used most; `planned` hears what the read will cost."""
-    progress("looking at workloads", 0.0)
-    picture = await take_snapshot(client, namespaces=namespaces)
-    spaces = sorted({workload.namespace for workload in picture.list_workloads()})
-    if not spaces:
-        raise TrimtabError(f"{client.connection.context}: there are no workloads; see --namespace")
-    reading = await plan_read(source, window=window, step=step, now=now, namespaces=spaces)
-    on_planned(reading)
-    owners = picture.build_owner_index()
+    """Read a trace with one column per container, taking the highest replica; `on_planned` receives the cost first."""
+    progress("listing workloads", 0.0)
+    snapshot = await take_snapshot(client, namespaces=namespaces)
+    used_namespaces = sorted({workload.namespace for workload in snapshot.list_workloads()})
+    if not used_namespaces:
+        raise TrimtabError(f"{client.connection.context}: no workloads found; check --namespace")
+    plan = await plan_read(source, window=window, step=step, now=now, namespaces=used_namespaces)
+    on_planned(plan)
+    owners = snapshot.build_owner_index()
     parts: list[Trace] = []
     await read_usage(
         source,
-        reading,
+        plan,
         lambda usage: parts.append(max_over_replicas(usage, owners).to_trace()),
         progress=progress,
     )
     found = concat_traces(parts)
     if not found.sample_count:
         raise TrimtabError(
-            f"{client.connection.context}: no usage of its workloads was seen in {format_time_span(window)}; see `trimtab doctor`"
+            f"{client.connection.context}: the usage source has no samples of its workloads in {format_time_span(window)}; run `trimtab doctor`"
         )
     return found
 
 
 def concat_traces(parts: Sequence[Trace]) -> Trace:
-    """Traces that follow each other as one: who is not in a part has no samples there."""
+    """Join consecutive traces; a container that is missing in a part has no samples there."""
     names = tuple(sorted({name for part in parts for name in part.names}))
     place = {name: number for number, name in enumerate(names)}
     cpu, memory = np.full((2, sum(part.steps for part in parts), len(names)), np.nan)

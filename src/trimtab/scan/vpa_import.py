@@ -1,7 +1,7 @@
-"""What a cluster's VerticalPodAutoscalers ask for and their recommender has learned, as policies and state of ours.
+"""Convert VerticalPodAutoscalers to policies, and the checkpoints of their recommender to learned state.
 
-A VPA names one workload, a policy selects by labels: of the labels of the workload those are taken that no other of
-its kind and namespace has. What a policy cannot say is not dropped in silence: it is among the `notes`.
+A VPA names one workload while a policy selects by labels, so the policy uses labels that no other workload of the same
+kind and namespace has. Anything that a policy cannot express is listed in the `notes`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ STRATEGY = VpaStrategy.name
 STRATEGY_SPEC = StrategySpec.from_settings(STRATEGY, {})
 
 MAX_BOOST = 10
-"""What a policy takes at the most."""
+"""The highest startup boost factor that a policy accepts."""
 POLICY_LABEL = "trimtab.io/policy"
-"""The label by which a workload is selected that has none of its own to be told by."""
+"""The label that selects a workload without distinctive labels of its own."""
 
 RESOURCES = ("cpu", "memory")
 _IDENTIFYING_LABELS = ("app.kubernetes.io/instance", "app.kubernetes.io/name", "app", "k8s-app", "name")
@@ -44,7 +44,7 @@ _UNSUPPORTED_FIELDS = {
         "startupBoost",
     ),
 }
-"""Fields of a VPA that a policy has none for."""
+"""The fields of a VPA that a policy has no counterpart for."""
 _MODES: Mapping[str, tuple[str, dict[str, bool]]] = {
     "Off": ("Recommend", {}),
     "Initial": ("Recommend", {}),
@@ -57,7 +57,7 @@ _MODES: Mapping[str, tuple[str, dict[str, bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ImportedPolicy:
-    """A VPA as a policy; None where it cannot be one, and then the notes say why."""
+    """A VPA converted to a policy; `policy` is None if that is impossible, and the notes give the reason."""
 
     vpa: VerticalPodAutoscaler
     policy: Object | None
@@ -70,23 +70,31 @@ def convert_vpa(
     workloads: Sequence[Workload],
     owned: Mapping[WorkloadKey, WorkloadKey] = MappingProxyType({}),
 ) -> ImportedPolicy:
-    """Build the policy that asks for what a VPA asks for; `spec` is the VPA's own.
+    """Build the policy that is equivalent to a VPA; `spec` is the spec of the VPA.
 
-    `workloads` are all that no other owns, and `owned` has the owner of each other one.
+    `workloads` are the top-level workloads, and `owned` maps every other workload to its owner.
     """
     target = _find_target(vpa, workloads)
     if owner := owned.get(_build_target_key(vpa)):
-        # VPA's own recommender refuses such a target as well.
+        # VPA's own recommender rejects such a target too.
         return ImportedPolicy(
             vpa,
             None,
-            (f"its target, {vpa.target.kind} {vpa.target.name}, belongs to {owner}; name that in targetRef",),
+            (
+                f"its target, {vpa.target.kind} {vpa.target.name}, is owned by {owner}; name the owner in targetRef",
+            ),
         )
     if target is None:
-        return ImportedPolicy(vpa, None, (f"its target, {vpa.target.kind} {vpa.target.name}, is not there",))
+        return ImportedPolicy(
+            vpa,
+            None,
+            (
+                f"its target, {vpa.target.kind} {vpa.target.name}, does not exist; create it or delete the VPA",
+            ),
+        )
     mode = str((spec.get("updatePolicy") or {}).get("updateMode") or "Auto")
-    ours, how = _MODES.get(mode, _MODES["Auto"])
-    # Who has no policy has no bounds either.
+    target_mode, update_options = _MODES.get(mode, _MODES["Auto"])
+    # Init containers have no VPA recommendation, so their policies do not count.
     policies = [vpa.container_policy(each.name) for each in target.containers if each.role != "init"]
     boost = _convert_boost(spec)
     notes = [*_list_differences(vpa, mode, policies), *_list_unsupported(spec, boosts=bool(boost))]
@@ -95,23 +103,23 @@ def convert_vpa(
         labels = {POLICY_LABEL: vpa.name}
         where = f"-n {target.namespace} {target.resource}/{target.name}"
         notes.append(
-            f"no labels of its own tell it from others; kubectl label {where} {POLICY_LABEL}={vpa.name}"
+            f"its labels do not distinguish it from others; run: kubectl label {where} {POLICY_LABEL}={vpa.name}"
         )
     containers = [_build_rule(each) for each in vpa.container_policies]
-    follows = all(each.controls_limits for each in policies if not each.is_off)
+    limits_follow = all(each.controls_limits for each in policies if not each.is_off)
     policy: Object = {
         "apiVersion": API_VERSION,
         "kind": OptimizationPolicy.__name__,
         "metadata": {"name": vpa.name, "namespace": vpa.namespace},
         "spec": {
-            "mode": ours,
+            "mode": target_mode,
             "selector": {
                 "workloadSelector": {"matchLabels": labels},
                 "workloadTypes": {"include": [target.key.kind]},
             },
             "strategy": {"name": STRATEGY},
             **({"containers": containers} if containers else {}),
-            "updateStrategy": {**how, "updateRequestsOnly": not follows, **boost},
+            "updateStrategy": {**update_options, "updateRequestsOnly": not limits_follow, **boost},
         },
     }
     try:
@@ -126,7 +134,7 @@ def build_vpa_cohort(
     checkpoints: Mapping[CheckpointKey, Object],
     workloads: Sequence[Workload],
 ) -> StrategyCohort | None:
-    """What their recommender learned of the containers of their targets; None when that is nothing."""
+    """Build learned state from the VPA checkpoints of the targets' containers; None if there are none."""
     names: dict[CheckpointKey, WorkloadContainer] = {}
     for vpa in vpas:
         if target := _find_target(vpa, workloads):
@@ -140,7 +148,7 @@ def build_vpa_cohort(
     rows = {key: int(cohort.table.find_rows([name])[0]) for key, name in names.items()}
     known = restore_checkpoints(sizer, rows, checkpoints)
     cohort.table.forget(name for key, name in names.items() if key not in known)
-    # From when on usage is still to be seen; of what some were shown after the last of them, a few samples are lost.
+    # Ingestion resumes after the newest checkpoint; containers with an older one lose the few samples between.
     cohort.ingested_until = max((_read_update_time(checkpoints[key]) for key in known), default=0.0)
     return cohort if known else None
 
@@ -155,7 +163,7 @@ def _build_target_key(vpa: VerticalPodAutoscaler) -> WorkloadKey:
 
 
 def _find_identifying_labels(target: Workload, workloads: Sequence[Workload]) -> dict[str, str] | None:
-    """The fewest labels that only this workload has; None when others have all of them."""
+    """Return the fewest labels that only this workload has; None if another one has all of them."""
     peers = [
         set(each.labels) for each in workloads if each.key[:2] == target.key[:2] and each.name != target.name
     ]
@@ -167,7 +175,7 @@ def _find_identifying_labels(target: Workload, workloads: Sequence[Workload]) ->
 
 
 def _build_rule(policy: ContainerPolicy) -> Object:
-    """What holds for a container, or for every other one."""
+    """Build the policy rule of one container, or of all others (`*`)."""
     rule: Object = {"name": policy.container}
     controlled = [] if policy.is_off else [each for each in RESOURCES if each in policy.controlled_resources]
     if len(controlled) < len(RESOURCES):
@@ -189,39 +197,39 @@ def _build_rule(policy: ContainerPolicy) -> Object:
 
 
 def _convert_boost(spec: Object) -> Object:
-    """More CPU while pods start, where it is said as a policy does."""
+    """Convert a startup boost that is given as a factor; a policy has no other form."""
     boost = (spec.get("startupBoost") or {}).get("cpu") or {}
     factor = boost.get("factor") if boost.get("type", "Factor") == "Factor" else None
     return {"startupBoost": {"factor": min(factor, MAX_BOOST)}} if factor else {}
 
 
 def _list_unsupported(spec: Object, *, boosts: bool) -> Iterable[str]:
-    """What a policy has no field for."""
+    """List the settings of a VPA that a policy has no field for."""
     if boosts:
-        yield "its startupBoost is given until a pod is ready, for 5 minutes at the most"
+        yield "its startupBoost ends when a pod is ready, after 5 minutes at the latest"
     elif spec.get("startupBoost"):
-        yield "its startupBoost is no factor, and is left out"
+        yield "its startupBoost is omitted: a policy supports only a factor"
     update = spec.get("updatePolicy") or {}
     for name in _UNSUPPORTED_FIELDS["updatePolicy"]:
         if name in update:
-            yield f"updatePolicy.{name} is left out: a policy has nothing like it"
+            yield f"updatePolicy.{name} is omitted: a policy has no such field"
     for each in (spec.get("resourcePolicy") or {}).get("containerPolicies") or ():
         for name in _UNSUPPORTED_FIELDS["containerPolicies"]:
             if name in each:
                 where = f"containerPolicies[{each.get('containerName', EVERY_CONTAINER)}].{name}"
-                yield f"{where} is left out: a policy has nothing like it for one container"
+                yield f"{where} is omitted: a policy has no such field for one container"
 
 
 def _list_differences(
     vpa: VerticalPodAutoscaler, mode: str, policies: Sequence[ContainerPolicy]
 ) -> Iterable[str]:
-    """What a policy does not say as the VPA does."""
+    """List the settings that behave differently under a policy."""
     if mode == "Initial":
-        yield "it sets sizes only when pods are made (Initial); as a policy it recommends, until its mode is Auto"
+        yield "it sizes pods only at creation (Initial); the policy only recommends until you set its mode to Auto"
     if len({each.controls_limits for each in policies if not each.is_off}) > 1:
-        yield "limits follow requests in some of its containers only; the policy changes requests alone"
+        yield "limits follow requests in only some of its containers; the policy changes requests only"
     if vpa.recommenders:
-        yield f"it names a recommender of its own ({', '.join(vpa.recommenders)})"
+        yield f"it names another recommender ({', '.join(vpa.recommenders)}), which Trimtab does not use"
 
 
 def _read_update_time(checkpoint: Mapping[str, Any]) -> float:

@@ -32,7 +32,7 @@ def test_not_in_template_names_a_container_that_something_adds_to_the_pods() -> 
     assert not missing_containers_reason(both)
     injected = replace(both, workload=own)
     assert missing_containers_reason(injected) == (
-        "container mesh: not in its template, but added to its pods; change what adds it"
+        "container mesh: not in the template, but injected into the pods; change what injects it"
     )
     content = surveyed("web", container(has=large, should=small), container("mesh", has=small, should=small))
     assert not missing_containers_reason(replace(content, workload=own))

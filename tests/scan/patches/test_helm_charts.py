@@ -55,8 +55,8 @@ def test_edit_values_finds_places_by_rendering_the_chart_with_helm(chart: Path) 
     assert after == {"back": {"resources": small}, "front": {"sizes": small}}
     assert found.ambiguous == [
         (
-            "Deployment shop/prod fixed: left out: of the chart's release prod, none of its values size it; say where "
-            "it is: --helm-path prod/fixed=path.to.resources"
+            "Deployment shop/prod fixed: skipped: the chart's release prod sizes it by none of its values; "
+            "give its path: --helm-path prod/fixed=path.to.resources"
         )
     ]
 
@@ -70,7 +70,7 @@ def test_helm_chart_says_why_it_cannot_be_rendered(chart: Path) -> None:
 
 def test_helm_chart_needs_helm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(TrimtabError, match="there is no helm on the PATH; install it, or name places"):
+    with pytest.raises(TrimtabError, match="helm is not on the PATH; install it, or give paths"):
         HelmChart(".").render("web", "shop", [])
 
 

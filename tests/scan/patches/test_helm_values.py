@@ -82,8 +82,8 @@ def test_edit_values_never_decides_by_equal_amounts() -> None:
     assert not found.files
     assert found.ambiguous == [
         (
-            "Deployment shop/web web: left out: values.yaml does not say whose values it has; say where it is: "
-            "--helm-path web/web=web.resources, or name its --chart"
+            "Deployment shop/web web: skipped: values.yaml does not name the release of its values; give its path: "
+            "--helm-path web/web=web.resources, or its --chart"
         )
     ]
 
@@ -118,7 +118,7 @@ def test_edit_values_takes_the_most_specific_path() -> None:
 def test_edit_values_reports_a_path_that_no_container_has() -> None:
     """`--helm-path web=…` for the workload web, whose container has another name, would else be passed over in silence."""
     found = values(f"web: {{resources: {{{SIZE}}}}}\n", app("web"), paths=["web=web.resources"])
-    assert found.not_found == ["--helm-path web=web.resources: not used: no container web is to change"]
+    assert found.not_found == ["--helm-path web=web.resources: not used: no container web changes"]
     assert "--helm-path web/app=web.resources" in found.ambiguous[0]
 
 
@@ -127,7 +127,7 @@ def test_edit_values_asks_for_the_file_of_a_path_that_several_files_may_have() -
     found = values(text, change(), paths=["web=resources"], others={"b.yaml": text})
     assert not found.files
     assert (
-        "may be in values.yaml, line 1 and b.yaml, line 1; say in which file: --helm-path web=FILE:resources"
+        "may be in values.yaml, line 1 and b.yaml, line 1; name the file: --helm-path web=FILE:resources"
         in (found.ambiguous[0])
     )
     said = values(text, change(), paths=["web=./b.yaml:resources"], others={"b.yaml": text})
@@ -153,7 +153,7 @@ def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_
     other = change(namespace="live", after={"web": Resources(200, None, 2**27, 2**28)})
     differing = values(text, both[0], other, paths=["web=resources"])
     assert not differing.files
-    assert "which should differ; see --helm-path and --namespace" in differing.ambiguous[0]
+    assert "which have different recommendations; see --helm-path and --namespace" in differing.ambiguous[0]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_edit_values_knows_the_release_of_a_workload(text: str, workload: Resour
 def test_edit_values_leaves_other_releases_alone(text: str, workload: ResourceChange) -> None:
     found = values(text, workload)
     assert not found.files
-    assert "no file has the values of its release" in found.not_found[0]
+    assert "no file has the values of its release; add it with --file" in found.not_found[0]
 
 
 def test_edit_values_takes_a_release_without_namespace_only_from_a_file_that_is_named() -> None:
@@ -257,7 +257,7 @@ def test_edit_values_skips_a_place_that_is_not_named_after_the_container(
     found = values(release("web", values=inner), workload)
     assert not found.files
     assert (
-        "nothing in values.yaml, line 1 is named after it; say where it is: --helm-path" in found.ambiguous[0]
+        "no path in values.yaml, line 1 is named after it; give its path: --helm-path" in found.ambiguous[0]
     )
 
 
@@ -265,7 +265,7 @@ def test_edit_values_keeps_what_is_not_deployed_yet() -> None:
     edited_by_hand = release("web", size="requests: {cpu: 3, memory: 3Gi}")
     found = values(edited_by_hand, app())
     assert not found.files
-    assert "does not hold what the cluster has: it was changed and not deployed yet" in found.ambiguous[0]
+    assert "differs from the cluster: it was edited but not deployed yet" in found.ambiguous[0]
 
 
 def test_edit_values_skips_a_place_that_fits_two_workloads() -> None:
@@ -300,7 +300,7 @@ def test_edit_values_skips_a_broken_file_and_edits_the_others() -> None:
     )
     assert found.files.keys() == {"values.yaml"}
     assert [line.split(".yaml")[0] for line in found.ambiguous] == ["broken", "other", "empty", "x"]
-    assert "empty.yaml: it has no Helm values; name a values file" in "\n".join(found.ambiguous)
+    assert "empty.yaml: this file has no Helm values; name a values file" in "\n".join(found.ambiguous)
 
 
 class Templates:
@@ -336,7 +336,7 @@ def test_edit_values_takes_the_place_that_the_rendered_chart_shows() -> None:
     assert found.files == {"values": text.replace(SIZE, SMALL, 1)}
     missing = rendered(Templates({("Deployment", "-x", "web"): "odd.sizes"}), [change()], values=text)
     assert not missing.files
-    assert "of the chart's release web, none of its values size it" in missing.ambiguous[0]
+    assert "the chart's release web sizes it by none of its values" in missing.ambiguous[0]
 
 
 def test_edit_values_skips_a_place_that_the_chart_uses_for_others_too() -> None:

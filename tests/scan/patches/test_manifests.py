@@ -41,7 +41,7 @@ spec:
             image: run:1
 """
 WITHOUT_NAMESPACE = MANIFESTS.replace(", namespace: shop", "").partition("---")[0]
-NAMED = "name the file that is meant with --file"
+NAMED = "name the right file with --file"
 
 
 def test_edit_manifests_changes_only_the_amounts() -> None:
@@ -57,7 +57,7 @@ def test_edit_manifests_changes_only_the_amounts() -> None:
         + f"{indent}resources:\n{indent}  requests:\n{indent}    cpu: 100m\n{indent}    memory: 64Mi\n"
         f"{indent}  limits:\n{indent}    memory: 128Mi\n"
     }
-    assert found.not_found == ["Deployment bank/web: left out: no file has its manifest"]
+    assert found.not_found == ["Deployment bank/web: skipped: no file has its manifest; add it with --file"]
     assert not found.ambiguous
 
 
@@ -66,7 +66,7 @@ def test_edit_manifests_reports_a_missing_container_and_edits_the_others() -> No
     assert "cpu: 100m" in found.files["shop.yaml"]
     (line,) = found.ambiguous
     assert line.startswith(
-        "Deployment shop/web side: left out: shop.yaml, line 2 has no container side; update the file"
+        "Deployment shop/web side: skipped: shop.yaml, line 2 has no container side; update the file"
     )
 
 
@@ -80,7 +80,7 @@ def test_edit_manifests_writes_one_manifest_of_two_namespaces_once_if_both_want_
     differing = edit_manifests(files, [staging, other])
     assert not differing.files
     assert len(differing.ambiguous) == 2
-    assert "is of staging/web and live/web, which should differ" in differing.ambiguous[0]
+    assert "sizes staging/web and live/web, which have different recommendations" in differing.ambiguous[0]
 
 
 def test_edit_manifests_skips_a_workload_with_two_manifests_and_edits_the_others() -> None:
@@ -89,7 +89,7 @@ def test_edit_manifests_skips_a_workload_with_two_manifests_and_edits_the_others
     found = edit_manifests(files, [change(), change("api", container("api"))])
     assert found.files.keys() == {"api.yaml"}
     assert found.ambiguous == [
-        f"Deployment shop/web web: left out: it is in live/web.yaml, line 2 and in staging/web.yaml, line 2; {NAMED}"
+        f"Deployment shop/web web: skipped: its resources are in live/web.yaml, line 2 and in staging/web.yaml, line 2; {NAMED}"
     ]
     certain = {**files, "live/web.yaml": MANIFESTS}
     assert edit_manifests(certain, [change()]).files.keys() == {"live/web.yaml"}
@@ -113,7 +113,7 @@ def test_edit_manifests_skips_what_an_anchor_shares_and_edits_the_others() -> No
     )
     assert "cpu: 100m" in found.files["all.yaml"]
     assert shared in found.files["all.yaml"]
-    assert "resources is shared by an anchor" in found.ambiguous[0]
+    assert "resources is shared through an anchor" in found.ambiguous[0]
 
 
 @pytest.mark.parametrize("is_named", [False, True])

@@ -110,7 +110,7 @@ def test_update_folder_skips_a_file_that_is_not_its_patch_and_writes_the_others(
     found = update_folder([change(), change("api")], {WEB: content}, is_kustomize=True)
     assert found.files.keys() == {"shop.deployment.api.yaml", "kustomization.yaml"}
     assert found.ambiguous == [
-        f"Deployment shop/web: left out: {WEB} is not its patch; move that file away, or name another --directory"
+        f"Deployment shop/web: skipped: {WEB} is not its patch; move that file away, or name another --directory"
     ]
 
 
@@ -152,7 +152,7 @@ def test_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
         assert len(yaml.safe_load(kustomization([change()], empty))["patches"]) == 1
     listed = f"patchesStrategicMerge: [{WEB}]\n"
     assert kustomization([change()], listed) == listed
-    with pytest.raises(TrimtabError, match=r"^Kustomization: this is no kustomization"):
+    with pytest.raises(TrimtabError, match=r"^Kustomization: this is not a kustomization"):
         kustomization([change()], "[]\n", "Kustomization")
     for braces in ("{}", '{"resources": ["../base"]}'):
         with pytest.raises(TrimtabError, match=r"^Kustomization: patches cannot be added between braces"):

@@ -73,7 +73,7 @@ def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
 
 def test_what_cannot_be_patched_says_why() -> None:
     rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
-    assert "cannot be changed" in change(resource=JOBS).blocked_reason
+    assert "is immutable" in change(resource=JOBS).blocked_reason
     assert "--format manifests" in change(resource=rollouts).blocked_reason
     assert not change().blocked_reason
 

@@ -71,7 +71,7 @@ def test_a_text_at_the_end_of_a_file_gets_no_line_break_that_it_had_not() -> Non
 
 def test_what_others_share_is_refused_with_its_line() -> None:
     text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
-    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared through an anchor"):
         put(text, amounts(requests="2"))
 
 
@@ -80,13 +80,13 @@ def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
     parsed = YamlText(text, where="values.yaml")
     (root,) = parsed.roots
     assert isinstance(root, MappingNode)
-    with pytest.raises(TrimtabError, match=r"values.yaml, line 4: resources is shared by an anchor"):
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 4: resources is shared through an anchor"):
         list(parsed.put(root.value[1][1], "resources", amounts(requests="2")))
 
 
 def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
     text = "base: &base\n  resources: {limits: {memory: 1Gi}}\nmid: &mid\n  <<: *base\n"
-    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared through an anchor"):
         put(text + "<<: *mid\n", amounts(requests="2"))
 
 
@@ -101,12 +101,12 @@ def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
 def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
     text: str, wanted: DesiredValue
 ) -> None:
-    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared by an anchor"):
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared through an anchor"):
         put(text, wanted)
 
 
 def test_nothing_is_put_beside_what_others_share() -> None:
-    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared by an anchor"):
+    with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared through an anchor"):
         parsed = YamlText("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
         (root,) = parsed.roots
         assert isinstance(root, MappingNode)
@@ -116,7 +116,7 @@ def test_nothing_is_put_beside_what_others_share() -> None:
 def test_of_a_key_that_is_there_twice_neither_is_guessed() -> None:
     text = "resources:\n  requests: {cpu: 1}\nimage: x\nresources:\n  requests: {cpu: 2}\n"
     with pytest.raises(
-        TrimtabError, match=r"values.yaml, line 4: resources is there already in line 1; remove one"
+        TrimtabError, match=r"values.yaml, line 4: resources is already defined in line 1; remove one"
     ):
         put(text, amounts(requests="3"))
 

@@ -1,5 +1,5 @@
-"""From what a workload has and should have to what people review and apply: diffs, commands, patches, their own files.
+"""Turn recommendations into diffs, commands, patches, and edits of users' own files.
 
-Pure, text in and text out, but for `apply`, which changes the cluster, and `charts`, which runs `helm template`. The
-command reads files and the cluster and asks the user.
+The modules are pure, text in and text out, except `apply`, which changes the cluster, and `helm_charts`, which runs
+`helm template`. The command reads files and the cluster and asks the user.
 """

@@ -1,4 +1,4 @@
-"""A change put into a cluster, or shown to its API server for a verdict: the one part of this room that writes."""
+"""Apply a change to a cluster, or validate it with a server-side dry run; the only module here that writes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from trimtab.scan.patches.change import ResourceChange
 
 
 async def apply_change(client: Client, change: ResourceChange, *, force: bool, dry_run: bool) -> None:
-    """Apply it as its field manager; what the server says against it is an `ApiError`.
+    """Apply a change with server-side apply; raises `ApiError` if the API server rejects it.
 
-    With `force`, fields of other managers are taken over, and amounts that are not wanted any more are removed.
+    With `force`, take over fields of other managers and remove amounts that are no longer recommended.
     """
     workload = change.workload
     if any(list_removed(change.before[name], after) for name, after in change.after.items()):
         if not force:
-            words = "an amount is to go that another manager has set"
+            message = "another field manager set an amount that is to be removed"
             raise FieldManagerConflict(
-                Status(message=words, reason="Conflict", code=FieldManagerConflict.code)
+                Status(message=message, reason="Conflict", code=FieldManagerConflict.code)
             )
-        # To apply removes only what nobody else owns; whoever set a limit co-owns it.
+        # Server-side apply only removes fields without another owner, and whoever set a limit co-owns it.
         await client.patch(
             workload.resource,
             workload.name,
@@ -29,7 +29,7 @@ async def apply_change(client: Client, change: ResourceChange, *, force: bool, d
             namespace=workload.namespace,
             dry_run=dry_run,
         )
-    # With its uid, since to apply to what is gone would make it anew.
+    # The uid prevents the apply from creating the workload again if it was deleted.
     named = {"name": workload.name, "namespace": workload.namespace, "uid": workload.uid}
     body = {"metadata": named, **build_template_patch(workload, change.after)}
     await client.apply(workload.resource, body, force=force, dry_run=dry_run)

@@ -1,7 +1,7 @@
-"""What is to change in one workload's template: the sizes that it has and those that it should have.
+"""The change of one workload's template: current and recommended sizes.
 
-Against the template and not against the pods, for the template is what people keep in files. A container that is not
-in it, as a mesh injects them, is left out, and so is one that has what it should.
+The template is compared, not the pods, because users keep templates in files. Containers that are not in the template,
+such as injected sidecars, and containers without a change are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trimtab.scan.model import ContainerFinding, WorkloadFinding
 
 @dataclass(frozen=True, slots=True)
 class ResourceChange:
-    """A workload, and of its containers that are to change, by name, what they have and what they should have."""
+    """A workload with the current and recommended resources of each container that changes, by name."""
 
     workload: Workload
     before: Mapping[str, Resources]
@@ -29,21 +29,21 @@ class ResourceChange:
 
     @property
     def blocked_reason(self) -> str:
-        """Why its object in the cluster cannot be patched; empty when it can."""
+        """The reason why the object in the cluster cannot be patched; empty if it can."""
         if self.workload.kind == "Job":
-            return "the template of a Job cannot be changed; change what makes the Job"
+            return "the template of a Job is immutable; change what creates the Job"
         if self.workload.resource not in BUILT_IN:
             return "only built-in kinds merge containers by name; edit its manifest (--format manifests)"
         return ""
 
     @property
     def path(self) -> str:
-        """Where it is, as a name to print or to make file names of."""
+        """The path of the workload, to print or to build file names from."""
         return f"{self.workload.namespace}/{self.workload.kind.lower()}/{self.workload.name}"
 
     @property
     def patch(self) -> Object:
-        """The strategic-merge patch of its object."""
+        """The strategic-merge patch of the object."""
         named = {"name": self.workload.name, "namespace": self.workload.namespace}
         resource = self.workload.resource
         return {
@@ -55,7 +55,7 @@ class ResourceChange:
 
 
 def build_change(found: WorkloadFinding) -> ResourceChange | None:
-    """What is to change in a workload; None when nothing is."""
+    """Build the change of a workload; None if nothing changes."""
     now = container_sizes(found.workload.containers)
     wanted = {
         each.name: _build_template_target(now[each.name], each)
@@ -67,26 +67,26 @@ def build_change(found: WorkloadFinding) -> ResourceChange | None:
 
 
 def missing_containers_reason(found: WorkloadFinding) -> str:
-    """Say which containers should change and are not in the workload's own template; empty when all are in it."""
+    """Name the containers that should change but are not in the workload's template; empty if there are none."""
     now = container_sizes(found.workload.containers)
     names = [each.name for each in found.containers if each.name not in now and each.has_changes]
     if not names:
         return ""
     which = f"{'containers' if len(names) > 1 else 'container'} {', '.join(names)}"
     if now:
-        return f"{which}: not in its template, but added to its pods; change what adds it"
+        return f"{which}: not in the template, but injected into the pods; change what injects it"
     made = " and ".join(map(str, found.owned)) or "its pods"
     return (
-        f"{which}: its controller makes {made}, and would undo a change there; set the resources in the "
+        f"{which}: the controller creates {made} and would undo a change there; set the resources in the "
         f"{found.workload.kind}'s own spec, or let the operator resize its pods in place"
     )
 
 
 def _build_template_target(now: Resources, found: ContainerFinding) -> Resources:
-    """What it should have, but for what the template leaves to a LimitRange and may go on leaving to it."""
-    left = {
+    """Build the recommended resources, without amounts that the template leaves to a LimitRange and that do not change."""
+    unset = {
         field: None
         for field in Resources.__struct_fields__
         if getattr(now, field) is None and getattr(found.current, field) == getattr(found.recommended, field)
     }
-    return msgspec.structs.replace(found.recommended, **left)
+    return msgspec.structs.replace(found.recommended, **unset)

@@ -1,7 +1,7 @@
-"""The objects in users' files, each with the objects of a cluster that it makes.
+"""Match the objects in users' files with the objects of a cluster that they create.
 
-A document is a workload's only if it names it: by kind, name and namespace, or by the kustomizations that include its
-file. Where several fit, or one fits several, the place is unclear and stays as it is.
+A document belongs to a workload only if it names it: by kind, name and namespace, or through the kustomizations that
+include its file. If several documents match, or one matches several workloads, the location is ambiguous and not edited.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab.scan.patches.kustomize import UNBUILT, Build
 from trimtab.scan.patches.yaml_edit import Splice, YamlText, find_child, scalar_text, sequence_items
 
 FindBuilds = Callable[[str], frozenset[Build]]
-"""Finds what the kustomizations make of a file."""
+"""Callback that finds what the kustomizations build from a file."""
 
 
 def find_no_builds(_path: str) -> frozenset[Build]:
@@ -28,7 +28,7 @@ def find_no_builds(_path: str) -> frozenset[Build]:
 
 
 class DocumentOwner(NamedTuple):
-    """An object that a document makes or patches; "" is a namespace that nothing names, and a name that may be any."""
+    """An object that a document creates or patches; an empty namespace or name is not given by the file."""
 
     root: str
     namespace: str
@@ -46,7 +46,7 @@ class YamlDocument:
     owners: frozenset[DocumentOwner]
     is_patch: bool
     is_named: bool
-    """Whether the user named its file, and not only a folder above it."""
+    """True if the user named the file itself, not only a folder above it."""
 
     def is_owned_by(self, namespace: str, name: str) -> bool:
         return any((each.namespace, each.name) == (namespace, name) for each in self.owners)
@@ -56,12 +56,12 @@ class YamlDocument:
 
 
 class EditLocation(NamedTuple):
-    """A mapping that has, or may get, the resources of a container under a key."""
+    """A mapping that holds, or may get, the resources of a container under a key."""
 
     document: YamlDocument
     owner: MappingNode
     path: tuple[str, ...]
-    """Keys below the mapping; the last one is that of the resources."""
+    """The keys below the mapping; the last one is that of the resources."""
 
     @property
     def resources(self) -> Node | None:
@@ -70,29 +70,29 @@ class EditLocation(NamedTuple):
 
 @dataclass(slots=True)
 class FileEdits:
-    """The edited files, and whatever was left as it is."""
+    """The edited files, and everything that was not edited."""
 
     files: dict[str, str] = field(default_factory=dict)
     """The new text of each file that changes."""
     not_found: list[str] = field(default_factory=list)
     """Workloads that none of the files is about, each with the reason."""
     ambiguous: list[str] = field(default_factory=list)
-    """What was skipped because its owner is not certain, each with the reason and the remedy."""
+    """The skipped changes whose location is not certain, each with the reason and the remedy."""
 
     def add_splices(self, splices: Mapping[YamlText, Sequence[Splice]]) -> None:
-        """Take the new texts of files; one that would lose or change anything but resources is left as it is."""
+        """Apply the splices of files; a file that would change in anything but resources is skipped."""
         for text, made in splices.items():
             try:
                 new = text.apply_checked(list(made))
             except TrimtabError as error:
-                self.ambiguous.append(f"{text.where}: left out: {error}")
+                self.ambiguous.append(f"{text.where}: skipped: {error}")
             else:
                 if new != text.text:
                     self.files[text.where] = new
 
 
 class AmbiguousLocation(TrimtabError):
-    """It is not certain which place is meant."""
+    """The location of a container's resources is not certain."""
 
 
 def read_documents(
@@ -105,9 +105,9 @@ def read_documents(
         try:
             text = YamlText(content, where=where)
         except TrimtabError as error:
-            # A folder may well have a chart's templates in it, which need not be read.
+            # A folder may hold the templates of a chart, which are not edited.
             if "{{" in content and where not in named:
-                edits.not_found.append(f"{where}: left out: it is a template and no plain YAML")
+                edits.not_found.append(f"{where}: skipped: it is a template, not plain YAML")
             else:
                 edits.ambiguous.append(str(error))
             continue
@@ -127,7 +127,7 @@ def find_documents(documents: Iterable[YamlDocument], namespace: str, name: str)
 
 
 def choose_location(places: Sequence[EditLocation]) -> EditLocation:
-    """Choose the place that takes effect; several, or none that is certain, are `Unclear`."""
+    """Choose the location that takes effect; raises `AmbiguousLocation` if several do."""
     patches = [each for each in places if each.document.is_patch]
     # A patch that sets resources overrides the base, and one that sets none leaves the base in effect.
     effective = (
@@ -137,8 +137,8 @@ def choose_location(places: Sequence[EditLocation]) -> EditLocation:
     )
     if len(effective) > 1:
         raise AmbiguousLocation(
-            f"it is in {' and in '.join(str(each.document) for each in effective)}; "
-            "name the file that is meant with --file"
+            f"its resources are in {' and in '.join(str(each.document) for each in effective)}; "
+            "name the right file with --file"
         )
     (found,) = effective
     if _is_shared(found.document) and not found.document.is_named:
@@ -148,14 +148,16 @@ def choose_location(places: Sequence[EditLocation]) -> EditLocation:
 
 
 def check_owners(place: EditLocation, wanted: Mapping[tuple[str, str], Resources]) -> None:
-    """Refuse a place that sizes objects which want different sizes, or which nobody asked to change.
+    """Reject a location that sizes objects with different recommendations, or objects that are not selected.
 
-    `wanted` has the resources by the namespace and the name of each object that is to be sized there.
+    `wanted` maps the namespace and name of each object to its recommended resources.
     """
     document = place.document
     if len(set(wanted.values())) > 1:
         names = " and ".join("/".join(key) for key in wanted)
-        raise AmbiguousLocation(f"{document} is of {names}, which should differ; choose one with --namespace")
+        raise AmbiguousLocation(
+            f"{document} sizes {names}, which have different recommendations; choose one with --namespace"
+        )
     if document.is_named or not _is_shared(document):
         return
     builds = Counter((each.namespace, each.name) for each in document.owners)

@@ -1,7 +1,7 @@
-"""Finds by rendering which containers of a Helm chart a place in its values sizes.
+"""Find by rendering which containers of a Helm chart a path in its values sizes.
 
-Each place gets an amount that nothing else has; the containers that show it in the rendered chart are those of the
-place. That is certain whatever the chart's templates do.
+Each path gets a unique amount; the containers with that amount in the rendered chart are sized by the path. This works
+whatever the templates of the chart do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab.errors import TrimtabError
 
 _TIMEOUT_SECONDS = 60
 _FIRST_MARKER = 700_001
-"""An amount in millicores and MiB that no chart has by chance."""
+"""The first marker: an amount in millicores and MiB that no chart uses by chance."""
 
 KeyPath = tuple[str, ...]
 
@@ -66,7 +66,7 @@ class HelmChart:
     def defaults(self) -> Mapping[str, Any]:
         try:
             found = yaml.load(Path(self._path, "values.yaml").read_bytes(), Loader=yaml.CSafeLoader)
-        except (OSError, yaml.YAMLError):  # a chart need not have any, and may be elsewhere
+        except (OSError, yaml.YAMLError):  # the chart may have no values, or may be remote
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -74,9 +74,7 @@ class HelmChart:
         self, release: str, namespace: str, layers: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, Any]]:
         if self._program is None:
-            raise TrimtabError(
-                "--chart: there is no helm on the PATH; install it, or name places with --helm-path"
-            )
+            raise TrimtabError("--chart: helm is not on the PATH; install it, or give paths with --helm-path")
         with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
             options: list[str] = []
             for number, layer in enumerate(layers):
@@ -98,9 +96,9 @@ class HelmChart:
         except subprocess.TimeoutExpired:
             raise TrimtabError(f"{self._path}: helm template took more than {_TIMEOUT_SECONDS} s") from None
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["it failed"]
-            said = next((line for line in lines if line.startswith("Error: ")), lines[-1])
-            raise TrimtabError(f"{self._path}: helm template: {said.removeprefix('Error: ')}")
+            lines = done.stderr.strip().splitlines() or ["unknown error"]
+            message = next((line for line in lines if line.startswith("Error: ")), lines[-1])
+            raise TrimtabError(f"{self._path}: helm template: {message.removeprefix('Error: ')}")
         found = yaml.load_all(done.stdout, Loader=yaml.CSafeLoader)
         return [each for each in found if isinstance(each, dict)]
 
@@ -112,7 +110,7 @@ def find_sized_containers(
     layers: Sequence[Mapping[str, Any]],
     places: Sequence[tuple[int, KeyPath]],
 ) -> list[set[SizedContainer]]:
-    """Find for each place, given by the number of its layer and its keys, what it sizes."""
+    """Find the containers that each path sizes; a path is given by the number of its layer and its keys."""
     marked: list[Any] = [_copy_values(layer) for layer in layers]
     for number, (layer, keys) in enumerate(places):
         _set_marker(marked[layer], keys, _FIRST_MARKER + number)
@@ -133,7 +131,7 @@ def find_sized_containers(
 
 
 def find_resources_paths(values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Find the keys of all that is called resources, or has requests or limits."""
+    """Find the paths of mappings that are named resources or have requests or limits."""
     if not isinstance(values, dict):
         return
     for key, value in values.items():
@@ -145,7 +143,7 @@ def find_resources_paths(values: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
 
 
 def is_resources_key(key: str, keys: Mapping[str, Any]) -> bool:
-    """Whether a mapping with these keys may be a container's resources; a `storage` below them is a volume's."""
+    """Return whether a mapping with these keys may be a container's resources."""
     return key.lower().endswith("resources") or not {"requests", "limits"}.isdisjoint(keys)
 
 
@@ -160,7 +158,7 @@ def _set_marker(values: dict[str, Any], keys: KeyPath, mark: int) -> None:
 
 
 def _find_markers(part: Any, name: str) -> Iterator[tuple[str, int]]:
-    """Find the marked amounts of a rendered object, each with the name of what has them."""
+    """Find the markers in a rendered object, each with the name of the container that has it."""
     if isinstance(part, list):
         for each in part:
             yield from _find_markers(each, name)
@@ -177,7 +175,7 @@ def _find_markers(part: Any, name: str) -> Iterator[tuple[str, int]]:
 
 
 def _copy_values(values: Any) -> Any:
-    """Copy values with texts for keys, as places name them."""
+    """Copy values with string keys, as paths use them."""
     if isinstance(values, dict):
         return {str(key): _copy_values(value) for key, value in values.items()}
     return [_copy_values(each) for each in values] if isinstance(values, list) else values

@@ -1,4 +1,4 @@
-"""Reads which Helm release a document has values for, and which release a workload is of.
+"""Find the Helm release that a document has values for, and the release of a workload.
 
 Flux's HelmRelease and Argo CD's Application name their release and its namespace. A plain values file names neither.
 """
@@ -30,7 +30,7 @@ _INSTANCE = "app.kubernetes.io/instance"
 _FLUX_NAME, _FLUX_NAMESPACE = (f"{HELM_RELEASE[0]}/{part}" for part in ("name", "namespace"))
 _ARGO_INSTANCE = "argocd.argoproj.io/instance"
 _GENERIC_KEYS = {"controllers", "containers"}
-"""Keys of values that stand above names: `controllers.web.containers.app.resources`."""
+"""Generic keys above names in values: `controllers.web.containers.app.resources`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,19 +39,19 @@ class HelmValues:
 
     document: YamlDocument
     text: YamlText
-    """The text that the values stand in: the document's own, or the one that is embedded in `block`."""
+    """The text that holds the values: the document's own, or the one embedded in `block`."""
     root: MappingNode
     block: Node | None = None
     chart: str = ""
-    """The name of the chart, where the document says it."""
+    """The name of the chart; empty if the document does not give it."""
     release: str | None = None
-    """The name of the release, where the document says it: None for the default of its kind."""
+    """The name of the release; None for the default of the document's kind."""
     namespace: str = ""
-    """The namespace that the release goes to, where the document says it."""
+    """The namespace of the release; empty if the document does not give it."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is a values file, which does not say whose values it holds."""
+        """True for a plain values file, which names no release."""
         return self.document.kind not in {HELM_RELEASE, APPLICATION}
 
     def to_file_splices(self, made: Sequence[Splice]) -> Sequence[Splice]:
@@ -63,17 +63,17 @@ class HelmValues:
         )
 
     def find_owner(self, workload: Workload) -> tuple[str, str] | None:
-        """Find the document's owner that makes the workload, as its namespace and name; None if none does."""
+        """Find the namespace and name of the document's owner that creates the workload; None if there is none."""
         if self.document.kind == APPLICATION:
             return self._find_application_owner(workload)
         return self._find_release_owner(workload)
 
     def has_namespace(self, owner: tuple[str, str]) -> bool:
-        """Whether anything says where an owner's release goes."""
+        """Return whether the namespace of an owner's release is known."""
         return bool(self.namespace or (owner[0] and self.document.kind != APPLICATION))
 
     def get_release_name(self, owner: tuple[str, str]) -> str:
-        """The name of the release that an owner makes."""
+        """Return the name of the release that an owner creates."""
         if self.release is not None:
             return self.release
         _, name = owner
@@ -86,13 +86,13 @@ class HelmValues:
         if _ARGO_INSTANCE in labels:
             return None
         for _, namespace, name in sorted(self.document.owners, reverse=True):
-            if _FLUX_NAME in labels:  # Flux labels all that it makes with the HelmRelease itself
+            if _FLUX_NAME in labels:  # Flux labels every object with its HelmRelease
                 where, there = namespace, labels.get(_FLUX_NAMESPACE, "")
                 is_its = name == labels[_FLUX_NAME]
             else:
                 where, there = self.namespace or namespace, workload.namespace
                 is_its = self.get_release_name((namespace, name)) == labels.get(_INSTANCE, workload.name)
-            # A file that leaves its namespace open counts only where the user named it.
+            # A file without a namespace only counts if the user named it.
             if is_its and (where == there or (not where and self.document.is_named)):
                 return namespace, name
         return None
@@ -102,7 +102,7 @@ class HelmValues:
         if _FLUX_NAME in labels or self.namespace not in {workload.namespace, ""}:
             return None
         for _, namespace, name in sorted(self.document.owners):
-            # Argo CD's own label has the Application's name, a chart's the release's; both may use the same key.
+            # Argo CD labels objects with the Application, charts with the release; both may use the same key.
             if _ARGO_INSTANCE in labels:
                 is_its = labels[_ARGO_INSTANCE] == name
             elif _INSTANCE in labels:
@@ -114,7 +114,7 @@ class HelmValues:
         return None
 
     def is_path_of(self, path: Sequence[str], workload: Workload, container: str, release: str) -> bool:
-        """Whether a place's path is named after the container, each key of it.
+        """Return whether every key of a path is named after the workload or the container.
 
         `controllers.web.containers.app.resources` is the container app of the workload web; `resources` alone is the
         only container of the workload that is named after the release.
@@ -134,7 +134,7 @@ class HelmValues:
         }
         if not set(parts) <= own | {_normalize_key(container)}:
             return False
-        # A container's name alone may be a part of another workload's, unless it stands in a list of containers.
+        # A container's name alone may belong to another workload, unless it is in a list of containers.
         is_main = workload.name == full and (not parts or not lists.isdisjoint(map(_normalize_key, above)))
         mains = [each.name for each in workload.containers if each.role == "main"]
         return (is_main or not own.isdisjoint(parts)) and (
@@ -142,7 +142,7 @@ class HelmValues:
         )
 
     def _build_fullname(self, release: str) -> str:
-        """The name that charts give to their main workload, as `helm create` has it."""
+        """Build the name that charts from `helm create` give to their main workload."""
         given = scalar_text(find_child(self.root, "fullnameOverride"))
         if given:
             return given
@@ -150,7 +150,7 @@ class HelmValues:
 
 
 def find_values(document: YamlDocument) -> Iterator[HelmValues]:
-    """Find the Helm values of a document; none in one that is about something else."""
+    """Find the Helm values of a document; other kinds of documents have none."""
     node = document.node
     spec = find_child(node, "spec")
     if document.kind == HELM_RELEASE:
@@ -178,7 +178,7 @@ def _find_source_values(document: YamlDocument, source: Node | None, namespace: 
     block, inline = find_child(helm, "values"), find_child(helm, "valuesObject")
     embedded = document.text.parse_embedded(block)
     found: list[tuple[YamlText, Node | None, Node | None]] = [(document.text, inline, None)]
-    # Argo CD ignores `values` where there is a `valuesObject`.
+    # Argo CD ignores `values` if there is a `valuesObject`.
     if embedded and inline is None and len(embedded.roots) == 1:
         found = [(embedded, embedded.roots[0], block)]
     for text, root, origin in found:

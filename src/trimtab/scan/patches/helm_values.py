@@ -1,7 +1,7 @@
-"""Edits the values of users' Helm charts, where it is certain whose a place is.
+"""Edit Helm values where it is certain which container a path sizes.
 
-It is certain by a path that the user gives; by rendering the chart; or by the identity of a HelmRelease or an
-Application whose values name the container. Equal amounts never decide: they are only suggested.
+That is certain from a path that the user gives, from rendering the chart, or from a HelmRelease or Application whose
+values name the container. Equal amounts are never proof: they only make a suggestion.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INSTANCE = "app.kubernetes.io/instance"
 
 
 class HelmPath(NamedTuple):
-    """Where a container's resources are, as the user says."""
+    """The location of a container's resources, as the user gives it."""
 
     container: str
     workload: str
@@ -70,18 +70,18 @@ class HelmPath(NamedTuple):
 
 
 class _Placement(NamedTuple):
-    """A container that is to be sized at a place."""
+    """A container to be sized at a location."""
 
     change: ResourceChange
     container: str
     values: HelmValues
     place: EditLocation
     owner: tuple[str, str]
-    """The document's owner that makes the workload."""
+    """The document's owner that creates the workload."""
     sized: frozenset[SizedContainer] = frozenset()
-    """All that the place sizes, where the chart was rendered."""
+    """All containers that the location sizes; empty if the chart was not rendered."""
     is_given: bool = False
-    """Whether the user gave the path."""
+    """True if the user gave the path."""
 
     def __str__(self) -> str:
         return f"{self.change.workload.key} {self.container}"
@@ -115,16 +115,16 @@ def edit_values(
     builds: FindBuilds = find_no_builds,
     named: Collection[str] = (),
 ) -> FileEdits:
-    """Put each change into the values of its release; what is not certain is reported and left as it is.
+    """Put each change into the values of its release; uncertain changes are reported and skipped.
 
-    `charts` has the chart of a values file, by the file's name. `builds` finds what the kustomizations make of a
-    file, and `named` are the files that the user named.
+    `charts` has the chart of a values file, by the file's name. `builds` finds what the kustomizations build
+    from a file, and `named` are the files that the user named.
     """
     documents, edits = read_documents(files, builds, named)
     there = list(_read_values(documents, edits))
     full = {each.document.text.where for each in there}
     edits.ambiguous += [
-        f"{where}: it has no Helm values; name a values file, a HelmRelease or an Application"
+        f"{where}: this file has no Helm values; name a values file, a HelmRelease or an Application"
         for where in files
         if where in named
         and where not in full
@@ -137,16 +137,18 @@ def edit_values(
         try:
             found = finder.find(change, container)
         except TrimtabError as reason:
-            edits.ambiguous.append(f"{whose}: left out: {reason}")
+            edits.ambiguous.append(f"{whose}: skipped: {reason}")
             continue
         if found is None:
-            edits.not_found.append(f"{whose}: left out: no file has the values of its release")
+            edits.not_found.append(
+                f"{whose}: skipped: no file has the values of its release; add it with --file"
+            )
         else:
             claims[found.place.owner, found.place.path].append(found)
     _apply_placements(claims.values(), edits)
     sized = [(each, name) for each in changes for name in each.after]
     edits.not_found += [
-        f"--helm-path {given.target}={'.'.join(given.keys)}: not used: no container {given.target} is to change"
+        f"--helm-path {given.target}={'.'.join(given.keys)}: not used: no container {given.target} changes"
         for given in paths
         if not any(given.matches(*each) for each in sized)
     ]
@@ -157,7 +159,7 @@ def _read_values(documents: Sequence[YamlDocument], edits: FileEdits) -> Iterato
     for document in documents:
         try:
             yield from find_values(document)
-        except TrimtabError as error:  # in values that are embedded as a text
+        except TrimtabError as error:  # in values embedded as text
             edits.ambiguous.append(str(error))
 
 
@@ -169,9 +171,9 @@ def _apply_placements(claims: Iterable[Sequence[_Placement]], edits: FileEdits) 
             amounts = _build_amounts(group)
             list(group[0].values.text.put(place.owner, place.path[0], amounts))
         except TrimtabError as reason:
-            edits.ambiguous += [f"{each}: left out: {reason}" for each in group]
+            edits.ambiguous += [f"{each}: skipped: {reason}" for each in group]
         else:
-            # Two places that are not there yet may have a key in common, which must be added once.
+            # Two new paths may share a key, which must be added only once.
             _merge_into(wants[group[0].values].setdefault((place.owner, place.path[0]), {}), amounts)
     splices: dict[YamlText, list[Splice]] = defaultdict(list)
     for values, places in wants.items():
@@ -183,18 +185,18 @@ def _apply_placements(claims: Iterable[Sequence[_Placement]], edits: FileEdits) 
         try:
             splices[values.document.text] += values.to_file_splices(made)
         except TrimtabError as error:
-            edits.ambiguous.append(f"{values.document}: left out: {error}")
+            edits.ambiguous.append(f"{values.document}: skipped: {error}")
     edits.add_splices(splices)
 
 
 def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
-    """Build what is to stand at the first key of a place; `Unclear` where it is not of these containers alone."""
+    """Build the value of a location's first key; raises `AmbiguousLocation` if other containers share the location."""
     first = claims[0]
     where = f"{first.place.document.text.where}: {'.'.join(first.place.path)}"
     if len({each.after for each in claims}) > 1:
         names = " and ".join(map(str, claims))
         raise AmbiguousLocation(
-            f"{where} sizes {names}, which should differ; see --helm-path and --namespace"
+            f"{where} sizes {names}, which have different recommendations; see --helm-path and --namespace"
         )
     claimed = {
         SizedContainer(each.change.workload.kind, *each.change.workload.key[1:], each.container)
@@ -202,15 +204,15 @@ def _build_amounts(claims: Sequence[_Placement]) -> dict[str, Any]:
     }
     if others := sorted(first.sized - claimed):
         raise AmbiguousLocation(
-            f"{where} also sizes {', '.join(map(str, others))}, which is not to change alike"
+            f"{where} also sizes {', '.join(map(str, others))}, which must not change with it"
         )
     if len({each.owner for each in claims}) < len(claims) and not (first.sized or first.is_given):
-        raise AmbiguousLocation(f"{where} fits {' and '.join(map(str, claims))}; say which: --helm-path")
+        raise AmbiguousLocation(f"{where} matches {' and '.join(map(str, claims))}; choose with --helm-path")
     check_owners(first.place, {each.owner: each.after for each in claims})
     amounts: dict[str, Any] = {}
     for each in claims:
         _merge_into(amounts, build_amounts(each.change.before[each.container], each.after))
-    for key in reversed(first.place.path[1:]):  # what the values do not have yet
+    for key in reversed(first.place.path[1:]):  # keys that the values do not have yet
         amounts = {key: amounts}
     return amounts
 
@@ -224,7 +226,7 @@ def _merge_into(into: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 
 class _LocationFinder:
-    """Finds the one place of a container."""
+    """Finds the location of a container's resources."""
 
     def __init__(
         self, values: Sequence[HelmValues], paths: Sequence[HelmPath], charts: Mapping[str, Chart]
@@ -235,7 +237,7 @@ class _LocationFinder:
         self._renderings: dict[tuple[str, str, str], _ChartRendering] = {}
 
     def find(self, change: ResourceChange, container: str) -> _Placement | None:
-        """Find it; None when no file is about the workload's release."""
+        """Find the location; None if no file has values of the workload's release."""
         given = [each for each in self._paths if each.matches(change, container)]
         if given:
             return self._find_by_path(
@@ -263,7 +265,7 @@ class _LocationFinder:
         return None
 
     def _find_by_path(self, given: HelmPath, change: ResourceChange, container: str) -> _Placement:
-        """Take the path that the user gives, in the file of the workload's release."""
+        """Use the path that the user gives, in the file of the workload's release."""
         there = [
             each for each in self._values if given.file in {"", posixpath.normpath(each.document.text.where)}
         ]
@@ -271,7 +273,7 @@ class _LocationFinder:
         if len(own) != 1:
             files = " and ".join(str(each.document) for each in own) or "no file"
             raise AmbiguousLocation(
-                f"{given} may be in {files}; say in which file: "
+                f"{given} may be in {files}; name the file: "
                 f"--helm-path {container}=FILE:{'.'.join(given.keys)}"
             )
         values = own[0]
@@ -286,7 +288,7 @@ class _LocationFinder:
     def _find_by_name(
         self, own: Sequence[tuple[HelmValues, tuple[str, str]]], change: ResourceChange, container: str
     ) -> _Placement:
-        """Take the place that is named after the container in the values of its release."""
+        """Use the path that is named after the container in the values of its release."""
         found: dict[MappingNode, tuple[HelmValues, tuple[str, str], KeyPath]] = {}
         places = []
         for values, owner in own:
@@ -298,15 +300,17 @@ class _LocationFinder:
         files = " and ".join(str(each.document) for each, _ in own)
         if not places:
             raise AmbiguousLocation(
-                f"nothing in {files} is named after it; {_format_advice(change, container)}"
+                f"no path in {files} is named after it; {_format_advice(change, container)}"
             )
         place = choose_location(places)
         values, owner, keys = found[place.owner]
-        held = parse_resources(place.resources)
-        if not any(_matches_size(held, size) for size in (change.before[container], change.after[container])):
+        existing = parse_resources(place.resources)
+        if not any(
+            _matches_size(existing, size) for size in (change.before[container], change.after[container])
+        ):
             raise AmbiguousLocation(
-                f"{'.'.join(keys)} in {files} does not hold what the cluster has: it was changed and not deployed "
-                f"yet, or it is another's; {_format_advice(change, container)}"
+                f"{'.'.join(keys)} in {files} differs from the cluster: it was edited but not deployed yet, "
+                f"or it belongs to another container; {_format_advice(change, container)}"
             )
         return _Placement(change, container, values, place, owner)
 
@@ -319,7 +323,7 @@ class _LocationFinder:
         container: str,
         owner: tuple[str, str],
     ) -> _Placement:
-        """Take the place that the rendered chart shows in the container."""
+        """Use the path whose marker the rendered chart shows in the container."""
         workload = change.workload
         key = layers[-1].document.text.where, release, workload.namespace
         if key not in self._renderings:
@@ -334,7 +338,7 @@ class _LocationFinder:
         if len(hits) != 1:
             which = ", ".join(".".join(keys) for (_, keys), _ in hits) or "none of its values"
             raise AmbiguousLocation(
-                f"of the chart's release {release}, {which} size it; {_format_advice(change, container)}"
+                f"the chart's release {release} sizes it by {which}; {_format_advice(change, container)}"
             )
         (((layer, keys), sized),) = hits
         values = layers[layer]
@@ -347,7 +351,7 @@ class _LocationFinder:
 
 
 class _ChartRendering:
-    """The places of a chart's values and what each of them sizes."""
+    """The paths of a chart's values and the containers that each of them sizes."""
 
     def __init__(self, chart: Chart, release: str, namespace: str, layers: Sequence[HelmValues]) -> None:
         loaded = [_load_values(each.root) for each in layers]
@@ -375,11 +379,13 @@ def _find_locations(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Mappin
             yield from _find_locations(value, here)
 
 
-def _matches_size(held: Resources | None, size: Resources) -> bool:
-    """Whether the amounts at a place are those of a size; what the place leaves to the chart may be anything."""
-    if held is None or (held == Resources() and size != Resources()):
+def _matches_size(existing: Resources | None, size: Resources) -> bool:
+    """Return whether the amounts at a location match a size; amounts left to the chart always match."""
+    if existing is None or (existing == Resources() and size != Resources()):
         return False
-    return all(getattr(held, field) in {None, getattr(size, field)} for field in Resources.__struct_fields__)
+    return all(
+        getattr(existing, field) in {None, getattr(size, field)} for field in Resources.__struct_fields__
+    )
 
 
 def _suggest_path(values: Sequence[HelmValues], change: ResourceChange, container: str) -> str:
@@ -390,9 +396,9 @@ def _suggest_path(values: Sequence[HelmValues], change: ResourceChange, containe
         for keys, mapping in _find_locations(each.root, ())
         if parse_resources(find_child(mapping, keys[-1])) == change.before[container]
     ]
-    return f"{files} does not say whose values it has; {_format_advice(change, container, same)}, or name its --chart"
+    return f"{files} does not name the release of its values; {_format_advice(change, container, same)}, or its --chart"
 
 
 def _format_advice(change: ResourceChange, container: str, same: Sequence[KeyPath] = ()) -> str:
     path = ".".join(same[0]) if len(same) == 1 else "path.to.resources"
-    return f"say where it is: --helm-path {change.workload.name}/{container}={path}"
+    return f"give its path: --helm-path {change.workload.name}/{container}={path}"

@@ -1,8 +1,8 @@
-"""Resolves which objects a repository's kustomizations make of its files.
+"""Resolve which objects a repository's kustomizations build from its files.
 
-A manifest often leaves its namespace, and a part of its name, to the kustomizations that include it, and one base may
-become several objects. Pure: the caller reads the files. Left out: patches written inside a kustomization, generators,
-and whatever is fetched from elsewhere.
+A manifest often leaves its namespace and a part of its name to the kustomizations that include it, and one base may
+become several objects. The module is pure: the caller reads the files. Inline patches, generators and remote resources
+are not supported.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any, NamedTuple
 import yaml
 
 KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-"""The names that such a file may have; kustomize refuses a folder with two of them."""
+"""The file names of a kustomization; kustomize rejects a folder with two of them."""
 FLUX = "kustomize.toolkit.fluxcd.io"
-"""The API group of Flux's own Kustomization, which names a folder to build and where to put its objects."""
+"""The API group of Flux's Kustomization, which names a folder to build and a target namespace."""
 
 _PLAIN_NAME = re.compile(r"[a-z0-9.-]+")
 _Body = Mapping[str, Any]
 
 
 class Build(NamedTuple):
-    """One object, or the patch of one, that a file becomes."""
+    """One object, or the patch of one, that is built from a file."""
 
     root: str
-    """The kustomization that is built; "" for a file that none includes."""
+    """The kustomization that is built; empty for a file that none includes."""
     namespace: str = ""
-    """The namespace that the kustomizations set; "" leaves it to the file."""
+    """The namespace that the kustomizations set; empty if it comes from the file."""
     prefix: str = ""
     suffix: str = ""
     is_patch: bool = False
     target: str | None = None
-    """The name of the patched object, where the kustomization says it; "" where it may be several objects."""
+    """The name of the patched object: None if the file gives it, empty if the target may match several objects."""
 
 
 UNBUILT = frozenset({Build("")})
-"""A file that no kustomization includes is applied as it is."""
+"""The build of a file that no kustomization includes: it is applied as it is."""
 
 
 class KustomizationTree:
@@ -55,7 +55,7 @@ class KustomizationTree:
         }
         self._builds: dict[str, set[Build]] = defaultdict(set)
         self._unlisted: list[tuple[str, Build]] = []
-        """Folders without a kustomization that Flux builds: all that lies below is included."""
+        """The folders without a kustomization that Flux builds; every file below is included."""
         folders = {above for path in {*paths, *texts} for above in _list_folders_above(path)}
         flux = [
             (folder, Build(f"{path}: {_as_text(_get_mapping(body, 'metadata').get('name'))}", namespace))
@@ -79,7 +79,7 @@ class KustomizationTree:
                 self._visit(folder, Build(folder), ())
 
     def find_builds(self, path: str) -> frozenset[Build]:
-        """Find what a file becomes."""
+        """Find the objects that are built from a file."""
         found = set(self._builds.get(path, ()))
         for folder, build in self._unlisted:
             between = [
@@ -89,19 +89,19 @@ class KustomizationTree:
                 found.add(build)
         return frozenset(found) or UNBUILT
 
-    def _visit(self, folder: str, above: Build, seen: tuple[str, ...]) -> None:
-        if folder in seen:  # two that include each other: kustomize refuses them
+    def _visit(self, folder: str, above: Build, visited: tuple[str, ...]) -> None:
+        if folder in visited:  # a cycle, which kustomize rejects
             return
         body = self._kustomizations[folder]
         here = above._replace(
-            # The namespace and the names are set on the way up: the outermost kustomization is the last to do so.
+            # The outermost kustomization wins: it transforms the namespace and names last.
             namespace=above.namespace or _as_text(body.get("namespace")),
             prefix=above.prefix + _as_text(body.get("namePrefix")),
             suffix=_as_text(body.get("nameSuffix")) + above.suffix,
         )
         for entry in self._list_entries(folder):
             if entry in self._kustomizations:
-                self._visit(entry, here, (*seen, folder))
+                self._visit(entry, here, (*visited, folder))
             else:
                 self._builds[entry].add(here)
         for patch, target in _list_patches(body):
@@ -120,7 +120,7 @@ class KustomizationTree:
 
 
 def _list_patches(body: _Body) -> Iterator[tuple[str, str | None]]:
-    """Find the files of patches, each with the name that it is for."""
+    """List the patch files, each with the name of its target."""
     for entry in _as_list(body.get("patchesStrategicMerge")):
         if isinstance(entry, str) and "\n" not in entry:
             yield entry, None
@@ -131,14 +131,14 @@ def _list_patches(body: _Body) -> Iterator[tuple[str, str | None]]:
 
 
 def _read_target_name(target: Any) -> str:
-    """Find the one name that a patch is for; a name may be an expression, and a selector fits any number."""
+    """Return the name of a patch's target; empty for an expression or a selector, which may match several objects."""
     name = _as_text(_get_mapping({"target": target}, "target").get("name"))
     is_one = bool(_PLAIN_NAME.fullmatch(name)) and not {"labelSelector", "annotationSelector"} & target.keys()
     return name if is_one else ""
 
 
 def _find_flux_folders(path: str, spec: _Body, folders: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Find the folder that Flux builds: its path is from the repository's root, which may be any folder above."""
+    """Find the folder that Flux builds; its path is relative to the repository's root, which may be any folder above."""
     wanted, namespace = _as_text(spec.get("path")), _as_text(spec.get("targetNamespace"))
     for above in _list_folders_above(path):
         folder = posixpath.normpath(posixpath.join(above, wanted.lstrip("/")))
@@ -147,7 +147,7 @@ def _find_flux_folders(path: str, spec: _Body, folders: Collection[str]) -> Iter
 
 
 def _load_mappings(text: str) -> Iterator[_Body]:
-    """Read the mappings of a text; one that is no YAML has none, and says nothing of other files."""
+    """Load the mappings of a text; invalid YAML has none, and does not affect other files."""
     try:
         for body in yaml.load_all(text, Loader=yaml.CSafeLoader):
             if isinstance(body, dict):

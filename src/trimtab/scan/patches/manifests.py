@@ -1,4 +1,4 @@
-"""Edits users' own manifests: each file comes back with other amounts and nothing else different."""
+"""Edit users' own manifests: only the amounts change, nothing else."""
 
 from __future__ import annotations
 
@@ -34,32 +34,34 @@ def edit_manifests(
     builds: FindBuilds = find_no_builds,
     named: Collection[str] = (),
 ) -> FileEdits:
-    """Put each change into the manifest of its workload; what is not certain is reported and left as it is.
+    """Put each change into the manifest of its workload; uncertain changes are reported and skipped.
 
-    `builds` finds what the kustomizations make of a file. `named` are the files that the user named: those may be
-    edited although several kustomizations share them.
+    `builds` finds what the kustomizations build from a file. `named` are the files that the user named: those may be
+    edited even if several kustomizations share them.
     """
     documents, edits = read_documents(files, builds, named)
     by_kind: dict[tuple[str, str], list[YamlDocument]] = defaultdict(list)
     for each in documents:
         by_kind[each.kind].append(each)
-    chosen: dict[MappingNode, list[tuple[EditLocation, ResourceChange, str]]] = defaultdict(list)
+    changes_by_container: dict[MappingNode, list[tuple[EditLocation, ResourceChange, str]]] = defaultdict(
+        list
+    )
     for change in changes:
         workload = change.workload
         found = find_documents(
             by_kind[workload.resource.group, workload.kind], workload.namespace, workload.name
         )
         if not found:
-            edits.not_found.append(f"{workload.key}: left out: no file has its manifest")
+            edits.not_found.append(f"{workload.key}: skipped: no file has its manifest; add it with --file")
         for name in change.after if found else ():
             try:
                 place = _find_location(found, change, name)
             except AmbiguousLocation as reason:
-                edits.ambiguous.append(f"{workload.key} {name}: left out: {reason}")
+                edits.ambiguous.append(f"{workload.key} {name}: skipped: {reason}")
             else:
-                chosen[place.owner].append((place, change, name))
+                changes_by_container[place.owner].append((place, change, name))
     splices: dict[YamlText, list[Splice]] = defaultdict(list)
-    for group in chosen.values():
+    for group in changes_by_container.values():
         place, change, name = group[0]
         try:
             check_owners(
@@ -74,7 +76,7 @@ def edit_manifests(
             made = list(place.document.text.put(place.owner, place.path[-1], amounts))
         except TrimtabError as reason:
             edits.ambiguous += [
-                f"{each.workload.key} {container}: left out: {reason}" for _, each, container in group
+                f"{each.workload.key} {container}: skipped: {reason}" for _, each, container in group
             ]
         else:
             splices[place.document.text] += made
@@ -83,7 +85,7 @@ def edit_manifests(
 
 
 def find_pod_spec(document: Node, kind: str) -> Node | None:
-    """Find the spec of the pods that a workload's manifest, or its patch, makes."""
+    """Find the pod spec in a workload's manifest or patch."""
     above = ("spec", "jobTemplate") if kind == "CronJob" else ()
     return find_child(document, *above, "spec", "template", "spec")
 

@@ -1,7 +1,7 @@
-"""Keeps a folder of strategic-merge patches, one file a workload, and the kustomization that lists them.
+"""Maintain a folder of strategic-merge patches, one file per workload, and the kustomization that lists them.
 
-A patch file keeps every container that it ever had: a container that needs no change today has its size from the file
-already, and would fall back to the size of the base without it. To give a container up, remove it from the file.
+A patch file keeps all its containers: a container without a change today gets its size from the file, and would fall
+back to the size of the base without it. To stop sizing a container, remove it from the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMPONENT = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\n"
 
 
 class _PatchedObject(NamedTuple):
-    """What a patch is for; objects of several namespaces may have all but that in common."""
+    """The identity of a patched object; objects in several namespaces may share everything but the namespace."""
 
     group: str
     kind: str
@@ -49,10 +49,10 @@ def build_file_name(workload: Workload) -> str:
 def update_folder(
     changes: Sequence[ResourceChange], existing: Mapping[str, str], *, is_kustomize: bool = False
 ) -> FileEdits:
-    """Put each change into the file of its workload, and add what the kustomization lacks.
+    """Put each change into the file of its workload, and add missing entries to the kustomization.
 
-    `existing` has the files of the folder by name. A file that is not the patch of its workload is reported and left
-    as it is.
+    `existing` maps the file names of the folder to their texts. A file that is not the patch of its workload is reported
+    and not changed.
     """
     edits = FileEdits()
     written: dict[str, Workload] = {}
@@ -60,7 +60,7 @@ def update_folder(
         try:
             name, text = _build_patch(change, existing)
         except TrimtabError as error:
-            edits.ambiguous.append(f"{change.workload.key}: left out: {error}")
+            edits.ambiguous.append(f"{change.workload.key}: skipped: {error}")
             continue
         written[name] = change.workload
         if existing.get(name) != text:
@@ -75,9 +75,9 @@ def update_folder(
 
 
 def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, str], where: str) -> str:
-    """Build the kustomization with an entry for each patch: the one that is there with what it lacks, or a new component.
+    """Build the kustomization with an entry for each patch: extend the existing one, or create a component.
 
-    A target has no namespace, which an overlay may give; only where that would fit two workloads it has.
+    A target has no namespace, because an overlay may set it, unless the target would match two workloads.
     """
     if where not in existing:
         count = Counter(_build_object(each)[:3] for each in written.values())
@@ -89,7 +89,7 @@ def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, 
     text = YamlText(existing[where], where=where)
     root = text.roots[0] if text.roots else None
     if not isinstance(root, MappingNode):
-        raise TrimtabError(f"{where}: this is no kustomization; name another --directory")
+        raise TrimtabError(f"{where}: this is not a kustomization; name another --directory")
     listed = {
         scalar_text(find_child(entry, "path")): entry for entry in sequence_items(find_child(root, "patches"))
     }
@@ -103,7 +103,7 @@ def build_kustomization(written: Mapping[str, Workload], existing: Mapping[str, 
     for path, entry in listed.items():
         found, target = patched.get(path), find_child(entry, "target")
         if found and isinstance(target, MappingNode) and count[found[:3]] > 1:
-            # An entry of an earlier run, when its workload had no namesake yet, would now fit both.
+            # An entry from before a namesake existed would now match both workloads.
             splices += text.put(target, "namespace", found.namespace)
     missing = [
         _build_entry(name, each, is_alone=count[_build_object(each)[:3]] == 1)
@@ -127,7 +127,7 @@ def _build_patch(change: ResourceChange, existing: Mapping[str, str]) -> tuple[s
                 f"{name} is not its patch; move that file away, or name another --directory"
             )
         return name, _update_patch(name, existing[name], change)
-    # Files had other names once, which two workloads could share: what is in the file decides.
+    # Older versions used names with dashes, which two workloads could share: the content decides.
     if former in existing and _read_patched_object(former, existing[former]) == own:
         return former, _update_patch(former, existing[former], change)
     return name, render_manifest(change)
@@ -137,7 +137,7 @@ def _update_patch(where: str, content: str, change: ResourceChange) -> str:
     text = YamlText(content, where=where)
     spec = find_pod_spec(text.roots[0], change.workload.kind)
     if not isinstance(spec, MappingNode):
-        raise AmbiguousLocation(f"{where} has no spec of pods; remove the file, or name another --directory")
+        raise AmbiguousLocation(f"{where} has no pod spec; remove the file, or name another --directory")
     splices: list[Splice] = []
     wanted = change.patch["spec"]
     wanted = (wanted["jobTemplate"]["spec"] if change.workload.kind == "CronJob" else wanted)["template"][
@@ -173,7 +173,7 @@ def _list_removed_containers(change: ResourceChange, where: str, content: str) -
 
 
 def _read_patched_object(where: str, content: str) -> _PatchedObject | None:
-    """Read what a patch file is for; None for a file that is no patch."""
+    """Read the object that a patch file is for; None if the file is not a patch."""
     try:
         roots = YamlText(content, where=where).roots
     except TrimtabError:

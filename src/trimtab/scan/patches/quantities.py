@@ -1,4 +1,4 @@
-"""Sizes as the nested amounts of a manifest: to put into somebody's YAML, and to know them there."""
+"""Convert between resources and the nested amounts of a manifest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimtab.scan.patches.yaml_edit import DesiredValue, find_child, scalar_text
 def build_amounts(
     before: Resources, after: Resources, *, gone: str | None = None
 ) -> dict[str, dict[str, DesiredValue]]:
-    """Build what is to stand under `resources`, with `gone` for each amount that is to be removed."""
+    """Build the value of `resources`, with `gone` for each amount to remove."""
     found: dict[str, dict[str, DesiredValue]] = {
         kind: dict(amounts) for kind, amounts in to_manifest(after).items()
     }
@@ -25,7 +25,7 @@ def build_amounts(
 
 
 def parse_resources(node: Node | None) -> Resources | None:
-    """The resources that stand in a YAML text; None where these are no amounts."""
+    """Parse the resources of a YAML node; None if they are not quantities."""
 
     def amount(kind: str, what: str) -> int | None:
         text = scalar_text(find_child(node, kind, what))

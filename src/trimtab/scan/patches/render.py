@@ -1,4 +1,4 @@
-"""A change as people review it and as `kubectl` takes it."""
+"""Render a change as a diff, a `kubectl` command or a patch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.scan.patches.change import ResourceChange
 
 
 def render_diff(change: ResourceChange) -> str:
-    """What the template says of resources against what it should say, as `diff -u` has it."""
+    """Render the current and the recommended resources of the template as a unified diff."""
     old, new = (_list_resource_lines(sizes) for sizes in (change.before, change.after))
     lines = difflib.unified_diff(
         old, new, fromfile=f"{change.path} now", tofile=f"{change.path} recommended", n=len(old)
@@ -25,10 +25,10 @@ def render_diff(change: ResourceChange) -> str:
 
 
 def render_edit(path: str, before: str, after: str) -> str:
-    """How a file changes, for people and for `patch` and `git apply`."""
+    """Render the change of a file as a unified diff that `patch` and `git apply` accept."""
     old, new = (
         StringIO(text, newline="\n").readlines() for text in (before, after)
-    )  # nothing else ends a line
+    )  # split at line feeds only, as diff does
     lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
@@ -36,12 +36,13 @@ def render_edit(path: str, before: str, after: str) -> str:
 
 
 def render_command(change: ResourceChange) -> str:
-    """The `kubectl` command that makes a change."""
+    """Render the `kubectl` command that applies a change."""
     workload = change.workload
     where = ["-n", workload.namespace, f"{workload.resource}/{workload.name}"]
     mains = {each.name for each in workload.containers if each.role == "main"}
-    takes_away = any(list_removed(change.before[name], after) for name, after in change.after.items())
-    if takes_away or not change.after.keys() <= mains:  # neither of which `set resources` can do
+    removes = any(list_removed(change.before[name], after) for name, after in change.after.items())
+    # `kubectl set resources` can neither remove amounts nor change init containers.
+    if removes or not change.after.keys() <= mains:
         body = {key: part for key, part in change.patch.items() if key == "spec"}
         patch = json.dumps(body, separators=(",", ":"))
         return shlex.join(["kubectl", "patch", *where, "--type", "strategic", "--patch", patch])
@@ -52,7 +53,7 @@ def render_command(change: ResourceChange) -> str:
 
 
 def render_manifest(change: ResourceChange) -> str:
-    """The strategic-merge patch, as a file."""
+    """Render the strategic-merge patch as a file."""
     return dump_yaml(change.patch)
 
 
@@ -69,5 +70,5 @@ def _format_flags(after: dict[str, Any]) -> list[str]:
 
 
 def dump_yaml(body: Any) -> str:
-    """Write it as YAML in lines, in the order that it has."""
+    """Dump YAML in block style, keeping the order of keys."""
     return yaml.safe_dump(body, sort_keys=False, default_flow_style=False)

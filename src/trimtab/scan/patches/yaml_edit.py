@@ -1,8 +1,7 @@
-"""Changes amounts inside somebody's YAML and not one byte beside them: comments, order, quotes and indents all stay.
+"""Change amounts inside users' YAML and nothing else: comments, order, quotes and indentation stay.
 
-The text is parsed only to learn where things stand; what changes is cut out and put in at those places. To load and
-dump it anew, even with a library that keeps comments, would indent and fold it the library's way, and a review would
-drown in that.
+The text is parsed only to find positions; changes are spliced in there. Loading and dumping the text, even with a
+library that keeps comments, would reformat the whole file and bury the change in the review.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 
 DesiredValue = Mapping[str, "DesiredValue"] | str | None
-"""What is to stand at a place: an amount, a mapping of such, or None for nothing."""
+"""The desired value at a location: an amount, a mapping of values, or None to remove it."""
 NULL = "null"
-"""The amount that removes a key when a patch is merged; never quoted."""
+"""The value that removes a key when a patch is merged; it is never quoted."""
 
 _EMBEDDED = "values"
-"""The key of a block of text that is YAML itself, whose own parts are compared."""
+"""The key of a text block that is YAML itself; its parts are compared separately."""
 _NULL_TAG = "tag:yaml.org,2002:null"
 _BLOCK_SCALARS = {"|", ">"}
 _QUOTES = {"'", '"'}
 _MERGE_KEY = "<<"
-"""The key of what a mapping has from an anchor."""
+"""The key that merges an anchor into a mapping."""
 _REPEATABLE_KEYS = {"", _MERGE_KEY}
-"""It, and keys that are no text."""
+"""The keys that may occur twice: the merge key and keys that are not text."""
 
 
 class Splice(NamedTuple):
-    """Other text for a part of the text."""
+    """A replacement for a range of the text."""
 
     start: int
     end: int
@@ -44,18 +43,18 @@ class Splice(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """Gives an alias (*) a node of its own, which knows where the alias stands and not where its anchor (&) does."""
+    """A loader that gives each alias (*) its own node with the position of the alias, not of its anchor (&)."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.aliases: dict[Node, Node] = {}
-        """And what each stands for."""
+        """The node that each alias refers to."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         alias = event if isinstance(event, AliasEvent) else None
         if alias is None:
-            # Go's parser, and so kubectl and Flux, let an anchor's name be used again for another node.
+            # Go's parser, and so kubectl and Flux, accept an anchor name that is defined again.
             self.anchors.pop(event.anchor, None)
         node = super().compose_node(parent, index)
         if alias is None or node is None:
@@ -67,7 +66,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class YamlText:
-    """A YAML text of one or more documents; `roots` are their nodes, which know where they stand."""
+    """A YAML text of one or more documents; `roots` are their nodes with positions."""
 
     def __init__(self, text: str, *, where: str) -> None:
         self.text = text
@@ -79,9 +78,9 @@ class YamlText:
                 self.roots.append(root)
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
-            said = getattr(error, "problem", None) or "this is no YAML"
+            problem = getattr(error, "problem", None) or "this is not valid YAML"
             raise TrimtabError(
-                f"{where}{f', line {mark.line + 1}' if mark else ''}: {said}; give plain YAML, not a template"
+                f"{where}{f', line {mark.line + 1}' if mark else ''}: {problem}; give plain YAML, not a template"
             ) from None
         self._aliases = loader.aliases
         if template := next((key for root in self.roots for key in self._find_templates(root)), None):
@@ -94,14 +93,14 @@ class YamlText:
         self._indent = next((step for root in self.roots for step in _list_indents(root)), 2)
 
     def apply(self, splices: Sequence[Splice]) -> str:
-        """The text with these changes."""
+        """Return the text with these splices applied."""
         text = self.text
         for start, end, new in sorted(splices, reverse=True):
             text = text[:start] + new + text[end:]
         return text
 
     def apply_checked(self, splices: Sequence[Splice]) -> str:
-        """Make the text with these changes, and see that all but resources is still what it was."""
+        """Return the text with these splices applied; raises if anything but resources would change."""
         text = self.apply(splices)
         before, after = self.list_leaves(), YamlText(text, where=self.where).list_leaves()
         for path, value in before ^ after:
@@ -110,13 +109,13 @@ class YamlText:
         return text
 
     def list_leaves(self) -> set[tuple[tuple[str, ...], str]]:
-        """Find what the documents say: each scalar with its path, and "" for what is empty."""
+        """Return each scalar with its path; empty values are listed as an empty text."""
         return {
             leaf for number, root in enumerate(self.roots) for leaf in self._walk_leaves(root, (str(number),))
         }
 
     def put(self, owner: MappingNode, key: str, wanted: DesiredValue) -> Iterator[Splice]:
-        """What to change so that a mapping has this under a key; what else stands there stays."""
+        """Yield the splices that set a key of a mapping; other content stays."""
         name, value = next((entry for entry in mapping_items(owner) if entry[0].value == key), (None, None))
         new = _drop_removed(wanted)
         if new is None and name is None:
@@ -141,7 +140,7 @@ class YamlText:
             yield Splice(value.start_mark.index, value.end_mark.index, f"{gap}{quote}{new}{quote}")
 
     def append(self, owner: MappingNode, key: str, dumped: str) -> Iterator[Splice]:
-        """What to change so that a list under a key goes on with these items, given as a dumped list."""
+        """Yield the splices that append items, given as a dumped list, to the list under a key."""
         value = find_child(owner, key)
         if isinstance(value, SequenceNode) and value.value and value.flow_style:
             at = self._find_end(value.value[-1])
@@ -165,7 +164,7 @@ class YamlText:
         yield Splice(at, at, head + lines)
 
     def parse_embedded(self, node: Node | None) -> YamlText | None:
-        """Parse the YAML that stands in a block of text (`values: |`); None where it is written in another way."""
+        """Parse the YAML inside a text block (`values: |`); None if it is written in another style."""
         if not isinstance(node, ScalarNode) or node.style != "|" or node in self._shared:
             return None
         start, end = self._find_block_span(node)
@@ -174,7 +173,7 @@ class YamlText:
         return YamlText(node.value, where=self.where)
 
     def replace_embedded(self, node: Node, new: str) -> Splice:
-        """Replace the block of text that `embedded` has parsed."""
+        """Replace the text block that `parse_embedded` parsed."""
         start, end = self._find_block_span(node)
         return Splice(start, end, self._indent_block(node, new))
 
@@ -191,13 +190,13 @@ class YamlText:
     def _merge(
         self, owner: MappingNode, name: Node, value: MappingNode, wanted: Mapping[str, DesiredValue]
     ) -> Iterator[Splice]:
-        is_left = _has_remaining(value, wanted)
-        if is_left and (not value.flow_style or _changes_amounts_only(value, wanted)):
+        is_nonempty = _has_remaining(value, wanted)
+        if is_nonempty and (not value.flow_style or _changes_amounts_only(value, wanted)):
             for inner, each in wanted.items():
                 yield from self.put(value, inner, each)
         elif any(each in self._shared for each in _walk_descendants(value)):
             raise self._build_shared_error(name, scalar_text(name))
-        elif is_left:
+        elif is_nonempty:
             yield Splice(value.start_mark.index, value.end_mark.index, self._rewrite(value, wanted))
         else:
             yield self._remove_key(owner, name)
@@ -205,11 +204,11 @@ class YamlText:
     def _build_shared_error(self, node: Node, key: str) -> TrimtabError:
         line = node.start_mark.line + 1
         return TrimtabError(
-            f"{self.where}, line {line}: {key} is shared by an anchor (&, *); write it out there"
+            f"{self.where}, line {line}: {key} is shared through an anchor (&, *); write it out there"
         )
 
     def _collect_shared(self, node: Node, several: set[Node], *, shared: bool = False) -> None:
-        """Note which nodes can be come by in more than one way; of a key that is there twice only one would be changed."""
+        """Collect the nodes that are reachable in several ways, and reject duplicate keys, of which only one would change."""
         shared = shared or node in several
         if shared and node in self._shared:
             return
@@ -221,7 +220,7 @@ class YamlText:
             self._collect_shared(below, several, shared=shared)
 
     def _find_templates(self, node: Node) -> Iterator[Node]:
-        """Find what a parser takes for a mapping in a mapping's key, and is a template: `cpu: {{ .Values.cpu }}`."""
+        """Find templates such as `cpu: {{ .Values.cpu }}`, which YAML parses as a mapping in a key."""
         if node in self._aliases:
             return
         for name, value in mapping_items(node):
@@ -250,7 +249,7 @@ class YamlText:
             before = first.setdefault(scalar_text(name), name)
             if before is not name and scalar_text(name) not in _REPEATABLE_KEYS:
                 raise TrimtabError(
-                    f"{self.where}, line {name.start_mark.line + 1}: {scalar_text(name)} is there already in line "
+                    f"{self.where}, line {name.start_mark.line + 1}: {scalar_text(name)} is already defined in line "
                     f"{before.start_mark.line + 1}; remove one of them"
                 )
 
@@ -268,7 +267,7 @@ class YamlText:
     def _insert_mapping(
         self, owner: MappingNode, name: Node, value: Node, new: DesiredValue
     ) -> Iterator[Splice]:
-        """A mapping in place of an empty value: in lines of its own where its key has one."""
+        """Yield the splices that replace an empty value with a mapping, in block style unless the owner is in flow style."""
         start, end = value.start_mark.index, value.end_mark.index
         if owner.flow_style:
             yield Splice(
@@ -288,13 +287,13 @@ class YamlText:
             end = owner.value[1][0].start_mark.index if len(owner.value) > 1 else self._find_end(value)
             return Splice(name.start_mark.index, end, "")
         start = self.text.rfind("\n", 0, name.start_mark.index) + 1
-        if self.text[start : name.start_mark.index].strip():  # on a line with the dash of a list
+        if self.text[start : name.start_mark.index].strip():  # the key follows the dash of a list item
             return Splice(name.end_mark.index, self._find_end(value), ": {}")
         end = self.text.find("\n", self._find_end(value)) + 1
         return Splice(start, end or len(self.text), "")
 
     def _rewrite(self, mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> str:
-        """A mapping in braces that gets or loses keys: commas make it one piece."""
+        """Rewrite a mapping in flow style that gains or loses keys: the commas require rewriting the whole."""
         there = dict.fromkeys(scalar_text(name) for name, _ in mapping_items(mapping))
         quote = _find_key_quote(mapping)
         parts = []
@@ -313,7 +312,7 @@ class YamlText:
         return "".join(f"{self._newline}{line}" for line in _render_block(new, indent, self._indent))
 
     def _find_end(self, node: Node) -> int:
-        """Where a node's own text ends: a block's mark lies behind the comments that follow it."""
+        """Find the end of a node's own text: the parser's mark of a block lies after the comments that follow it."""
         if node in self._aliases:
             return int(node.end_mark.index)
         if isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
@@ -324,9 +323,9 @@ class YamlText:
             if "-" not in head and node.value and not node.value.endswith("\n"):
                 line = node.start_mark.line + 1
                 raise TrimtabError(
-                    f"{self.where}, line {line}: what begins here ends without a line break; add one to the file's end"
+                    f"{self.where}, line {line}: this block ends without a line break; add one at the end of the file"
                 )
-            if "+" in head:  # the empty lines are its own
+            if "+" in head:  # the block keeps its trailing empty lines
                 return len(self.text[:end].removesuffix(self._newline))
             return len(self.text[:end].rstrip("\r\n"))
         return end
@@ -339,29 +338,29 @@ class YamlText:
 
 
 def mapping_items(node: Node | None) -> list[tuple[Node, Node]]:
-    """The keys and values of a mapping; of anything else, none."""
+    """Return the keys and values of a mapping; nothing for other nodes."""
     return node.value if isinstance(node, MappingNode) else []
 
 
 def find_child(node: Node | None, *keys: str) -> Node | None:
-    """What stands below a mapping at a path of keys."""
+    """Return the node below a mapping at a path of keys."""
     for key in keys:
         node = next((value for name, value in mapping_items(node) if name.value == key), None)
     return node
 
 
 def sequence_items(node: Node | None) -> Sequence[Node]:
-    """What a list holds; of anything else, nothing."""
+    """Return the items of a sequence; nothing for other nodes."""
     return node.value if isinstance(node, SequenceNode) else ()
 
 
 def scalar_text(node: Node | None) -> str:
-    """The text of a scalar; empty for anything else."""
+    """Return the text of a scalar; empty for other nodes."""
     return str(node.value) if isinstance(node, ScalarNode) else ""
 
 
 def _has_merged_key(mapping: Node, key: str) -> bool:
-    """Whether a mapping has a key from an anchor: what is put beside that would stand in place of all that it holds."""
+    """Return whether a mapping gets a key from an anchor: adding the key would replace its whole value."""
     taken = [value for name, value in mapping_items(mapping) if scalar_text(name) == _MERGE_KEY]
     return any(
         find_child(each, key) or _has_merged_key(each, key)
@@ -377,14 +376,14 @@ def _child_nodes(node: Node) -> list[Node]:
 
 
 def _walk_descendants(node: Node) -> Iterator[Node]:
-    """All that stands below a node."""
+    """Yield all nodes below a node."""
     for below in _child_nodes(node):
         yield below
         yield from _walk_descendants(below)
 
 
 def _list_indents(node: Node) -> Iterator[int]:
-    """By how much mappings are indented below mappings."""
+    """Yield the indentation of mappings below mappings."""
     for name, value in mapping_items(node):
         if isinstance(value, MappingNode) and not value.flow_style and value.value:
             yield value.value[0][0].start_mark.column - name.start_mark.column
@@ -393,7 +392,7 @@ def _list_indents(node: Node) -> Iterator[int]:
 
 
 def _is_same_quantity(old: str, new: str) -> bool:
-    """Whether both are the same amount, however written."""
+    """Return whether both are the same quantity, however they are written."""
     try:
         return Quantity.parse(old) == Quantity.parse(new)
     except QuantityError:
@@ -401,7 +400,7 @@ def _is_same_quantity(old: str, new: str) -> bool:
 
 
 def _drop_removed(wanted: DesiredValue) -> DesiredValue:
-    """What is wanted without what is to be taken away; None when nothing is left."""
+    """Return the desired value without removed keys; None if nothing remains."""
     if isinstance(wanted, Mapping):
         return {
             key: found for key, each in wanted.items() if (found := _drop_removed(each)) is not None
@@ -410,7 +409,7 @@ def _drop_removed(wanted: DesiredValue) -> DesiredValue:
 
 
 def _has_remaining(mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> bool:
-    """Whether anything is in the mapping once what is wanted is done."""
+    """Return whether the mapping has any content after the change."""
     for name, value in mapping_items(mapping):
         each = wanted.get(name.value, "stays")
         if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
@@ -422,7 +421,7 @@ def _has_remaining(mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> 
 
 
 def _changes_amounts_only(mapping: MappingNode, wanted: Mapping[str, DesiredValue]) -> bool:
-    """Whether only amounts change, and no key comes or goes."""
+    """Return whether only amounts change, and no key is added or removed."""
     for key, each in wanted.items():
         value = find_child(mapping, key)
         if isinstance(each, Mapping) and isinstance(value, MappingNode) and value.value:
@@ -454,5 +453,5 @@ def _render_flow(new: DesiredValue, quote: str) -> str:
 
 
 def _find_key_quote(mapping: MappingNode) -> str:
-    """What stands around the keys of a mapping in braces, if anything: JSON knows no other keys."""
+    """Return the quote around the keys of a mapping in flow style, as JSON requires; empty if there is none."""
     return '"' if any(isinstance(name, ScalarNode) and name.style == '"' for name, _ in mapping.value) else ""

@@ -1,1 +1,1 @@
-"""A scan as a table, Markdown, HTML, JSON or a picture."""
+"""Render a scan as a table, Markdown, HTML, JSON or an image."""

@@ -1,6 +1,6 @@
-"""A survey as plain data, for programs: nested for JSON and YAML, flat with a row a container for CSV.
+"""Render a scan as data for programs: nested for JSON and YAML, one row per container for CSV.
 
-Requests, limits and recommendations are quantities as manifests have them; what was measured is in cores and bytes.
+Requests, limits and recommendations are quantities as in manifests; measurements are in cores and bytes.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ CSV_HEADER = (
     "used_cores",
     "used_bytes",
     "saving_month",
-    "held",
+    "no_change_reason",
 )
 
 
 def build_document(scan: ScanResult) -> Document:
-    """All that is known."""
+    """Build the document of a scan."""
     return {
         "context": scan.context,
         "server": scan.server,
@@ -66,24 +66,24 @@ def build_document(scan: ScanResult) -> Document:
         },
         "workloads": [_workload_record(found) for found in scan.workloads],
         "skipped": [{**_key_record(each.key), "reason": each.reason} for each in scan.skipped],
-        "refusedNamespaces": dict(scan.forbidden_namespaces),
-        "troubles": dict(scan.errors_by_resource),
+        "forbiddenNamespaces": dict(scan.forbidden_namespaces),
+        "errors": dict(scan.errors_by_resource),
     }
 
 
 def render_csv(scans: Iterable[ScanResult]) -> str:
-    """A row a container."""
+    """Render one row per container."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(CSV_HEADER)
-    for survey in scans:
-        for found in survey.workloads:
-            writer.writerows(_csv_row(survey, found, each) for each in found.containers)
+    for scan in scans:
+        for found in scan.workloads:
+            writer.writerows(_csv_row(scan, found, each) for each in found.containers)
     return text.getvalue()
 
 
 def format_resources(found: Resources) -> Document:
-    """Requests and limits as a manifest has them; what is not set is left out."""
+    """Format requests and limits as in a manifest; unset amounts are omitted."""
     amounts = {
         "requests": {
             "cpu": _format_cpu_quantity(found.cpu_request),
@@ -94,8 +94,8 @@ def format_resources(found: Resources) -> Document:
             "memory": _format_memory_quantity(found.memory_limit),
         },
     }
-    said = {part: {name: each for name, each in both.items() if each} for part, both in amounts.items()}
-    return {part: both for part, both in said.items() if both}
+    present = {part: {name: each for name, each in both.items() if each} for part, both in amounts.items()}
+    return {part: both for part, both in present.items() if both}
 
 
 def _workload_record(found: WorkloadFinding) -> Document:
@@ -118,7 +118,7 @@ def _container_record(found: ContainerFinding) -> Document:
         "savingMonth": _round_cents(found.saving),
         "resources": format_resources(found.current),
         "recommended": format_resources(found.recommended),
-        "held": found.recommendation.no_change_reason,
+        "noChangeReason": found.recommendation.no_change_reason,
         "used": {"cores": round(found.usage.cpu / 1000, 4), "bytes": round(found.usage.memory)},
         "peak": {
             "cores": round(found.usage.cpu_peak / 1000, 4),

@@ -1,4 +1,4 @@
-"""An explanation as people read it: on a terminal, or as a page that is whole in itself."""
+"""Render an explanation for a terminal, or as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from trimtab.scan.render.text_chart import downsample_max, draw_chart
 from trimtab.scan.render.units import format_cpu, format_memory, format_money
 from trimtab.usage.trace import Floats
 
-BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOMS A DAY", "A MONTH")
+BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOM KILLS A DAY", "COST A MONTH")
 PLOT_WIDTH, PLOT_HEIGHT = 720, 180
 MIN_SAMPLES = 2
-"""Samples: one, as metrics-server gives at a first look, makes no chart of characters."""
+"""The number of samples that a chart needs; metrics-server gives only one at first."""
 LINE_COLOURS = {"request": REQUESTED, "limit": WASTED, "recommended": MISSING}
 
 
 def render_explanation(found: Explanation, *, width: int) -> Iterator[RenderableType]:
-    """What to print, one after the other."""
-    survey, workload = found.scan, found.workload
+    """Yield the parts to print, in order."""
+    scan, workload = found.scan, found.workload
     yield Text(
         f"{found.key}: {pluralize(workload.replicas, 'pod')}, {workload.confidence} confidence", style="bold"
     )
-    yield Text(f"Usage: {survey.source}", style="dim")
-    for line in list_gaps(survey):
+    yield Text(f"Usage: {scan.source}", style="dim")
+    for line in list_gaps(scan):
         yield Text(line, style="yellow")
     for each in found.containers:
         yield ""
@@ -50,12 +50,12 @@ def render_explanation(found: Explanation, *, width: int) -> Iterator[Renderable
         yield _build_factor_table(found, each)
         if each.backtests:
             yield ""
-            yield Text("On its own history these strategies would have fared so:")
+            yield Text("Backtest of the strategies on its own history:")
             yield _build_backtest_table(found, each)
 
 
 def render_page(found: Explanation) -> str:
-    """The same as HTML, with charts in SVG."""
+    """Render the same as HTML, with charts in SVG."""
     name = f"Trimtab: {found.key}"
     workload = found.workload
     return (
@@ -77,40 +77,44 @@ def _render_section(found: Explanation, each: ContainerExplanation) -> str:
         (escape(factor.name), escape(factor.detail), escape(factor.source))
         for factor in (*found.facts, *each.container.recommendation.explanation)
     ]
-    fared = [[escape(cell) for cell in row] for row in _build_backtest_rows(found, each)]
+    backtests = [[escape(cell) for cell in row] for row in _build_backtest_rows(found, each)]
     return (
         f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summarize(found, each))}</p>{drawn}"
-        f"<h3>How the numbers came about</h3>{render_html_table(('Factor', 'What it did', 'Source'), factors, kind='words')}"
-        + (f"<h3>On its own history</h3>{render_html_table(BACKTEST_HEADER, fared)}" if fared else "")
+        f"<h3>Factors behind the numbers</h3>{render_html_table(('Factor', 'Effect', 'Source'), factors, kind='words')}"
+        + (
+            f"<h3>Backtest on its own history</h3>{render_html_table(BACKTEST_HEADER, backtests)}"
+            if backtests
+            else ""
+        )
     )
 
 
 def _summarize(found: Explanation, each: ContainerExplanation) -> str:
-    has, should, saving = each.container.current, each.container.recommended, each.container.saving
+    current, recommended, saving = each.container.current, each.container.recommended, each.container.saving
     money = format_money(abs(saving), found.scan.prices.currency)
-    said = [
-        f"CPU {format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request))}",
-        f"limit {format_change(format_cpu(has.cpu_limit), format_cpu(should.cpu_limit))}",
-        f"memory {format_change(format_memory(has.memory_request), format_memory(should.memory_request))}",
-        f"limit {format_change(format_memory(has.memory_limit), format_memory(should.memory_limit))}",
-        f"costs {money} a month more" if saving < 0 else f"saves {money} a month",
+    parts = [
+        f"CPU {format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request))}",
+        f"limit {format_change(format_cpu(current.cpu_limit), format_cpu(recommended.cpu_limit))}",
+        f"memory {format_change(format_memory(current.memory_request), format_memory(recommended.memory_request))}",
+        f"limit {format_change(format_memory(current.memory_limit), format_memory(recommended.memory_limit))}",
+        f"costs {money} more a month" if saving < 0 else f"saves {money} a month",
     ]
     if each.container.risks:
-        said.append(f"at risk of {' and '.join(each.container.risks)}")
+        parts.append(f"at risk of {' and '.join(each.container.risks)}")
     if each.container.recommendation.no_change_reason:
-        said.append(f"held: {each.container.recommendation.no_change_reason}")
-    return "; ".join(said)
+        parts.append(f"no change: {each.container.recommendation.no_change_reason}")
+    return "; ".join(parts)
 
 
 UsagePlot = tuple[str, Floats, dict[str, float | None], Callable[[float], str]]
 
 
 def build_plots(each: ContainerExplanation) -> list[UsagePlot]:
-    """What is drawn of one container: a name, its usage, the sizes that it is held against, and how amounts are spelt."""
-    has, should, trace = each.container.current, each.container.recommended, each.trace
+    """Build the plots of one container: title, usage, the sizes to compare with, and the formatter of amounts."""
+    current, recommended, trace = each.container.current, each.container.recommended, each.trace
 
     def lines(part: Callable[[Resources], tuple[int | None, int | None]]) -> dict[str, float | None]:
-        (request, limit), (wanted, _) = part(has), part(should)
+        (request, limit), (wanted, _) = part(current), part(recommended)
         return {"limit": limit, "request": request, "recommended": wanted}
 
     return [
@@ -134,7 +138,7 @@ def _format_span(each: ContainerExplanation) -> str:
 
 
 def _build_factor_table(found: Explanation, each: ContainerExplanation) -> Table:
-    table = Table("FACTOR", "WHAT IT DID", "SOURCE", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table("FACTOR", "EFFECT", "SOURCE", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.columns[1].ratio = 1
     for factor in (*found.facts, *each.container.recommendation.explanation):
         table.add_row(Text(factor.name), Text(factor.detail), Text(factor.source, style="dim"))
@@ -152,11 +156,11 @@ def _build_backtest_table(found: Explanation, each: ContainerExplanation) -> Tab
 
 def _build_backtest_rows(found: Explanation, each: ContainerExplanation) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for fared in each.backtests:
-        summary, cost = fared.scores.summary(), found.price_backtest(fared)
+    for backtest in each.backtests:
+        summary, cost = backtest.scores.summary(), found.price_backtest(backtest)
         rows.append(
             (
-                fared.strategy,
+                backtest.strategy,
                 _format_share(summary["cpu_slack"]),
                 _format_share(summary["cpu_under"]),
                 _format_share(summary["memory_slack"]),
@@ -187,7 +191,7 @@ def _render_svg(usage: Floats, lines: dict[str, float | None], text: Callable[[f
     )
     across, below = "", -float(PLOT_HEIGHT)
     for name, amount in sorted(drawn.items(), key=lambda line: y(line[1])):
-        below = max(y(amount) + 5, below + 15)  # a label never lies on the one above it
+        below = max(y(amount) + 5, below + 15)  # labels must not overlap
         across += (
             f'<path d="M0 {y(amount):.1f}H{PLOT_WIDTH}" stroke="{LINE_COLOURS[name]}" stroke-width="2" '
             f'stroke-dasharray="6 3"/><text x="{PLOT_WIDTH + 6}" y="{below:.1f}" fill="{LINE_COLOURS[name]}">'

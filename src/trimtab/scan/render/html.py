@@ -1,6 +1,6 @@
-"""A survey as one HTML page: money and risk first, two charts, then every container, and what was skipped.
+"""Render a scan as one HTML page: cost and risks first, two charts, every container, and skipped workloads.
 
-The page is whole in itself: the charts are SVG, there is no script and nothing is fetched.
+The page is self-contained: the charts are SVG, and it has no scripts and no external resources.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ HEADER = (
     "Saves a month",
     "Severity",
     "Risk",
-    "Known",
+    "Confidence",
 )
 
 
 def render_page(scans: Sequence[ScanResult]) -> str:
-    """All clusters on one page."""
-    name = "Trimtab: " + ", ".join(survey.context for survey in scans)
-    all_of_them = f"<p><b>{escape(format_all_clusters(scans))}</b></p>" if len(scans) > 1 else ""
+    """Render all clusters on one page."""
+    name = "Trimtab: " + ", ".join(scan.context for scan in scans)
+    all_clusters = f"<p><b>{escape(format_all_clusters(scans))}</b></p>" if len(scans) > 1 else ""
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8>"
         f'<meta name=viewport content="width=device-width"><title>{escape(name)}</title>'
-        f"<style>{STYLE}</style>{all_of_them}{''.join(map(_render_cluster, scans))}\n"
+        f"<style>{STYLE}</style>{all_clusters}{''.join(map(_render_cluster, scans))}\n"
     )
 
 
@@ -105,7 +105,7 @@ def _render_cards(scan: ScanResult) -> str:
 
 
 def _list_resource_bars(scan: ScanResult) -> Iterable[tuple[str, float, str, str]]:
-    """Each resource, as shares of the longest bar."""
+    """List the bars of each resource, as shares of the longest one."""
     for name, found, text in (("CPU", scan.cpu, format_cpu), ("memory", scan.memory, format_memory)):
         bars = (
             ("requested", found.requested, REQUESTED),
@@ -119,7 +119,7 @@ def _list_resource_bars(scan: ScanResult) -> Iterable[tuple[str, float, str, str
 
 
 def _render_top_savings(scan: ScanResult) -> str:
-    """Where the money goes."""
+    """Render the workloads with the largest savings."""
     worst = sorted(scan.workloads, key=lambda found: -found.saving)[:MAX_BARS]
     worst = [found for found in worst if found.saving > 0]
     if not worst:
@@ -134,7 +134,7 @@ def _render_top_savings(scan: ScanResult) -> str:
         )
         for found in worst
     )
-    return f"<h2>What could be saved a month</h2>{_render_bars(bars)}"
+    return f"<h2>Largest possible savings a month</h2>{_render_bars(bars)}"
 
 
 def _render_bars(bars: Iterable[tuple[str, float, str, str]]) -> str:
@@ -154,14 +154,14 @@ def _render_bars(bars: Iterable[tuple[str, float, str, str]]) -> str:
 
 
 def _render_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding) -> tuple[str, ...]:
-    has, should, used = each.current, each.recommended, each.usage
+    current, recommended, used = each.current, each.recommended, each.usage
     severity = f"<span class={each.severity}>{each.severity}</span>"
     return (
         f'<span title="{escape(str(found.key))}">{escape(format_short_name(found, each))}</span>',
         escape(each.name),
         str(found.replicas),
-        format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request)),
-        format_change(format_memory(has.memory_request), format_memory(should.memory_request)),
+        format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request)),
+        format_change(format_memory(current.memory_request), format_memory(recommended.memory_request)),
         f"{format_cpu(used.cpu)} {format_memory(used.memory)}",
         escape(format_money(each.saving, scan.prices.currency)),
         severity,
@@ -176,7 +176,7 @@ def render_html_table(
     *,
     kind: Literal["numbers", "names", "words"] = "numbers",
 ) -> str:
-    """A table whose cells are HTML already: of numbers but for the first column, or the first two, or of words."""
+    """Render a table of HTML cells; `kind` sets the alignment: one or two name columns before numbers, or text."""
     drawn = "".join(f"<th>{name}</th>" for name in head)
     lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table class={kind}><tr>{drawn}</tr>{lines}</table>"
@@ -186,4 +186,4 @@ def _render_skipped(scan: ScanResult) -> str:
     if not scan.skipped:
         return ""
     rows = [(escape(str(each.key)), escape(each.reason)) for each in scan.skipped]
-    return f"<details><summary>Skipped: {len(scan.skipped)}</summary>{render_html_table(('Workload', 'Why'), rows, kind='words')}</details>"
+    return f"<details><summary>Skipped: {len(scan.skipped)}</summary>{render_html_table(('Workload', 'Reason'), rows, kind='words')}</details>"

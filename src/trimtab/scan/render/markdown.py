@@ -1,4 +1,4 @@
-"""A survey as Markdown: short enough for a comment on a pull request."""
+"""Render a scan as Markdown, short enough for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trimtab.scan.render.units import format_cpu, format_memory, format_money
 HEADER = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
 
 MAX_SKIPPED = 100
-"""That are named: a comment on GitHub has room for 65,536 characters."""
+"""The number of skipped workloads to list: a comment on GitHub holds 65,536 characters."""
 
 
 def render_markdown(scan: ScanResult, *, top: int) -> str:
-    """The headline and the first so many containers, 0 for all."""
+    """Render the summary and the first `top` containers; 0 renders all."""
     return "\n".join(_render_lines(scan, top)) + "\n"
 
 
@@ -71,7 +71,7 @@ def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
             key = skipped.key
             yield f"- {key.namespace}/{key.kind}/{key.name}: {_escape(skipped.reason)}"
         if len(named) < len(scan.skipped):
-            yield f"- … and {len(scan.skipped) - len(named)} more: --output json has all."
+            yield f"- … and {len(scan.skipped) - len(named)} more; --output json lists all."
         yield "\n</details>"
 
 

@@ -1,4 +1,4 @@
-"""An explanation's charts as one picture, for a ticket or a slide; what the words say is left to the page."""
+"""Render the charts of an explanation as one image, for a ticket or a slide."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ DAY = 86400.0
 
 
 def render_png(found: Explanation) -> bytes:
-    """A row a container: its CPU and its memory over time, held against its sizes."""
+    """Render a row per container: CPU and memory over time with the current and recommended sizes."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise TrimtabError("--output png: needs matplotlib: pip install 'trimtab[pictures]'") from None
+        raise TrimtabError(
+            "--output png: matplotlib is not installed; run: pip install 'trimtab[pictures]'"
+        ) from None
     figure = Figure(figsize=(13, 3.2 * len(found.containers)), layout="constrained")
     figure.suptitle(str(found.key))
     rows = figure.subplots(len(found.containers), 2, squeeze=False)

@@ -1,4 +1,4 @@
-"""What matters of a survey in a few lines of text, the same in every form that people read."""
+"""The summary of a scan in a few lines, shared by all formats for people."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TOTALS_HEADER = ("", "REQUESTED", "USED", "WASTED", "WASTE A MONTH")
 
 
 def format_title(scan: ScanResult) -> str:
-    """Which cluster, and how well it is known."""
+    """Format the title: the cluster, the number of workloads, the window and the strategy."""
     many = pluralize(len(scan.workloads), "workload")
     return f"{scan.context}: {many}, {format_time_span(scan.window)}, strategy {scan.strategy}"
 
 
 def build_totals(scan: ScanResult) -> list[tuple[str, str, str, str, str]]:
-    """CPU, memory, and both as money."""
+    """Build the rows of totals: CPU, memory, and the monthly cost of both."""
     cpu, memory, prices = scan.cpu, scan.memory, scan.prices
     used = prices.price_cpu(cpu.used) + prices.price_memory(memory.used)
     return [
@@ -55,8 +55,8 @@ def build_totals(scan: ScanResult) -> list[tuple[str, str, str, str, str]]:
 
 
 def format_risks(scan: ScanResult) -> str:
-    """How many containers are at risk, and what more should be requested for them."""
-    said = [
+    """Format the number of containers at risk and the cost of additional requests."""
+    risks = [
         f"{count} {words}"
         for count, words in (
             (scan.count_at_risk("OOM"), "of OOM"),
@@ -64,26 +64,30 @@ def format_risks(scan: ScanResult) -> str:
         )
         if count
     ]
-    parts = [f"Containers at risk: {', '.join(said) if said else 'none'}"]
+    parts = [f"Containers at risk: {', '.join(risks) if risks else 'none'}"]
     if scan.without_requests:
         parts.append(f"without requests: {scan.without_requests}")
     if scan.missing > 0:
-        parts.append(f"worth asking for besides: {format_money(scan.missing, scan.prices.currency)} a month")
+        parts.append(
+            f"additional requests needed: {format_money(scan.missing, scan.prices.currency)} a month"
+        )
     return "; ".join(parts) + "."
 
 
 def list_gaps(scan: ScanResult) -> list[str]:
-    """What is not in this survey, and why: a partial result never passes for a whole one."""
+    """List what the scan could not read, so that a partial result never passes for a complete one."""
     lines = []
     if scan.forbidden_namespaces:
         names = ", ".join(sorted(scan.forbidden_namespaces))
-        lines.append(f"Not seen, for lack of rights: namespaces {names}.")
-    lines += [f"Not seen: {resource}: {why}" for resource, why in sorted(scan.errors_by_resource.items())]
+        lines.append(f"Not scanned, because access is forbidden: namespaces {names}.")
+    lines += [
+        f"Not read: {resource}: {reason}" for resource, reason in sorted(scan.errors_by_resource.items())
+    ]
     return lines
 
 
 def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFinding]]:
-    """The containers that should change or are at risk, in the order of their workloads."""
+    """List the containers that should change or are at risk, in the order of their workloads."""
     return [
         (found, each)
         for found in scan.workloads
@@ -93,7 +97,7 @@ def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFind
 
 
 def format_short_name(found: WorkloadFinding, container: ContainerFinding) -> str:
-    """`shop/deploy/web`, with the container where there are several."""
+    """Format a name such as `shop/deploy/web`, with the container if the workload has several."""
     key = found.key
     kind = SHORT_KINDS.get(key.kind, key.kind.partition(".")[0].lower())
     more = f":{container.name}" if len(found.containers) > 1 else ""
@@ -105,7 +109,7 @@ def format_change(before: str, after: str) -> str:
 
 
 def format_all_clusters(scans: Iterable[ScanResult]) -> str:
-    """What several clusters come to; they are priced alike."""
+    """Format the totals of several clusters, which share their prices."""
     known = list(scans)
     currency = known[0].prices.currency
     wasted, cost = sum(each.wasted for each in known), sum(each.cost for each in known)

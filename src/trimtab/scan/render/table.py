@@ -1,6 +1,6 @@
-"""A survey on a terminal: the headline, then the containers to look at first, within 80 columns or as wide as there is room.
+"""Render a scan for a terminal: the summary, then the most important containers, in 80 columns or more.
 
-Left out: colours where there is no terminal, which rich sees to.
+Rich drops the colours if the output is not a terminal.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from trimtab.scan.render.units import format_cpu, format_memory, format_money
 from trimtab.scan.risk import Severity
 
 WIDE_COLUMNS = 120
-"""Columns from which on a workload's names stand apart, and limits are shown."""
+"""The terminal width from which names get their own columns and limits are shown."""
 MAX_SKIPPED = 12
 _GAP = 2
-"""Columns between those of a table."""
+"""The number of spaces between two columns."""
 _MIN_NAME_COLUMNS = 16
-"""Columns that the name of a workload has at the least, or its row is more than one line."""
+"""The minimum width of a workload's name; below it, a row takes several lines."""
 
 COLOURS = {
     Severity.CRITICAL: "bold red",
@@ -47,11 +47,11 @@ COLOURS = {
 
 
 def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[RenderableType]:
-    """What to print, one after the other; `top` containers at most, 0 for all."""
+    """Yield the parts to print, in order, with at most `top` containers; 0 shows all."""
     yield Text(format_title(scan), style="bold")
     yield Text(f"Usage: {scan.source}", style="dim")
     yield ""
-    # The last column says again, as money, what the last row does; a terminal needs it once.
+    # The last column repeats the last row as money, so a terminal omits it.
     yield from _lay_out(TOTALS_HEADER[:-1], [row[:-1] for row in build_totals(scan)], width)
     yield Text(format_risks(scan), style="red" if scan.count_at_risk("OOM") else "")
     for line in list_gaps(scan):
@@ -65,7 +65,7 @@ def render_scan(scan: ScanResult, *, width: int, top: int) -> Iterator[Renderabl
         else:
             yield from _render_narrow(scan, shown, width)
     if len(shown) < len(found):
-        yield Text(f"… and {len(found) - len(shown)} more: --top 0 shows all.", style="dim")
+        yield Text(f"… and {len(found) - len(shown)} more; --top 0 shows all.", style="dim")
     if scan.compared and shown:
         yield ""
         yield from _render_comparison(scan, shown, width)
@@ -95,19 +95,19 @@ def _render_narrow(
 
 def _build_wide_table(scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, ContainerFinding]]) -> Table:
     head = ("SEVERITY", "NAMESPACE", "KIND", "NAME", "CONTAINER", "PODS", "CPU", "CPU LIMIT", "MEMORY")
-    table = _build_table((*head, "MEMORY LIMIT", "SAVES", "RISK", "KNOWN"))
+    table = _build_table((*head, "MEMORY LIMIT", "SAVES", "RISK", "CONFIDENCE"))
     for column in (*table.columns[1:5], table.columns[-2], table.columns[-1]):
         column.justify = "left"
     for found, each in shown:
-        has, should, key = each.current, each.recommended, found.key
+        current, recommended, key = each.current, each.recommended, found.key
         table.add_row(
             Text(str(each.severity), style=COLOURS[each.severity]),
             *(Text(name, overflow="fold") for name in (key.namespace, key.kind, key.name, each.name)),
             str(found.replicas),
-            format_change(format_cpu(has.cpu_request), format_cpu(should.cpu_request)),
-            format_change(format_cpu(has.cpu_limit), format_cpu(should.cpu_limit)),
-            format_change(format_memory(has.memory_request), format_memory(should.memory_request)),
-            format_change(format_memory(has.memory_limit), format_memory(should.memory_limit)),
+            format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request)),
+            format_change(format_cpu(current.cpu_limit), format_cpu(recommended.cpu_limit)),
+            format_change(format_memory(current.memory_request), format_memory(recommended.memory_request)),
+            format_change(format_memory(current.memory_limit), format_memory(recommended.memory_limit)),
             format_money(each.saving, scan.prices.currency),
             _format_risks(each),
             found.confidence,
@@ -118,7 +118,7 @@ def _build_wide_table(scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, C
 def _render_comparison(
     scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, ContainerFinding]], width: int
 ) -> Iterator[RenderableType]:
-    """Show requests side by side; the others' are their bare targets."""
+    """Show the requests of all strategies side by side; those of the others are without guards."""
     rows: list[Sequence[str | Text]] = [
         [
             Text(format_short_name(found, each), overflow="fold"),
@@ -144,7 +144,7 @@ def _render_skipped(scan: ScanResult) -> Iterator[RenderableType]:
     for each in scan.skipped[:MAX_SKIPPED]:
         yield Text(f"  {each.key.namespace}/{each.key.kind}/{each.key.name}: {each.reason}", style="dim")
     if len(scan.skipped) > MAX_SKIPPED:
-        yield Text(f"  … and {len(scan.skipped) - MAX_SKIPPED} more: --output json has all.", style="dim")
+        yield Text(f"  … and {len(scan.skipped) - MAX_SKIPPED} more; --output json lists all.", style="dim")
 
 
 def _format_risks(each: ContainerFinding) -> Text:
@@ -155,7 +155,7 @@ def _format_risks(each: ContainerFinding) -> Text:
 def _lay_out(
     head: Sequence[str], rows: Sequence[Sequence[str | Text]], width: int, *, left: Sequence[int] = ()
 ) -> Iterator[RenderableType]:
-    """Lay rows out as a table, or each on lines of its own where the other columns leave no room for the names."""
+    """Lay rows out as a table, or each on its own lines if the other columns leave too little width for the names."""
     widths = [max(cell_len(str(cell)) for cell in column) for column in zip(head, *rows, strict=True)]
     if width - sum(widths[1:]) - _GAP * (len(head) - 1) >= min(widths[0], _MIN_NAME_COLUMNS):
         table = _build_table(head)
@@ -167,8 +167,8 @@ def _lay_out(
         return
     for name, *cells in rows:
         yield name
-        said = [f"{word.lower()} {cell}" for word, cell in zip(head[1:], cells, strict=True) if str(cell)]
-        yield Padding(Text(", ".join(said)), (0, 0, 0, _GAP))
+        parts = [f"{word.lower()} {cell}" for word, cell in zip(head[1:], cells, strict=True) if str(cell)]
+        yield Padding(Text(", ".join(parts)), (0, 0, 0, _GAP))
 
 
 def _build_table(head: Sequence[str]) -> Table:

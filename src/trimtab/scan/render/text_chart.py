@@ -1,4 +1,4 @@
-"""Usage over time as characters: columns of blocks, with a line across for each size that it is to be held against."""
+"""Draw usage over time with block characters, with a horizontal line for each size to compare with."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 LINE = "┄"
 MIN_COLUMNS = 10
 HEADROOM = 1.05
-"""What is left above the highest of all."""
+"""The factor between the highest value and the top of the chart."""
 
 
 def draw_chart(
@@ -24,7 +24,7 @@ def draw_chart(
     width: int = 80,
     height: int = 8,
 ) -> list[str]:
-    """Rows of text from the top, names to the right; of `lines`, those that are None are not drawn."""
+    """Draw a chart as rows of text from the top, with names to the right; `lines` that are None are not drawn."""
     drawn = {name: amount for name, amount in lines.items() if amount is not None}
     top = HEADROOM * max([float(np.fmax.reduce(usage, initial=0.0)), *drawn.values(), 1e-9])
     named: dict[int, str] = {}
@@ -43,7 +43,7 @@ def draw_chart(
 
 
 def downsample_max(usage: Floats, width: int) -> Floats:
-    """At most so many columns, each the highest of its time; NaN where nothing was seen."""
+    """Reduce usage to at most `width` columns, each the maximum of its time; NaN without samples."""
     edges = np.linspace(0, len(usage), min(width, max(len(usage), 1)) + 1).round().astype(int)
     pieces = [usage[begin:end] for begin, end in itertools.pairwise(edges)]
     highest: Floats = np.array([np.fmax.reduce(piece, initial=np.nan) for piece in pieces])

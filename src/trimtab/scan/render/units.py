@@ -1,4 +1,4 @@
-"""Amounts as people read them, short enough for a table: 250m, 1.5, 512Mi, 2.5Gi, $1,204."""
+"""Format amounts for people, short enough for a table: 250m, 1.5, 512Mi, 2.5Gi, $1,204."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GIB = 2**30
 
 
 def format_cpu(millicores: float | None) -> str:
-    """`250m` below a core, cores from there on."""
+    """Format CPU as `250m` below one core, and in cores above."""
     if millicores is None:
         return "none"
     if millicores < 1000:
@@ -18,7 +18,7 @@ def format_cpu(millicores: float | None) -> str:
 
 
 def format_memory(count: float | None) -> str:
-    """`512Mi` below ten GiB or where that is exact, else `12.5Gi`."""
+    """Format memory as `512Mi` below one GiB, and as `12.5Gi` above."""
     if count is None:
         return "none"
     if count < GIB:
@@ -28,7 +28,7 @@ def format_memory(count: float | None) -> str:
 
 
 def format_money(amount: float, currency: str = "$") -> str:
-    """Cents only where they matter."""
+    """Format money, with cents below 100."""
     sign = "-" if amount < 0 else ""
     size = abs(amount)
     return f"{sign}{currency}{size:,.0f}" if size >= 100 else f"{sign}{currency}{size:,.2f}"
