@@ -19,7 +19,8 @@ def test_package_exports_names_that_can_be_loaded_and_hide_no_module(package: st
     folder = Path(module.__path__[0])
     for name in module.__all__:
         assert not name.startswith("_")
-        if hasattr(module, "__getattr__"):  # a module of the same name would hide what is loaded when first used
+        # A module of the same name would hide what is loaded when first used.
+        if hasattr(module, "__getattr__"):
             assert not (folder / f"{name}.py").exists(), f"trimtab.{package}.{name} is a module too"
             assert not (folder / name).is_dir(), f"trimtab.{package}.{name} is a package too"
         assert getattr(module, name) is not None

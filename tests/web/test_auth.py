@@ -91,7 +91,7 @@ async def test_an_act_needs_the_session_and_its_secret(
         ):
             async with session.post(url + ACT, headers=headers) as answer:
                 assert answer.status == 403
-                assert "load the page again" in await answer.text()
+                assert "reload the page" in await answer.text()
         assert board.acts == []
         async with session.post(
             url + ACT, headers={"X-CSRF-Token": secret}, data={"why": "the sale"}
@@ -129,7 +129,7 @@ async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> Non
         secret = await csrf(session, url)
         async with session.post(url + ACT, headers={"X-CSRF-Token": secret}) as answer:
             assert answer.status == 403
-            assert "nothing can be changed" in await answer.text()
+            assert "which is read-only" in await answer.text()
 
 
 async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSession) -> None:
@@ -138,7 +138,7 @@ async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSess
         session.get(f"{url}/workloads/shop/Deployment/gone") as answer,
     ):
         assert answer.status == 404
-        assert await answer.text() == "Deployment shop/gone: there is no such workload, or it is gone"
+        assert await answer.text() == "Deployment shop/gone: this workload does not exist"
 
 
 async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSession) -> None:
@@ -150,7 +150,7 @@ async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSess
         session.get(url) as answer,
     ):
         text = await answer.text()
-    assert '<dt>In danger</dt><dd class="bad-text">1</dd>' in text
+    assert '<dt>At risk</dt><dd class="bad-text">1</dd>' in text
     assert "1 of OOM, 1 of throttling" in text
 
 
@@ -212,7 +212,7 @@ async def test_rbac_says_who_may_look_and_who_may_act(
     access = ClusterAccess(admin)
     unknown, stranger = await access.authenticate("made.up.token"), await access.authenticate(nobody)
     assert isinstance(unknown, AccessDenied)
-    assert "does not know this token" in unknown.reason
+    assert "rejected this token" in unknown.reason
     assert isinstance(stranger, AccessDenied)
     assert "may not get optimizationpolicies" in stranger.reason
     for token, may in ((viewer, False), (actor, True)):
@@ -271,7 +271,7 @@ async def _try(board: DashboardBackend, access: ClusterAccess, token: str, *, ma
             assert set(re.findall(r"/history/(\d+)/undo", await answer.text())) == (UNDONE if may else set())
         async with session.post(url + ACT, headers=headers) as answer:
             assert answer.status == (200 if may else 403)
-            assert may or "looking is all that RBAC grants" in await answer.text()
+            assert may or "RBAC grants read access only" in await answer.text()
 
 
 async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tmp_path: Path) -> None:
@@ -353,7 +353,11 @@ class Failing(SnapshotBackend):
     ("failure", "status", "said"),
     [
         (UnavailableError("store.url: no answer"), 503, "store.url: no answer"),
-        (RuntimeError("a secret"), 500, "the dashboard failed at this; its log says why"),
+        (
+            RuntimeError("a secret"),
+            500,
+            "the dashboard failed to render this page; see its log for the cause",
+        ),
     ],
 )
 async def test_what_fails_keeps_the_promises_too(

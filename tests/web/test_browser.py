@@ -87,12 +87,12 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_so
         watched(browser, url) as found,
     ):
         await found.visit("/")
-        await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(2)
+        await expect(found.page.get_by_text("No data yet.")).to_have_count(2)
         await expect(found.page.locator(".uplot")).to_have_count(0)
         board._snapshot = SCENE
         await found.page.evaluate("charts.load()")
         await expect(found.page.locator(".uplot")).to_have_count(2)
-        await expect(found.page.get_by_text("Nothing is known of it yet.")).to_have_count(0)
+        await expect(found.page.get_by_text("No data yet.")).to_have_count(0)
         board._snapshot = DashboardSnapshot(name="new", overview=nothing)
         await found.visit("/workloads")
         await expect(found.page.get_by_text("There are no workloads yet.")).to_be_visible()

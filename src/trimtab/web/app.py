@@ -1,7 +1,7 @@
-"""The dashboard as a web application: which page is at which address, and what every answer promises.
+"""The dashboard as a web application: its routes, and the security headers of every response.
 
-No page fetches anything from elsewhere, runs a script that is not ours, or can be shown inside another; an act needs a
-session, its secret, and a viewer who may.
+No page loads anything from another site, runs foreign scripts, or can be framed. An action needs a session, its CSRF
+token, and a viewer with the right to patch the workload.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trimtab.web.sessions import Session, SessionStore, is_same_origin
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-"""What a browser on this machine calls us: a page elsewhere that gives its own name our address is turned away."""
+"""The host names of a browser on this machine; rejecting other names prevents DNS rebinding."""
 
 _SECURITY_HEADERS = {
     b"content-security-policy": (
@@ -56,20 +56,20 @@ def build_app(
     hosts: Collection[str] = LOOPBACK_HOSTS,
     secure: bool = False,
 ) -> ASGIApp:
-    """The dashboard of a board; `secure` where it is reached by TLS, `hosts` are the names that it answers to."""
+    """Build the dashboard of a backend; `secure` means it is served by TLS, `hosts` are the host names it accepts."""
     sessions = SessionStore()
     rendering = TemplateRenderer(backend, access)
-    pages, acts = Pages(backend, access, rendering), ActionHandlers(backend, access, rendering)
-    door = _SessionGuard(access, sessions, rendering, secure=secure)
+    pages, handlers = Pages(backend, access, rendering), ActionHandlers(backend, access, rendering)
+    guard = _SessionGuard(access, sessions, rendering, secure=secure)
 
     def page(path: str, handler: Handler) -> Route:
-        return Route(path, door.wrap_page(handler), methods=["GET"])
+        return Route(path, guard.wrap_page(handler), methods=["GET"])
 
-    def act(path: str, handler: Handler) -> Route:
-        return Route(path, door.wrap_action(handler), methods=["POST"])
+    def action(path: str, handler: Handler) -> Route:
+        return Route(path, guard.wrap_action(handler), methods=["POST"])
 
     workload = "/workloads/{namespace}/{kind}/{name}"
-    pages_and_acts = Starlette(
+    app = Starlette(
         routes=[
             page("/", pages.overview),
             page("/parts/overview", pages.overview_part),
@@ -88,29 +88,29 @@ def build_app(
             page("/parts/history", pages.history_part),
             page("/changes", pages.changes),
             page("/snapshot.json", pages.snapshot),
-            act(f"{workload}/{{act}}", acts.run_workload_action),
-            act("/history/{number:int}/undo", acts.undo),
-            Route("/login", door.login, methods=["GET", "POST"]),
-            act("/logout", door.logout),
+            action(f"{workload}/{{action}}", handlers.run_workload_action),
+            action("/history/{number:int}/undo", handlers.undo),
+            Route("/login", guard.login, methods=["GET", "POST"]),
+            action("/logout", guard.logout),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-            # Over TLS nothing is compressed: its length would tell of the secrets in a page (BREACH).
+            # Responses over TLS are not compressed: their length would leak the secrets in a page (BREACH).
             *([] if secure else [Middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)]),
         ],
-        # Of the last, for what nobody foresaw, the server's own log tells as well.
+        # Unexpected exceptions are also logged by the server itself.
         exception_handlers={
             HTTPException: rendering.render_error,
             TrimtabError: rendering.render_error,
             Exception: rendering.render_error,
         },
     )
-    return _SecurityHeaders(pages_and_acts)  # around it all: what fails keeps them too
+    return _SecurityHeaders(app)  # the outermost layer, so that error responses have the headers too
 
 
 class _SessionGuard:
-    """Lets viewers in, and in to what they may."""
+    """Requires a session for pages, and a session with its CSRF token for actions."""
 
     def __init__(
         self, access: Access, sessions: SessionStore, rendering: TemplateRenderer, *, secure: bool
@@ -133,10 +133,14 @@ class _SessionGuard:
             entered = await self._access.authenticate("")
             if isinstance(entered, AccessDenied):
                 raise HTTPException(403, entered.reason)
-            kept = Response()
-            request.state.session = self._sessions.start(entered, request, kept, secure=self._secure)
+            cookie_response = Response()
+            request.state.session = self._sessions.start(
+                entered, request, cookie_response, secure=self._secure
+            )
             response = await handler(request)
-            response.raw_headers += [header for header in kept.raw_headers if header[0] == b"set-cookie"]
+            response.raw_headers += [
+                header for header in cookie_response.raw_headers if header[0] == b"set-cookie"
+            ]
             return response
 
         return answer
@@ -145,9 +149,11 @@ class _SessionGuard:
         async def answer(request: Request) -> Response:
             session: Session | None = self._sessions.find(request)
             if session is None:
-                raise HTTPException(401, "the session is over: load the page again")
+                raise HTTPException(401, "the session has expired; reload the page")
             if not is_same_origin(request, session):
-                raise HTTPException(403, "this did not come from a page of ours: load the page again")
+                raise HTTPException(
+                    403, "this request did not come from a page of this dashboard; reload the page"
+                )
             request.state.session = session
             return await handler(request)
 
@@ -159,7 +165,9 @@ class _SessionGuard:
         if request.method == "GET":
             return self._rendering.render_login(request, "")
         if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
-            raise HTTPException(403, "this did not come from a page of ours: load the page again")
+            raise HTTPException(
+                403, "this request did not come from a page of this dashboard; reload the page"
+            )
         form = await read_form(request)
         entered = await self._access.authenticate(form.get("token", "").strip())
         if isinstance(entered, AccessDenied):
@@ -175,19 +183,22 @@ class _SessionGuard:
 
 
 class _SecurityHeaders:
-    """What every answer says of itself."""
+    """Adds the security and cache headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What is vendored has its version in its name; ours may be another after an update.
-        kept = scope.get("path", "").startswith("/static/vendor/")
+        # Vendored files have their version in the name, so they never change; ours may change with an update.
+        immutable = scope.get("path", "").startswith("/static/vendor/")
 
-        async def promise(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = message.setdefault("headers", [])
-                headers += [*_SECURITY_HEADERS.items(), (b"cache-control", _IMMUTABLE if kept else _NO_STORE)]
+                headers += [
+                    *_SECURITY_HEADERS.items(),
+                    (b"cache-control", _IMMUTABLE if immutable else _NO_STORE),
+                ]
             await send(message)
 
-        await self._app(scope, receive, promise)
+        await self._app(scope, receive, send_with_headers)

@@ -1,9 +1,8 @@
-"""Who is looking, and what they may do.
+"""Authenticate viewers and authorize their actions.
 
-On this machine's own loopback whoever looks is its user, and may act as far as the process itself may. In a cluster a
-viewer shows a Kubernetes token once; the API server says whose it is (TokenReview), and RBAC what they may
-(SubjectAccessReview): who may get OptimizationPolicies may look, who may patch a workload may act on it. The token itself
-is not kept.
+On the loopback of a user's own machine, the viewer is that user and may do whatever the process may. In a cluster, a
+viewer presents a Kubernetes token once: TokenReview authenticates it, and SubjectAccessReview authorizes. A viewer who
+may get OptimizationPolicies may view; one who may patch a workload may act on it. The token is not stored.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ SUBJECT_REVIEWS = Resource(
 _RIGHTS_HINT = "the dashboard's own account needs the rights of deploy/operator/dashboard.yaml"
 
 DISCOVERY_SECONDS = 60.0
-"""Seconds after which the server is asked anew for a kind that it did not have."""
+"""The seconds after which the server is asked again for a kind that it did not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who may look."""
+    """A user who may view the dashboard."""
 
     name: str
     uid: str = ""
@@ -41,26 +40,26 @@ class Viewer:
 
 @dataclass(frozen=True, slots=True)
 class AccessDenied:
-    """Why somebody may not."""
+    """The reason why a user may not view the dashboard."""
 
     reason: str
 
 
 class Access(Protocol):
-    """Tells viewers apart."""
+    """Authenticates and authorizes viewers."""
 
     requires_token: bool
-    """Whether a viewer has to say who they are first."""
+    """True if a viewer must present a token first."""
 
     async def authenticate(self, token: str) -> Viewer | AccessDenied:
-        """Who this is, if they may look."""
+        """Return the viewer of a token, or the reason why access is denied."""
         ...
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool: ...
 
 
 class LocalAccess:
-    """Whoever is at this machine."""
+    """Grants everything to the user of this machine."""
 
     requires_token = False
 
@@ -68,14 +67,14 @@ class LocalAccess:
         self._viewer = Viewer(name)
 
     async def authenticate(self, token: str) -> Viewer | AccessDenied:
-        return AccessDenied("no token is asked for here") if token else self._viewer
+        return AccessDenied("this dashboard needs no token") if token else self._viewer
 
-    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:  # noqa: ARG002 - whoever it is, whatever it is
+    async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:  # noqa: ARG002 - every viewer may act on every workload
         return True
 
 
 class ClusterAccess:
-    """Users of a cluster, by the word of its API server."""
+    """Authenticates and authorizes users of a cluster through its API server."""
 
     requires_token = True
 
@@ -87,12 +86,14 @@ class ClusterAccess:
 
     async def authenticate(self, token: str) -> Viewer | AccessDenied:
         if not token:
-            return AccessDenied("a token is needed")
+            return AccessDenied("enter a token")
         try:
             answer = await self._client.review(TOKEN_REVIEWS, {"spec": {"token": token}})
             status = answer.get("status") or {}
             if not status.get("authenticated"):
-                return AccessDenied("the cluster does not know this token, or it has expired")
+                return AccessDenied(
+                    "the cluster rejected this token: it is unknown or has expired; create a new one"
+                )
             user = status.get("user") or {}
             viewer = Viewer(
                 name=user.get("username", ""),
@@ -103,12 +104,12 @@ class ClusterAccess:
             if await self._review_access(viewer, "get", OPTIMIZATION_POLICIES):
                 return viewer
         except ApiError as error:
-            return AccessDenied(f"the cluster did not say who this is: {describe(error)}; {_RIGHTS_HINT}")
+            return AccessDenied(f"the cluster did not review the token: {describe(error)}; {_RIGHTS_HINT}")
         except KubeError as error:
-            return AccessDenied(f"the cluster did not answer: {describe(error)}")
+            return AccessDenied(f"the cluster did not respond: {describe(error)}; try again")
         return AccessDenied(
-            f"{viewer.name} may not get optimizationpolicies in all namespaces, which is what looking needs: "
-            "a ClusterRoleBinding grants it"
+            f"{viewer.name} may not get optimizationpolicies in all namespaces, which the dashboard requires; "
+            "ask an administrator for a ClusterRoleBinding"
         )
 
     async def may_act(self, viewer: Viewer, key: WorkloadKey) -> bool:
@@ -120,11 +121,11 @@ class ClusterAccess:
                 viewer, "patch", resource, namespace=key.namespace, name=key.name
             )
         except KubeError:
-            return False  # who cannot be asked about may not
+            return False  # deny if the review fails
 
     async def _find_resource(self, kind: str) -> Resource | None:
-        """The resource of a kind; of one that is not built in, as a Rollout, what the server has of that name."""
-        async with self._discovery_lock:  # a page asks for many workloads at once
+        """Find the resource of a kind; custom kinds such as Rollout are discovered from the server."""
+        async with self._discovery_lock:  # a page checks many workloads at once
             now = time.monotonic()
             if kind not in self._resources and now >= self._next_discovery:
                 found = (await discover(self._client)).scalable

@@ -1,4 +1,4 @@
-"""The dashboard beside an operator, in its process."""
+"""Run the dashboard inside the operator's process."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ log = structlog.get_logger(__name__)
 def embed_dashboard(
     address: str, *, certificate: DashboardCertificate | None = None, in_pod: bool = False
 ) -> EmbeddedService:
-    """The dashboard of whoever leads, at this address; what would be unsafe is refused at once.
+    """Build the service that serves the leader's dashboard at this address; rejects unsafe settings at once.
 
-    On the loopback of somebody's own machine whoever looks is that somebody. The loopback of a pod is anybody's who may
-    forward a port to it, so that viewers are asked for a token there, as at every other address.
+    On the loopback of a user's own machine, the viewer is that user. Anybody with port-forward rights reaches the loopback
+    of a pod, so viewers need a token there, as at every other address.
     """
-    here = is_loopback(address)
-    if not here and certificate is None:
+    is_local = is_loopback(address)
+    if not is_local and certificate is None:
         raise TrimtabError(
-            f"--dashboard {address}: others can reach it, so it needs TLS: give --dashboard-certificate and "
+            f"--dashboard {address}: other hosts can reach this address, so it needs TLS; give --dashboard-certificate and "
             "--dashboard-key, or a loopback address to which you forward a port"
         )
 
     @asynccontextmanager
-    async def beside(client: Client, desk: Callable[[], OperatorState | None]) -> AsyncIterator[None]:
-        following = InformerSet(client)
-        reports = following.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
-        board = LiveBackend(desk, name=client.connection.context, reports=lambda: reports)
-        access: Access = LocalAccess() if here and not in_pod else ClusterAccess(client)
-        hosts = LOOPBACK_HOSTS if here else ("*",)
-        pages = build_app(board, access, hosts=hosts, secure=certificate is not None)
+    async def serve(client: Client, state: Callable[[], OperatorState | None]) -> AsyncIterator[None]:
+        informers = InformerSet(client)
+        reports = informers.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
+        backend = LiveBackend(state, name=client.connection.context, reports=lambda: reports)
+        access: Access = LocalAccess() if is_local and not in_pod else ClusterAccess(client)
+        hosts = LOOPBACK_HOSTS if is_local else ("*",)
+        pages = build_app(backend, access, hosts=hosts, secure=certificate is not None)
         async with serve_dashboard(pages, address, certificate=certificate) as url:
             log.info("dashboard.listening", url=url)
-            tasks = [asyncio.create_task(each) for each in (board.run(), following.run())]
+            tasks = [asyncio.create_task(each) for each in (backend.run(), informers.run())]
             try:
                 yield
             finally:
@@ -56,4 +56,4 @@ def embed_dashboard(
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    return beside
+    return serve

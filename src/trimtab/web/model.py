@@ -1,7 +1,7 @@
-"""What the pages show, as small frozen records that no source and no page knows more of than is written here.
+"""The records that the pages show, as small frozen structs between backends and templates.
 
-Whoever fills them (`board`) says each amount in cores, bytes, seconds since 1970 and money a month; how it is spelled for
-people is `words`. They are also the snapshot file, so a field that is taken away is a new version of it.
+Backends fill in cores, bytes, Unix timestamps and monthly money; `views.formatting` formats them for people. The records
+are also the format of the snapshot file, so removing a field requires a new version of that file.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import msgspec
 from trimtab.kube.kinds.workloads import WorkloadKey
 
 CurveValues = tuple[float | None, ...]
-"""Along the times of a plot; None where nothing is known."""
+"""The values of a curve at the times of a plot; None marks missing data."""
 
 
 class ViewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All that is shown."""
+    """The base of all records that the pages show."""
 
 
 class CurveRole(StrEnum):
-    """What a curve tells, which is how it is drawn."""
+    """The meaning of a curve, which decides how it is drawn."""
 
     USED = "used"
     REQUESTED = "requested"
@@ -42,18 +42,18 @@ class Curve(ViewRecord, frozen=True, kw_only=True):
 
 
 class Plot(ViewRecord, frozen=True, kw_only=True):
-    """Curves over the same times; or over the same amounts, where `along` names what they are."""
+    """Curves over the same times, or over the same amounts if `along` names them."""
 
     unit: str
-    """cores, bytes, or whatever an objective is measured in."""
+    """The unit: cores, bytes, or the unit of an objective."""
     times: tuple[float, ...] = ()
     curves: tuple[Curve, ...] = ()
     along: str = ""
-    """What `times` are where they are no times."""
+    """The label of the x axis if `times` are amounts; empty if they are times."""
 
 
 class ResourceSize(ViewRecord, frozen=True, kw_only=True):
-    """Requests and limits, of one pod or of one container; None where there is none."""
+    """The requests and limits of one pod or container; None if unset."""
 
     cpu: float | None = None
     cpu_limit: float | None = None
@@ -62,7 +62,7 @@ class ResourceSize(ViewRecord, frozen=True, kw_only=True):
 
 
 class WorkloadAction(StrEnum):
-    """What a viewer can do to a workload."""
+    """An action of a viewer on a workload."""
 
     APPLY = "apply"
     HOLD = "hold"
@@ -71,7 +71,7 @@ class WorkloadAction(StrEnum):
 
 
 class HistoryEntry(ViewRecord, frozen=True, kw_only=True):
-    """What was recommended or done, by whom and why."""
+    """A recommendation or change, with its author and reason."""
 
     id: int
     at: float
@@ -85,11 +85,11 @@ class HistoryEntry(ViewRecord, frozen=True, kw_only=True):
     who: str
     why: str
     undo: bool = False
-    """Whether it is a change that can be put back as it was."""
+    """True for a change that can be undone."""
     times: int = 1
-    """How often it happened, the last time at `at`: OOM kills at one size are one entry."""
+    """The number of occurrences, the last one at `at`; OOM kills at one size share an entry."""
     since: float = 0.0
-    """When it first happened, where it happened more often than once."""
+    """The time of the first occurrence if there were several."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -97,33 +97,33 @@ class HistoryEntry(ViewRecord, frozen=True, kw_only=True):
 
 
 class WorkloadRow(ViewRecord, frozen=True, kw_only=True):
-    """A workload in a line; sizes are of one pod, money is of all."""
+    """A row of the workload table; sizes are per pod, money is for all pods."""
 
     kind: str
     namespace: str
     name: str
     policy: str = ""
-    """Empty where none selects it."""
+    """The policy that selects the workload; empty if none does."""
     mode: str = ""
     state: str
-    """As the status of its policy has it: Applied, Applying, Recommended, …; Unmanaged where no policy selects it."""
+    """The state as in the policy's status: Applied, Applying, Recommended, …; Unmanaged without a policy."""
     reason: str = ""
     pods: int = 0
     has: ResourceSize = ResourceSize()
     should: ResourceSize | None = None
-    """What it should end up with."""
+    """The final recommended size."""
     step: ResourceSize | None = None
-    """The next step towards it, where it takes several."""
+    """The next step towards the recommendation if it takes several."""
     used_cpu: float | None = None
     used_memory: float | None = None
     cost: float = 0.0
     saving: float = 0.0
-    """Negative where it should have more."""
+    """The monthly saving; negative if the workload should get more."""
     risks: tuple[str, ...] = ()
     changed: float | None = None
-    """When it was last changed by us."""
+    """The time of Trimtab's last change."""
     pinned: str = ""
-    """By whom it is held at its size."""
+    """The description of the hold on the workload; empty if there is none."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -131,7 +131,7 @@ class WorkloadRow(ViewRecord, frozen=True, kw_only=True):
 
 
 class FactorView(ViewRecord, frozen=True, kw_only=True):
-    """A step on the way to a number, and where it comes from."""
+    """A factor behind a number, and its source."""
 
     name: str
     detail: str
@@ -139,45 +139,45 @@ class FactorView(ViewRecord, frozen=True, kw_only=True):
 
 
 class BacktestResult(ViewRecord, frozen=True, kw_only=True):
-    """How a strategy would have done with a container on its own past."""
+    """The backtest of a strategy on a container's own history."""
 
     strategy: str
     cpu_slack: float | None = None
-    """Of what it would have requested, the share that was not used."""
+    """The unused share of the requests."""
     cpu_under: float | None = None
-    """The share of time in which more was used than it would have requested."""
+    """The share of time in which usage exceeded the requests."""
     memory_slack: float | None = None
     kills_a_day: float | None = None
     cost: float = 0.0
 
 
 class ContainerDetail(ViewRecord, frozen=True, kw_only=True):
-    """One container of a workload, in full."""
+    """The full details of one container."""
 
     name: str
     has: ResourceSize
     should: ResourceSize | None = None
-    """What it should end up with."""
+    """The final recommended size."""
     step: ResourceSize | None = None
-    """The next step towards it, where it takes several."""
+    """The next step towards the recommendation if it takes several."""
     held: str = ""
     cpu: Plot
     memory: Plot
     explanation: tuple[FactorView, ...] = ()
     backtest: tuple[BacktestResult, ...] = ()
-    """Empty where its past is too short to say."""
+    """The backtests of the strategies; empty if the history is too short."""
 
 
 class WorkloadDetail(ViewRecord, frozen=True, kw_only=True):
-    """A workload in full."""
+    """The full details of a workload."""
 
     row: WorkloadRow
     containers: tuple[ContainerDetail, ...] = ()
     events: tuple[HistoryEntry, ...] = ()
     acts: dict[WorkloadAction, str] = {}
-    """What can be done to it, and why not where it cannot; what makes no sense now is not in it."""
+    """The actions that make sense now, each with the reason why it is blocked, or an empty text."""
     trouble: str = ""
-    """What keeps all of it from being shown."""
+    """The problem that leaves these details incomplete; empty if there is none."""
 
 
 class ObjectiveView(ViewRecord, frozen=True, kw_only=True):
@@ -186,12 +186,12 @@ class ObjectiveView(ViewRecord, frozen=True, kw_only=True):
     target: float
     now: float | None = None
     met: bool | None = None
-    """None: unknown, which is not met."""
+    """The state of the objective; None is unknown, which does not count as met."""
     plot: Plot | None = None
 
 
 class EffectView(ViewRecord, frozen=True, kw_only=True):
-    """What a deed does to an objective, as far as it was learned, and the data behind it."""
+    """The learned effect of an action on an objective, with the data behind it."""
 
     name: str
     plot: Plot
@@ -206,13 +206,13 @@ class IntentView(ViewRecord, frozen=True, kw_only=True):
     state: str = ""
     objectives: tuple[ObjectiveView, ...] = ()
     plan: tuple[FactorView, ...] = ()
-    """What was last planned, step by step, with why."""
+    """The actions of the last plan, with their reasons."""
     effects: tuple[EffectView, ...] = ()
     planned: float | None = None
 
 
 class TierSummary(ViewRecord, frozen=True, kw_only=True):
-    """Pods of one quality of service on a node."""
+    """The pods of one QoS class on a node."""
 
     name: str
     pods: int = 0
@@ -221,7 +221,7 @@ class TierSummary(ViewRecord, frozen=True, kw_only=True):
 
 
 class KnobSummary(ViewRecord, frozen=True, kw_only=True):
-    """A setting of the kernel's that the node's agent has turned, and why."""
+    """A kernel setting that the node agent changed, and the reason."""
 
     name: str
     value: str
@@ -233,48 +233,48 @@ class NodeSummary(ViewRecord, frozen=True, kw_only=True):
     ready: bool = True
     schedulable: bool = True
     cpu: float = 0.0
-    """Allocatable."""
+    """The allocatable CPU in cores."""
     memory: float = 0.0
     cpu_requested: float = 0.0
     memory_requested: float = 0.0
     cpu_used: float | None = None
-    """What its pods use now; None where no pod has a current sample."""
+    """The current usage of the node's pods; None if no pod has a current sample."""
     memory_used: float | None = None
-    """What its pods use now; None where no pod has a current sample."""
+    """The current usage of the node's pods; None if no pod has a current sample."""
     cpu_covered: float | None = None
-    """The requests of the pods whose usage is known; None: of all."""
+    """The requests of the pods with known usage; None means all pods."""
     memory_covered: float | None = None
-    """The requests of the pods whose usage is known; None: of all."""
+    """The requests of the pods with known usage; None means all pods."""
     last_sample: float | None = None
-    """When one of its pods was last sampled, where that is too long ago to be shown as current."""
+    """The time of the last sample of the node's pods if it is too old to count as current."""
     pods: int = 0
     pressure: dict[str, float] = {}
-    """The share of time in which something waited for cpu, memory or io: none known where it is empty."""
+    """The share of time in which tasks waited for cpu, memory or io; empty if unknown."""
     tiers: tuple[TierSummary, ...] = ()
     knobs: tuple[KnobSummary, ...] = ()
     policy: str = ""
-    """The NodeQoSPolicy that its agent acts by; empty where none does."""
+    """The NodeQoSPolicy that the agent enforces; empty if there is none."""
     reported: float | None = None
-    """When its agent last told of it; None where there is none."""
+    """The time of the agent's last report; None without an agent."""
 
 
 class CostSummary(ViewRecord, frozen=True, kw_only=True):
-    """By the month."""
+    """The monthly costs of the cluster."""
 
     currency: str = "$"
     requested: float = 0.0
     at_first: float = 0.0
-    """What was requested when we began to look."""
+    """The monthly cost of requests when the dashboard first saw the cluster."""
     used: float | None = None
-    """What the usage would cost if just that was requested; None where it is not known."""
+    """The monthly cost if requests equalled usage; None if usage is unknown."""
     covered: float | None = None
-    """What of `requested` is for pods whose usage is known; None: all."""
+    """The part of `requested` for pods with known usage; None means all."""
     to_save: float = 0.0
-    """What following all recommendations would save still."""
+    """The monthly saving if all recommendations were applied."""
 
 
 class Overview(ViewRecord, frozen=True, kw_only=True):
-    """The cluster at a glance."""
+    """The overview of the cluster."""
 
     at: float
     cpu: Plot
@@ -282,19 +282,19 @@ class Overview(ViewRecord, frozen=True, kw_only=True):
     money: CostSummary = CostSummary()
     states: dict[str, int] = {}
     risks: dict[str, int] = {}
-    """Workloads in danger, by which: one that is in two counts in both."""
+    """The number of workloads per risk; one with two risks counts in both."""
     nodes: int = 0
     nodes_needed: int | None = None
-    """How many of the largest node would hold all that is requested."""
+    """The number of nodes of the largest size that would hold all requests."""
     nodes_at_first: int | None = None
     last_sample: float | None = None
-    """When usage was last sampled, where that is too long ago to be shown as current."""
+    """The time of the last usage sample if it is too old to count as current."""
     today: dict[str, int] = {}
-    """What was done in the last day: applied, reverted, …"""
+    """The number of changes in the last day, by kind: applied, reverted, …"""
     latest: tuple[HistoryEntry, ...] = ()
     trouble: str = ""
-    """What keeps all of it from being up to date."""
+    """The problem that keeps the overview from being up to date; empty if there is none."""
     note: str = ""
-    """Where a demo stands,"""
+    """The progress message of a demo."""
     done: float | None = None
-    """and how much of it is over; None where it is not on its way."""
+    """The completed share of a demo; None if it is not running."""

@@ -1,4 +1,4 @@
-"""Each page, its parts that are renewed while it is open, and the numbers of its charts."""
+"""The pages, the fragments that refresh while a page is open, and the data of the charts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trimtab.web.rendering import TemplateRenderer
 from trimtab.web.views.table_query import TableQuery, WorkloadTable
 
 KEEP_ALIVE = 15.0
-"""Seconds after which a quiet stream says that it lives."""
+"""The seconds after which an idle stream sends a keep-alive."""
 MIN_NEWS_INTERVAL = 0.5
-"""Seconds between two tellings of news: nobody looks more often."""
+"""The minimum seconds between two change notifications."""
 MAX_POINTS = 1500
-"""Of a curve that are sent: a screen has no more."""
+"""The number of points of a curve that are sent at most; a screen shows no more."""
 HISTORY_PAGE_SIZE = 50
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-"""Of a history entry: what the store gave it, or below 0 that of a kill."""
+"""The pattern of a history entry's number: the store's id, or a negative number for an OOM kill."""
 
 
 class Pages:
@@ -50,8 +50,8 @@ class Pages:
 
     async def overview_plots(self, _: Request) -> Response:
         found = await self._backend.overview()
-        loud = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
-        return _render_plots({"cpu": found.cpu, "memory": found.memory}, loud)
+        notable = [entry for entry in found.latest if entry.what in {"killed", "reverted"}]
+        return _render_plots({"cpu": found.cpu, "memory": found.memory}, notable)
 
     async def workloads(self, request: Request) -> Response:
         return self._render_page("workloads.html", request, **await self._table_context(request))
@@ -107,12 +107,12 @@ class Pages:
         return await self._permissions.filter_allowed(request.state.session.viewer, keys)
 
     async def _require_workload(self, request: Request) -> WorkloadDetail:
-        asked = request.path_params
-        key = WorkloadKey(asked["kind"], asked["namespace"], asked["name"])
+        params = request.path_params
+        key = WorkloadKey(params["kind"], params["namespace"], params["name"])
         found = await self._backend.workload(key)
         if found is None:
-            why = "; ".join(filter(None, ["there is no such workload, or it is gone", self._backend.problem]))
-            raise HTTPException(404, f"{key}: {why}")
+            reason = "; ".join(filter(None, ["this workload does not exist", self._backend.problem]))
+            raise HTTPException(404, f"{key}: {reason}")
         return found
 
     async def intents(self, request: Request) -> Response:
@@ -164,7 +164,7 @@ class Pages:
         }
 
     async def changes(self, _: Request) -> Response:
-        """A stream of server-sent events, one whenever there is something new to see."""
+        """Stream server-sent events, one for each change of the backend."""
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(self._stream_news(), media_type="text/event-stream", headers=headers)
 
@@ -178,14 +178,14 @@ class Pages:
                 yield f"event: news\ndata: {version}\n\n".encode()
                 await asyncio.sleep(MIN_NEWS_INTERVAL)
             except TimeoutError:
-                yield b": still here\n\n"
+                yield b": keep-alive\n\n"
             finally:
                 waiting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await waiting
 
     async def snapshot(self, _: Request) -> Response:
-        """All of it as a file, for `trimtab demo --snapshot FILE`."""
+        """Return the whole dashboard as a file for `trimtab demo --snapshot FILE`."""
         headers = {"Content-Disposition": 'attachment; filename="trimtab-snapshot.json"'}
         return Response(
             (await take_snapshot(self._backend)).encode(), media_type="application/json", headers=headers
@@ -199,7 +199,7 @@ def _render_plots(plots: dict[str, Plot], events: Iterable[HistoryEntry] = ()) -
 
 
 def _downsample(plot: Plot) -> Plot:
-    """With no more points than a screen shows: of what lies between, the highest, as that is what sizes are for."""
+    """Reduce a plot to the points that a screen shows, keeping the maximum of each interval, which sizes must cover."""
     many = len(plot.times)
     if many <= MAX_POINTS:
         return plot

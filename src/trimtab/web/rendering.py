@@ -1,4 +1,4 @@
-"""From records to HTML: the templates, and what all of them can say."""
+"""Render the templates with the values that all of them share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TemplateRenderer:
         self._templates.filters.update(FILTERS)
 
     def render_page(self, name: str, request: Request, **context: object) -> Response:
-        """A whole page, or a part of one."""
+        """Render a page or a fragment of one."""
         session = request.state.session
         text = self._render(
             name,
@@ -41,29 +41,31 @@ class TemplateRenderer:
             path=request.url.path,
             viewer=session.viewer,
             csrf=session.csrf,
-            can_leave=self._access.requires_token,
+            can_log_out=self._access.requires_token,
             **context,
         )
         return HTMLResponse(text)
 
-    def render_login(self, request: Request, why: str) -> Response:
-        return HTMLResponse(self._render("login.html", request, why=why), status_code=403 if why else 200)
+    def render_login(self, request: Request, reason: str) -> Response:
+        return HTMLResponse(
+            self._render("login.html", request, reason=reason), status_code=403 if reason else 200
+        )
 
     async def render_error(self, request: Request, error: Exception) -> Response:
-        """One clear line: as it is to a script, in a page to a person."""
+        """Render an error as one line of text for scripts, and as a page for people."""
         if isinstance(error, HTTPException):
-            code, why = error.status_code, str(error.detail)
+            code, reason = error.status_code, str(error.detail)
         elif isinstance(error, TrimtabError):
-            code, why = 503, str(error)
+            code, reason = 503, str(error)
         else:
-            log.error("dashboard.failed", path=request.url.path, exc_info=error)
-            code, why = 500, "the dashboard failed at this; its log says why"
+            log.error("dashboard.request_failed", path=request.url.path, exc_info=error)
+            code, reason = 500, "the dashboard failed to render this page; see its log for the cause"
         if request.headers.get("HX-Request") or "text/html" not in request.headers.get("Accept", ""):
-            return PlainTextResponse(why, status_code=code)
-        return HTMLResponse(self._render("failed.html", request, code=code, why=why), status_code=code)
+            return PlainTextResponse(reason, status_code=code)
+        return HTMLResponse(self._render("failed.html", request, code=code, reason=reason), status_code=code)
 
     def _render(self, name: str, request: Request, **context: object) -> str:
         theme = request.cookies.get("trimtab-theme", "")
         return self._templates.get_template(name).render(
-            board=self._backend, version=__version__, theme=theme if theme in THEMES else "", **context
+            backend=self._backend, version=__version__, theme=theme if theme in THEMES else "", **context
         )

@@ -1,4 +1,4 @@
-"""The dashboard on its address, for as long as a block lasts; it leaves signals to the process that it is in."""
+"""Serve the dashboard for the duration of a context; signals are left to the surrounding process."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from trimtab.operator.config.types import split_address
 log = structlog.get_logger(__name__)
 
 RELOAD_SECONDS = 60.0
-"""Seconds after which the files of a certificate are read again."""
+"""The seconds after which the certificate files are read again."""
 _GRACE = 1
-"""Seconds that answers under way have at the end; streams never end by themselves."""
+"""The seconds that running responses get at shutdown; event streams never end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardCertificate:
-    """The files of a certificate and its key, PEM."""
+    """The PEM files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
     def read(self) -> KeyPair:
-        """What the files hold now, once it is known to fit together."""
+        """Read the current files; raises unless certificate and key match."""
         where = str(self.certificate), str(self.key)
         return KeyPair.read(self.certificate.read_bytes(), self.key.read_bytes(), where=where)
 
@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach the address."""
     host, _ = split_address(address)
     if host is None:
         return False
@@ -74,7 +74,7 @@ async def serve_dashboard(
     certificate: DashboardCertificate | None = None,
     reload_seconds: float = RELOAD_SECONDS,
 ) -> AsyncIterator[str]:
-    """Serve at this address; what is given is the URL, with the port that was found where any (0) was asked for."""
+    """Serve at this address and yield the URL; port 0 picks a free port."""
     host, port = split_address(address)
     try:
         everywhere = host is None and socket.has_dualstack_ipv6()
@@ -86,10 +86,10 @@ async def serve_dashboard(
         )
     except OSError as error:
         raise TrimtabError(
-            f"address {address}: cannot be listened on: {error.strerror or error}; name another"
+            f"address {address}: cannot listen there: {error.strerror or error}; choose another address"
         ) from None
-    # Connections inherit it. asyncio sets it only on sockets that say they are TCP, which this one's do not; without it
-    # each answer, written in two pieces, waits 40 ms for a delayed acknowledgement.
+    # Connections inherit TCP_NODELAY. asyncio sets it only on sockets with proto IPPROTO_TCP, which this one lacks.
+    # Without it each response, written in two pieces, waits 40 ms for a delayed acknowledgement.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with found:
         config = uvicorn.Config(
@@ -104,23 +104,25 @@ async def serve_dashboard(
         )
         try:
             if certificate:
-                certificate.read()  # which says of which file it complains
+                certificate.read()  # its error names the file
             config.load()
-        except OSError as error:  # what OpenSSL has to say of a certificate is one too
+        except OSError as error:  # ssl.SSLError is an OSError too
             where = error.filename or "--dashboard-certificate"
             raise TrimtabError(f"{where}: {error.strerror or error}") from None
         server = _Server(config)
         running = asyncio.create_task(server.serve(sockets=[found]))
-        renewing = None
+        reload_task = None
         if certificate and config.ssl:
-            renewing = asyncio.create_task(_reload_certificate(config.ssl, certificate, every=reload_seconds))
+            reload_task = asyncio.create_task(
+                _reload_certificate(config.ssl, certificate, every=reload_seconds)
+            )
         try:
             await server.up.wait()
             shown = f"[{host}]" if host and ":" in host else host or socket.gethostname()
             yield f"{'https' if certificate else 'http'}://{shown}:{found.getsockname()[1]}"
         finally:
-            if renewing:
-                renewing.cancel()
+            if reload_task:
+                reload_task.cancel()
             server.should_exit = True
             await running
 
@@ -128,10 +130,10 @@ async def serve_dashboard(
 async def _reload_certificate(
     shown: ssl.SSLContext, certificate: DashboardCertificate, *, every: float
 ) -> None:
-    """Show new connections what is in the files now: a certificate is renewed long before the process ends."""
+    """Load the current files for new connections: a certificate may be renewed while the process runs."""
     while True:
         await asyncio.sleep(every)
         try:
             certificate.read().load_into(shown)
-        except (OSError, ConfigError) as error:  # of a pair that does not fit, nothing is taken over
-            log.warning("dashboard.certificate_not_renewed", error=str(error))
+        except (OSError, ConfigError) as error:  # keep the old pair if the new one does not match
+            log.warning("dashboard.certificate_reload_failed", error=str(error))

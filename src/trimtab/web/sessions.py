@@ -1,6 +1,6 @@
-"""Viewers who have come in: a cookie that no script can read, and a second secret that only our own pages know.
+"""Sessions of viewers: a cookie that scripts cannot read, and a CSRF token that only the dashboard's pages know.
 
-Kept in memory alone: a restart asks everybody to come in again.
+Sessions are only in memory: after a restart every viewer logs in again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ COOKIE = "trimtab-session"
 HEADER = "X-CSRF-Token"
 SESSION_SECONDS = 8 * 3600.0
 MAX_SESSIONS = 10_000
-"""More at a time are not kept: the oldest goes."""
+"""The number of sessions at a time; beyond it the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One viewer, and what their pages show with every act to prove that they are ours."""
+    """One viewer, and the CSRF token that their pages send with every action."""
 
     viewer: Viewer
     csrf: str
@@ -41,7 +41,7 @@ class SessionStore:
         return found if found and found.expires_at > self._clock() else None
 
     def start(self, viewer: Viewer, request: Request, response: Response, *, secure: bool) -> Session:
-        """A new session; the response takes its cookie along."""
+        """Start a session and set its cookie on the response."""
         number = secrets.token_urlsafe(32)
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
@@ -65,16 +65,16 @@ class SessionStore:
 
 
 def cookie_name(request: Request) -> str:
-    """What the cookie is called at this address.
+    """Return the cookie name for this address.
 
-    Browsers keep the cookies of all ports of a host together, and who looks after two clusters forwards two ports.
+    Browsers share cookies between the ports of a host, and the user of two clusters forwards two ports.
     """
     port = request.url.port
     return f"{COOKIE}-{port}" if port else COOKIE
 
 
 def is_same_origin(request: Request, session: Session) -> bool:
-    """Whether an act comes from a page of ours."""
+    """Return whether an action comes from a page of this dashboard."""
     shown = request.headers.get(HEADER, "")
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     return secrets.compare_digest(shown.encode(), session.csrf.encode()) and site == "same-origin"

@@ -84,15 +84,15 @@ async def test_an_intent_is_met_and_shown_with_what_was_learned(
 async def test_the_figures_are_json_and_text(found: SummaryDocument) -> None:
     assert json.loads(json.dumps(found)) == found
     text = "\n".join(str(line) for line in render_summary(found, width=80))
-    assert "requested at first" in text
-    assert "taken back" in text
+    assert "requested initially" in text
+    assert "reverted" in text
 
 
 async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: SummaryDocument) -> None:
     why = ("no room", "throttled")
     told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
     text = [str(line) for line in render_summary({**found, "reverted": told}, width=80)]
-    assert "Taken back  shop/web (2 times): throttled" in text
+    assert "Reverted    shop/web (2 times): throttled" in text
 
 
 async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: DemoRunner) -> None:
@@ -234,8 +234,8 @@ async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: D
     compile_sizing()
     compile_effects()
     assert compiled() == before
-    assert before["settle"]
-    assert before["moves"]
+    assert before["close_epoch"]
+    assert before["predict_log_changes"]
 
 
 async def test_a_seed_is_a_cluster() -> None:

@@ -1,1 +1,1 @@
-"""What users may do from the dashboard."""
+"""Actions of users on the dashboard."""

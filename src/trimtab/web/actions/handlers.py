@@ -1,4 +1,4 @@
-"""What viewers do: put to the board in their name, if they may; every answer is one line for them."""
+"""Handle the actions of viewers: authorize them, run them on the backend, and answer with one line."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ class ActionHandlers:
         self._rendering = rendering
 
     async def run_workload_action(self, request: Request) -> Response:
-        asked = request.path_params
-        if asked["act"] not in set(WorkloadAction):
-            raise HTTPException(404, f"there is no {asked['act']}; there are {', '.join(WorkloadAction)}")
-        key = WorkloadKey(asked["kind"], asked["namespace"], asked["name"])
+        params = request.path_params
+        if params["action"] not in set(WorkloadAction):
+            raise HTTPException(
+                404, f"unknown action {params['action']}; choose one of {', '.join(WorkloadAction)}"
+            )
+        key = WorkloadKey(params["kind"], params["namespace"], params["name"])
         viewer = await self._authorize(request, key)
         why = await _read_reason(request)
         return await self._respond(
             request,
-            lambda: self._backend.run_action(WorkloadAction(asked["act"]), key, who=viewer.name, why=why),
+            lambda: self._backend.run_action(WorkloadAction(params["action"]), key, who=viewer.name, why=why),
         )
 
     async def undo(self, request: Request) -> Response:
         number = request.path_params["number"]
         entry = await self._backend.entry(number)
         if entry is None:
-            raise HTTPException(404, f"the history has no entry {number} any more")
+            raise HTTPException(404, f"history entry {number} does not exist any more")
         viewer = await self._authorize(request, entry.key)
         why = await _read_reason(request)
         return await self._respond(request, lambda: self._backend.undo(number, who=viewer.name, why=why))
@@ -52,15 +54,17 @@ class ActionHandlers:
         if self._backend.read_only_reason:
             raise HTTPException(403, self._backend.read_only_reason)
         if not await self._access.may_act(viewer, key):
-            raise HTTPException(403, f"{viewer.name} may not patch {key}: looking is all that RBAC grants")
+            raise HTTPException(
+                403, f"{viewer.name} may not patch {key}: RBAC grants read access only; ask an administrator"
+            )
         return viewer
 
     async def _respond(self, request: Request, run_action: RunAction) -> Response:
         try:
-            told = await run_action()
+            message = await run_action()
         except ActionError as error:
             raise HTTPException(409, str(error)) from None
-        return self._rendering.render_page("told.html", request, told=told)
+        return self._rendering.render_page("action_result.html", request, message=message)
 
 
 async def _read_reason(request: Request) -> str:

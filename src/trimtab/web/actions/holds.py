@@ -1,6 +1,6 @@
-"""What a viewer can do to a workload, done as a hold on it: apply, hold, release, revert, and put back what once was.
+"""Run the actions of viewers by writing holds: apply, hold, release, revert and undo.
 
-The loop finds the hold on the workload and does the rest, canary and all; nothing is changed from here.
+The sizing reconciler sees the hold on the workload and does the rest, canary included; nothing is resized from here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from trimtab.web.model import WorkloadAction
 
 log = structlog.get_logger(__name__)
 
-_NOT_AVAILABLE = "it is not to be done now; load the page again"
+_NOT_AVAILABLE = "this action is not available now; reload the page"
 
 
 def list_actions(state: OperatorState, workload: Workload) -> dict[WorkloadAction, str]:
-    """What makes sense now, and why it cannot be done where it cannot."""
-    hold, mandate = read_hold(workload.annotations), state.policy_resolver.resolve(workload)
-    if mandate is None:
+    """List the actions that make sense now, each with the reason why it is blocked, or an empty text."""
+    hold, policy = read_hold(workload.annotations), state.policy_resolver.resolve(workload)
+    if policy is None:
         return {}
-    mode = mandate.spec.mode
+    mode = policy.spec.mode
     if mode is PolicyMode.DISABLED:
-        return {WorkloadAction.HOLD: "the mode is Disabled, so that nothing is done to it anyway"}
+        return {WorkloadAction.HOLD: "the policy's mode is Disabled, so Trimtab does not change it anyway"}
     found: dict[WorkloadAction, str] = {}
     wanted = _read_recommended_sizes(state, workload)
     if wanted and wanted != _read_current_sizes(state, workload) and (hold or mode is PolicyMode.RECOMMEND):
@@ -49,13 +49,13 @@ def list_actions(state: OperatorState, workload: Workload) -> dict[WorkloadActio
 async def run_action(
     state: OperatorState, workload: Workload, action: WorkloadAction, *, who: str, why: str, now: float
 ) -> str:
-    """Do it, and tell what comes of it."""
+    """Run an action and return its result for the user."""
     if refusal := list_actions(state, workload).get(action, _NOT_AVAILABLE):
         raise ActionError(f"{action} {workload.key}: {refusal}")
     if action is WorkloadAction.RELEASE:
         await _write_hold(state, workload, None)
         await _record_history(state, workload, "released", who=who, why=why, now=now)
-        return f"{workload.name} is left to its policy again."
+        return f"{workload.name}: released; its policy decides its size again."
     sizes: Mapping[str, Resources] = {}
     if action is WorkloadAction.APPLY:
         sizes = _read_recommended_sizes(state, workload)
@@ -73,11 +73,13 @@ async def hold_at(
     why: str,
     now: float,
 ) -> str:
-    """Hold it at these sizes, or where it is."""
+    """Hold a workload at these sizes, or at its current size."""
     await _write_hold(state, workload, Hold(who=who, why=why, at=int(now), sizes=dict(sizes)))
     await _record_history(state, workload, "held", who=who, why=why, now=now)
-    where = f"goes to {format_sizes(sizes)}, and stays there" if sizes else "stays as it is"
-    return f"{workload.name} {where} until it is released."
+    held = (
+        f"will be resized to {format_sizes(sizes)} and held there" if sizes else "is held at its current size"
+    )
+    return f"{workload.name} {held} until it is released."
 
 
 async def _write_hold(state: OperatorState, workload: Workload, hold: Hold | None) -> None:
@@ -85,14 +87,14 @@ async def _write_hold(state: OperatorState, workload: Workload, hold: Hold | Non
         "metadata": {
             "name": workload.name,
             "namespace": workload.namespace,
-            "uid": workload.uid,  # or one that is gone would be made anew
+            "uid": workload.uid,  # prevents creating a workload that was deleted
             "annotations": {HOLD_ANNOTATION: hold.encode()} if hold else {},
         }
     }
     try:
         await state.objects.apply(workload.resource, body, force=True, manager=HOLD_MANAGER)
     except KubeError as error:
-        raise ActionError(f"{workload.key}: the cluster refused it: {describe(error)}") from None
+        raise ActionError(f"{workload.key}: the API server rejected the hold: {describe(error)}") from None
 
 
 async def _record_history(
@@ -112,7 +114,7 @@ async def _record_history(
     try:
         await state.store.history.append([entry])
     except StoreError as error:
-        log.warning("dashboard.not_kept", error=str(error))
+        log.warning("dashboard.history_append_failed", error=str(error))
 
 
 def _read_current_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
@@ -121,19 +123,19 @@ def _read_current_sizes(state: OperatorState, workload: Workload) -> dict[str, R
 
 def _read_recommended_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
     outcome = state.status_writer.get_outcome(workload.key)
-    # One who applies by hand wants to get there: held at the first of several steps it would stay short of what it needs.
+    # A hold at the first of several steps would never reach the recommendation, so apply goes to the final target.
     wanted = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     return merge_sizes(_read_current_sizes(state, workload), wanted) if wanted else {}
 
 
 def _read_previous_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
-    """What pods had before the last change that is in effect; nothing where there was none, or it is so already."""
-    marks = read_change_annotations(workload)
-    before = marks.applied.before if marks and marks.applied else {}
-    has = _read_current_sizes(state, workload)
-    return merge_sizes(has, before) if before and merge_sizes(has, before) != has else {}
+    """Return the sizes before the last change; nothing without a change, or if it is already undone."""
+    annotations = read_change_annotations(workload)
+    before = annotations.applied.before if annotations and annotations.applied else {}
+    current = _read_current_sizes(state, workload)
+    return merge_sizes(current, before) if before and merge_sizes(current, before) != current else {}
 
 
 def _format_release_command(workload: Workload) -> str:
     kind, name = workload.kind.lower(), workload.name
-    return f"it was set by hand: kubectl annotate {kind} {name} -n {workload.namespace} {HOLD_ANNOTATION}-"
+    return f"the hold was set by hand; remove it with: kubectl annotate {kind} {name} -n {workload.namespace} {HOLD_ANNOTATION}-"

@@ -1,7 +1,7 @@
-"""Whom which deed is offered: a viewer is shown the buttons of what they may, and no others.
+"""Cache which workloads a viewer may act on, to show only the allowed buttons.
 
-What was answered is remembered for a minute, for a page of history names many workloads and comes anew with every
-change. An act itself is asked about afresh (`acts`): what is shown decides nothing.
+Answers are cached for a minute, because a history page names many workloads and refreshes with every change. An action
+itself is authorized again by `handlers`: the buttons grant nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trimtab.web.auth import Access, Viewer
 
 TTL_SECONDS = 60.0
 MAX_ENTRIES = 20_000
-"""Answers that are kept at a time: beyond them the oldest goes."""
+"""The number of cached answers; beyond it the oldest is dropped."""
 
 
 class PermissionCache:
@@ -25,7 +25,7 @@ class PermissionCache:
         self._cache: dict[tuple[Viewer, WorkloadKey], tuple[bool, float]] = {}
 
     async def filter_allowed(self, viewer: Viewer, keys: Iterable[WorkloadKey]) -> frozenset[WorkloadKey]:
-        """Those of these workloads that the viewer may act on."""
+        """Return the workloads that the viewer may act on."""
         asked = list(dict.fromkeys(keys))
         answers = await asyncio.gather(*(self._is_allowed(viewer, key) for key in asked))
         return frozenset(key for key, may in zip(asked, answers, strict=True) if may)

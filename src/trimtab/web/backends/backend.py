@@ -1,7 +1,7 @@
-"""The port between the pages and what they show: a live operator, the demo's simulated cluster, or a file.
+"""The port between the pages and their data: a live operator, the demo's simulated cluster, or a file.
 
-Reads cost no request where that can be had; only one workload's page asks for its past. Who may act is not asked here:
-that is `access`. What cannot be done is an `ActError`, in one line for the person who asked.
+Reads avoid requests to the cluster; only the page of one workload reads its history. Authorization is not done here but
+in `auth`. A failed action raises `ActionError` with one line for the user.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from trimtab.web.model import (
 
 
 class ActionError(TrimtabError):
-    """Why what was asked for was not done."""
+    """The reason why an action was not run."""
 
 
 class DashboardBackend(Protocol):
-    """What can be seen of a cluster, and done about it."""
+    """The data of a cluster, and the actions on it."""
 
     name: str
-    """Of the cluster."""
+    """The name of the cluster."""
     read_only_reason: str
-    """Why nobody can act here; empty where some can."""
+    """The reason why nobody can act here; empty if actions are possible."""
     currency: str
 
     @property
     def observed_at(self) -> float:
-        """Of when it is what is shown."""
+        """The time of the data that is shown."""
         ...
 
     @property
     def problem(self) -> str:
-        """What keeps all of it from being up to date; empty where nothing does."""
+        """The problem that keeps the data from being up to date; empty if there is none."""
         ...
 
     @property
     def version(self) -> int:
-        """Another number whenever there is something new to see."""
+        """The version of the data, which changes whenever there is something new."""
         ...
 
     async def wait_changed(self, after: int) -> int:
-        """Wait until there is another version than this; the answer is it."""
+        """Wait for another version than this, and return it."""
         ...
 
     async def overview(self) -> Overview: ...
 
     async def workloads(self) -> Sequence[WorkloadRow]:
-        """All of them; the same object for as long as nothing has changed."""
+        """Return all workloads; the same object as long as nothing changed."""
         ...
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None: ...
@@ -69,15 +69,15 @@ class DashboardBackend(Protocol):
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
     ) -> Sequence[HistoryEntry]:
-        """Newest first; those older than the entry numbered `before`."""
+        """Return history entries, newest first, older than the entry numbered `before`."""
         ...
 
     async def entry(self, number: int) -> HistoryEntry | None: ...
 
     async def run_action(self, act: WorkloadAction, key: WorkloadKey, *, who: str, why: str) -> str:
-        """Do it; the answer tells what comes of it."""
+        """Run an action and return its result for the user."""
         ...
 
     async def undo(self, number: int, *, who: str, why: str) -> str:
-        """Bring the workload of a history entry back to what it had before that."""
+        """Hold the workload of a history entry at its size before that entry."""
         ...

@@ -1,7 +1,7 @@
-"""What pods use now, be they managed or not: read for the pages alone, and kept only until the next read.
+"""The current usage of all pods, managed or not, read only for the pages.
 
-Learning reads the namespaces that policies select, and steps as they become complete. Pages show all pods of the cluster,
-as far as the source knows them, and say when it last knew.
+Ingestion reads only the namespaces that policies select, and only complete steps. Pages show all pods that the source
+knows, and the time of the last sample.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.usage import Usage
 
 PodName = tuple[str, str]
-"""A pod by its namespace and name."""
+"""The namespace and name of a pod."""
 
 
 class PodUsageSample(NamedTuple):
-    """What all containers of a pod used together, when it was last sampled."""
+    """The usage of all containers of a pod at its last sample."""
 
     cpu: float
-    """Cores."""
+    """The CPU usage in cores."""
     memory: float
-    """Bytes."""
+    """The memory usage in bytes."""
     sampled_at: float
-    """When the newest of its samples was taken, in seconds since 1970."""
+    """The Unix time of the newest sample."""
 
 
 class _SourceUsage(NamedTuple):
-    """What one source told."""
+    """The usage from one source."""
 
     pods: dict[PodName, PodUsageSample]
     max_sample_age: float
-    """Seconds for which a sample tells of the present."""
+    """The seconds for which a sample counts as current."""
     error: str = ""
 
 
@@ -48,17 +48,17 @@ class CurrentUsage:
     def __init__(self) -> None:
         self._by_source: dict[str, _SourceUsage] = {}
         self.last_sampled_at: float | None = None
-        """When anything was last sampled."""
+        """The time of the newest sample of any pod; None before the first."""
 
     async def read(self, recommender: Recommender, pods: Collection[PodName], *, now: float) -> None:
-        """Read every source; samples of pods that are no longer among `pods` are forgotten.
+        """Read all sources concurrently; samples of pods that are not in `pods` are dropped.
 
-        The sources do not wait for each other. What a source told before is kept where it fails, or knows nothing new.
+        Earlier samples are kept if a source fails or has nothing new.
         """
-        there = frozenset(pods)
+        existing = frozenset(pods)
         ingesters = recommender.ingesters
         found = await asyncio.gather(
-            *(self._read_source(name, ingesters[name], there, now) for name in ingesters)
+            *(self._read_source(name, ingesters[name], existing, now) for name in ingesters)
         )
         self._by_source = dict(zip(ingesters, found, strict=True))
         samples = (pod.sampled_at for reading in found for pod in reading.pods.values())
@@ -67,27 +67,27 @@ class CurrentUsage:
         )
 
     async def _read_source(
-        self, name: str, ingester: SourceIngester, there: frozenset[PodName], now: float
+        self, name: str, ingester: SourceIngester, existing: frozenset[PodName], now: float
     ) -> _SourceUsage:
         before = self._by_source.get(name)
-        pods, trouble = before.pods if before else dict[PodName, PodUsageSample](), ""
+        pods, error_text = before.pods if before else dict[PodName, PodUsageSample](), ""
         try:
             pods = pods | sum_by_pod(await ingester.read_present(now))
         except UsageError as error:
-            trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - a plugin may fail in ways of its own, and must not end the others
-            trouble = f"{name or ingester.name} failed: {error!r}"
+            error_text = str(error)
+        except Exception as error:  # noqa: BLE001 - a failing plugin must not stop the other sources
+            error_text = f"{name or ingester.name} failed: {error!r}"
         return _SourceUsage(
-            {pod: used for pod, used in pods.items() if pod in there}, ingester.current, trouble
+            {pod: used for pod, used in pods.items() if pod in existing}, ingester.current, error_text
         )
 
     @property
     def errors(self) -> list[str]:
-        """Why sources could not be read the last time."""
+        """The errors of the sources at the last read."""
         return [reading.error for reading in self._by_source.values() if reading.error]
 
     def list_current(self, now: float) -> dict[PodName, PodUsageSample]:
-        """Return what pods use now; those without a current sample are left out. Of two sources the first is believed."""
+        """Return the current usage of pods with a current sample; the first source wins."""
         found: dict[PodName, PodUsageSample] = {}
         for reading in self._by_source.values():
             oldest = now - reading.max_sample_age
@@ -95,7 +95,7 @@ class CurrentUsage:
         return found
 
     def find_last_sample(self, pods: Iterable[PodName]) -> float | None:
-        """Return when any of these pods was last sampled; None where it is not known."""
+        """Return the time of the last sample of any of these pods; None if unknown."""
         names = list(pods)
         times = (
             reading.pods[name].sampled_at
@@ -107,7 +107,7 @@ class CurrentUsage:
 
 
 def sum_by_pod(usage: Usage) -> dict[PodName, PodUsageSample]:
-    """Return the newest samples of each pod's containers together; pods without any are left out."""
+    """Sum the newest samples of each pod's containers; pods without samples are omitted."""
     found: dict[PodName, PodUsageSample] = defaultdict(lambda: PodUsageSample(0.0, 0.0, 0.0))
     if not usage.steps:
         return {}
@@ -121,6 +121,6 @@ def sum_by_pod(usage: Usage) -> dict[PodName, PodUsageSample]:
     ):
         if at == at:  # noqa: PLR0124 - NaN
             pod = name.namespace, name.pod
-            so_far = found[pod]
-            found[pod] = PodUsageSample(so_far.cpu + cpu, so_far.memory + memory, max(so_far.sampled_at, at))
+            total = found[pod]
+            found[pod] = PodUsageSample(total.cpu + cpu, total.memory + memory, max(total.sampled_at, at))
     return dict(found)

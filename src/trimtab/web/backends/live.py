@@ -1,7 +1,7 @@
-"""The board of a working operator, in a cluster or in the lab: reads its desk, and acts by writing holds.
+"""The backend of a running operator, in a cluster or in the lab: reads its state, and acts by writing holds.
 
-Rows are made anew in the background, a slice at a time, so that the operator's own work never waits for a viewer. What
-is to be seen only on one workload's page, its past and its back-test, is read when somebody opens it.
+Rows are rebuilt in the background in batches, so that the operator never waits for a viewer. The history and backtest
+of one workload are read when its page is opened.
 """
 
 from __future__ import annotations
@@ -46,23 +46,25 @@ log = structlog.get_logger(__name__)
 
 DAY = 86400.0
 BATCH_SIZE = 100
-"""Workloads that are looked at before others have their turn."""
+"""The number of workloads per batch, after which other tasks run."""
 REST_FACTOR = 10.0
-"""Times as long as a look at all took, nothing is looked at."""
+"""The pause between two refreshes, as a multiple of a refresh's duration."""
 MIN_REST_SECONDS = 2.0
 MAX_LATEST = 12
 _ANNOUNCEMENTS = {"recommended", "applying"}
-"""What is said before anything is changed, which in a large cluster is far more than"""
+"""The history entries that announce a change; a large cluster has far more of them than completed changes."""
 _COMPLETED = ("applied", "reverted", "held", "released")
-"""what is done."""
+"""The history entries of completed changes."""
 MAX_EVENTS = 200
 SAVE_EVERY = 600.0
-STANDBY = "this replica stands by: another leads, whom the Lease names, and knows what there is to see"
+STANDBY = (
+    "This replica is on standby and has no data; open the dashboard of the leader, which the Lease names"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterView:
-    """What was last seen."""
+    """The data of the last refresh."""
 
     observed_at: float = 0.0
     rows: tuple[WorkloadRow, ...] = ()
@@ -74,7 +76,7 @@ class _ClusterView:
 
 
 class LiveBackend:
-    """Shows what is on a desk; `run` it as a task, or `look` whenever there is something new."""
+    """Shows the state of an operator; `run` it as a task, or call `refresh` after a change."""
 
     read_only_reason = ""
 
@@ -89,8 +91,10 @@ class LiveBackend:
         every: float = 60.0,
         ttl: float = 60.0,
     ) -> None:
-        """`reports` are what agents tell of their nodes, `every` is how many seconds lie between two points of the cluster's curves, `fresh` how long a past is shown
-        before it is read again.
+        """Create a backend.
+
+        `reports` returns the reports of the node agents, `every` is the number of seconds between two points of the
+        cluster's curves, and `ttl` is the number of seconds for which details are cached.
         """
         self.name = name
         self.note = ""
@@ -111,7 +115,7 @@ class LiveBackend:
         self._version_changed = asyncio.Condition()
         self.version = 1
 
-    # News
+    # Refreshing
 
     async def wait_changed(self, after: int) -> int:
         async with self._version_changed:
@@ -119,7 +123,7 @@ class LiveBackend:
             return self.version
 
     async def run(self) -> None:
-        """Look again and again, as often as it is cheap; a source that does not answer delays no page."""
+        """Refresh continuously, as often as is cheap; a source that does not respond delays no page."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_usage_reads())
             group.create_task(self._run_refreshes())
@@ -128,8 +132,8 @@ class LiveBackend:
         while True:
             began = time.monotonic()
             await _run_logged(self._read_usage)
-            desk = self._state()
-            step = desk.recommender.step if desk else MIN_REST_SECONDS
+            state = self._state()
+            step = state.recommender.step if state else MIN_REST_SECONDS
             await asyncio.sleep(max(step, time.monotonic() - began))
 
     async def _run_refreshes(self) -> None:
@@ -143,31 +147,31 @@ class LiveBackend:
             await asyncio.sleep(max(MIN_REST_SECONDS, REST_FACTOR * (time.monotonic() - began)))
 
     async def refresh(self) -> None:
-        """Read what is used, look at everything anew, and tell where something has changed."""
+        """Read current usage, rebuild the view, and notify viewers of changes."""
         await self._read_usage()
         await self._refresh_view()
 
     async def _read_usage(self) -> None:
-        if desk := self._state():
-            pods = {(pod.namespace, pod.name) for pod in desk.cluster_state.pods}
-            await self._current_usage.read(desk.recommender, pods, now=self._clock())
+        if state := self._state():
+            pods = {(pod.namespace, pod.name) for pod in state.cluster_state.pods}
+            await self._current_usage.read(state.recommender, pods, now=self._clock())
 
     async def _refresh_view(self) -> None:
-        desk = self._state()
+        state = self._state()
         self._intents.drop_stale(self._clock())
-        if desk is None:
+        if state is None:
             view = _ClusterView(observed_at=self._clock())
         else:
-            await self._restore_trend(desk)
-            view = await self._build_view(desk)
+            await self._restore_trend(state)
+            view = await self._build_view(state)
         before, self._view = self._view, view
         if (before.rows, before.nodes, before.problem) != (view.rows, view.nodes, view.problem):
             await self.notify()
         else:
-            self._view = replace(view, rows=before.rows)  # the same object: its listing is kept
+            self._view = replace(view, rows=before.rows)  # the same object keeps the cached table
 
     async def notify(self) -> None:
-        """There is something new to see."""
+        """Notify viewers of a new version."""
         async with self._version_changed:
             self.version += 1
             self._version_changed.notify_all()
@@ -188,7 +192,7 @@ class LiveBackend:
         nodes = self._build_nodes(state, used, now)
         totals = _sum_totals(nodes, now=now)
         self._trend.add(totals)
-        troubles = dict.fromkeys([*state.recommender.errors_by_source.values(), *self._current_usage.errors])
+        problems = dict.fromkeys([*state.recommender.errors_by_source.values(), *self._current_usage.errors])
         return _ClusterView(
             observed_at=now,
             rows=tuple(each.row for each in found),
@@ -196,23 +200,23 @@ class LiveBackend:
             nodes=nodes,
             totals=totals,
             last_sample=self._current_usage.last_sampled_at if totals.cpu_used is None else None,
-            problem="; ".join(troubles),
+            problem="; ".join(problems),
         )
 
     def _build_nodes(
         self, state: OperatorState, used: Mapping[PodName, PodUsageSample], now: float
     ) -> tuple[NodeSummary, ...]:
-        told = {report.name: report for report in self._reports()}
-        on: dict[str, list[Pod]] = {}
+        reports = {report.name: report for report in self._reports()}
+        pods_by_node: dict[str, list[Pod]] = {}
         for pod in state.cluster_state.pods:
-            on.setdefault(pod.node, []).append(pod)
+            pods_by_node.setdefault(pod.node, []).append(pod)
         ordered = sorted(state.cluster_state.nodes, key=lambda node: node.name)
         return tuple(
             build_node_summary(
                 node,
-                own := on.get(node.name, []),
+                own := pods_by_node.get(node.name, []),
                 used,
-                told.get(node.name),
+                reports.get(node.name),
                 last_sample=self._current_usage.find_last_sample((pod.namespace, pod.name) for pod in own),
                 now=now,
             )
@@ -248,21 +252,21 @@ class LiveBackend:
             ),
             to_save=sum(row.saving for row in view.rows if row.saving > 0),
         )
-        trouble, today = view.problem, dict[str, int]()
+        problem, today = view.problem, dict[str, int]()
         latest: tuple[HistoryEntry, ...] = ()
         try:
             done = await self._list_completed_since(view.observed_at - DAY)
             today = dict(Counter(each.what for each in done))
-            told = {entry.id: entry for entry in await self.history(limit=10 * MAX_LATEST)}
-            told |= {kill.id: kill for kill in view.kills[:MAX_LATEST]}
-            told |= {each.id: build_history_entry(each) for each in done[:MAX_LATEST]}
-            loud = [entry for entry in told.values() if entry.what not in _ANNOUNCEMENTS]
-            latest = tuple(sorted(loud, key=lambda entry: -entry.at)[:MAX_LATEST])
-        except StoreError as error:  # all else is known without it, and then worth seeing most
-            trouble = "; ".join(filter(None, [trouble, str(error)]))
-        # Of kills that began earlier, only the last is certain to be of today.
-        recent = [kill for kill in view.kills if kill.at > view.observed_at - DAY]
-        today["killed"] = sum(kill.times if kill.since > view.observed_at - DAY else 1 for kill in recent)
+            recent = {entry.id: entry for entry in await self.history(limit=10 * MAX_LATEST)}
+            recent |= {kill.id: kill for kill in view.kills[:MAX_LATEST]}
+            recent |= {each.id: build_history_entry(each) for each in done[:MAX_LATEST]}
+            completed = [entry for entry in recent.values() if entry.what not in _ANNOUNCEMENTS]
+            latest = tuple(sorted(completed, key=lambda entry: -entry.at)[:MAX_LATEST])
+        except StoreError as error:  # show everything else: it is needed most when the store is down
+            problem = "; ".join(filter(None, [problem, str(error)]))
+        # For kills that began earlier, only the last one is certain to be from today.
+        kills = [kill for kill in view.kills if kill.at > view.observed_at - DAY]
+        today["killed"] = sum(kill.times if kill.since > view.observed_at - DAY else 1 for kill in kills)
         return Overview(
             at=view.observed_at,
             cpu=trend.plot("cpu"),
@@ -276,7 +280,7 @@ class LiveBackend:
             last_sample=view.last_sample,
             today=today,
             latest=latest,
-            trouble=trouble,
+            trouble=problem,
             note=self.note,
             done=self.progress,
         )
@@ -288,16 +292,16 @@ class LiveBackend:
         return self._view.nodes
 
     async def intents(self) -> Sequence[IntentView]:
-        desk = self._state()
-        return await self._intents.get_all(desk, now=self._clock()) if desk else ()
+        state = self._state()
+        return await self._intents.get_all(state, now=self._clock()) if state else ()
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
     ) -> Sequence[HistoryEntry]:
-        desk = self._state()
-        if desk is None:
+        state = self._state()
+        if state is None:
             return ()
-        # Kills are learned and not stored: they are put among the entries, at each time after those that are.
+        # OOM kills are learned, not stored in the history: merge them in, after stored entries of the same time.
         kills = [kill for kill in self._view.kills if what in {"", kill.what} and key in {None, kill.key}]
         older: Stored | None = None
         until: float | None = None
@@ -306,11 +310,11 @@ class LiveBackend:
             until = math.nextafter(last, 0.0)
             kills = [kill for kill in kills if kill.id > before]
         elif before is not None:
-            if (older := await desk.store.history.get(before)) is None:
-                return ()  # it was among the oldest, which are forgotten first
+            if (older := await state.store.history.get(before)) is None:
+                return ()  # retention has removed the entry, and all older ones
             kills = [kill for kill in kills if kill.at <= older.timestamp]
-        stored = await desk.store.history.find(
-            cluster=desk.cluster_name,
+        stored = await state.store.history.find(
+            cluster=state.cluster_name,
             namespace=key.namespace if key else None,
             kind=key.kind if key else None,
             name=key.name if key else None,
@@ -323,110 +327,110 @@ class LiveBackend:
         return sorted(entries, key=lambda entry: -entry.at)[:limit]
 
     async def entry(self, number: int) -> HistoryEntry | None:
-        desk = self._state()
-        stored = await desk.store.history.get(number) if desk else None
+        state = self._state()
+        stored = await state.store.history.get(number) if state else None
         return build_history_entry(stored) if stored else None
 
     async def _list_completed_since(self, moment: float) -> list[Stored]:
-        """At once, and not word by word: each look goes through all that was said since."""
-        desk = self._state()
-        if desk is None:
+        """List completed changes in one query, because each query scans all entries since then."""
+        state = self._state()
+        if state is None:
             return []
-        return await desk.store.history.find(
-            cluster=desk.cluster_name, what=_COMPLETED, since=moment, limit=10_000
+        return await state.store.history.find(
+            cluster=state.cluster_name, what=_COMPLETED, since=moment, limit=10_000
         )
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
-        desk = self._state()
-        workload = desk.cluster_state.get(key) if desk else None
-        if desk is None or workload is None:
+        state = self._state()
+        workload = state.cluster_state.get(key) if state else None
+        if state is None or workload is None:
             return None
         now = self._clock()
-        containers = await self._details.get(desk, workload, now=now)
+        containers = await self._details.get(state, workload, now=now)
         used = self._current_usage.list_current(now)
-        async with desk.recommender.lock:
-            row = build_row(desk, workload, used, prices=self._prices, now=now).row
+        async with state.recommender.lock:
+            row = build_row(state, workload, used, prices=self._prices, now=now).row
         events: Sequence[HistoryEntry] = ()
-        trouble = ""
+        problem = ""
         try:
             events = await self.history(key=key, limit=MAX_EVENTS)
-        except StoreError as error:  # as on the overview, all else is known
-            trouble = str(error)
+        except StoreError as error:  # show everything else, as on the overview
+            problem = str(error)
         return WorkloadDetail(
             row=row,
             containers=containers,
             events=tuple(events),
-            acts=holds.list_actions(desk, workload),
-            trouble=trouble,
+            acts=holds.list_actions(state, workload),
+            trouble=problem,
         )
 
     # Acting
 
     async def run_action(self, act: WorkloadAction, key: WorkloadKey, *, who: str, why: str) -> str:
-        desk, workload = self._require_workload(key)
-        told = await holds.run_action(desk, workload, act, who=who, why=why, now=self._clock())
+        state, workload = self._require_workload(key)
+        message = await holds.run_action(state, workload, act, who=who, why=why, now=self._clock())
         await self._publish_action(key)
-        return told
+        return message
 
     async def undo(self, number: int, *, who: str, why: str) -> str:
-        desk = self._state()
-        stored = await desk.store.history.get(number) if desk else None
+        state = self._state()
+        stored = await state.store.history.get(number) if state else None
         if stored is None or not build_history_entry(stored).undo:
-            raise ActionError(f"history entry {number}: there is nothing in it to put back")
+            raise ActionError(f"history entry {number}: this entry is not a change that can be undone")
         key = WorkloadKey(stored.kind, stored.namespace, stored.name)
-        desk, workload = self._require_workload(key)
+        state, workload = self._require_workload(key)
         sizes = parse_sizes(stored.before, stored.container)
-        told = await holds.hold_at(desk, workload, sizes, who=who, why=why, now=self._clock())
+        message = await holds.hold_at(state, workload, sizes, who=who, why=why, now=self._clock())
         await self._publish_action(key)
-        return told
+        return message
 
     def _require_workload(self, key: WorkloadKey) -> tuple[OperatorState, Workload]:
-        desk = self._state()
-        if desk is None:
+        state = self._state()
+        if state is None:
             raise ActionError(STANDBY)
-        workload = desk.cluster_state.get(key)
+        workload = state.cluster_state.get(key)
         if workload is None:
-            raise ActionError(f"{key}: there is no such workload, or it is gone")
-        return desk, workload
+            raise ActionError(f"{key}: this workload does not exist")
+        return state, workload
 
     async def _publish_action(self, key: WorkloadKey) -> None:
         self._details.invalidate(key)
         await self.notify()
 
-    # Remembering
+    # Saved trend
 
-    async def _restore_trend(self, desk: OperatorState) -> None:
-        """Go on with the curves of whoever led before, once; until the store has told of them nothing is saved over them."""
-        if self._restored_for == desk.cluster_name:
+    async def _restore_trend(self, state: OperatorState) -> None:
+        """Restore the curves of the previous leader once; nothing is saved before that, so that they are not overwritten."""
+        if self._restored_for == state.cluster_name:
             return
         try:
-            if state := await desk.store.states.load(_trend_key(desk)):
-                self._trend.restore(state.data)
+            if saved := await state.store.states.load(_trend_key(state)):
+                self._trend.restore(saved.data)
         except DamagedStateError as error:
-            log.warning("dashboard.no_trend", error=str(error))
+            log.warning("dashboard.trend_unreadable", error=str(error))
         except StoreError as error:
             if not self._restore_failed:
-                log.warning("dashboard.no_trend_yet", error=str(error))
+                log.warning("dashboard.trend_pending", error=str(error))
             self._restore_failed = True
             return
-        self._restored_for, self._restore_failed = desk.cluster_name, False
+        self._restored_for, self._restore_failed = state.cluster_name, False
 
     async def _save_trend(self) -> None:
-        desk = self._state()
-        if desk is None or self._restored_for != desk.cluster_name:
+        state = self._state()
+        if state is None or self._restored_for != state.cluster_name:
             return
         try:
-            await desk.store.states.save(_trend_key(desk), self._trend.state(), timestamp=self._clock())
+            await state.store.states.save(_trend_key(state), self._trend.state(), timestamp=self._clock())
         except StoreError as error:
-            log.warning("dashboard.trend_not_kept", error=str(error))
+            log.warning("dashboard.trend_save_failed", error=str(error))
 
 
 async def _run_logged(work: Callable[[], Awaitable[None]]) -> None:
-    """Do it, and log a failure: a page that is not up to date must not end the operator beside it, nor the next look."""
+    """Run a task and log its failure: a stale page must stop neither the operator nor the next refresh."""
     try:
         await work()
     except Exception:
-        log.exception("dashboard.not_looked")
+        log.exception("dashboard.refresh_failed")
 
 
 def _trend_key(state: OperatorState) -> StateKey:
@@ -462,7 +466,7 @@ def _price_used(prices: ResourcePrices, totals: ClusterTotals | None) -> float |
 
 
 def _count_nodes_needed(nodes: Sequence[NodeSummary], totals: ClusterTotals | None) -> int | None:
-    """How many of the largest node would hold what was requested, if it could be packed without gaps."""
+    """Count the nodes of the largest size that would hold all requests if they were packed without gaps."""
     if not nodes or totals is None:
         return None
     cpu, memory = max(node.cpu for node in nodes), max(node.memory for node in nodes)

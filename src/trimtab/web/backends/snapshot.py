@@ -1,7 +1,6 @@
-"""A board as a file: what was seen at one time, to be looked at again anywhere, without the cluster.
+"""Save the dashboard to a file, and show it again anywhere, without the cluster.
 
-JSON, of a stated version. Details are kept of the workloads that matter most: those of all would be more than anybody
-opens. Nothing can be done on it.
+The file is versioned JSON. It has details only for the most important workloads, to keep it small. It is read-only.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MAX_HISTORY = 5000
 
 
 class DashboardSnapshot(ViewRecord, frozen=True, kw_only=True):
-    """All that a board showed at one time."""
+    """The complete data of a dashboard at one time."""
 
     version: int = VERSION
     name: str
@@ -45,7 +44,7 @@ class DashboardSnapshot(ViewRecord, frozen=True, kw_only=True):
     history: tuple[HistoryEntry, ...] = ()
 
     def encode(self) -> bytes:
-        # The version is written even though it is the default: it is what a reader looks at first.
+        # Readers check the version first, so it is written although it is the default.
         return msgspec.json.encode({"version": self.version, **msgspec.to_builtins(self)})
 
 
@@ -54,7 +53,7 @@ class _Versioned(msgspec.Struct):
 
 
 def read_snapshot(path: Path) -> DashboardSnapshot:
-    """A snapshot from its file; what is wrong with it is told in one line."""
+    """Read a snapshot from its file; raises `TrimtabError` with one line if that fails."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -63,18 +62,18 @@ def read_snapshot(path: Path) -> DashboardSnapshot:
         version = msgspec.json.decode(text, type=_Versioned).version
         if version != VERSION:
             raise TrimtabError(
-                f"--snapshot {path}: is of version {version}, and this trimtab reads {VERSION}; take it anew"
+                f"--snapshot {path}: has version {version}, but this trimtab reads version {VERSION}; save a new snapshot"
             )
         return msgspec.json.decode(text, type=DashboardSnapshot)
     except DECODE_ERRORS as error:
-        raise TrimtabError(f"--snapshot {path}: is no snapshot of a dashboard: {error}") from None
+        raise TrimtabError(f"--snapshot {path}: is not a dashboard snapshot: {error}") from None
 
 
 async def take_snapshot(backend: DashboardBackend) -> DashboardSnapshot:
-    """All that a board shows now."""
+    """Take a snapshot of a backend."""
     rows = tuple(await backend.workloads())
-    loudest = sorted(rows, key=lambda row: (-len(row.risks), -abs(row.saving), -(row.changed or 0.0)))
-    details = [await backend.workload(row.key) for row in loudest[:MAX_DETAILS]]
+    most_important = sorted(rows, key=lambda row: (-len(row.risks), -abs(row.saving), -(row.changed or 0.0)))
+    details = [await backend.workload(row.key) for row in most_important[:MAX_DETAILS]]
     return DashboardSnapshot(
         name=backend.name,
         overview=await backend.overview(),
@@ -87,14 +86,14 @@ async def take_snapshot(backend: DashboardBackend) -> DashboardSnapshot:
 
 
 class SnapshotBackend:
-    """Shows a snapshot."""
+    """The backend of a snapshot file."""
 
     def __init__(self, snapshot: DashboardSnapshot) -> None:
         self._snapshot = snapshot
         self._details = {found.row.key: found for found in snapshot.details}
         self._rows = {row.key: row for row in snapshot.workloads}
         self.name = snapshot.name
-        self.read_only_reason = "this is a snapshot: nothing can be changed in it"
+        self.read_only_reason = "this is a snapshot, which is read-only"
         self.currency = snapshot.overview.money.currency
         self.version = 1
         self.observed_at = snapshot.overview.at
@@ -142,7 +141,7 @@ class SnapshotBackend:
 def filter_history(
     entries: Sequence[HistoryEntry], *, key: WorkloadKey | None, what: str, before: int | None, limit: int
 ) -> Sequence[HistoryEntry]:
-    """Of entries, newest first, those that are asked for; all after the one numbered `before`."""
+    """Filter entries, newest first; with `before`, only those after the entry of that number."""
     found = [entry for entry in entries if (key is None or entry.key == key) and what in {"", entry.what}]
     if before is not None:
         place = next((place for place, entry in enumerate(found) if entry.id == before), len(found))

@@ -1,1 +1,1 @@
-"""The demo: a believable cluster in the lab, the production operator on it in fast time, and what came of it."""
+"""The demo: the production operator on a realistic simulated cluster in fast time, and a summary."""

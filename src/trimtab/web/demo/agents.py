@@ -1,6 +1,6 @@
-"""What agents would tell of simulated nodes: for which share of what they wanted containers waited, by the physics.
+"""Simulate the reports of node agents: the pressure on each node, from the simulated usage.
 
-Left out: knobs. The lab has no kernel, so that there is none to turn.
+Reports have no knobs, because the lab has no kernel.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from trimtab.lab.simulator.world import SimulatedWorld
 
 
 def simulate_reports(world: SimulatedWorld) -> Iterator[NodeReport]:
-    """Of each node, as of the last step."""
+    """Yield a report for each node, as of the last step."""
     rows, physical = world.container_arrays, world.nodes.physical
     containers = rows.containers
-    on = (containers.node >= 0) & (containers.runs_from <= world.now)
-    nodes, many = containers.node[on], len(world.nodes.names)
-    wanted = np.bincount(nodes, rows.cpu_demand[on], many)
-    got = np.bincount(nodes, np.minimum(containers.cpu[on], rows.cpu_demand[on]), many)
+    is_running = (containers.node >= 0) & (containers.runs_from <= world.now)
+    nodes, node_count = containers.node[is_running], len(world.nodes.names)
+    wanted = np.bincount(nodes, rows.cpu_demand[is_running], node_count)
+    got = np.bincount(nodes, np.minimum(containers.cpu[is_running], rows.cpu_demand[is_running]), node_count)
     for node, name in enumerate(world.nodes.names):
         waited = 1.0 - float(got[node] / wanted[node]) if wanted[node] > 0 else 0.0
         full = float(physical.memory[node] / physical.memory_capacity[node])

@@ -1,6 +1,6 @@
-"""A believable small company's cluster: services by day, batch by night, a leak, a JVM, a crowd, a best-effort tier.
+"""The cluster of a small company: web services, nightly batch, a memory leak, JVMs, a flash crowd, best-effort pods.
 
-Requests are as people set them: round, and far too much; some too little. All of it follows from a seed.
+Requests are typical of manual settings: round, mostly far too high, some too low. Everything follows from a seed.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ STEP = 600.0
 DAY = 86400.0
 NODES = 8
 INTENT_TARGET = WorkloadKey("Deployment", "booking", "reservations")
-"""The service that an intent is about: people say how fast it is to be, and not what it is to have."""
+"""The service of the Intent, which sets a latency objective instead of resources."""
 CRITICAL_LABELS = {"tier": "critical"}
-"""The label of what earns the money: it keeps a floor under its CPU."""
+"""The labels of critical workloads, which keep a minimum of CPU."""
 LATENCY_OBJECTIVE = 0.25
-"""In which 99 of its 100 requests are to be answered."""
+"""The objective for the 99th percentile of its latency, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DemoWorkload:
-    """A workload as its team wrote it, and what it really does."""
+    """A workload with its configured requests and its real demand."""
 
     namespace: str
     name: str
@@ -52,9 +52,9 @@ class _DemoWorkload:
     generator: str
     """The generator of its demand."""
     cpu: int
-    """Requested, in millicores; 0 for nothing, as of a best-effort pod."""
+    """The CPU request in millicores; 0 for a best-effort pod."""
     memory: int
-    """Requested, in MiB."""
+    """The memory request in MiB."""
     memory_limit: int = 0
     cpu_limit: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
@@ -91,7 +91,7 @@ _WORKLOADS = (
 
 
 def build_scenario(*, days: float, seed: int) -> Scenario:
-    """The cluster, and what is wanted of it for so many days."""
+    """Build the cluster and its demand for this number of days."""
     made = [
         generate(part.generator, seed=seed * 1000 + number, step=STEP, duration=days * DAY, **part.settings)
         for number, part in enumerate(_WORKLOADS)
@@ -111,8 +111,9 @@ def build_scenario(*, days: float, seed: int) -> Scenario:
 
 
 def build_policies() -> dict[str, OptimizationPolicySpec]:
-    """Everything by itself, with a floor under what is critical; but for payments, where people look first, and what an
-    intent is about.
+    """Build the policies: Auto for everything, a CPU minimum for critical workloads, Recommend for payments.
+
+    The namespace of the Intent has no policy.
     """
     update = UpdateStrategy(
         update_requests_only=False,

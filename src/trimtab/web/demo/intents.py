@@ -1,7 +1,7 @@
-"""An intent in the demo: the production loop of intents on the simulated cluster, a turn a step.
+"""Run the production Intent controller on the simulated cluster of the demo.
 
-Its KPI is what the simulator says of a service's slowest requests. Where production asks a Prometheus, here `_Teller`
-answers the same questions from the simulated world.
+The KPI is the simulated latency of a service. In place of a Prometheus, `_SimulatedPromqlClient` answers the same queries
+from the simulated world.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAME = re.compile(r'namespace="([^"]*)".*?container="([^"]*)"', re.DOTALL)
 
 
 class SimulatedIntents:
-    """One intent about one service; `turn` once a step."""
+    """One Intent for one service; call `run_once` once a cycle."""
 
     def __init__(self, simulation: Simulation, *, service: WorkloadKey, seconds: float) -> None:
         config = OperatorConfig(
@@ -61,22 +61,22 @@ class SimulatedIntents:
             return config.intents
 
         self._simulation = simulation
-        roll = IntentIndex(self._simulation.informers)
+        index = IntentIndex(self._simulation.informers)
         self._simulation.informers.put(KPI_PROFILES, _build_profile(service.namespace))
         self._intent = _build_intent(service, seconds)
         self._simulation.informers.put(INTENTS, self._intent)
         endpoints = KpiEndpoints(_SimulatedPromqlClient(simulation.world), max_age=900.0, timeout=10.0)
         store, objects = simulation.operator_state.store, simulation.operator_state.objects
         self.state = IntentOperatorState(
-            index=roll,
-            observer=IntentObserver(simulation.cluster_state, roll, endpoints, settings=settings),
+            index=index,
+            observer=IntentObserver(simulation.cluster_state, index, endpoints, settings=settings),
             effect_learner=EffectLearner(
                 store, cluster=simulation.operator_state.cluster_name, settings=settings
             ),
         )
         self._controller = IntentController(
             cluster_state=simulation.cluster_state,
-            intent_index=roll,
+            intent_index=index,
             observer=self.state.observer,
             planning_service=PlanningService(PluginRegistry(), settings=settings, metrics=simulation.metrics),
             safe_sizes=simulation.safe_sizes,
@@ -108,21 +108,21 @@ class SimulatedIntents:
 
 
 class _SimulatedPromqlClient:
-    """Answers what the loop asks, as PromQL that it writes itself, from the world."""
+    """Answers the PromQL queries of the controller from the simulated world."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
     async def vector(self, promql: str, *, at: float) -> Vector:
-        del at  # of now alone
-        return [({LABEL: mark}, value) for mark, value in self._answer_queries(promql)]
+        del at  # only the current state is known
+        return [({LABEL: label}, value) for label, value in self._answer_queries(promql)]
 
     def _answer_queries(self, promql: str) -> Iterator[tuple[str, float]]:
-        for query, mark in _QUERY_PART.findall(promql):
-            if mark.endswith(" age"):
-                yield mark, 0.0
+        for query, label in _QUERY_PART.findall(promql):
+            if label.endswith(" age"):
+                yield label, 0.0
             elif (value := self._read_value(query)) is not None:
-                yield mark, value
+                yield label, value
 
     def _read_value(self, query: str) -> float | None:  # noqa: PLR0911 - one return a query
         named = _NAME.search(query)

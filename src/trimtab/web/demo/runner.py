@@ -1,6 +1,6 @@
-"""The demo under way: the stage in fast time, with the dashboard's board on it.
+"""Run the demo: the simulation in fast time, with the dashboard on it.
 
-A week goes by as fast as it can; then time goes on slowly, so that what a viewer does has its effect before their eyes.
+The simulated days run at full speed; then time goes on slowly, so that viewers see the effect of their actions.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from trimtab.web.demo.intents import SimulatedIntents
 
 HOUR = 3600.0
 TREND_SECONDS = 1800.0
-"""Simulated seconds between two points of the cluster's curves."""
+"""The simulated seconds between two points of the cluster's curves."""
 STEPS_PER_CYCLE = 2
-"""Steps after which the loop of intents takes a turn,"""
+"""The number of steps per cycle of the Intent controller."""
 HOURS_PER_REFRESH = 2
-"""and hours after which the board looks, while time flies."""
+"""The simulated hours between two refreshes of the dashboard at full speed."""
 WARM_UP_HOURS = 2.0
-"""Hours after which nothing is left to be compiled."""
+"""The simulated hours after which all kernels are compiled."""
 STEP_PAUSE = 2.0
-"""Seconds from one step to the next when the time that was asked for is over."""
+"""The seconds between two steps after the requested days are over."""
 
 
 class DemoRunner:
-    """A demo; `play` it, and then `go_on` while somebody looks."""
+    """Runs a demo: `run` the days, then `run_slowly` while somebody watches."""
 
     def __init__(self, simulation: Simulation, *, days: float) -> None:
         self._simulation = simulation
@@ -56,16 +56,17 @@ class DemoRunner:
         )
 
     async def warm_up(self) -> None:
-        """Rehearse, so that all that counts is compiled when it begins."""
+        """Compile all kernels before the demo starts, by running a short rehearsal."""
         self._set_progress(
-            "Getting ready; the first time, what counts is compiled for this machine.", done=0.0
+            "Getting ready. The first start takes longer: the kernels are compiled for this machine.",
+            done=0.0,
         )
         await self.backend.notify()
-        # In a thread of its own: whoever looks already is answered meanwhile.
+        # A separate thread keeps the dashboard responsive meanwhile.
         await asyncio.to_thread(asyncio.run, _compile_kernels())
 
     async def run(self, on_progress: Callable[[float], None] = lambda _share: None) -> None:
-        """All days, as fast as they can be; `told` hears the share that is over."""
+        """Run all days at full speed; `on_progress` receives the completed share."""
         hours = round(self.days * 24)
         for hour in range(0, hours, HOURS_PER_REFRESH):
             await self._run_steps(min(HOURS_PER_REFRESH, hours - hour) * HOUR)
@@ -74,18 +75,20 @@ class DemoRunner:
             )
             await self.backend.refresh()
             on_progress(min(1.0, (hour + HOURS_PER_REFRESH) / hours))
-        slow = STEP / STEP_PAUSE
-        self._set_progress(f"{self.days:g} simulated days are over; time goes on at {slow:g} times its pace.")
+        speedup = STEP / STEP_PAUSE
+        self._set_progress(
+            f"{self.days:g} simulated days are over; time continues at {speedup:g} times real time."
+        )
         await self.backend.notify()
 
     async def run_slowly(self) -> Never:
-        """Step after step, slowly."""
+        """Continue step by step at a slow pace."""
         while True:
             await asyncio.sleep(STEP_PAUSE)
             await self.advance(hours=STEP / HOUR)
 
     async def advance(self, *, hours: float) -> None:
-        """Let so much simulated time pass, and look."""
+        """Advance the simulated time, and refresh the dashboard."""
         await self._run_steps(hours * HOUR)
         await self.backend.refresh()
 
@@ -107,16 +110,16 @@ async def _compile_kernels() -> None:
 
 @asynccontextmanager
 async def open_demo(*, days: float, seed: int) -> AsyncIterator[DemoRunner]:
-    """A demo of so many days; the same for the same seed."""
-    scene = build_scenario(days=days, seed=seed)
+    """Open a demo of this number of days; the same seed gives the same demo."""
+    scenario = build_scenario(days=days, seed=seed)
     async with Simulation(
-        scene,
+        scenario,
         policies=build_policies(),
         seed=seed,
         retention=(days + 1) * DAY,
         min_requeue_delay=STEP / 2,
         pack=True,
-    ) as stage:
-        found = DemoRunner(stage, days=days)
-        await found.backend.refresh()  # at what there is before anything happens
-        yield found
+    ) as simulation:
+        runner = DemoRunner(simulation, days=days)
+        await runner.backend.refresh()  # show the initial state
+        yield runner

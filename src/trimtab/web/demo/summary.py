@@ -1,4 +1,4 @@
-"""What came of a demo, in a few figures: for programs as a document, for people as lines with a chart."""
+"""Summarize a demo: as a document for programs, as text with a chart for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHART_HEIGHT = 10
 
 
 async def build_summary(backend: DashboardBackend, *, days: float, seed: int) -> SummaryDocument:
-    """All figures; times are simulated."""
+    """Build the document of all figures; times are simulated."""
     overview, rows = await backend.overview(), await backend.workloads()
     history = await backend.history(limit=MAX_HISTORY)
     counts = Counter(entry.what for entry in history)
@@ -62,7 +62,7 @@ async def build_summary(backend: DashboardBackend, *, days: float, seed: int) ->
 
 
 def render_summary(found: SummaryDocument, *, width: int) -> Iterator[RenderableType]:
-    """For a terminal."""
+    """Render the summary for a terminal."""
     money, nodes, changes = found["moneyMonth"], found["nodes"], found["changes"]
     yield Text(
         f"{pluralize(found['days'], 'simulated day')}, {pluralize(found['workloads'], 'workload')} "
@@ -70,11 +70,11 @@ def render_summary(found: SummaryDocument, *, width: int) -> Iterator[Renderable
         style="bold",
     )
     yield ""
-    yield Text("CPU that is used, and what is requested for it:")
+    yield Text("CPU used, and CPU requested:")
     series = found["series"]
     used = np.array([np.nan if each is None else each for each in series["cpuUsed"]]) * 1000
     first, last = series["cpuRequested"][0] * 1000, series["cpuRequested"][-1] * 1000
-    drawn = {"requested at first": first, "requested now": last}
+    drawn = {"requested initially": first, "requested now": last}
     yield from (
         Text(row, no_wrap=True)
         for row in draw_chart(used, drawn, text=format_cpu, width=width, height=CHART_HEIGHT)
@@ -83,7 +83,7 @@ def render_summary(found: SummaryDocument, *, width: int) -> Iterator[Renderable
     yield Text(
         f"Requested   {format_money(money['atFirst'])} -> {format_money(money['now'])} a month, "
         f"{format_share(abs(money['saved']), money['atFirst'])} {'less' if money['saved'] >= 0 else 'more'}; "
-        f"{format_money(money['toSave'])} to save still"
+        f"{format_money(money['toSave'])} more can be saved"
     )
     for name, key, text in (("CPU", "cpuCores", _format_cores), ("memory", "memoryBytes", format_memory)):
         each = found[key]
@@ -95,15 +95,15 @@ def render_summary(found: SummaryDocument, *, width: int) -> Iterator[Renderable
         f"Nodes       {nodes['neededAtFirst']} -> {nodes['neededNow']} needed of {nodes['there']}: "
         f"{(nodes['neededAtFirst'] or 0) - (nodes['neededNow'] or 0)} freed"
     )
-    yield Text(f"Changes     {changes['applied']} applied, {changes['reverted']} taken back")
+    yield Text(f"Changes     {changes['applied']} applied, {changes['reverted']} reverted")
     yield from _render_entries("OOM kills", found["kills"])
-    yield from _render_entries("Taken back", found["reverted"])
+    yield from _render_entries("Reverted", found["reverted"])
     for intent in found["intents"]:
         yield Text(f"Intent      {intent['name']}: {'met' if intent['met'] else 'not met'}")
 
 
 def _render_entries(title: str, entries: Sequence[SummaryDocument]) -> Iterator[RenderableType]:
-    """Of each workload what was last told of it, and how often something was."""
+    """Render the last entry of each workload, and the number of its entries."""
     times = Counter(entry["workload"] for entry in entries)
     last = {entry["workload"]: entry["why"] for entry in sorted(entries, key=lambda entry: entry["at"])}
     for place, (workload, count) in enumerate(times.most_common(3)):

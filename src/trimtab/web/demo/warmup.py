@@ -1,8 +1,8 @@
-"""Half of what the demo counts with, compiled by a process beside it.
+"""Compile half of the demo's kernels in a second process.
 
-Where nothing is compiled yet, that is half of the time which the demo takes, and Python compiles on one core. So while the
-demo itself compiles the simulated cluster, which it needs first, a second process compiles sizing and the effects of
-deeds; the demo finds them in numba's cache when it gets there. Whatever becomes of that process costs time only.
+On the first start, compiling takes half of the demo's time, and one process compiles on one core. While the demo compiles
+the simulated cluster, which it needs first, a second process compiles sizing and effect models; the demo then finds them
+in numba's cache. If that process fails, the demo only takes longer.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from trimtab.sizing.strategy import strategy
 
 CONTAINERS = 16
 EPOCHS, EPOCH, SAMPLE = 3, 3600, 300
-"""Hours that are seen of them, in seconds and samples: enough for every part of sizing to have its turn."""
+"""The number of epochs, their length and the sample interval in seconds: enough to reach every kernel of sizing."""
 
 
 @contextmanager
 def compile_in_background() -> Iterator[None]:
-    """While the block goes on, or until all is compiled."""
+    """Compile in a second process until the block ends or everything is compiled."""
     quiet = subprocess.DEVNULL
-    ourselves = [sys.executable, "-m", __name__]
-    beside = subprocess.Popen(ourselves, stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603 - our own code
+    command = [sys.executable, "-m", __name__]
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)  # noqa: S603 - our own code
     try:
         yield
     finally:
-        beside.kill()
-        beside.wait()
+        process.kill()
+        process.wait()
 
 
 def compile_sizing() -> None:
-    """By sizing a few containers for a few hours."""
+    """Compile sizing by sizing a few containers for a few hours."""
     sizer = strategy("trimtab", CONTAINERS)
     usage = np.linspace(0.1, 1.0, CONTAINERS)
     for t in range(0, EPOCHS * EPOCH, SAMPLE):
@@ -47,7 +47,7 @@ def compile_sizing() -> None:
 
 
 def compile_effects() -> None:
-    """By asking of one service what another pod would bring it."""
+    """Compile the effect models by predicting the effect of another pod."""
     here, there = (ModelInputs(pods, 0.5, 2.0**29, 10.0, "", "", ()) for pods in (2.0, 3.0))
     model = LatencyModel.from_prior(EffectSample(0.0, here, 0.1))
     model.predict_changes(InputBatch(np.array([here[:4], there[:4]]), (here, there)), 0.1)

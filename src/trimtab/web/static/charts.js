@@ -96,7 +96,7 @@ window.charts = (() => {
   function draw(figure, plot, events) {
     const canvas = figure.querySelector(".canvas"), old = drawn.get(figure);
     canvas.hidden = !old && !plot.times.length;
-    if (!old) figure.querySelector(".mark-note").textContent = canvas.hidden ? "Nothing is known of it yet." : "\u00a0";
+    if (!old) figure.querySelector(".mark-note").textContent = canvas.hidden ? "No data yet." : "\u00a0";
     if (canvas.hidden) return;
     const same = old && old.plot.curves.map(c => c.role + c.name).join() === plot.curves.map(c => c.role + c.name).join();
     if (same) {

@@ -1,12 +1,12 @@
-// The list of workloads, searched as one types. Not by htmx: it tells each of a thousand elements that it leaves the page, which
-// took longer than all else from the key to the picture.
+// Search the workload table while typing. Not with htmx, which notifies each of a thousand removed elements: that took most
+// of the time from key press to display.
 "use strict";
 (() => {
   const query = document.getElementById("query"), rows = document.getElementById("rows");
 
   async function list(button, stay) {
     const said = new FormData(query, button);
-    // Whatever narrows or orders the list begins at its first page again.
+    // A new filter or order starts at the first page.
     if (!stay) said.set("page", "1");
     const words = new URLSearchParams([...said].filter(([, value]) => value));
     const answer = await fetch(`/parts/workloads?${words}`, { headers: { "HX-Request": "true" } });
@@ -19,14 +19,14 @@
     history.replaceState(null, "", `/workloads?${words}`);
   }
 
-  // One at a time, and then the last that was asked for: who types faster than the server answers waits for one answer, not for ten.
+  // One request at a time, then the latest query: fast typing waits for one response, not for ten.
   let busy = false, next = null;
   async function listed(button = null, stay = false) {
     const news = stay && !button;
     if (busy) { if (!news || !next) next = [button, stay]; return; }
     busy = true;
     try { await list(button, stay); }
-    catch { page.say("the dashboard does not answer"); }
+    catch { page.say("The dashboard does not respond; reload the page."); }
     busy = false;
     const asked = next;
     next = null;

@@ -1,10 +1,10 @@
-// What pages do beyond HTML: news as they come, keys, the theme, and errors told where people look.
+// Live updates, keyboard shortcuts, the theme, and error messages of the pages.
 "use strict";
 const page = (() => {
-  const live = document.getElementById("live"), told = document.getElementById("told");
+  const live = document.getElementById("live"), message = document.getElementById("message");
   const tell = (state, words) => { if (live.dataset.state !== state) { live.dataset.state = state; live.textContent = words; } };
 
-  // News: every part that wants them asks for itself anew; charts fetch their numbers.
+  // On news, each subscribed fragment reloads itself, and charts fetch their data.
   let due = 0, news = null, missed = false;
   function renew() {
     document.body.dispatchEvent(new CustomEvent("news"));
@@ -17,19 +17,19 @@ const page = (() => {
     news.onerror = event => {
       tell("lost", "not connected");
       missed = true;
-      // A browser tries again by itself where nobody answers, but never after an answer such as a proxy's 503. What is asked
-      // for anew then leads to the login where the session is over.
+      // A browser reconnects by itself if nothing answers, but not after a response such as a proxy's 503. If the session
+      // has expired, the reload leads to the login page.
       if (event.target.readyState === EventSource.CLOSED) setTimeout(() => { if (event.target === news) { renew(); listen(); } }, 5000);
     };
-    // What came between a page and its stream would wait for what comes next.
+    // Catch up on changes between the rendering of the page and the start of the stream.
     news.addEventListener("now", event => {
       if (event.data !== document.body.dataset.version) renew();
       document.body.dataset.version = event.data;
     });
-    // Gathered, so that a busy board costs no more than a look a second; the last of them is never lost.
+    // Debounced, so that a busy cluster costs at most one refresh per second; the last event is never lost.
     news.addEventListener("news", event => { document.body.dataset.version = event.data; due ||= setTimeout(() => { due = 0; renew(); }, 1000); });
   }
-  // A browser has six connections to a host, for all of its tabs: one that nobody sees gives its own back.
+  // A browser has six connections per host for all tabs: a hidden tab closes its stream.
   function hush() { news?.close(); news = null; missed = true; }
   const heed = () => document.hidden ? hush() : listen();
   document.addEventListener("visibilitychange", heed);
@@ -37,7 +37,7 @@ const page = (() => {
   addEventListener("pageshow", heed);
   heed();
 
-  // Nobody's form is taken from under their hands.
+  // Do not refresh a fragment while its form is open.
   document.body.addEventListener("htmx:beforeRequest", event => {
     const trigger = event.detail.requestConfig.triggeringEvent;
     if (trigger?.type === "news" && event.detail.target.querySelector("details.act[open]")) event.preventDefault();
@@ -47,17 +47,17 @@ const page = (() => {
     if (requestConfig.verb !== "post") return;
     for (const open of document.querySelectorAll("details.act[open]")) open.open = !successful;
     if (successful) { document.body.dispatchEvent(new CustomEvent("acted")); charts.load().catch(() => {}); }
-    else say(xhr.responseText || "the dashboard does not answer");
-    told.scrollIntoView({ block: "nearest" });
+    else say(xhr.responseText || "The dashboard does not respond; reload the page.");
+    message.scrollIntoView({ block: "nearest" });
   });
   function say(words) {
     const line = document.createElement("p");
     line.className = "toast bad";
     line.textContent = words;
-    told.replaceChildren(line);
+    message.replaceChildren(line);
   }
 
-  // Who is somewhere by keyboard stays there when that part of the page comes anew.
+  // Keep the keyboard focus when a fragment is replaced.
   let stood = null;
   const stops = part => [...part.querySelectorAll("a[href], button, summary")];
   function leave(part) {
@@ -73,7 +73,7 @@ const page = (() => {
   document.body.addEventListener("htmx:beforeSwap", event => leave(event.detail.target));
   document.body.addEventListener("htmx:afterSwap", event => comeBack(event.detail.target));
 
-  // Theme: kept in a cookie, so that the page comes in it.
+  // The theme is stored in a cookie, so that the server renders the page with it.
   const dark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
   function turn() {
     const next = dark() ? "light" : "dark";

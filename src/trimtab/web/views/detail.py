@@ -1,4 +1,4 @@
-"""A workload's page as far as it is slow to make: its past, how its sizes came about, and its back-test."""
+"""Build and cache the slow parts of a workload's page: its usage history, explanation and backtest."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ log = structlog.get_logger(__name__)
 
 MAX_HISTORY = 2000
 MAX_CACHED = 100
-"""Workloads of which the past is kept for the next viewer."""
+"""The number of workloads whose details are cached."""
 DEFAULT_POLICY = OptimizationPolicySpec()
-"""By which one is replayed that no policy selects."""
+"""The policy for the backtest of a workload that no policy selects."""
 BACKTEST_TTL = 6 * 3600.0
-"""Seconds for which a back-test is good: it is slow, and a few hours more of a week change little."""
+"""The seconds for which a backtest is cached: it is slow, and a few hours change little."""
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class _CachedDetail:
     backtested_at: float
     backtests: Mapping[str, tuple[BacktestResult, ...]]
     spec: OptimizationPolicySpec
-    """By which it was replayed."""
+    """The policy of the backtest."""
 
 
 class DetailCache:
-    """The containers of workloads in full, kept for a while."""
+    """Builds and caches the container details of workloads."""
 
     def __init__(self, *, prices: ResourcePrices, fresh: float) -> None:
-        """`fresh` is for how many seconds a past is shown before it is read again."""
+        """Create a cache; `fresh` is the number of seconds for which details are cached."""
         self._prices = prices
         self._ttl = fresh
         self._cache: dict[WorkloadKey, _CachedDetail] = {}
@@ -58,10 +58,10 @@ class DetailCache:
     async def get(
         self, state: OperatorState, workload: Workload, *, now: float
     ) -> tuple[ContainerDetail, ...]:
-        """Each of its containers; without curves where the past cannot be read."""
-        # A page asks for its words and for its curves at the same time: whoever comes second waits for the first.
-        turn = self._locks.setdefault(workload.key, asyncio.Lock())
-        async with turn:
+        """Return the details of each container; without curves if the usage history cannot be read."""
+        # A page requests its text and its curves at the same time: the second request waits for the first.
+        lock = self._locks.setdefault(workload.key, asyncio.Lock())
+        async with lock:
             known = self._cache.pop(workload.key, None)
             if known is None or now - known.at >= self._ttl:
                 known = await self._read(state, workload, known, now=now)
@@ -71,7 +71,7 @@ class DetailCache:
         return known.containers
 
     def invalidate(self, key: WorkloadKey) -> None:
-        """What is kept of it is not so any more."""
+        """Mark the cached details of a workload as outdated."""
         if key in self._cache:
             self._cache[key].at = float("-inf")
 
@@ -80,10 +80,12 @@ class DetailCache:
     ) -> _CachedDetail:
         key, pods = workload.key, state.cluster_state.list_pods(workload)
         containers = [each for each in state.effective_containers(workload) if each.role != "init"]
-        outcome, mandate = state.status_writer.get_outcome(key), state.policy_resolver.resolve(workload)
+        outcome, policy = state.status_writer.get_outcome(key), state.policy_resolver.resolve(workload)
         wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
         stored: list[HistoryRecord] = []
-        with suppress(StoreError):  # without it the curves show the sizes of now, and the page says why
+        with suppress(
+            StoreError
+        ):  # without it the curves show the current sizes, and the page shows the error
             stored = await state.store.history.find(
                 cluster=state.cluster_name,
                 namespace=key.namespace,
@@ -93,33 +95,33 @@ class DetailCache:
             )
         names = [each.name for each in containers]
         trace: Trace | None = None
-        source = state.recommender.ingester_for(mandate.strategy_spec if mandate else None).source
+        source = state.recommender.ingester_for(policy.strategy_spec if policy else None).source
         try:
             trace = await read_usage_history(
                 source, state.cluster_state.build_owner_index(), key, names, now=now
             )
         except UsageError as error:
-            log.warning("dashboard.no_past", workload=str(key), error=str(error))
-        spec = mandate.spec if mandate else DEFAULT_POLICY
-        replayed: Mapping[str, tuple[BacktestResult, ...]] = {}
-        replayed_at = float("-inf")
+            log.warning("dashboard.usage_history_unavailable", workload=str(key), error=str(error))
+        spec = policy.spec if policy else DEFAULT_POLICY
+        backtests: Mapping[str, tuple[BacktestResult, ...]] = {}
+        backtested_at = float("-inf")
         if before is not None and before.spec == spec:
-            replayed, replayed_at = before.backtests, before.backtested_at
-        if trace is not None and now - replayed_at >= BACKTEST_TTL:
+            backtests, backtested_at = before.backtests, before.backtested_at
+        if trace is not None and now - backtested_at >= BACKTEST_TTL:
             instances: float = max(len(pods), 1)
             if not workload.is_long_running:
                 instances = _running_share(trace) * max(1, workload.replicas)
-            replayed, replayed_at = await self._run_backtests(trace, names, spec, pods=instances), now
+            backtests, backtested_at = await self._run_backtests(trace, names, spec, pods=instances), now
         views = [
             _build_detail(
                 each,
                 wanted.get(each.name),
                 _build_plots(trace, place, each, wanted.get(each.name), stored),
-                replayed.get(each.name, ()),
+                backtests.get(each.name, ()),
             )
             for place, each in enumerate(containers)
         ]
-        return _CachedDetail(now, tuple(views), replayed_at, replayed, spec)
+        return _CachedDetail(now, tuple(views), backtested_at, backtests, spec)
 
     async def _run_backtests(
         self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: float
@@ -131,7 +133,7 @@ class DetailCache:
 
 
 def _running_share(trace: Trace) -> float:
-    """In which one ran that runs now and then."""
+    """Return the share of time in which a batch workload ran."""
     return float((~np.isnan(trace.cpu)).any(axis=1).mean()) if trace.steps else 0.0
 
 
@@ -144,9 +146,9 @@ def _build_plots(
 ) -> tuple[Plot, Plot]:
     if trace is None:
         return Plot(unit="cores"), Plot(unit="bytes")
-    should = wanted.target if wanted else None
+    recommended = wanted.target if wanted else None
     return build_plots(
-        trace, place, SizeHistory(container.name, stored, has=container.resources, should=should)
+        trace, place, SizeHistory(container.name, stored, has=container.resources, should=recommended)
     )
 
 
@@ -154,7 +156,7 @@ def _build_detail(
     container: Container,
     wanted: Recommendation | None,
     curves: tuple[Plot, Plot],
-    replayed: tuple[BacktestResult, ...],
+    backtests: tuple[BacktestResult, ...],
 ) -> ContainerDetail:
     cpu, memory = curves
     return ContainerDetail(
@@ -169,5 +171,5 @@ def _build_detail(
             FactorView(name=factor.name, detail=factor.detail, source=factor.source)
             for factor in (wanted.explanation if wanted else ())
         ),
-        backtest=replayed,
+        backtest=backtests,
     )

@@ -1,4 +1,4 @@
-"""Amounts, times and states as the pages spell them; the amounts as everywhere else (`survey.amounts`)."""
+"""Format amounts, times and states for the pages; amounts as in the scan's reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TONES = {
 
 
 def tone(state: str) -> str:
-    """Good, busy, warn, bad or quiet: how loud a state is shown."""
+    """Return the style of a state: good, busy, warn, bad or quiet."""
     return TONES.get(state, "quiet")
 
 
@@ -52,12 +52,12 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> int:
-    """For a meter: 0 to 100."""
+    """Return the percentage for a meter, from 0 to 100."""
     return 0 if not part or not whole else max(0, min(100, round(100 * part / whole)))
 
 
 def rate(amount: float | None) -> str:
-    """A share that may be small."""
+    """Format a share that may be small."""
     return NO_VALUE if amount is None else f"{amount:.1%}"
 
 
@@ -66,7 +66,7 @@ def number(amount: float | None) -> str:
 
 
 def ago(then: float | None, now: float) -> str:
-    """`3 min ago`; days at most."""
+    """Format an age such as `3 min ago`, in days at most."""
     if then is None:
         return NO_VALUE
     passed = max(0.0, now - then)
@@ -79,12 +79,12 @@ def ago(then: float | None, now: float) -> str:
 
 
 def moment(then: float) -> str:
-    """For people, in UTC as logs have it."""
+    """Format a time for people, in UTC."""
     return datetime.fromtimestamp(then, UTC).strftime("%a %d %b, %H:%M")
 
 
 def machine_time(then: float) -> str:
-    """For a `time` element."""
+    """Format a time for a `time` element."""
     return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

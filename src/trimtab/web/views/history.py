@@ -1,4 +1,4 @@
-"""The store's history as the pages show it."""
+"""Build history entries from the records of the store and from OOM kills."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_history_entry(stored: Stored) -> HistoryEntry:
 
 
 def build_kill_entries(key: WorkloadKey, container: str, kills: Iterable[OomKills]) -> list[HistoryEntry]:
-    """Return an entry for the OOM kills at each size: the store's history has none, for they are learned and not done."""
+    """Build an entry for the OOM kills at each size; the store's history has none, because kills are observed."""
     return [
         HistoryEntry(
             id=0,
@@ -46,7 +46,7 @@ def build_kill_entries(key: WorkloadKey, container: str, kills: Iterable[OomKill
             container=container,
             what="killed",
             who="the kernel",
-            why=f"out of memory, with {format_memory(each.memory)}{_format_times(each)}",
+            why=f"OOM-killed at {format_memory(each.memory)}{_format_times(each)}",
             times=each.count,
             since=each.first,
         )
@@ -62,11 +62,11 @@ def _format_times(kills: OomKills) -> str:
 
 
 def number_kills(kills: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
-    """The newest first, each with a number of its own: below 0, and by its time, so that it keeps it when others come."""
+    """Number the kills, newest first, with negative numbers from their times, so that numbers stay stable."""
     found: dict[int, HistoryEntry] = {}
     for kill in sorted(kills, key=lambda kill: (kill.at, kill.key, kill.container)):
         number = -int(kill.at * 1000)
-        while number in found:  # pods of one step are told of at one time
+        while number in found:  # the kills of one step share their time
             number -= 1
         found[number] = msgspec.structs.replace(kill, id=number)
     return tuple(reversed(found.values()))
@@ -75,11 +75,11 @@ def number_kills(kills: Iterable[HistoryEntry]) -> tuple[HistoryEntry, ...]:
 def _format_sizes(side: Mapping[str, Any] | None, container: str) -> str:
     sizes = parse_sizes(side, container)
     text = format_sizes(sizes)
-    return text.partition(": ")[2] if len(sizes) == 1 else text  # of one, all know which
+    return text.partition(": ")[2] if len(sizes) == 1 else text  # a single container needs no name
 
 
 def _format_reason(stored: Stored) -> str:
-    """Of a recommendation, whose reasons begin with what it rests on, only what was done to its numbers."""
+    """Return the reason of an entry; for a recommendation only the lines about its CPU and memory."""
     lines = stored.why.splitlines()
-    telling = [line for line in lines if line.startswith(("cpu", "memory"))]
-    return "\n".join(telling) if stored.what == "recommended" and telling else stored.why
+    relevant = [line for line in lines if line.startswith(("cpu", "memory"))]
+    return "\n".join(relevant) if stored.what == "recommended" and relevant else stored.why

@@ -1,7 +1,7 @@
-"""Intents as the pages show them: where objectives stand, what is planned, and what deeds are thought to do.
+"""Build the views of Intents: the state of objectives, the plan, and the learned effects of actions.
 
-The curves are the models that plans are made by: each shows one objective over one knob, all else as it is now, with
-the range in which the model expects it nine times of ten, and the states behind it as points.
+The curves are the effect models of the planner: each shows one objective over one setting, everything else unchanged,
+with the 90 % range of the prediction and the observed states as points.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from trimtab.web.model import (
 MAX_EVENTS = 500
 CURVE_POINTS = 24
 STDDEVS_90 = 1.645
-"""Standard deviations."""
+"""The standard deviations of a 90 % range."""
 
 TimedState = tuple[float, TargetState]
 
 
 @dataclass(frozen=True, slots=True)
 class _CachedIntent:
-    """What was seen of an intent, as curves."""
+    """The cached curves of an Intent."""
 
     at: float
     generation: int
     objective_plots: Mapping[str, Plot]
-    """By objective."""
+    """The plots over time, by objective."""
     effects: tuple[EffectView, ...]
 
 
 class IntentViewCache:
-    """All intents that are looked after. What was seen of each is slow to read, and is kept for a while."""
+    """Builds the views of all Intents; caches their observed states, which are slow to read."""
 
     def __init__(self, *, fresh: float) -> None:
-        """`fresh` is for how many seconds a past is shown before it is read again."""
+        """Create a cache; `fresh` is the number of seconds for which curves are cached."""
         self._ttl = fresh
         self._cache: dict[IntentKey, _CachedIntent] = {}
         self._lock = asyncio.Lock()
@@ -67,16 +67,16 @@ class IntentViewCache:
         if known is None:
             return ()
         found = sorted(known.index.intents, key=lambda intent: intent.key)
-        async with self._lock:  # a page asks for its words and for its curves at the same time
+        async with self._lock:  # a page requests its text and its curves at the same time
             self._cache = {intent.key: await self._load(state, known, intent, now) for intent in found}
             return tuple(_build_view(intent, self._cache[intent.key]) for intent in found)
 
     def drop_stale(self, now: float) -> None:
-        """Let go of what would be read again anyway: of hundreds of intents it is tens of MiB, and nobody may be looking."""
-        self._cache = {key: past for key, past in self._cache.items() if self._is_fresh(past, now)}
+        """Drop expired curves: for hundreds of Intents they take tens of MiB, and maybe nobody is watching."""
+        self._cache = {key: cached for key, cached in self._cache.items() if self._is_fresh(cached, now)}
 
-    def _is_fresh(self, past: _CachedIntent, now: float) -> bool:
-        return now - past.at < self._ttl
+    def _is_fresh(self, cached: _CachedIntent, now: float) -> bool:
+        return now - cached.at < self._ttl
 
     async def _load(
         self, state: OperatorState, known: IntentOperatorState, intent: IntentRecord, now: float
@@ -94,13 +94,15 @@ class IntentViewCache:
         except StoreError:
             return _CachedIntent(float("-inf"), intent.generation, {}, ())
         states = _parse_states(events)
-        over_time = {
+        objective_plots = {
             each.name: _plot_objective(each.name, each.value, states) for each in spec.objectives if states
         }
-        return _CachedIntent(now, intent.generation, over_time, _build_effects(known, intent, spec, states))
+        return _CachedIntent(
+            now, intent.generation, objective_plots, _build_effects(known, intent, spec, states)
+        )
 
 
-def _build_view(intent: IntentRecord, past: _CachedIntent) -> IntentView:
+def _build_view(intent: IntentRecord, cached: _CachedIntent) -> IntentView:
     status: dict[str, Any] = msgspec.json.decode(intent.status) or {}
     spec = intent.spec
     if spec is None:
@@ -112,15 +114,15 @@ def _build_view(intent: IntentRecord, past: _CachedIntent) -> IntentView:
         workload=str(intent.target),
         priority=spec.priority,
         state="active" if spec.active else "paused",
-        objectives=_build_objectives(spec, status, past.objective_plots),
+        objectives=_build_objectives(spec, status, cached.objective_plots),
         plan=_build_plan(plan),
-        effects=past.effects,
+        effects=cached.effects,
         planned=_parse_time(plan.get("madeAt")),
     )
 
 
 def _parse_states(events: Sequence[PlannerEvent]) -> list[TimedState]:
-    """Oldest first; what cannot be read says nothing."""
+    """Parse the states, oldest first; unreadable ones are skipped."""
     found = []
     for event in reversed(events):
         try:
@@ -131,17 +133,17 @@ def _parse_states(events: Sequence[PlannerEvent]) -> list[TimedState]:
 
 
 def _build_objectives(
-    spec: IntentSpec, status: dict[str, Any], over_time: Mapping[str, Plot]
+    spec: IntentSpec, status: dict[str, Any], objective_plots: Mapping[str, Plot]
 ) -> tuple[ObjectiveView, ...]:
-    said = {each["name"]: each for each in status.get("objectives") or ()}
+    statuses = {each["name"]: each for each in status.get("objectives") or ()}
     met = {"Met": True, "Missed": False}
     return tuple(
         ObjectiveView(
             name=each.name,
             target=each.value,
-            now=said.get(each.name, {}).get("current"),
-            met=met.get(said.get(each.name, {}).get("verdict", "")),
-            plot=over_time.get(each.name),
+            now=statuses.get(each.name, {}).get("current"),
+            met=met.get(statuses.get(each.name, {}).get("verdict", "")),
+            plot=objective_plots.get(each.name),
         )
         for each in spec.objectives
     )
@@ -157,7 +159,7 @@ def _plot_objective(name: str, target: float, states: Sequence[TimedState]) -> P
                 name=name,
                 values=tuple(state.objectives.get(name) for _, state in states),
             ),
-            Curve(role=CurveRole.TARGET, name="wanted", values=(target,) * len(states)),
+            Curve(role=CurveRole.TARGET, name="target", values=(target,) * len(states)),
         ),
     )
 
@@ -166,7 +168,7 @@ def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
     why = "; ".join(plan.get("why") or ()) or plan.get("blockedReason") or ""
     actions = plan.get("actions") or ()
     if not actions:
-        return (FactorView(name=plan["purpose"], detail="nothing is to be done", source=why),) if plan else ()
+        return (FactorView(name=plan["purpose"], detail="no action needed", source=why),) if plan else ()
     return tuple(
         FactorView(
             name=each["actuator"],
@@ -204,20 +206,20 @@ def _plot_effect(
     along: str,
     states: Sequence[TimedState],
     amounts: Sequence[float],
-    amount_of: Callable[[TargetState], float | None],
-    changed: Callable[[TargetState, float], TargetState],
+    get_amount: Callable[[TargetState], float | None],
+    with_amount: Callable[[TargetState, float], TargetState],
 ) -> EffectView:
     state = states[-1][1]
-    expected = effects.predict(state, [changed(state, amount) for amount in amounts], group="")
+    expected = effects.predict(state, [with_amount(state, amount) for amount in amounts], group="")
     curve = {
         amount: (after.objectives.get(name), after.log_spread.get(name, 0.0))
         for amount, after in zip(amounts, expected, strict=True)
     }
     points: dict[float, float] = {}
-    for _, seen in states:
-        place, value = amount_of(seen), seen.objectives.get(name)
+    for _, observed in states:
+        place, value = get_amount(observed), observed.objectives.get(name)
         if place is not None and value is not None and amounts[0] <= place <= amounts[-1]:
-            points[place + len(points) * 1e-9] = value  # several at one amount are several points
+            points[place + len(points) * 1e-9] = value  # keep several points at the same amount
     along_all = sorted({*curve, *points})
 
     def line(deviations: float) -> CurveValues:

@@ -1,4 +1,4 @@
-"""Sizes on their way to a page: from records of the cluster and from what the history wrote of them."""
+"""Convert sizes from cluster records and history entries to those of the pages."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def build_size(has: Resources) -> ResourceSize:
 
 
 def sum_sizes(sizes: Iterable[Resources]) -> ResourceSize:
-    """Of a pod: what its containers come to; a limit only where each has one."""
+    """Sum the sizes of a pod's containers; a limit only if every container has one."""
     found = list(sizes)
 
-    def total(field: str, *, of_all: bool) -> float | None:
+    def total(field: str, *, require_all: bool) -> float | None:
         amounts = [getattr(each, field) for each in found]
         known = [amount for amount in amounts if amount is not None]
-        return None if not known or (of_all and len(known) < len(amounts)) else float(sum(known))
+        return None if not known or (require_all and len(known) < len(amounts)) else float(sum(known))
 
-    cpu, cpu_limit = total("cpu_request", of_all=False), total("cpu_limit", of_all=True)
+    cpu, cpu_limit = total("cpu_request", require_all=False), total("cpu_limit", require_all=True)
     return ResourceSize(
         cpu=None if cpu is None else cpu / 1000,
         cpu_limit=None if cpu_limit is None else cpu_limit / 1000,
-        memory=total("memory_request", of_all=False),
-        memory_limit=total("memory_limit", of_all=True),
+        memory=total("memory_request", require_all=False),
+        memory_limit=total("memory_limit", require_all=True),
     )
 
 
 def parse_resources(manifest: Mapping[str, Any]) -> Resources:
-    """As `actuation.sizes.written` wrote it."""
+    """Parse resources as `actuation.resources.to_manifest` writes them."""
     requests, limits = manifest.get("requests", {}), manifest.get("limits", {})
     return Resources(
         _parse_amount(requests, "cpu", parse_millicores),
@@ -49,7 +49,7 @@ def parse_resources(manifest: Mapping[str, Any]) -> Resources:
 
 
 def parse_sizes(entry: Mapping[str, Any] | None, container: str) -> dict[str, Resources]:
-    """The sizes in one side of a history entry, which is about one container or, where that is empty, about all."""
+    """Parse one side of a history entry, which is about one container, or about all if `container` is empty."""
     if not entry:
         return {}
     return (

@@ -1,4 +1,4 @@
-"""A workload in a line, and a node in a card, from what a leader has on its desk."""
+"""Build workload rows and node cards from the leader's state."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trimtab.web.views.resources import sum_sizes
 UNMANAGED = "Unmanaged"
 HOUR = 3600.0
 REPORT_TTL = 300.0
-"""Seconds after which what an agent told is not believed any more."""
+"""The seconds after which an agent's report counts as outdated."""
 _TIERS = ("Guaranteed", "Burstable", "BestEffort")
 
 
 class WorkloadRowData(NamedTuple):
-    """A row, and the kills behind it."""
+    """A row, and the OOM kills of its workload."""
 
     row: WorkloadRow
     kills: tuple[HistoryEntry, ...]
@@ -47,22 +47,22 @@ def build_row(
     prices: ResourcePrices,
     now: float,
 ) -> WorkloadRowData:
-    """One workload; whoever asks holds the lock of `desk.learning`."""
+    """Build the row of one workload; the caller holds the recommender's lock."""
     key = workload.key
-    mandate, outcome = state.policy_resolver.resolve(workload), state.status_writer.get_outcome(key)
+    policy, outcome = state.policy_resolver.resolve(workload), state.status_writer.get_outcome(key)
     pods = [pod for pod in state.cluster_state.list_pods(workload) if not pod.deleting]
     containers = [each for each in state.effective_containers(workload) if each.role != "init"]
     should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
-    dangers: dict[str, None] = {}
+    risks: dict[str, None] = {}
     kills: list[HistoryEntry] = []
     shares: list[float] = []
     for each in containers:
         name = WorkloadContainer.from_workload(key, each.name)
         known: ContainerEstimate | None = None
-        if mandate:
+        if policy:
             known = state.recommender.estimate(
-                name, mandate.strategy_spec, now=now, is_long_running=workload.is_long_running
+                name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
             )
         if known is None:
             continue
@@ -70,22 +70,22 @@ def build_row(
         shares.append(_running_share(evidence, now=now))
         peak = UsageTotals(memory_peak=evidence.memory_peak or 0.0)
         kills += build_kill_entries(key, each.name, evidence.kills)
-        rules = mandate.rules if mandate else PolicyRules()
-        dangers |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
+        rules = policy.rules if policy else PolicyRules()
+        risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
     instances: float = len(pods)
     if shares and not workload.is_long_running:
         instances = max(shares) * max(1, workload.replicas)
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
-    seen_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
+    sampled_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
     row = WorkloadRow(
         kind=key.kind,
         namespace=key.namespace,
         name=key.name,
-        policy=mandate.name if mandate else "",
-        mode=mandate.spec.mode.value if mandate else "",
-        state=outcome.state.value if outcome else "Pending" if mandate else UNMANAGED,
+        policy=policy.name if policy else "",
+        mode=policy.spec.mode.value if policy else "",
+        state=outcome.state.value if outcome else "Pending" if policy else UNMANAGED,
         reason=outcome.reason if outcome else "",
         pods=len(pods),
         has=sum_sizes(each.resources for each in containers),
@@ -93,11 +93,11 @@ def build_row(
         step=sum_sizes(next_step.get(each.name, each.resources) for each in containers)
         if next_step != should
         else None,
-        used_cpu=max((each.cpu for each in seen_pods), default=None),
-        used_memory=max((each.memory for each in seen_pods), default=None),
+        used_cpu=max((each.cpu for each in sampled_pods), default=None),
+        used_memory=max((each.memory for each in sampled_pods), default=None),
         cost=cost,
         saving=cost - sum(map(prices.price_requests, wanted)) * instances if should else 0.0,
-        risks=tuple(dangers),
+        risks=tuple(risks),
         changed=outcome.applied_at if outcome else None,
         pinned=str(hold) if hold else "",
     )
@@ -105,9 +105,9 @@ def build_row(
 
 
 def _running_share(evidence: Evidence, *, now: float) -> float:
-    """How much of the time, since it was first seen, one ran that runs now and then.
+    """Return the share of time, since its first sample, in which a batch workload ran.
 
-    Its rest is counted in whole hours: by the second, every look would find another price, and be news to every page.
+    Idle time counts in whole hours: in seconds, every refresh would change the cost and notify every page.
     """
     until = max(evidence.last_sample_at, now // HOUR * HOUR)
     return (
@@ -126,24 +126,24 @@ def build_node_summary(
     last_sample: float | None,
     now: float,
 ) -> NodeSummary:
-    """A node with the pods that are on it, and what its agent tells of it; of one that fell silent, only since when.
+    """Build the summary of a node with its pods and its agent's report; an outdated report only gives its time.
 
-    `used` is what pods of the cluster use now, `last_sample` when one of this node's was last sampled.
+    `used` is the current usage of all pods, and `last_sample` the time of the last sample of this node's pods.
     """
-    told = (
+    current_report = (
         report
         if report and report.reported_at is not None and now - report.reported_at < REPORT_TTL
         else None
     )
     own = list(pods)
-    asked = {pod.uid: pod_requests(pod) for pod in own}
-    requested = _sum_requests(asked.values())
+    requests_by_uid = {pod.uid: pod_requests(pod) for pod in own}
+    requested = _sum_requests(requests_by_uid.values())
     tiers: dict[str, list[Pod]] = defaultdict(list)
     for pod in own:
         tiers[pod.qos_class or "BestEffort"].append(pod)
     known = {pod.uid: used[pod.namespace, pod.name] for pod in own if (pod.namespace, pod.name) in used}
-    covered = _sum_requests(asked[uid] for uid in known)
-    # On a node without pods nothing is used, wherever usage is known at all.
+    covered = _sum_requests(requests_by_uid[uid] for uid in known)
+    # A node without pods uses nothing, provided that usage is known at all.
     is_known = bool(known) or (bool(used) and not own)
     return NodeSummary(
         name=node.name,
@@ -160,20 +160,20 @@ def build_node_summary(
         last_sample=None if is_known else last_sample,
         pods=len(own),
         reported=report.reported_at if report else None,
-        pressure=dict(told.pressure) if told else {},
-        policy=told.policy if told else "",
+        pressure=dict(current_report.pressure) if current_report else {},
+        policy=current_report.policy if current_report else "",
         knobs=tuple(
             KnobSummary(name=f"{each.where} {each.knob}", value=each.value, why=each.why)
-            for each in told.knobs
+            for each in current_report.knobs
         )
-        if told
+        if current_report
         else (),
         tiers=tuple(
             TierSummary(
                 name=tier,
                 pods=len(tiers[tier]),
-                cpu_requested=_sum_requests(asked[pod.uid] for pod in tiers[tier]).cpu / 1000,
-                memory_requested=float(_sum_requests(asked[pod.uid] for pod in tiers[tier]).memory),
+                cpu_requested=_sum_requests(requests_by_uid[pod.uid] for pod in tiers[tier]).cpu / 1000,
+                memory_requested=float(_sum_requests(requests_by_uid[pod.uid] for pod in tiers[tier]).memory),
             )
             for tier in _TIERS
             if tiers[tier]
@@ -181,8 +181,8 @@ def build_node_summary(
     )
 
 
-def _sum_requests(rooms: Iterable[NodeResources]) -> NodeResources:
-    found = list(rooms)
+def _sum_requests(resources: Iterable[NodeResources]) -> NodeResources:
+    found = list(resources)
     return NodeResources(cpu=sum(each.cpu for each in found), memory=sum(each.memory for each in found))
 
 

@@ -1,6 +1,6 @@
-"""Which workloads a table shows, in which order, a page at a time: quick enough that ten thousand feel like ten.
+"""Filter, sort and page the workload table, fast enough for ten thousand workloads.
 
-Pure. What rows are searched by is put together once for a list of rows and kept as long as that list is.
+The module is pure. The search texts are built once per list of rows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ DEFAULT = "-saving"
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """What a viewer asked for; whatever makes no sense is taken for nothing asked."""
+    """The query of a viewer; invalid values fall back to the defaults."""
 
     text: str = ""
     state: str = ""
     namespace: str = ""
     risk: bool = False
     sort: str = DEFAULT
-    """One of `SORTS`, with a - before it for the greatest first."""
+    """The sort column from `SORTS`, with a leading - for descending order."""
     page: int = 1
 
     @classmethod
@@ -68,7 +68,7 @@ class TableQuery:
         return self.sort.removeprefix("-")
 
     def toggle_sort(self, column: str) -> str:
-        """The order after a click on a column: what counts most first, names from the beginning, then the other way."""
+        """Return the sort order after a click on a column: names ascending and amounts descending first, then reversed."""
         first = column if column in {"name", "state"} else f"-{column}"
         other = f"-{column}" if column in {"name", "state"} else column
         return other if self.sort == first else first
@@ -76,11 +76,11 @@ class TableQuery:
 
 @dataclass(frozen=True, slots=True)
 class TablePage:
-    """One page of what was asked for."""
+    """One page of the matching workloads."""
 
     rows: Sequence[WorkloadRow]
     total: int
-    """Of all that match."""
+    """The number of all matching workloads."""
     number: int
     pages: int
     cost: float
@@ -96,7 +96,7 @@ class TablePage:
 
 
 class WorkloadTable:
-    """The rows of one version of a board, ready to be searched."""
+    """The rows of one version of the backend, prepared for searching."""
 
     def __init__(self, rows: Sequence[WorkloadRow]) -> None:
         self.rows = rows
@@ -109,7 +109,7 @@ class WorkloadTable:
         self.states = Counter(row.state for row in rows)
         self.namespaces = sorted({row.namespace for row in rows})
         self.at_risk = sum(bool(row.risks) for row in rows)
-        """How many: by danger, one that is in two would count twice."""
+        """The number of workloads with any risk."""
 
     def page(self, query: TableQuery) -> TablePage:
         found = self._sort_rows(query.sort)

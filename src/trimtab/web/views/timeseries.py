@@ -1,4 +1,4 @@
-"""One workload over time: what it used, had and was recommended, as curves; and how strategies would have fared on it."""
+"""Build the curves of one workload over time, and its backtests: usage, sizes and recommendations."""
 
 from __future__ import annotations
 
@@ -26,38 +26,36 @@ from trimtab.web.views.resources import parse_sizes
 
 WINDOW = 8 * 86400.0
 STEP = 600.0
-"""Seconds between two points."""
+"""The seconds between two points."""
 READ_SECONDS = 2 * 86400.0
-"""Seconds that are read at once."""
+"""The seconds of history per read."""
 RESIZE_EVENTS = frozenset({"applying", "applied", "reverted"})
-"""What the history has of sizes that pods got: a change is begun some time before it is found good, or taken back."""
+"""The history entries that resize pods; a change starts some time before it is verified or reverted."""
 
 
 async def read_usage_history(
     source: Source[Any], owners: PodOwnerIndex, key: WorkloadKey, containers: Sequence[str], *, now: float
 ) -> Trace:
-    """What the containers of a workload used, a column each, from when it was first seen; of replicas the one that used
-    most.
-    """
-    past = UsageRecorder(key.name, key.namespace)
+    """Read the usage of a workload's containers from the first sample on, taking the highest replica."""
+    recorder = UsageRecorder(key.name, key.namespace)
     step = STEP if source.capabilities.history else 60.0
     whole = UsageQuery.last(WINDOW if source.capabilities.history else step, now=now, step=step)
     begin = whole.start
     while begin < whole.end:
         end = min(begin + READ_SECONDS, whole.end)
-        ask = UsageQuery(start=begin, end=end, step=step, namespaces=(key.namespace,), include_ooms=False)
-        past.observe_usage(await source.read(ask), owners)
+        query = UsageQuery(start=begin, end=end, step=step, namespaces=(key.namespace,), include_ooms=False)
+        recorder.observe_usage(await source.read(query), owners)
         begin = end
-    return trim_start(past.build_trace(key.kind, containers))
+    return trim_start(recorder.build_trace(key.kind, containers))
 
 
 class SizeHistory:
-    """The sizes that a container had and was recommended, by its history; before and without it those of now."""
+    """The current and recommended sizes of a container over time; without history the present ones."""
 
     def __init__(
         self, container: str, history: Sequence[HistoryRecord], *, has: Resources, should: Resources | None
     ) -> None:
-        """`history` is of the workload, newest first."""
+        """Create the history of a container; `history` are the workload's entries, newest first."""
         self._changes = list(_list_changes(container, reversed(history), RESIZE_EVENTS))
         self._recommendations = [
             (at, after) for at, _, after in _list_changes(container, reversed(history), {"recommended"})
@@ -103,7 +101,7 @@ def _step_values(
 
 
 def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plot]:
-    """CPU in cores and memory in bytes of one container."""
+    """Build the CPU plot in cores and the memory plot in bytes of one container."""
     times = tuple((trace.start + trace.step * np.arange(trace.steps)).tolist())
 
     def plot(unit: str, used: Floats, resource: str, scale: float) -> Plot:
@@ -139,24 +137,28 @@ def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plo
 async def run_backtests(
     trace: Trace, place: int, spec: OptimizationPolicySpec, *, pods: float, prices: ResourcePrices
 ) -> tuple[BacktestResult, ...]:
-    """How the strategy and its peers would have fared with one container; in a thread, for it takes its time."""
+    """Backtest the strategy and its peers on one container, in a thread because it is slow."""
     own = trim_start(trace.select_columns(np.array([place], np.intp)))
-    sizing, kept = strategy_spec_from_policy(spec), spec.changes.stabilization.seconds
+    strategy_spec, stabilization = strategy_spec_from_policy(spec), spec.changes.stabilization.seconds
     found = await asyncio.to_thread(
-        backtest_strategies, own, sizing.strategy, sizing.decode_settings(), stabilization=kept
+        backtest_strategies,
+        own,
+        strategy_spec.strategy,
+        strategy_spec.decode_settings(),
+        stabilization=stabilization,
     )
     return tuple(_build_result(each, pods, prices) for each in found)
 
 
-def _build_result(replayed: Replayed, pods: float, prices: ResourcePrices) -> BacktestResult:
-    summary = replayed.scores.summary()
+def _build_result(backtest: Replayed, pods: float, prices: ResourcePrices) -> BacktestResult:
+    summary = backtest.scores.summary()
     return BacktestResult(
-        strategy=replayed.strategy,
+        strategy=backtest.strategy,
         cpu_slack=_nan_to_none(summary["cpu_slack"]),
         cpu_under=_nan_to_none(summary["cpu_under"]),
         memory_slack=_nan_to_none(summary["memory_slack"]),
         kills_a_day=_nan_to_none(summary["ooms_day"]),
-        cost=replayed.cost(prices, pods=pods),
+        cost=backtest.cost(prices, pods=pods),
     )
 
 

@@ -1,7 +1,7 @@
-"""What a cluster requested, used and had over time: sampled while the dashboard runs, and kept in the store.
+"""Record requests, usage and allocatable resources of the cluster over time, saved in the store.
 
-So much is kept as a chart can show. When it is full, every other sample goes and the next ones come half as often: a
-year takes no more room than a day.
+Only as many samples are kept as a chart can show. When full, every other sample is dropped and the interval doubles, so
+a year takes no more space than a day.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_SAMPLES = 2000
 
 
 class ClusterTotals(NamedTuple):
-    """Of a whole cluster at one time: cores and bytes; None where usage is not known."""
+    """The totals of a cluster at one time in cores and bytes; usage is None if unknown."""
 
     at: float
     cpu_requested: float
@@ -35,12 +35,12 @@ class _TrendState(msgspec.Struct, frozen=True, array_like=True):
 
 class Trend:
     def __init__(self, *, every: float) -> None:
-        """`every` is how many seconds lie between two samples at least."""
+        """Create a trend; `every` is the minimum number of seconds between two samples."""
         self.every = every
         self.samples: list[ClusterTotals] = []
 
     def add(self, totals: ClusterTotals) -> bool:
-        """Take it in, unless the last one was a moment ago; whether it was."""
+        """Add a sample unless the last one is too recent; return whether it was added."""
         if self.samples and totals.at < self.samples[-1].at + self.every:
             return False
         self.samples.append(totals)
@@ -50,7 +50,7 @@ class Trend:
         return True
 
     def plot(self, resource: str) -> Plot:
-        """cpu or memory."""
+        """Build the plot of a resource: cpu or memory."""
 
         def curve(role: CurveRole) -> Curve:
             return Curve(
@@ -69,11 +69,11 @@ class Trend:
         return msgspec.msgpack.encode(_TrendState(1, self.every, self.samples))
 
     def restore(self, state: bytes) -> None:
-        """Go on from what was kept, with what came since; what cannot be read is left, for it costs a chart and nothing else."""
+        """Restore saved samples and append the newer ones; unreadable state is ignored, because it only costs a chart."""
         try:
-            kept = msgspec.msgpack.decode(state, type=_TrendState)
+            saved = msgspec.msgpack.decode(state, type=_TrendState)
         except msgspec.MsgspecError:
             return
-        since, self.every, self.samples = self.samples, kept.every, kept.samples
-        for totals in since:
+        newer, self.every, self.samples = self.samples, saved.every, saved.samples
+        for totals in newer:
             self.add(totals)
