@@ -201,12 +201,12 @@ def test_doctor_finds_a_webhook_whose_service_does_not_exist(
     found = findings["webhook"]
     assert (code, found["state"]) == (1, "problem")
     assert f"lead to Service {namespace}/trimtab-webhook: there is no such Service" in found["found"]
-    assert "every policy that is written is refused" in found["found"]
+    assert "the API server rejects every policy" in found["found"]
     assert "kubectl delete validatingwebhookconfiguration trimtab" in found["advice"]
     service = {"metadata": {"name": "trimtab-webhook"}, "spec": {"ports": [{"port": 443}]}}
     cluster.call("POST", f"/api/v1/namespaces/{namespace}/services", service)
     _, findings = examine()
-    assert "no pod that is ready stands behind it" in findings["webhook"]["found"]
+    assert "it has no ready pods" in findings["webhook"]["found"]
 
 
 def test_doctor_finds_a_webhook_at_whose_address_nobody_listens(
@@ -229,7 +229,7 @@ def test_doctor_warns_of_a_webhook_that_lets_policies_in_unchecked(
     register({"name": "trimtab-webhook", "namespace": namespace, "port": 443}, "Ignore")
     code, findings = examine()
     assert (code, findings["webhook"]["state"]) == (0, "warning")
-    assert "policies come in without the operator's checks" in findings["webhook"]["found"]
+    assert "policies are accepted without the operator's validation" in findings["webhook"]["found"]
 
 
 def test_doctor_does_not_look_at_webhooks_without_the_rights(cluster: Cluster, tmp_path: Any) -> None:

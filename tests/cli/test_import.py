@@ -140,7 +140,7 @@ def test_nothing_to_import_is_one_line(
     cluster: Cluster, vpa_kinds: None, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert imported(cluster, "--namespace", namespace) == 2
-    assert "there is no VerticalPodAutoscaler to import" in capsys.readouterr().err
+    assert "the cluster has no VerticalPodAutoscaler to import" in capsys.readouterr().err
 
 
 def test_a_narrow_table_cuts_no_name_off(

@@ -165,7 +165,7 @@ def test_an_output_that_takes_nothing_is_told_of() -> None:
         )
     assert (asked.returncode, asked.stderr) == (
         2,
-        "trimtab: the output cannot be written: No space left on device\n",
+        "trimtab: cannot write the output: No space left on device\n",
     )
 
 

@@ -31,7 +31,7 @@ def test_it_shows_the_plan_why_it_and_the_alternatives(
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["plan", "-f", str(MANIFEST), "--state", str(STATE)]) == 0
     out = capsys.readouterr().out
-    for words in ("to meet what is missed", "p99-latency is 25, wanted 20", "Alternatives", "looked at"):
+    for words in ("meet the missed objectives", "p99-latency is 25, wanted 20", "Alternatives", "examined"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 80
 

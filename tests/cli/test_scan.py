@@ -407,7 +407,7 @@ def test_a_cluster_that_is_away_or_none_and_a_token_that_is_old_are_one_line_and
     for name, words in (
         ("away", "cannot connect to https://127.0.0.1:9; see"),
         ("old", "log in again"),
-        ("elsewhere", f"{no_prometheus} is no API server; see"),
+        ("elsewhere", f"{no_prometheus} is not a Kubernetes API server; check"),
     ):
         assert run([*command, "--kubeconfig", str(tmp_path / name)]) == 2
         said = capsys.readouterr()

@@ -97,7 +97,7 @@ def test_the_doctor_tells_what_a_scan_would_meet(shop: Shop, capsys: pytest.Capt
     assert shop.run("doctor", "-n", SHOP, "-o", "json", "--source-setting", "tenant=shop", days=30) == 0
     findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["retention"]["state"] == "warning"
-    assert findings["retention"]["found"] == "usage goes back about 1.9 days, and a scan looks at 30"
+    assert findings["retention"]["found"] == "usage goes back about 1.9 days, but a scan reads 30"
 
 
 def amounts(resources: Object) -> tuple[str, str, str]:

@@ -93,7 +93,7 @@ def test_a_recording_that_is_too_short_is_told_of_and_left_out(
     asked = ["--learner", learner, "--folder", str(tmp_path / "mine"), "--only-recorded"]
     assert run(["train", str(usage), *asked]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert f"usage.csv: left out, for {hours} hours are the least" in told
+    assert f"usage.csv: skipped: shorter than {hours} hours" in told
     assert line in told
 
 

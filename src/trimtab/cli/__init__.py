@@ -1,9 +1,9 @@
 """The command line. A command is a file here with a function of the same name, and a line in `COMMANDS`.
 
-The function's parameters are the options, its doc-string is the help (the first line as in `COMMANDS`, then an
-example), and what it returns is the exit code: 0 or None done, 1 found something that the user asked to be told of.
-Wrong usage and a `TrimtabError` end in one line on stderr and 2. A command's file is imported only when the command
-is asked for: start-up stays quick, however much there is.
+The function's parameters are the options, its docstring is the help (the first line as in `COMMANDS`, then an example),
+and its return value is the exit code: 0 or None for success, 1 if the command found what the user asked it to check.
+Wrong usage and a `TrimtabError` end in one line on stderr and exit code 2. A command's file is imported only when the
+command runs, which keeps start-up fast.
 """
 
 import errno
@@ -51,7 +51,7 @@ INTERRUPTED = 130
 
 
 def build_app(*asked: str) -> App:
-    """All commands, none of them imported yet; those that are asked for give their own help, and not their summary."""
+    """Build the app of all commands without importing them; the commands in `asked` show their full help."""
     app = App(
         name="trimtab",
         help="Keeps every workload of a Kubernetes cluster at the smallest size that still meets its objectives.",
@@ -70,7 +70,7 @@ def build_app(*asked: str) -> App:
 
 
 def module_name(name: str) -> str:
-    """What a command's file and function are called: `import` is a word of Python's own."""
+    """Return the name of a command's file and function; `import` is a Python keyword and gets an underscore."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -79,27 +79,27 @@ def run(arguments: Sequence[str]) -> int:
     code = 0
     try:
         code = build_app(*arguments[:1])(list(arguments)) or 0
-        sys.stdout.flush()  # what cannot be written is told below, and not passed over at the exit
+        sys.stdout.flush()  # so that a write error is reported below, not ignored at exit
     except CycloptsError as error:
         return _print_usage_error(_format_usage_error(error))
     except TrimtabError as error:
         return _print_usage_error(_to_one_line(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, stopped reading
         _discard_output()
         return code
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
             raise
         _discard_output()
-        return _print_usage_error(f"the output cannot be written: {error.strerror}")
+        return _print_usage_error(f"cannot write the output: {error.strerror}")
     return code
 
 
 @contextmanager
 def ignore_closed_pipe() -> Iterator[None]:
-    """Print a result whose reader may stop reading early, as `| head` does: the exit code is still to be found."""
+    """Ignore a reader that stops early, such as `| head`, so that the exit code can still be computed."""
     try:
         yield
         sys.stdout.flush()
@@ -108,30 +108,30 @@ def ignore_closed_pipe() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Nothing more may be flushed at the exit into an output that takes nothing."""
+    """Redirect stdout to the null device, so that the flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> NoReturn:
-    """The entry point of the `trimtab` command."""
+    """Run the `trimtab` command and exit."""
     arguments = sys.argv[1:]
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # An output that knows no arrows gets question marks, not a traceback.
+        # An encoding without arrows gets question marks instead of a traceback.
         sys.stdout.reconfigure(errors="replace")
     _preload_command(*arguments[:1])
     sys.exit(run(arguments))
 
 
 def _open_closed_streams() -> None:
-    """Nothing to read and nobody to write to, for whoever starts us without: what is printed to no stderr goes to stdout."""
+    """Open the null device for standard streams that are closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - as long as we run
 
 
 def _preload_command(name: str = "") -> None:
-    """What a command imports stays until it ends: to look through it for garbage was a quarter of the start-up."""
+    """Import a command without garbage collection, which took a quarter of the start-up time."""
     if name in COMMANDS:
         gc.disable()
         importlib.import_module(f"trimtab.cli.{module_name(name)}")
@@ -140,7 +140,7 @@ def _preload_command(name: str = "") -> None:
 
 
 def _filter_default(default: object) -> object:
-    """The default in a command's help: that nothing is given when nothing is, goes without saying."""
+    """Return the default for a command's help; empty defaults are not shown."""
     return None if default is False or default in ((), "") else default
 
 

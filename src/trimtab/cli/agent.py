@@ -106,12 +106,12 @@ def agent(
         made = NodeAgent(settings, connection)
     except OSError as error:
         raise TrimtabError(f"agent: {error}; it needs the node's cgroups, /proc and /sys") from None
-    gc.freeze()  # what is there now stays: no need to look through it again and again
+    gc.freeze()  # these objects live until the end, so the collector need not scan them
     uvloop.run(made.run())
 
 
 def _configure_logs(form: str) -> None:
-    """On standard error, as the operator does; its own way would bring in all of the operator, and thrice the memory."""
+    """Log to stderr as the operator does; importing its logging would triple the agent's memory."""
     rendered = (
         structlog.processors.JSONRenderer(default=str)
         if form == "json"

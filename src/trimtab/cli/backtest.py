@@ -40,7 +40,7 @@ from trimtab.usage.trace import Trace
 
 DEFAULT_STRATEGIES = "trimtab,vpa,krr"
 MAX_STABILIZATION = 86400.0
-"""Seconds; policies can ask for no more."""
+"""The longest stabilization that policies accept, in seconds."""
 HEADER = (
     "STRATEGY",
     "CPU\nSLACK",
@@ -53,7 +53,7 @@ HEADER = (
     "CHG\nA DAY",
     "$ A\nMONTH",
 )
-"""Over two lines, so that the table fits 80 columns."""
+"""The table header, over two lines so that the table fits 80 columns."""
 
 
 def backtest(
@@ -166,7 +166,7 @@ def backtest(
 
 @dataclass(frozen=True, slots=True)
 class ClusterUsageOptions:
-    """Which usage of which cluster is to be read, where it is any."""
+    """The options for reading usage from a cluster."""
 
     prometheus: str | None
     found: bool
@@ -182,9 +182,13 @@ class ClusterUsageOptions:
         return self.found or self.prometheus is not None
 
     def reject_unused(self) -> None:
-        """Complain of what is said of a cluster's usage where none is read: it would be passed over."""
-        told = {"--namespace": self.namespaces, "--source-setting": self.source_setting, "--step": self.step}
-        for option, given in told.items():
+        """Reject options for a cluster's usage if none is read: they would have no effect."""
+        options = {
+            "--namespace": self.namespaces,
+            "--source-setting": self.source_setting,
+            "--step": self.step,
+        }
+        for option, given in options.items():
             if given and not self.is_given:
                 raise TrimtabError(f"{option}: is about usage of a cluster; add --prometheus or --found")
 
@@ -226,21 +230,21 @@ def _parse_seconds(option: str, text: str) -> float:
 def _build_schedule(update: str, warm_up: str, minimum_change: float, stabilization: str) -> BacktestSchedule:
     if not minimum_change >= 0:
         raise TrimtabError(f"--minimum-change {minimum_change:g}: must be 0 or more")
-    kept = _parse_seconds("--stabilization", stabilization)
-    if kept > MAX_STABILIZATION:
+    stabilization_seconds = _parse_seconds("--stabilization", stabilization)
+    if stabilization_seconds > MAX_STABILIZATION:
         raise TrimtabError("--stabilization: must be 24h or less")
     return BacktestSchedule(
         update=_parse_seconds("--update", update),
         warm_up=_parse_seconds("--warm-up", warm_up),
         minimum_change=minimum_change,
-        stabilization=kept,
+        stabilization=stabilization_seconds,
     )
 
 
 def _select_strategies(
     strategy: str, settings: Sequence[str], schedule: BacktestSchedule
 ) -> list[tuple[str, dict[str, str]]]:
-    """The strategies with each choice of their settings; what is wrong is refused before anything long is begun."""
+    """Return the strategies with each combination of settings; rejects invalid ones before the long run."""
     names = STRATEGIES.names() if strategy == "all" else tuple(strategy.split(","))
     choices = [(name, choice) for name in names for choice in _expand_settings(name, settings)]
     _reject_unused(settings, names)
@@ -250,7 +254,7 @@ def _select_strategies(
 
 
 def _expand_settings(name: str, settings: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Each combination of the values given for a strategy."""
+    """Yield each combination of the values given for a strategy."""
     swept: dict[str, list[str]] = {}
     for text in settings:
         whose, _, rest = text.partition(".")
@@ -274,7 +278,7 @@ def _reject_unused(settings: Sequence[str], names: Sequence[str]) -> None:
 def _group_outcomes(
     traces: Mapping[str, Trace], scored: Iterable[tuple[BacktestJob, Scores]], schedule: BacktestSchedule
 ) -> dict[str, list[BacktestOutcome]]:
-    """How each strategy fared, by recording; a recording that not even the oracle could be scored on is refused."""
+    """Group the outcomes by recording; raises if a recording is too short for any score."""
     results: dict[str, list[BacktestOutcome]] = {source: [] for source in traces}
     for run, scores in scored:
         if run.strategy == ORACLE and not scores.containers:

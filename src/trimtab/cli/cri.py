@@ -45,8 +45,8 @@ def cri(
 
 
 async def _serve(proxy: CriProxy) -> None:
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with proxy:
-        await told.wait()
+        await stopped.wait()

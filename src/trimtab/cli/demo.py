@@ -67,7 +67,7 @@ def demo(
         raise TrimtabError(
             f"--address {address}: the demo is for this machine alone; name a loopback address, such as 127.0.0.1:8090"
         )
-    # What is done is seen in the dashboard; a line for each of a week's changes would hide its address.
+    # The dashboard shows the changes; a log line for each would hide its address.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with suppress(KeyboardInterrupt):
         if snapshot is not None:
@@ -87,31 +87,31 @@ def demo(
 
 
 async def _run_headless(*, days: float, seed: int) -> SummaryDocument:
-    with show_progress("demo") as told:
-        told("getting ready", 0.0)
-        async with open_demo(days=days, seed=seed) as playing:
-            await playing.run(lambda share: told(pluralize(days, "simulated day"), share))
-            return await build_summary(playing.backend, days=days, seed=seed)
+    with show_progress("demo") as report:
+        report("getting ready", 0.0)
+        async with open_demo(days=days, seed=seed) as runner:
+            await runner.run(lambda share: report(pluralize(days, "simulated day"), share))
+            return await build_summary(runner.backend, days=days, seed=seed)
 
 
 async def _run_live(*, days: float, seed: int, address: str) -> None:
     async with (
-        open_demo(days=days, seed=seed) as playing,
-        serve_dashboard(build_app(playing.backend, LocalAccess()), address) as url,
+        open_demo(days=days, seed=seed) as runner,
+        serve_dashboard(build_app(runner.backend, LocalAccess()), address) as url,
     ):
         print(
             f"Dashboard: {url}\nFull speed for {pluralize(days, 'simulated day')}. Ctrl-C ends it.",
             flush=True,
         )
-        await playing.warm_up()
-        await playing.run()
-        found = await build_summary(playing.backend, days=days, seed=seed)
+        await runner.warm_up()
+        await runner.run()
+        found = await build_summary(runner.backend, days=days, seed=seed)
         write_output(render_text(lambda width: render_summary(found, width=width), to_file=False), None)
         print(f"\nGo on looking: {url}\nCtrl-C ends it.", flush=True)
-        await playing.run_slowly()
+        await runner.run_slowly()
 
 
-async def _serve_snapshot(board: DashboardBackend, address: str) -> None:
-    async with serve_dashboard(build_app(board, LocalAccess()), address) as url:
-        print(f"Snapshot of {board.name}: {url}\nCtrl-C ends it.", flush=True)
+async def _serve_snapshot(backend: DashboardBackend, address: str) -> None:
+    async with serve_dashboard(build_app(backend, LocalAccess()), address) as url:
+        print(f"Snapshot of {backend.name}: {url}\nCtrl-C ends it.", flush=True)
         await asyncio.Event().wait()

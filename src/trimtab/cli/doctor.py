@@ -74,7 +74,7 @@ def doctor(
     output
         A table for people or json for programs.
     """
-    parse_days(days)  # or it is refused here
+    parse_days(days)  # rejects invalid values
     source = parse_key_values("--source-setting", source_setting) | (
         {"url": prometheus} if prometheus else {}
     )
@@ -104,9 +104,7 @@ async def _run_checks(
         Client(connection, retry=RetryPolicy(attempts=2), timeout=15) as client,
         friendly_errors(connection),
     ):
-        cluster = await _check_cluster(
-            client
-        )  # when even this fails there is nothing to examine: the error says why
+        cluster = await _check_cluster(client)  # if this fails, no other check can run
         checks: dict[str, Callable[[], Awaitable[CheckResult]]] = {
             f"rights of {process}": lambda: _check_rights(client, process, namespace, home),
             "metrics-server": lambda: _check_metrics_server(client),
@@ -121,7 +119,7 @@ async def _run_checks(
 
 
 async def _run_guarded(name: str, check: Callable[[], Awaitable[CheckResult]]) -> CheckResult:
-    """A check that cannot be made is a finding too: the others are still worth having."""
+    """Run a check and report its failure as a problem, so that the other checks still run."""
     try:
         return await check()
     except ApiError as error:

@@ -51,20 +51,20 @@ def explain(
         raise TrimtabError("--output png: say where to with --output-file FILE")
     if output_file:
         check_writable(output_file)
-    past = UsageRecorder()
-    survey = asyncio.run(
+    recorder = UsageRecorder()
+    scan = asyncio.run(
         scan_options.scan(
             context=context,
             namespaces=[namespace],
             kinds=[kind],
             names=[name],
-            on_usage=past.observe_usage,
-            on_selected=past.select_workload,
+            on_usage=recorder.observe_usage,
+            on_selected=recorder.select_workload,
         )
     )
-    if not survey.workloads:
-        raise TrimtabError(f"{workload}: {_missing_reason(survey)}")
-    found = explained(survey, past)
+    if not scan.workloads:
+        raise TrimtabError(f"{workload}: {_missing_reason(scan)}")
+    found = explained(scan, recorder)
     if found.key.name != name:
         print_note(f"{workload}: belongs to {found.key}, which is what is sized")
     if output == "png" and output_file is not None:
@@ -84,12 +84,12 @@ def _parse_workload(workload: str) -> list[str]:
 
 def _missing_reason(scan: ScanResult) -> str:
     if scan.skipped:
-        return f"there is nothing to explain: {scan.skipped[0].reason}"
+        return f"Trimtab cannot explain it: it {scan.skipped[0].reason}"
     return "there is no such workload; `trimtab scan` lists those that there are"
 
 
 def _nan_to_null(scores: dict[str, float]) -> dict[str, float | None]:
-    """JSON knows no NaN: what was not measured is null."""
+    """Replace NaN, which JSON does not have, by null."""
     return {name: None if math.isnan(score) else score for name, score in scores.items()}
 
 
@@ -97,7 +97,7 @@ def _render(found: Explanation, output: str, *, to_file: bool) -> str:
     if output == "json":
         scores = {
             each.container.name: {
-                fared.strategy: _nan_to_null(fared.scores.summary()) for fared in each.backtests
+                backtest.strategy: _nan_to_null(backtest.scores.summary()) for backtest in each.backtests
             }
             for each in found.containers
         }

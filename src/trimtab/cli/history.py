@@ -77,7 +77,7 @@ def history(
     begin = time.time() - parse_seconds("--since", since)
     key = parse_workload(workload) if workload else None
     address = store or ConfigReloader(config, environment=os.environ).current.store.url
-    most = top + 1 if top else sys.maxsize  # one more tells that there are more
+    most = top + 1 if top else sys.maxsize  # one more shows whether there are more
     found = asyncio.run(_read_entries(address, begin, what or COMPLETED, key, cluster, most=most))
     shown = found[:top] if top else found
     if output == "json":
@@ -101,7 +101,7 @@ async def _read_entries(
     *,
     most: int,
 ) -> list[HistoryRecord]:
-    """The newest first."""
+    """Read the entries, newest first."""
     found: list[HistoryRecord] = []
     page: list[HistoryRecord] | None = None
     async with Store.open(address, read_only=True) as store:
@@ -124,7 +124,7 @@ async def _read_entries(
 
 
 def _escape_control(text: str) -> str:
-    """With what would steer a terminal spelled out: reasons hold the words of strangers."""
+    """Escape control characters: reasons may contain text from untrusted users."""
     return "".join(
         each if each == "\n" or each.isprintable() else each.encode("unicode_escape").decode()
         for each in text
@@ -136,7 +136,7 @@ def _render_lines(entries: Sequence[HistoryRecord], *, more: bool, since: str) -
         yield f"nothing in the last {since}"
     of_several = len({each.cluster for each in entries}) > 1
     for each in entries:
-        told = build_history_entry(each)
+        entry = build_history_entry(each)
         head = Text(f"{format_time(each.timestamp)}  ")
         head.append(f"{each.what:<8}", style=_COLOURS.get(each.what, ""))
         head.append(f"  {each.namespace}/{each.kind}/{each.name}", style="bold")
@@ -144,9 +144,9 @@ def _render_lines(entries: Sequence[HistoryRecord], *, more: bool, since: str) -
             head.append(f"  in {each.cluster}", style="dim")
         yield head
         about = f"{each.container}: " if each.container else ""
-        if told.before or told.after:
-            yield Text(f"    {about}{told.before or 'nothing'} -> {told.after or 'nothing'}")
-        for line in _escape_control(f"{each.who}: {told.why}".rstrip(": ")).splitlines():
+        if entry.before or entry.after:
+            yield Text(f"    {about}{entry.before or 'nothing'} -> {entry.after or 'nothing'}")
+        for line in _escape_control(f"{each.who}: {entry.why}".rstrip(": ")).splitlines():
             yield Text(f"    {line}", style="dim")
     if more:
         yield Text("… and older ones: --top 0 shows all.", style="dim")
@@ -158,8 +158,8 @@ def _render_csv(entries: Sequence[HistoryRecord]) -> str:
     subject = ["cluster", "namespace", "kind", "name", "container"]
     rows.writerow(["time", "what", *subject, "before", "after", "who", "why"])
     for each in entries:
-        told = build_history_entry(each)
+        entry = build_history_entry(each)
         of = each.cluster, each.namespace, each.kind, each.name, each.container
-        said = told.before, told.after, each.who, told.why
+        said = entry.before, entry.after, each.who, entry.why
         rows.writerow([format_time(each.timestamp), each.what, *of, *map(_escape_control, said)])
     return text.getvalue()

@@ -101,11 +101,11 @@ async def _run_import(
     async with Client(connection, retry=RetryPolicy(attempts=2)) as client, friendly_errors(connection):
         raw = await _list_vpas(client, namespaces)
         if not raw:
-            raise TrimtabError(f"{connection.context}: there is no VerticalPodAutoscaler to import")
+            raise TrimtabError(f"{connection.context}: the cluster has no VerticalPodAutoscaler to import")
         specs = {_project_vpa(each): each["spec"] for each in raw}
-        picture = await take_snapshot(client, namespaces=sorted({vpa.namespace for vpa in specs}))
-        workloads = picture.list_workloads()
-        owned = {each.key: picture.find_top_owner(each).key for each in picture.list_owned()}
+        snapshot = await take_snapshot(client, namespaces=sorted({vpa.namespace for vpa in specs}))
+        workloads = snapshot.list_workloads()
+        owned = {each.key: snapshot.find_top_owner(each).key for each in snapshot.list_owned()}
         if store is not None:
             print(await _store_checkpoints(client, list(specs), workloads, store), file=sys.stderr)
     return [convert_vpa(vpa, spec, workloads, owned) for vpa, spec in specs.items()]
@@ -125,14 +125,14 @@ async def _list_vpas(client: Client, namespaces: tuple[str, ...] | None) -> list
 
 
 def _project_vpa(raw: Object) -> VerticalPodAutoscaler:
-    shape = vpa_projection()
-    return shape.project(msgspec.json.decode(msgspec.json.encode(raw), type=shape.wire_type))
+    projection = vpa_projection()
+    return projection.project(msgspec.json.decode(msgspec.json.encode(raw), type=projection.wire_type))
 
 
 async def _store_checkpoints(
     client: Client, known: list[VerticalPodAutoscaler], workloads: Sequence[Workload], address: str
 ) -> str:
-    """Put what was learned where the operator looks for it when it starts; what to tell of that."""
+    """Store the learned state where the operator loads it at start; return a message."""
     cohort = build_vpa_cohort(known, await read_checkpoints(client), workloads)
     if cohort is None:
         return "nothing learned: there are no checkpoints of these VPAs' containers"
@@ -147,7 +147,7 @@ async def _store_checkpoints(
 
 
 def _file_name(vpa: VerticalPodAutoscaler) -> str:
-    """With a dot, which no namespace has: shop and api-web are not shop-api and web."""
+    """Return the file name of a policy; the dot, which no namespace has, keeps names unique."""
     return f"{vpa.namespace}.{vpa.name}.yaml"
 
 

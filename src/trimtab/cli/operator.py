@@ -68,12 +68,12 @@ def operator(
     companions = []
     if dashboard is not None:
         companions.append(_build_dashboard(dashboard, dashboard_certificate, dashboard_key))
-    gc.freeze()  # what is there now stays: no need to look through it again and again
+    gc.freeze()  # these objects live until the end, so the collector need not scan them
     uvloop.run(OperatorApp(connection, live, embedded=companions).run())
 
 
 def _build_dashboard(address: str, certificate: Path | None, key: Path | None) -> EmbeddedService:
-    # Only here: an operator without a dashboard is the smaller for it.
+    # Imported here, because an operator without a dashboard then needs less memory.
     from trimtab.web.embedded import embed_dashboard
     from trimtab.web.server import DashboardCertificate
 

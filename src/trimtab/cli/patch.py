@@ -117,7 +117,7 @@ def _reject_conflicts(
     chart: str | None,
     write: bool,
 ) -> None:
-    """Complain of what does not fit together, or is not there, before a cluster is looked at for long."""
+    """Reject conflicting options and missing files before the long scan."""
     if apply and (directory or files or write):
         raise TrimtabError(
             "--apply: changes the cluster and no files; leave --directory, --file and --write out"
@@ -164,7 +164,7 @@ def _write_patches(changes: Sequence[ResourceChange], form: Format, directory: P
 
 
 def _read_folder(directory: Path) -> dict[str, str]:
-    """Read the YAML files of a folder; one that is no text is taken as empty, so that it is not written over."""
+    """Read the YAML files of a folder; a file that is not text counts as empty, so that it is not overwritten."""
     found = {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         if path.is_file() and (path.suffix in _ENDINGS or path.name in KUSTOMIZATIONS):
@@ -178,7 +178,7 @@ def _read_folder(directory: Path) -> dict[str, str]:
 def _filter_possible(changes: Sequence[ResourceChange]) -> list[ResourceChange]:
     for change in changes:
         if change.blocked_reason:
-            print_note(f"{change.workload.key}: left out: {change.blocked_reason}")
+            print_note(f"{change.workload.key}: skipped: {change.blocked_reason}")
     return [change for change in changes if not change.blocked_reason]
 
 

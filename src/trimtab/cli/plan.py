@@ -79,12 +79,12 @@ def plan(
         raise TrimtabError("--file and --state go together: what is wanted, and what is")
     text = _read_text(config) if config else ""
     flags = [f"metricsSource.settings.url={prometheus}"] if prometheus else []
-    told = load_configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
+    configuration = load_configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
     if file and state:
-        found = _plan_offline(file, state, told)
+        found = _plan_offline(file, state, configuration)
     else:
         assert intent is not None
-        found = asyncio.run(_plan_online(intent, told, context=context, kubeconfig=kubeconfig))
+        found = asyncio.run(_plan_online(intent, configuration, context=context, kubeconfig=kubeconfig))
     if output == "json":
         rendered = json.dumps(build_document(found), indent=2) + "\n"
     else:

@@ -99,7 +99,7 @@ def scan(
     for name in (scan_options.strategy, *peers):
         STRATEGIES.load_type(name)
 
-    look = partial(
+    scan_one_cluster = partial(
         scan_options.scan,
         namespaces=namespace or None,
         labels=selector,
@@ -109,13 +109,13 @@ def scan(
     )
     names = _resolve_contexts(scan_options.kubeconfig, context, every=all_contexts)
     reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
-    surveys, failed = _scan_clusters(
-        names, reached, look, partial(scan_options.build_failed_scan, prices=prices)
+    scans, failed = _scan_clusters(
+        names, reached, scan_one_cluster, partial(scan_options.build_failed_scan, prices=prices)
     )
-    if not failed and not any(found.workloads or found.skipped for found in surveys):
+    if not failed and not any(found.workloads or found.skipped for found in scans):
         raise TrimtabError("no workloads found; see --namespace, --selector and --kind")
-    write_output(_render(surveys, output, top=top, to_file=output_file is not None), output_file)
-    broken = [why for threshold in thresholds if (why := threshold.find_violation(surveys))]
+    write_output(_render(scans, output, top=top, to_file=output_file is not None), output_file)
+    broken = [why for threshold in thresholds if (why := threshold.find_violation(scans))]
     for why in broken:
         print(f"trimtab: {why}", file=sys.stderr)
     return USAGE_ERROR if failed else int(bool(broken))
@@ -127,12 +127,12 @@ def _scan_clusters(
     scan_one: Callable[..., Awaitable[ScanResult]],
     build_failed: Callable[[str, str], ScanResult],
 ) -> tuple[list[ScanResult], bool]:
-    """Each cluster once, and whether one of them failed: of several that is told, and keeps nobody from the others."""
-    surveys: list[ScanResult] = []  # no task's result: to end its loop, asyncio writes that out, however long
+    """Scan each cluster once, and return whether one failed; a failure does not stop the others."""
+    scans: list[ScanResult] = []  # not a task's result: asyncio would format it at shutdown, which is slow
 
-    async def look_at_all() -> bool:
+    async def scan_all() -> bool:
         if len(names) == 1:
-            surveys.append(await scan_one(context=names[0]))
+            scans.append(await scan_one(context=names[0]))
             return False
         errors: dict[str, TrimtabError] = {}
         missed: set[str] = set()
@@ -142,21 +142,21 @@ def _scan_clusters(
             if not found:
                 missed |= wrong.keys()
                 found = [build_failed(context, str(error)) for context, error in wrong.items()]
-            surveys.extend(found)
+            scans.extend(found)
         last = errors.popitem()[1] if errors.keys() == set(names) else None
         for error in errors.values():
             print(f"trimtab: {error}", file=sys.stderr)
-        if last is not None:  # nothing was seen at all: whoever called us tells of this one
+        if last is not None:  # every cluster failed: the caller reports the last error
             raise last
         return bool(missed)
 
-    return surveys, asyncio.run(look_at_all())
+    return scans, asyncio.run(scan_all())
 
 
 async def _scan_by_contexts(
     contexts: Sequence[ClusterContext], scan_one: Callable[..., Awaitable[ScanResult]]
 ) -> tuple[list[ScanResult], dict[str, TrimtabError]]:
-    """Look at one cluster by the contexts that lead there: one that sees all is enough, and nothing counts twice."""
+    """Scan one cluster through its contexts until one sees everything; no workload counts twice."""
     found: list[ScanResult] = []
     errors: dict[str, TrimtabError] = {}
     for place, each in enumerate(contexts, 1):

@@ -46,9 +46,9 @@ HEADER = (
     "$ OF\nREQ.",
     "$ OF\nNODES",
 )
-"""Over two lines, so that the table fits a terminal of 80 columns."""
+"""The table header, over two lines so that the table fits 80 columns."""
 COLUMNS = 100
-"""What a file or a pipe has, for longer names."""
+"""The width of the table in a file or pipe."""
 
 
 def simulate(
@@ -97,14 +97,14 @@ def simulate(
         raise TrimtabError(f"--workloads {workloads}: must be at least 1")
     names = contenders or (NONE, "vpa", "trimtab")
     for name in names:
-        load_policies(name)  # refused before anything long is begun
-    # What the operator tells of every deed is for its log; here the numbers tell.
+        load_policies(name)  # rejects invalid policies before the long run
+    # The operator's log of every action would hide the result.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    scene = _build_scenario(recording, workloads=workloads, days=days, warm_up=warm_up, seed=seed)
+    scenario = _build_scenario(recording, workloads=workloads, days=days, warm_up=warm_up, seed=seed)
     for name in names:
-        require_matching_workloads(name, scene)
+        require_matching_workloads(name, scenario)
     console = Console(file=sys.stderr)
-    courses = []
+    runs = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks = [progress.add_task(escape(name), total=1.0) for name in names]
         for name, task in zip(names, tasks, strict=True):
@@ -112,14 +112,14 @@ def simulate(
             def advance(share: float, task: int = task) -> None:
                 progress.update(task, completed=share)  # type: ignore[arg-type]
 
-            courses.append(
+            runs.append(
                 asyncio.run(
                     run_policy(
-                        scene, name, days=days, warm_up=warm_up * 86400, seed=seed, on_progress=advance
+                        scenario, name, days=days, warm_up=warm_up * 86400, seed=seed, on_progress=advance
                     )
                 )
             )
-    _print(courses, scene, days=days, output=output)
+    _print(runs, scenario, days=days, output=output)
     return 0
 
 
@@ -129,9 +129,9 @@ def _build_scenario(
     if recording is None:
         _reject_short_run(days, warm_up, STEP)
         return generate_cluster(workloads=workloads, days=days, seed=seed)
-    scene = generate_cluster_from_trace(read_trace(recording), seed=seed)
-    _reject_short_run(days, warm_up, scene.demand.step)
-    return scene
+    scenario = generate_cluster_from_trace(read_trace(recording), seed=seed)
+    _reject_short_run(days, warm_up, scenario.demand.step)
+    return scenario
 
 
 def _reject_short_run(days: float, warm_up: float, step: float) -> None:
@@ -145,7 +145,7 @@ def _print(runs: Sequence[PolicyRun], scenario: Scenario, *, days: float, output
     pods = sum(spec.replicas for spec in scenario.workloads)
     title = f"{pluralize(len(scenario.workloads), 'workload')}, {pluralize(pods, 'pod')}, {pluralize(days, 'day')}"
     if output == "json":
-        records = [{"policy": course.policy_name, **course.summary()} for course in runs]
+        records = [{"policy": run.policy_name, **run.summary()} for run in runs]
         print(json.dumps(records, indent=2))
     elif output == "html":
         print(render_page(f"Simulated: {title}", runs, [HEADER, *map(_build_row, runs)]))
@@ -156,8 +156,8 @@ def _print(runs: Sequence[PolicyRun], scenario: Scenario, *, days: float, output
         table.columns[0].overflow = "fold"
         for column in table.columns[1:]:
             column.justify = "right"
-        for course in runs:
-            table.add_row(*map(escape, _build_row(course)))
+        for run in runs:
+            table.add_row(*map(escape, _build_row(run)))
         console = Console()
         if not console.is_terminal:
             console.width = COLUMNS

@@ -146,7 +146,7 @@ def stress(
 
 
 def _parse_limit(option: str, times: float) -> float | None:
-    """The limit beside the request; None for none."""
+    """Parse the factor between request and limit; None for no limit."""
     if times != 0 and not 1 <= times < math.inf:
         raise TrimtabError(
             f"{option} {times:g}: must be at least 1, a limit not below its request; or 0 for none"
@@ -155,7 +155,7 @@ def _parse_limit(option: str, times: float) -> float | None:
 
 
 def _build_recommender(strategy: str, setting: tuple[str, ...], update: str) -> StressStrategy | None:
-    """Who sizes the pods; what it cannot be told is refused before any pod is made."""
+    """Build the strategy under test; rejects invalid settings before any pod is created."""
     settings, every = parse_key_values("--setting", setting), _parse_seconds("--update", update)
     if strategy == "none":
         return None
@@ -165,7 +165,7 @@ def _build_recommender(strategy: str, setting: tuple[str, ...], update: str) -> 
 
 @contextmanager
 def _redirect_logs() -> Iterator[None]:
-    """What the actuator logs must not get into what is printed for programs."""
+    """Send logs to stderr, so that they do not mix with output for programs."""
     before = structlog.get_config()
     structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
     try:
@@ -175,7 +175,7 @@ def _redirect_logs() -> Iterator[None]:
 
 
 async def _interruptible(run: Coroutine[Any, Any, RunLog]) -> RunLog:
-    """The end of a process asked for politely takes the pods away too, as Ctrl-C does."""
+    """Delete the pods on SIGTERM too, as on Ctrl-C."""
     task = asyncio.ensure_future(run)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:

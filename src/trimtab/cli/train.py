@@ -172,7 +172,7 @@ class TrainingJob:
 def _run_training(
     job: TrainingJob, traces: Mapping[str, Trace], folder: Path, every: int, workers: Any, progress: Progress
 ) -> tuple[Any, list[dict[str, float]]]:
-    """The learner when it is done, and the figures of all its updates."""
+    """Train the learner, and return it with the figures of all updates."""
     from trimtab.lab.training import loop  # after Ray: see `workers`
 
     task = progress.add_task(f"{job.learner}: gathering", total=job.updates)
@@ -204,19 +204,19 @@ def _save_weights(made: Any, folder: Path, figures: Sequence[dict[str, float]]) 
 def _drop_short_recordings(
     job: TrainingJob, traces: Mapping[str, Trace], console: Console
 ) -> dict[str, Trace]:
-    """Without the recordings that are too short to learn from, each of which is told of: the card must not name them."""
+    """Drop and report the recordings that are too short, so that the model card does not name them."""
     from trimtab.lab.training import sources
 
     hours = sources.MIN_HOURS if job.learner == "forecaster" else _compute_episode_hours(job)
     for name, trace in traces.items():
         if not sources.covers_hours(trace, hours):
-            line = f"trimtab: {name}: left out, for {hours} hours are the least"
+            line = f"trimtab: {name}: skipped: shorter than {hours} hours"
             console.print(line, soft_wrap=True, markup=False, highlight=False)
     return {name: trace for name, trace in traces.items() if sources.covers_hours(trace, hours)}
 
 
 def _compute_episode_hours(job: TrainingJob) -> int:
-    """The hours of an agent's longest episode, with those that it watches first."""
+    """Return the hours of an agent's longest episode, warm-up included."""
     from trimtab.lab.training.base_agent import RolloutConfig
 
     return job.hours + max(RolloutConfig().warm_ups)

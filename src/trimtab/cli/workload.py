@@ -162,7 +162,7 @@ def _types(workload_type: str | None, output: str) -> None:
 
 
 def _read_summary(name: str) -> str:
-    """What the file of a type says of it first."""
+    """Return the summary in the docstring of a type's module."""
     said = sys.modules[GENERATORS.load_type(name).__module__].__doc__ or ""
     return " ".join(said.split("\n\n")[0].split())
 

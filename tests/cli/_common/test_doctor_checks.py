@@ -55,7 +55,7 @@ def test_workloads_without_requests_are_named() -> None:
     found = check_requests(
         [workload("web", containers=(asks,)), workload("bare", containers=({"name": "a"},))]
     )
-    assert found.found == "1 ask for no CPU or no memory: shop/deployment/bare"
+    assert found.found == "1 workload without CPU or memory requests: shop/deployment/bare"
     assert check_requests([workload("web", containers=(asks,))]).state == "ok"
 
 

@@ -1,6 +1,6 @@
-"""Which contexts of a kubeconfig lead to one cluster: an administrator's and a viewer's, or one for each namespace.
+"""Group the contexts of a kubeconfig by cluster: several users or namespaces may share one.
 
-A cluster is known by the uid of its namespace kube-system, and by the address of its server to those who may not read that.
+The uid of the namespace kube-system identifies a cluster, or the address of its server if the uid may not be read.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from trimtab.scan.model import ScanResult
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """The cluster that a context leads to, as far as that is known."""
+    """The cluster of a context, as far as it is known."""
 
     context: str
     server: str = ""
-    """Empty where it could not be asked."""
+    """The address of the server; empty if it did not respond."""
     uid: str = ""
-    """Empty where it may not be read."""
+    """The uid of the cluster; empty if it may not be read."""
     sees_all: bool = False
-    """Whether all pods that are asked for may be listed."""
+    """True if all selected pods may be listed."""
 
 
 async def probe_context(
     context: str, *, kubeconfig: str | None, namespaces: Sequence[str] | None
 ) -> ClusterContext:
-    """Ask a cluster who it is, and whether this context may see all that a scan is about."""
+    """Identify the cluster of a context, and check whether the context may list all selected pods."""
     try:
         connection = load_connection(kubeconfig=kubeconfig, context=context)
         async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
@@ -45,7 +45,7 @@ async def probe_context(
                 uid = ""
             sees_all = await _can_see_all(client, namespaces)
     except TrimtabError:
-        return ClusterContext(context)  # the scan meets it again, and says what is the matter
+        return ClusterContext(context)  # the scan reports the same error
     return ClusterContext(context, connection.server, uid, sees_all)
 
 
@@ -64,7 +64,7 @@ def group_by_cluster(found: Sequence[ClusterContext]) -> list[list[ClusterContex
     groups: dict[tuple[str, str], list[ClusterContext]] = {}
     for each in found:
         uid = each.uid or uids.get(each.server, "")
-        # Of one that could not be asked nobody knows whose it is: it stands for itself.
+        # A context whose cluster is unknown forms its own group.
         identity = (
             ("uid", uid) if uid else ("server", each.server) if each.server else ("context", each.context)
         )
@@ -73,7 +73,7 @@ def group_by_cluster(found: Sequence[ClusterContext]) -> list[list[ClusterContex
 
 
 def exclude_known(scan: ScanResult, earlier: Iterable[ScanResult]) -> ScanResult:
-    """Leave out what earlier surveys of the same cluster have already."""
+    """Remove the workloads that earlier scans of the same cluster already have."""
     known: set[WorkloadKey] = set()
     for each in earlier:
         known |= {found.key for found in each.workloads} | {found.key for found in each.skipped}

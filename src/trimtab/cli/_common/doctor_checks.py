@@ -1,6 +1,4 @@
-"""What a scan of a cluster would meet, for `trimtab doctor`: usage and how far back it goes, the cost of reading it,
-workloads without requests, and autoscalers that would pull in other directions.
-"""
+"""Readiness checks of `trimtab doctor`: usage and its history, read cost, missing requests, competing autoscalers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ MAX_SHOWN = 6
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check found, and what to do about it when that is not well."""
+    """The result of one check, with a remedy if there is a problem."""
 
     check: str
     state: CheckState
@@ -43,34 +41,36 @@ class CheckResult:
 
 
 def format_some(names: list[str]) -> str:
-    """The first few, and how many more there are."""
+    """Format the first few names and the number of others."""
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     return ", ".join(names[:MAX_SHOWN]) + more
 
 
 DAY = 86400.0
 WINDOW_TOLERANCE = 3600.0
-"""By how much usage may fall short of a window and still fill it."""
+"""The seconds by which usage may be shorter than the window."""
 SAMPLED_WITHIN = 1800.0
-"""Seconds: a container that runs for longer should have a sample, also where samples come late."""
+"""The seconds after which a running container should have a sample, even if samples arrive late."""
 BISECTIONS = 6
-"""How often the time is halved in which usage begins."""
+"""The number of bisections to find the start of usage."""
 
 
 async def check_readiness(
     client: Client, *, source: Mapping[str, Any], days: float, namespace: str | None, now: float
 ) -> list[CheckResult]:
-    """All that a scan of the last days would meet; `source` has the settings of its usage source, if any."""
+    """Run the readiness checks for a scan of the last days; `source` has the settings of the usage source."""
     scope = None if namespace is None else [namespace]
     try:
-        picture = await take_snapshot(client, namespaces=scope)
+        snapshot = await take_snapshot(client, namespaces=scope)
     except TrimtabError as error:
         return [CheckResult("workloads", "problem", str(error))]
-    workloads: Sequence[Workload] = picture.list_workloads()
-    spaces = sorted({workload.namespace for workload in workloads})
-    running = container_start_times(picture.pods)
+    workloads: Sequence[Workload] = snapshot.list_workloads()
+    used_namespaces = sorted({workload.namespace for workload in workloads})
+    running = container_start_times(snapshot.pods)
     return [
-        *await _check_usage(client, settings=source, days=days, namespaces=spaces, running=running, now=now),
+        *await _check_usage(
+            client, settings=source, days=days, namespaces=used_namespaces, running=running, now=now
+        ),
         check_requests(workloads),
         check_autoscalers(
             await _list_records(client, HPAS, hpa_projection(), namespace),
@@ -99,17 +99,17 @@ async def _check_usage(
                 findings.append(await _check_cost(found.source, days, namespaces, now))
             return findings
     except TrimtabError as error:
-        said, _, advice = str(error).partition("; ")
-        return [CheckResult("usage", "problem" if settings else "warning", said, advice)]
+        message, _, advice = str(error).partition("; ")
+        return [CheckResult("usage", "problem" if settings else "warning", message, advice)]
 
 
 async def _check_retention(source: Prometheus, days: float, now: float) -> CheckResult:
-    """How far back there is usage: at the far end of the window, or else narrowed down between two moments."""
+    """Check whether usage covers the window; otherwise find its start by bisection."""
     wanted = days * DAY
     edge = min(WINDOW_TOLERANCE, wanted / 2)
     if await source.has_usage(at=now - wanted + edge):
         return CheckResult(
-            "retention", "ok", f"usage goes back the {pluralize(days, 'day')} that a scan looks at"
+            "retention", "ok", f"usage goes back the {pluralize(days, 'day')} that a scan reads"
         )
     known, unknown = 0.0, wanted - edge
     for _ in range(BISECTIONS):
@@ -118,15 +118,15 @@ async def _check_retention(source: Prometheus, days: float, now: float) -> Check
     return CheckResult(
         "retention",
         "warning",
-        f"usage goes back about {known / DAY:.1f} days, and a scan looks at {days:g}",
-        "keep it longer (--storage.tsdb.retention.time), or look at less with --days; what runs weekly is not seen",
+        f"usage goes back about {known / DAY:.1f} days, but a scan reads {days:g}",
+        "increase the retention (--storage.tsdb.retention.time), or scan fewer --days; weekly peaks are missed",
     )
 
 
 async def check_samples(
     source: Source[Any], running: Mapping[PodContainer, float], namespaces: list[str], now: float
 ) -> CheckResult:
-    """Whether containers that run have samples: those that have none are not sized."""
+    """Check that running containers have samples; those without are not sized."""
     usage = await source.read(UsageQuery.last(SAMPLED_WITHIN, now=now, step=300.0, namespaces=namespaces))
     missing = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
     sampled = {*usage.containers} - {usage.containers[column] for column in missing}
@@ -147,22 +147,20 @@ async def check_samples(
         "samples",
         "warning",
         f"{found}: {format_some(silent)}",
-        "let their nodes be scraped; samples that come late are waited for up to learning.lateness",
+        "check that their nodes are scraped; for late samples see learning.lateness",
     )
 
 
 async def _check_cost(source: Any, days: float, namespaces: list[str], now: float) -> CheckResult:
-    reading = await plan_read(source, window=days * DAY, step=None, now=now, namespaces=namespaces)
-    found = f"about {reading.cost}, a sample every {reading.query.step:g} s"
-    if not reading.is_large:
+    plan = await plan_read(source, window=days * DAY, step=None, now=now, namespaces=namespaces)
+    found = f"about {plan.cost}, a sample every {plan.query.step:g} s"
+    if not plan.is_large:
         return CheckResult("cost of a scan", "ok", found)
-    return CheckResult(
-        "cost of a scan", "warning", found, "look at fewer --days or one --namespace at a time"
-    )
+    return CheckResult("cost of a scan", "warning", found, "scan fewer --days, or one --namespace at a time")
 
 
 def check_requests(workloads: Iterable[Workload]) -> CheckResult:
-    """Which workloads leave the scheduler to guess."""
+    """Find the workloads without CPU or memory requests."""
     found = sorted(
         f"{workload.namespace}/{workload.kind.lower()}/{workload.name}"
         for workload in workloads
@@ -170,19 +168,19 @@ def check_requests(workloads: Iterable[Workload]) -> CheckResult:
         and any(lacks_requests(each.resources) for each in workload.containers if each.role != "init")
     )
     if not found:
-        return CheckResult("requests", "ok", "every workload asks for CPU and memory")
+        return CheckResult("requests", "ok", "every workload requests CPU and memory")
     return CheckResult(
         "requests",
         "warning",
-        f"{len(found)} ask for no CPU or no memory: {format_some(found)}",
-        "trimtab diff shows what to give them",
+        f"{pluralize(len(found), 'workload')} without CPU or memory requests: {format_some(found)}",
+        "run `trimtab diff` for recommended requests",
     )
 
 
 def check_autoscalers(
     scalers: Iterable[HorizontalPodAutoscaler], autoscalers: Iterable[VerticalPodAutoscaler]
 ) -> CheckResult:
-    """Where a VPA changes the very request by whose share an HPA scales, so that each undoes the other."""
+    """Find workloads whose requests a VPA changes while an HPA scales on their utilization."""
     shares = {
         (hpa.namespace, hpa.target): {each.resource for each in hpa.utilization_targets} for hpa in scalers
     }
@@ -203,7 +201,7 @@ def check_autoscalers(
             "autoscalers",
             "warning",
             f"an HPA and a VPA both act on {format_some(sorted(clashes))}",
-            "set updateMode Off in the VPA, or let the HPA scale by something else than utilisation",
+            "set updateMode Off in the VPA, or let the HPA scale on another metric than utilization",
         )
     if active:
         return CheckResult(
@@ -216,10 +214,10 @@ def check_autoscalers(
 
 
 async def _list_records(
-    client: Client, resource: Resource, shape: Projection[R], namespace: str | None
+    client: Client, resource: Resource, projection: Projection[R], namespace: str | None
 ) -> list[R]:
-    """None where there are none of the kind, or none may be read: the check of rights tells of that."""
+    """List the records of a kind; nothing if it is missing or forbidden, which the check of rights reports."""
     try:
-        return [record async for record in list_records(client, resource, shape, namespace=namespace)]
+        return [record async for record in list_records(client, resource, projection, namespace=namespace)]
     except (NotFound, Forbidden):
         return []

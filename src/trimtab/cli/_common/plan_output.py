@@ -1,4 +1,4 @@
-"""A preview of a plan, for people and for programs."""
+"""Render the preview of a plan for people and for programs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from trimtab.operator.intents.preview import PlanPreview
 from trimtab.plural import pluralize
 
 _PURPOSES = {
-    Purpose.REACH: "to meet what is missed",
-    Purpose.RELEASE: "to give back what is not needed",
-    Purpose.COMPROMISE: "the best that can be had: not everything can be met",
-    Purpose.YIELD: "to give way to one that matters more",
-    Purpose.KEEP: "leave all as it is",
+    Purpose.REACH: "meet the missed objectives",
+    Purpose.RELEASE: "release resources that are not needed",
+    Purpose.COMPROMISE: "best effort: not all objectives can be met",
+    Purpose.YIELD: "yield to an Intent with a higher priority",
+    Purpose.KEEP: "no change",
 }
 
 
 def render_preview(found: PlanPreview, *, width: int) -> Iterator[RenderableType]:
-    """What a terminal shows."""
+    """Render the preview for a terminal."""
     goal, plan, state = found.goal, found.plan, found.state
     yield Text(f"Intent {goal.intent}, priority {goal.priority:g}", style="bold")
     yield Text(f"now: {_format_size(found)}" + (f", load {state.load:.4g}" if state.load is not None else ""))
@@ -38,7 +38,7 @@ def render_preview(found: PlanPreview, *, width: int) -> Iterator[RenderableType
         yield Text(f"  because {why}")
     yield Text(
         f"  costs {plan.cost:.3g} cores an hour, {abs(plan.saved):.3g} {'less' if plan.saved >= 0 else 'more'} than now;"
-        f" {plan.expanded_states} states looked at in {found.duration * 1000:.1f} ms"
+        f" {plan.expanded_states} states examined in {found.duration * 1000:.1f} ms"
         + ("" if plan.is_optimal else "; a better one may exist")
     )
     if plan.alternatives:
@@ -47,7 +47,7 @@ def render_preview(found: PlanPreview, *, width: int) -> Iterator[RenderableType
 
 
 def build_document(found: PlanPreview) -> dict[str, Any]:
-    """What programs read."""
+    """Build the document for programs."""
     made: dict[str, Any] = {
         "intent": found.goal.intent,
         "priority": found.goal.priority,
@@ -66,7 +66,7 @@ def build_document(found: PlanPreview) -> dict[str, Any]:
 
 
 def _build_objective_table(found: PlanPreview) -> Table:
-    table = Table("objective", "now", "wanted", "is", "expected", "between", box=None, pad_edge=False)
+    table = Table("objective", "now", "target", "verdict", "expected", "range", box=None, pad_edge=False)
     outcomes = {each.objective: each for each in found.plan.outcomes}
     for objective in found.goal.objectives:
         now = found.state.objectives.get(objective.name)

@@ -1,4 +1,4 @@
-"""How a cluster is looked at: the options and the way that every command which surveys one has in common."""
+"""The options and helpers that all commands with a scan share."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from trimtab.scan.source_selection import AUTO, open_source
 
 DAY = 86400.0
 SNAPSHOT_WINDOW, SNAPSHOT_STEP = 1800.0, 60.0
-"""The window and the step where there is no past to read."""
+"""The window and step for a source without history."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ScanOptions:
-    """Where usage comes from, and what is made of it."""
+    """The usage source, the strategy and the window of a scan."""
 
     kubeconfig: str | None = None
     """The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config."""
@@ -80,7 +80,7 @@ class ScanOptions:
         on_usage: OnUsage = lambda _usage, _owners: None,
         on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
     ) -> ScanResult:
-        """One look, with its progress on stderr."""
+        """Scan one cluster, with progress on stderr."""
         window = parse_days(self.days)
         settings = parse_key_values("--source-setting", self.source_setting)
         if self.prometheus:
@@ -93,7 +93,7 @@ class ScanOptions:
             friendly_errors(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
-            with show_progress(connection.context) as told, _unfreeze_gc():
+            with show_progress(connection.context) as report, _unfreeze_gc():
                 return await scan_cluster(
                     client,
                     found.source,
@@ -109,14 +109,14 @@ class ScanOptions:
                     now=time.time(),
                     prices=prices,
                     source_description=found.description,
-                    progress=told,
+                    progress=report,
                     on_planned=_announce_read,
                     on_usage=on_usage,
                     on_selected=on_selected,
                 )
 
     def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices) -> ScanResult:
-        """What is told of a cluster that could not be looked at."""
+        """Build the result for a cluster that could not be scanned."""
         window = parse_days(self.days)
         return build_failed_scan(
             context, why, at=time.time(), window=window, strategy=self.strategy, prices=prices
@@ -132,7 +132,7 @@ class ScanOptions:
 
 
 def parse_seconds(option: str, text: str) -> float:
-    """What an option says of time."""
+    """Parse the duration of an option to seconds."""
     try:
         return Duration.parse(text).seconds
     except DurationError as error:
@@ -141,7 +141,7 @@ def parse_seconds(option: str, text: str) -> float:
 
 @asynccontextmanager
 async def friendly_errors(connection: Connection) -> AsyncIterator[None]:
-    """The refusals that everybody meets, with what to do about them."""
+    """Turn common connection errors into messages with a remedy."""
     try:
         yield
     except Unauthorized:
@@ -150,13 +150,13 @@ async def friendly_errors(connection: Connection) -> AsyncIterator[None]:
         ) from None
     except KubeResponseError:
         raise TrimtabError(
-            f"{connection.context}: {connection.server} is no API server; see what answers there, or choose a --context"
+            f"{connection.context}: {connection.server} is not a Kubernetes API server; check the address, or choose a --context"
         ) from None
     except TimedOut as error:
         if not error.sent:
             raise _unreachable_error(connection) from None
         raise TrimtabError(
-            f"{connection.context}: {connection.server} fell silent; it is busy, or the way to it is bad: try again"
+            f"{connection.context}: {connection.server} stopped responding; it is overloaded or the network is bad: try again"
         ) from None
     except Unreachable:
         raise _unreachable_error(connection) from None
@@ -164,25 +164,25 @@ async def friendly_errors(connection: Connection) -> AsyncIterator[None]:
 
 def _unreachable_error(connection: Connection) -> TrimtabError:
     return TrimtabError(
-        f"{connection.context}: cannot connect to {connection.server}; see that it is up, or choose a --context"
+        f"{connection.context}: cannot connect to {connection.server}; check that it is running, or choose a --context"
     )
 
 
 @contextmanager
 def show_progress(context: str) -> Iterator[usage_reader.ReportProgress]:
-    """A bar on stderr while something is done; nothing where that is no terminal."""
+    """Show a progress bar on stderr if it is a terminal."""
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(escape(context), total=1.0)
 
-        def told(text: str, share: float) -> None:
+        def report(text: str, share: float) -> None:
             progress.update(task, description=escape(f"{context}: {text}"), completed=share)
 
-        yield told
+        yield report
 
 
 def render_text(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bool) -> str:
-    """Text as the terminal takes it: its width and colours, or 80 columns without any; `lines` is given the width."""
+    """Render text for the terminal's width and colours, or plain text in 80 columns; `lines` receives the width."""
     screen = Console()
     coloured = screen.is_terminal and not to_file
     text = io.StringIO()
@@ -199,7 +199,7 @@ def render_text(lines: Callable[[int], Iterable[RenderableType]], *, to_file: bo
 
 
 def write_output(text: str, path: Path | None) -> None:
-    """Print, or put into a file: whole or not at all, whatever ends us."""
+    """Print the text, or write it to a file atomically."""
     if path is None:
         with ignore_closed_pipe():
             print(text, end="")
@@ -209,28 +209,28 @@ def write_output(text: str, path: Path | None) -> None:
 
 @contextmanager
 def _unfreeze_gc() -> Iterator[None]:
-    """What was frozen in it is not afterwards."""
+    """Unfreeze the garbage collector at the end of the block."""
     try:
         yield
     finally:
         gc.unfreeze()
 
 
-def _announce_read(reading: usage_reader.ReadPlan) -> None:
-    gc.freeze()  # the picture of the cluster stays: no need to look through it again and again
-    if reading.is_large:
-        print(f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr)
+def _announce_read(plan: usage_reader.ReadPlan) -> None:
+    gc.freeze()  # the snapshot lives until the end, so the collector need not scan it
+    if plan.is_large:
+        print(f"trimtab: plan usage costs about {plan.cost}", file=sys.stderr)
 
 
 def parse_days(days: float) -> float:
-    """The seconds of so many days to look at."""
+    """Convert a number of days to seconds; rejects zero and infinity."""
     if not 0 < days < math.inf:
         raise TrimtabError(f"--days {days:g}: must be a number of days, and more than 0")
     return days * DAY
 
 
 def parse_key_values(option: str, given: Sequence[str]) -> dict[str, Any]:
-    """Settings that are given as name=value; of one that is a map, each entry as name.key=value."""
+    """Parse settings given as name=value; entries of a map are given as name.key=value."""
     found: dict[str, Any] = {}
     for text in given:
         path, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The number that chance begins with, as every command takes it: refused where there is no such beginning."""
+"""The seed option that all commands share, with its validation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cyclopts import Parameter
 from trimtab.errors import TrimtabError
 
 MAX_SEED = 2**63
-"""Compiled code counts no further."""
+"""The limit of a seed in compiled code."""
 
 
 def _check_seed(_: type, seed: int) -> None:
     if not 0 <= seed < MAX_SEED:
-        raise TrimtabError(f"--seed {seed}: must not be negative, and less than {MAX_SEED}")
+        raise TrimtabError(f"--seed {seed}: must not be negative, and must be less than {MAX_SEED}")
 
 
 Seed = Annotated[int, Parameter(validator=_check_seed)]

@@ -1,4 +1,4 @@
-"""Whether the admission webhook that a cluster knows of answers, for `trimtab doctor`: one that does not refuses every policy."""
+"""Check for `trimtab doctor` that the registered admission webhook responds; otherwise every policy is rejected."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,13 @@ from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, 
 CHECK = "webhook"
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 _NAMESPACE = "default"
-"""Where a policy is written to try, as a dry run: this namespace is always there."""
+"""The namespace of the dry-run policy; it always exists."""
 
 Object = Mapping[str, Any]
 
 
 async def check_webhook(client: Client) -> CheckResult:
-    """Find a registration that leads nowhere, and say what to do about it."""
+    """Find a webhook registration without a working endpoint."""
     try:
         found = [
             each
@@ -27,9 +27,7 @@ async def check_webhook(client: Client) -> CheckResult:
             if (each := await _find_configuration(client, resource))
         ]
     except Forbidden:
-        return CheckResult(
-            CHECK, "ok", "not looked at: webhook configurations may not be read with these rights"
-        )
+        return CheckResult(CHECK, "ok", "not checked: you may not read webhook configurations")
     webhooks = [each for configuration in found for each in configuration.get("webhooks") or ()]
     if not webhooks:
         return CheckResult(CHECK, "ok", "none is registered: policies are checked by their CRD alone")
@@ -39,15 +37,15 @@ async def check_webhook(client: Client) -> CheckResult:
         return CheckResult(CHECK, "ok", f"answers at {_format_endpoint(webhooks[0])}")
     is_closed = bool(refused) or any(each.get("failurePolicy", "Fail") == "Fail" for each in webhooks)
     effect = (
-        "every policy that is written is refused"
+        "the API server rejects every policy"
         if is_closed
-        else "policies come in without the operator's checks"
+        else "policies are accepted without the operator's validation"
     )
     return CheckResult(
         CHECK,
         "problem" if is_closed else "warning",
         f"the webhook configurations {CONFIGURATION_NAME} lead to {_format_endpoint(webhooks[0])}: {why or refused}; {effect}",
-        f"start the operator there, or where none is to run, remove them: {REMOVE_COMMAND}",
+        f"start the operator, or remove the configurations: {REMOVE_COMMAND}",
     )
 
 
@@ -59,19 +57,19 @@ async def _find_configuration(client: Client, resource: Resource) -> Object | No
 
 
 async def _probe_refusal(client: Client) -> str:
-    """Why a policy is refused for want of an answer, seen by writing one as a dry run; empty where it is not so."""
+    """Return the error of a webhook that fails a dry-run policy; empty if it does not."""
     policy = {"apiVersion": API_VERSION, "kind": OptimizationPolicy.__name__}
     body = {**policy, "metadata": {"name": "trimtab-doctor"}, "spec": {}}
     try:
         await client.create(OPTIMIZATION_POLICIES, body, namespace=_NAMESPACE, dry_run=True)
     except ApiError as error:
-        # What else is refused, as for want of rights or of the CRD, says nothing of the webhook.
+        # Other errors, such as missing rights or a missing CRD, say nothing about the webhook.
         return error.message if "failed calling webhook" in error.message else ""
     return ""
 
 
 async def _unreachable_reason(client: Client, webhooks: list[Object]) -> str:
-    """Why nobody can answer at the Service that is registered; empty where somebody may, or it is an address."""
+    """Return why the registered Service cannot respond; empty if it may, or if a URL is registered."""
     service: Object = webhooks[0].get("clientConfig", {}).get("service") or {}
     if not service:
         return ""
@@ -91,7 +89,7 @@ async def _unreachable_reason(client: Client, webhooks: list[Object]) -> str:
         for each in found.get("endpoints") or ()
         if (each.get("conditions") or {}).get("ready", True)
     ]
-    return "" if ready else "no pod that is ready stands behind it"
+    return "" if ready else "it has no ready pods"
 
 
 def _format_endpoint(webhook: Object) -> str:

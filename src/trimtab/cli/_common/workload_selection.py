@@ -1,4 +1,4 @@
-"""Which workloads are to change: what `trimtab diff` and `trimtab patch` have in common."""
+"""Select the workloads to change, for `trimtab diff` and `trimtab patch`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class WorkloadSelection:
-    """Which workloads are meant."""
+    """The options that select workloads."""
 
     context: str | None = None
     """The kubeconfig context to use instead of the current one."""
@@ -41,7 +41,7 @@ class WorkloadSelection:
     """Only workloads of this kind, like Deployment; may be given several times."""
 
     async def find_changes(self, scan_options: ScanOptions, workloads: Sequence[str]) -> list[ResourceChange]:
-        """What is to change in these workloads, or in all that are meant; who is left out is told on stderr."""
+        """Find the changes of these workloads, or of all selected ones; skipped workloads are reported on stderr."""
         wanted = [parse_workload(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
             raise TrimtabError(
@@ -54,25 +54,25 @@ class WorkloadSelection:
             kinds=sorted({each.kind for each in wanted}) or self.kind,
             names=sorted({each.name for each in wanted}),
         )
-        surveyed = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
+        findings = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
         skipped = [each for each in found.skipped if not wanted or _is_selected(each, wanted)]
-        seen: list[WorkloadFinding | SkippedWorkload] = [*surveyed, *skipped]
+        seen: list[WorkloadFinding | SkippedWorkload] = [*findings, *skipped]
         for each in wanted:
             meant = [one for one in seen if _is_selected(one, [each])]
             if not meant:
                 raise TrimtabError(
-                    f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload"
+                    f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload; `trimtab scan` lists them"
                 )
             if not matches_any(meant[0].key, [each]):
                 print_note(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
         for skip in skipped:
-            print_note(f"{skip.key}: left out: {skip.reason}")
-        for one in surveyed:
+            print_note(f"{skip.key}: skipped: {skip.reason}")
+        for one in findings:
             if reason := missing_containers_reason(one):
-                print_note(f"{one.key}: left out: {reason}")
-        found_changes = {each.key: change for each in surveyed if (change := build_change(each))}
-        young = [each for each in surveyed if each.confidence == "low" and each.key in found_changes]
-        if young:  # who reads a patch has not read the scan, which says so at its top
+                print_note(f"{one.key}: skipped: {reason}")
+        found_changes = {each.key: change for each in findings if (change := build_change(each))}
+        young = [each for each in findings if each.confidence == "low" and each.key in found_changes]
+        if young:  # a patch does not show the confidence, unlike a scan
             print_note(
                 f"{pluralize(len(young), 'workload')} with less than a day of usage, so of low confidence: "
                 f"see `trimtab explain` before you apply; usage is from {found.source}"
@@ -85,7 +85,7 @@ def print_note(line: str) -> None:
 
 
 def print_diff(changes: Sequence[ResourceChange]) -> None:
-    """The changes as a unified diff, with colours where somebody looks at it."""
+    """Print the changes as a unified diff, with colours on a terminal."""
     console = Console(soft_wrap=True)
     for change in changes:
         for line in render_diff(change).splitlines():
@@ -94,7 +94,7 @@ def print_diff(changes: Sequence[ResourceChange]) -> None:
 
 
 def parse_workload(text: str) -> WorkloadKey:
-    """A workload as users write it."""
+    """Parse a workload as users write it."""
     parts = text.split("/")
     if len(parts) != 3 or not all(parts):
         raise TrimtabError(f"WORKLOAD {text}: write it as NAMESPACE/KIND/NAME, like shop/deployment/web")
@@ -103,12 +103,12 @@ def parse_workload(text: str) -> WorkloadKey:
 
 
 def _is_selected(found: WorkloadFinding | SkippedWorkload, wanted: Sequence[WorkloadKey]) -> bool:
-    """Whether users name it, or a workload that it owns."""
+    """Return whether the user named this workload, or one that it owns."""
     return any(matches_any(key, wanted) for key in (found.key, *found.owned))
 
 
 def matches_any(key: WorkloadKey, wanted: Sequence[WorkloadKey]) -> bool:
-    """Kinds as users write them: in any case, without their group, or short."""
+    """Return whether a key matches; kinds may be in any case, without group, or short."""
     full = key.kind.lower()
     spellings = {full, full.partition(".")[0], SHORT_KINDS.get(key.kind)}
     return any(
