@@ -95,7 +95,7 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_so
         await expect(found.page.get_by_text("No data yet.")).to_have_count(0)
         board._snapshot = DashboardSnapshot(name="new", overview=nothing)
         await found.visit("/workloads")
-        await expect(found.page.get_by_text("There are no workloads yet.")).to_be_visible()
+        await expect(found.page.get_by_text("The cluster has no workloads yet.")).to_be_visible()
         assert found.errors == []
 
 
@@ -116,7 +116,7 @@ async def test_columns_sort_and_pages_turn(opened: Watched) -> None:
     dearest = min(SCENE.workloads, key=lambda row: (-row.cost, row.namespace, row.name))
     await expect(page.locator("a.row").first).to_have_text(dearest.name)
     await expect(page.locator("th[aria-sort=descending]")).to_contain_text("A month")
-    await page.get_by_role("button", name="After").click()
+    await page.get_by_role("button", name="Next").click()
     await expect(page.locator(".pager")).to_contain_text("51\u2013100 of 10,000")
     await page.get_by_label("State").select_option("Reverted")
     await expect(page.locator(".pager")).to_contain_text("1\u201350 of")

@@ -140,7 +140,9 @@ async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
         await expect(form).to_have_count(0)
         await expect(page.locator(":focus")).to_have_text("Hold…")
         await page.get_by_text("Apply…").press("Enter")
-        await expect(form).to_contain_text("Auto would get there in steps; the next one is api: CPU 500m")
+        await expect(form).to_contain_text(
+            "In Auto mode the change takes several steps; the next one is api: CPU 500m"
+        )
         await form.get_by_label("Why").fill("looks right")
         await form.get_by_role("button").click()
         await expect(page.get_by_role("status").filter(has_text="until it is released")).to_be_visible()
