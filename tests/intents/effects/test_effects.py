@@ -83,6 +83,13 @@ def test_what_was_seen_is_learned_and_the_doubt_shrinks_with_it() -> None:
     assert max(doubts[1:]) < doubts[0] / 3
 
 
+def test_latency_is_learned_where_neither_load_nor_use_was_recorded() -> None:
+    seen = [(at, replace(state, load=None)) for at, state in history()]
+    before, after = (service(p99=0.1, replicas=many, load=None) for many in (2, 4))
+    effects = add_priors(learn_effects(WANTED, seen, now=1e4), WANTED, before)
+    assert 0.0 < expected(effects, before, after)[0] <= 0.1
+
+
 def test_a_few_measurements_that_are_far_off_change_little() -> None:
     before, after = service(replicas=2, load=120.0), service(replicas=4, load=120.0)
     before = replace(before, objectives={"p99": truth(before)})
