@@ -99,14 +99,18 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
     assert set(names) == {*metadata.tables, VERSION_TABLE}
 
 
+def create_first_schema(connection: Connection) -> None:
+    metadata.drop_all(connection)
+    connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
+    command.upgrade(_read_versions(connection)[0], "0001")
+
+
 @pytest.mark.parametrize(("clusters", "adopted"), [(["prod"], "prod"), (["prod", "stage"], ""), ([], "")])
 async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_that_is_known(
     address: str, clusters: list[str], adopted: str
 ) -> None:
     def go_back(connection: Connection) -> None:
-        metadata.drop_all(connection)
-        connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
-        command.upgrade(_read_versions(connection)[0], "0001")
+        create_first_schema(connection)
         for cluster in clusters:
             connection.execute(insert(history).values(to_row(entry(1, cluster=cluster))))
         for table, record in ((events, event(1)), (effects, effect(1))):
@@ -119,6 +123,27 @@ async def test_effects_and_events_of_the_first_schema_are_of_the_only_cluster_th
     async with Store.open(address) as store:
         assert await store.events.find() == [event(1, cluster=adopted)]
         assert await store.effects.find(cluster="prod", name="default/intent") == [effect(1, cluster=adopted)]
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        "TABLE trimtab_effects",
+        "TABLE trimtab_events",
+        "TABLE trimtab_history",
+        "INDEX trimtab_events_by_name",
+    ],
+)
+async def test_a_first_schema_of_which_something_was_dropped_is_migrated(address: str, dropped: str) -> None:
+    async with Store.open(address) as store, store._database.begin_write() as connection:
+        await connection.run_sync(create_first_schema)
+        await connection.execute(text(f"DROP {dropped}"))
+    async with Store.open(address) as store:
+        await store.history.append([entry(1)])
+        await store.events.append([event(1, cluster="prod")])
+        await store.effects.append([effect(1, cluster="prod")])
+        assert await store.events.find(cluster="prod") == [event(1, cluster="prod")]
+        assert await store.effects.find(cluster="prod", name="default/intent") == [effect(1, cluster="prod")]
 
 
 def test_versions_follow_one_another() -> None:
