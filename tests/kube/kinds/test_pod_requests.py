@@ -118,3 +118,11 @@ def test_template_requests_are_those_of_its_pods() -> None:
     assert template(containers=[limited], initContainers=[container("copy", "3")]) == NodeResources(
         3000, 64 * MIB
     )
+
+
+def test_template_limits_of_the_pod_are_its_requests_where_no_container_requests_anything() -> None:
+    limits = {"limits": {"cpu": "2", "memory": "1Gi"}}
+    assert template(containers=[{"name": "agent"}], resources=limits) == NodeResources(2000, 1024 * MIB)
+    assert template(containers=[container("agent", "300m")], resources=limits) == NodeResources(
+        300, 1024 * MIB
+    )

@@ -56,10 +56,13 @@ def _sum_requests(
     if (of_pod := getattr(pod_resources, field)) is not None:
         return int(of_pod)
     running = sidecars = starting = 0
+    is_stated = False
     for each in containers:
         # A limit without a request counts as a request; the API server fills it in for pods, but not for templates.
         wanted = getattr(each.resources, field)
-        wanted = (getattr(each.resources, f"{resource}_limit") if wanted is None else wanted) or 0
+        wanted = getattr(each.resources, f"{resource}_limit") if wanted is None else wanted
+        is_stated = is_stated or wanted is not None
+        wanted = wanted or 0
         if (has := applied.get(each.name)) is not None:
             # Until a resize is done, the larger of both sizes is reserved. An infeasible resize reserves nothing.
             wanted = (getattr(has, field) or 0) if infeasible else max(wanted, getattr(has, field) or 0)
@@ -69,4 +72,6 @@ def _sum_requests(
         running += wanted
         if each.role == "sidecar":
             sidecars += wanted
+    if not is_stated and (limit := getattr(pod_resources, f"{resource}_limit")) is not None:
+        return int(limit)  # where no container requests anything, a limit of the pod is its request as well
     return max(running, starting)
