@@ -26,7 +26,7 @@ from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
-from trimtab.web.backends.current_usage import CurrentUsage
+from trimtab.web.backends.current_usage import CurrentUsage, PodUsageSample, sum_by_pod
 from trimtab.web.backends.live import LiveBackend
 from trimtab.web.demo.cluster import STEP, build_scenario
 from trimtab.web.model import Overview
@@ -266,3 +266,21 @@ async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path
     (ask,) = source.asked
     assert replace(ask, start=0.0, end=1.0) == UsageQuery(start=0.0, end=1.0, step=60.0, include_ooms=False)
     assert ask.steps == 5
+
+
+def test_sum_by_pod_leaves_out_pods_of_which_only_one_resource_is_sampled() -> None:
+    """Such a pod was shown as one that uses no CPU."""
+    nan = np.nan
+    usage = Usage(
+        containers=(
+            PodContainer("shop", "web", "web"),
+            PodContainer("shop", "web", "log"),
+            PodContainer("shop", "new", "web"),
+            PodContainer("shop", "lost", "web"),
+        ),
+        start=NOW,
+        step=60.0,
+        cpu=np.array([[0.5, nan, nan, 0.2], [nan, nan, nan, 0.3]]),
+        memory=np.array([[1e8, 2e8, 3e8, nan], [nan, 4e8, 3e8, nan]]),
+    )
+    assert sum_by_pod(usage) == {("shop", "web"): PodUsageSample(0.5, 5e8, NOW + 60)}

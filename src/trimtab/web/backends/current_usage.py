@@ -7,11 +7,10 @@ knows, and the time of the last sample.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
-
-import numpy as np
 
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.source_ingester import SourceIngester
@@ -107,20 +106,28 @@ class CurrentUsage:
 
 
 def sum_by_pod(usage: Usage) -> dict[PodName, PodUsageSample]:
-    """Sum the newest samples of each pod's containers; pods without samples are omitted."""
-    found: dict[PodName, PodUsageSample] = defaultdict(lambda: PodUsageSample(0.0, 0.0, 0.0))
+    """Sum the newest samples of each pod's containers; pods without a sample of CPU or of memory are omitted.
+
+    A source may know only one of them: CPU is a rate, so a new pod has memory samples one scrape earlier.
+    """
     if not usage.steps:
         return {}
+    found: dict[PodName, PodUsageSample] = defaultdict(lambda: PodUsageSample(0.0, 0.0, 0.0))
+    has_cpu: set[PodName] = set()
+    has_memory: set[PodName] = set()
     newest, times = usage.take_latest(), usage.last_times()
     for name, cpu, memory, at in zip(
-        usage.containers,
-        np.nan_to_num(newest.cpu[0]).tolist(),
-        np.nan_to_num(newest.memory[0]).tolist(),
-        times.tolist(),
-        strict=True,
+        usage.containers, newest.cpu[0].tolist(), newest.memory[0].tolist(), times.tolist(), strict=True
     ):
-        if at == at:  # noqa: PLR0124 - NaN
-            pod = name.namespace, name.pod
-            total = found[pod]
-            found[pod] = PodUsageSample(total.cpu + cpu, total.memory + memory, max(total.sampled_at, at))
-    return dict(found)
+        if math.isnan(at):
+            continue
+        pod = name.namespace, name.pod
+        total = found[pod]
+        if not math.isnan(cpu):
+            has_cpu.add(pod)
+            total = total._replace(cpu=total.cpu + cpu)
+        if not math.isnan(memory):
+            has_memory.add(pod)
+            total = total._replace(memory=total.memory + memory)
+        found[pod] = total._replace(sampled_at=max(total.sampled_at, at))
+    return {pod: used for pod, used in found.items() if pod in has_cpu and pod in has_memory}
