@@ -45,7 +45,7 @@ class RetiredWords:
 
     def find(self, text: str) -> str | None:
         """Return the first retired word of a text, or None."""
-        found = self.words.search(self.allowed.sub("", text))
+        found = self.words.search(self.allowed.sub("", " ".join(text.split())))
         return found[0] if found else None
 
 

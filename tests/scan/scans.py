@@ -62,7 +62,7 @@ def container(
             has,
             should,
             instances=pods,
-            lacks_requests=has.cpu_request is None or has.memory_request is None,
+            is_missing_requests=has.cpu_request is None or has.memory_request is None,
         ),
         saving=saving,
         compared={"vpa": Resources(200, None, 400 * MIB, None), "krr": Resources()},

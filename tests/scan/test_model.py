@@ -68,11 +68,11 @@ def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
 def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
     much, some, less = (Resources(cpu, None, 64 * MIB, None) for cpu in (1000, 100, 80))
     ranked = [
-        rate_severity(("OOM",), some, much, instances=1, lacks_requests=False),
-        rate_severity((), much, some, instances=3, lacks_requests=False),
-        rate_severity((), some, much, instances=1, lacks_requests=True),
-        rate_severity((), some, less, instances=1, lacks_requests=False),
-        rate_severity((), some, some, instances=1, lacks_requests=False),
+        rate_severity(("OOM",), some, much, instances=1, is_missing_requests=False),
+        rate_severity((), much, some, instances=3, is_missing_requests=False),
+        rate_severity((), some, much, instances=1, is_missing_requests=True),
+        rate_severity((), some, less, instances=1, is_missing_requests=False),
+        rate_severity((), some, some, instances=1, is_missing_requests=False),
     ]
     assert ranked == [Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.NONE]
 

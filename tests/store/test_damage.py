@@ -347,7 +347,7 @@ async def test_a_table_that_somebody_dropped_is_made_anew_and_the_others_are_lef
         with closing(sqlite3.connect(file)) as connection:
             connection.execute("DROP TABLE trimtab_history")
         with pytest.raises(
-            DamagedError, match="no such table: trimtab_history; it is made anew at the next use"
+            DamagedError, match="no such table: trimtab_history; it is created again at the next use"
         ):
             await store.history.append([entry(1)])
         await store.history.append([entry(2)])

@@ -1,8 +1,7 @@
 """The port to a real cluster: requests to its API server.
 
 It uses three field managers, because server-side apply removes what a manager no longer names: `trimtab.io`
-owns the sizes in a pod template, where GitOps tools show the owner of a field; `trimtab.io-marks` owns our
-annotations; `trimtab.io-options` owns the options of pods.
+owns the sizes in a pod template, where GitOps tools show the owner of a field; a second one owns our annotations; a third one owns the options of pods.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class CPUBurstSpec(ApiModel):
     """Let pods exceed their CPU limit for a moment instead of throttling them."""
 
     policy: CPUBurstPolicy = CPUBurstPolicy.NONE
-    """none is off; cpuBurstOnly saves unused quota up for peaks; cfsQuotaBurstOnly raises the quota while a pod is
+    """The kind of burst: none is off; cpuBurstOnly saves unused quota up for peaks; cfsQuotaBurstOnly raises the quota while a pod is
     throttled; auto does both."""
 
     cpu_burst_percent: Annotated[Int, Field(ge=0, le=10000)] = 1000

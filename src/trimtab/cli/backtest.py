@@ -84,7 +84,7 @@ def backtest(
 
         trimtab backtest usage.parquet --strategy trimtab,vpa,krr --setting trimtab.cpu_risk=0.01,0.02,0.05 --output html > report.html
 
-    On what your own cluster did, by its Prometheus or whichever is found in it; the cost of the read is told first:
+    On what your own cluster did, by its Prometheus or whichever is found in it; the cost of the read is shown first:
 
         trimtab backtest --prometheus http://127.0.0.1:9090 --days 14
         trimtab backtest --found --namespace shop
@@ -104,7 +104,7 @@ def backtest(
     setting
         A setting of one strategy, as name.key=value; more values with commas between them are each tried.
     update
-        How often sizes are set anew.
+        The interval at which sizes are set.
     warm_up
         How long a strategy only watches a container first; a quarter of its history where that is shorter.
     minimum_change

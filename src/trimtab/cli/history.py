@@ -44,7 +44,7 @@ def history(
     output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
-    """Show what the operator changed, took back and was told to hold: when, from what to what, and why.
+    """Show what the operator changed and reverted, and which holds users set: when, from what to what, and why.
 
     What happened last night, in a cluster whose operator has its store in its pod, or in a PostgreSQL:
 

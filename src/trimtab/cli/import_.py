@@ -1,4 +1,4 @@
-"""`trimtab import`: take over from another autoscaler, what it was told and what it has learned."""
+"""`trimtab import`: take over the settings and the learned state of another autoscaler."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def import_(
     The cluster is only read. Each VPA becomes a policy of its name and namespace.
 
     Its mode, target, bounds, what it leaves alone and whether limits follow are kept; the strategy is vpa, which goes on where VPA's own
-    numbers are. What a policy cannot say as the VPA does is told on stderr and beside the policy.
+    numbers are. Settings of the VPA that a policy cannot express are listed on stderr and beside the policy.
 
     Exits with 1 when a VPA cannot become a policy.
 

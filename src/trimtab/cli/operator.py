@@ -27,7 +27,7 @@ def operator(
     context: str | None = None,
     kubeconfig: str | None = None,
 ) -> None:
-    """Run the right-sizing operator: sizes what OptimizationPolicies select, until it is told to end.
+    """Run the right-sizing operator: it sizes what OptimizationPolicies select, until it is stopped.
 
     Beside a cluster, with your kubeconfig, changing nothing but the status of its policies:
 

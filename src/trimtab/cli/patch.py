@@ -73,7 +73,7 @@ def patch(
     form
         kubectl commands; strategic-merge patches; kustomize patches with their entries; edits of helm values or of manifests, which are shown as a diff or written in place.
     directory
-        Write patches as files into this folder instead of printing; a file there keeps the containers that it has, and a kustomization.yaml gets the entries that it lacks.
+        Write patches as files into this folder instead of printing; a file there keeps the containers that it has, and a kustomization.yaml gets the entries that are missing.
     file
         The file to edit, or a folder: manifests, or for helm values files and manifests of HelmReleases and Applications; may be given several times.
     helm_path

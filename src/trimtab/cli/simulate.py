@@ -81,7 +81,7 @@ def simulate(
         How many workloads the made-up cluster has: services, batch and the rest, with requests as people write them.
     recording
         A file of recorded usage, in the formats that backtest reads, to take the demand from; each series is a
-        workload, and begins anew where it is shorter than the days.
+        workload, and starts over where it is shorter than the days.
     seed
         Another number makes another cluster and other chance; the same number the same run, bit for bit.
     output

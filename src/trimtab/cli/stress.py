@@ -59,7 +59,7 @@ def stress(
         trimtab stress shop --namespace lab --pods 2 --strategy vpa --period 15s --duration 10m
 
     The pods are made in that namespace, and taken away again at the end, also when it is interrupted. Each step of the
-    workload takes a period; the strategy is told the workload's own time. Pods are told what to use through the API
+    workload takes a period; the strategy sees the workload's own time. Pods receive their load through the API
     server: that takes the right to get services/proxy.
 
     Exits with 1 when memory killed a pod.

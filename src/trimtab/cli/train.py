@@ -155,7 +155,7 @@ class TrainingJob:
 
     @property
     def command(self) -> str:
-        """What one would type to have it anew, beside what was read from a cluster: that is of its time."""
+        """The command that repeats the run, apart from data that was read from a cluster."""
         numbers = ("updates", "seed", "containers", "hours")
         words = ["trimtab", "train", *self.recordings, "--learner", self.learner]
         words += [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
@@ -178,7 +178,7 @@ def _run_training(
     task = progress.add_task(f"{job.learner}: gathering", total=job.updates)
     made = _build_learner(job, list(traces.values()), workers)
 
-    def told(done: int, figures: dict[str, float]) -> None:
+    def report(done: int, figures: dict[str, float]) -> None:
         worth = f"{job.learner}: {made.objective} {figures[made.objective]:.4f}"
         progress.update(task, completed=done, description=worth)
 
@@ -187,7 +187,7 @@ def _run_training(
         folder,
         updates=job.updates,
         checkpoint_every=every,
-        on_update=told,
+        on_update=report,
         command=job.command,
         data=job.list_data(traces),
     )

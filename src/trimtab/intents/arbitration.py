@@ -131,16 +131,16 @@ def plan_within_capacity(
     if not (needs_unplaced_pods(request) and not plan.actions) and (
         plan.purpose is Purpose.REACH
         or not has_missed_objective(request)
-        or not _lacks_capacity(request, plan, make)
+        or not _is_short_of_capacity(request, plan, make)
     ):
         return PlanDecision(plan, None)
     since = request.waiting_since if request.waiting_since is not None else now
     return PlanDecision(
-        replace(plan, why=(*plan.why, "it waits for room on its nodes or in its quota")), since
+        replace(plan, why=(*plan.why, "it waits for capacity on its nodes or in its quota")), since
     )
 
 
-def _lacks_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
+def _is_short_of_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> bool:
     """Return whether more capacity would lead to a larger plan. Waiting is useless if the goal is out of reach
     anyway.
     """

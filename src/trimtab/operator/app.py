@@ -249,7 +249,7 @@ async def report_missing_prerequisites(
 def find_missing_prerequisites(
     errors_by_resource: Mapping[str, str], namespaces: Collection[str], config: OperatorConfig
 ) -> Iterator[tuple[str, str]]:
-    """List what the cluster lacks for the operator to do anything, each with the command that fixes it."""
+    """List the missing prerequisites of the operator, each with the command that fixes it."""
     if errors_by_resource.get(str(OPTIMIZATION_POLICIES)) == NOT_SERVED:
         yield str(OPTIMIZATION_POLICIES), INSTALL_COMMAND
     if config.leader_election.enabled and config.namespace not in namespaces:

@@ -18,7 +18,7 @@ from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.scan.cluster_snapshot import ClusterSnapshot
-from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, lacks_requests
+from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, is_missing_requests
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_model import UsageModel
@@ -155,7 +155,7 @@ class Assessor:
             usage=observed.usage,
             risks=observed.risks,
             severity=rate_severity(
-                observed.risks, has, should, instances=instances, lacks_requests=lacks_requests(has)
+                observed.risks, has, should, instances=instances, is_missing_requests=is_missing_requests(has)
             ),
             saving=saving,
             compared={

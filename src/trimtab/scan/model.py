@@ -46,8 +46,8 @@ class ContainerFinding:
         return self.recommended != self.current
 
     @property
-    def lacks_requests(self) -> bool:
-        return lacks_requests(self.current)
+    def is_missing_requests(self) -> bool:
+        return is_missing_requests(self.current)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ class ScanResult:
 
     @property
     def without_requests(self) -> int:
-        return sum(each.lacks_requests for one in self.workloads for each in one.containers)
+        return sum(each.is_missing_requests for one in self.workloads for each in one.containers)
 
 
 def build_failed_scan(
@@ -198,7 +198,7 @@ def build_failed_scan(
     )
 
 
-def lacks_requests(current: Resources) -> bool:
+def is_missing_requests(current: Resources) -> bool:
     """Return whether CPU or memory has neither a request nor a limit; Kubernetes defaults a request to its limit."""
     return (
         current.cpu_request is current.cpu_limit is None

@@ -61,7 +61,7 @@ def rate_severity(
     recommended: Resources,
     *,
     instances: float,
-    lacks_requests: bool,
+    is_missing_requests: bool,
 ) -> Severity:
     """Rate the severity of one container's finding, counting all its replicas."""
     if "OOM" in found:
@@ -69,6 +69,6 @@ def rate_severity(
     wasted = instances * (LIST_PRICES.price_requests(current) - LIST_PRICES.price_requests(recommended))
     if found or wasted >= HIGH_WASTE:
         return Severity.HIGH
-    if wasted >= MEDIUM_WASTE or lacks_requests:
+    if wasted >= MEDIUM_WASTE or is_missing_requests:
         return Severity.MEDIUM
     return Severity.LOW if recommended != current else Severity.NONE

@@ -1,7 +1,7 @@
 """The errors of the store, named by what the caller can do about them.
 
 Each message is one line that names the setting and what to try; none holds a password. Whatever the drivers
-raise becomes one of these in `sqlite` and `postgres`, so no other room knows which database it talks to.
+raise becomes one of these in `sqlite` and `postgres`, so no other package knows which database it talks to.
 
 StoreError
 ├── AddressError          the setting cannot be understood: fix it
@@ -11,7 +11,7 @@ StoreError
 ├── FullError             no space left: free some, or keep less
 ├── NewerSchemaError      a newer Trimtab wrote it: upgrade this one
 ├── DamagedError          what lies there cannot be read: it is set aside at the next use
-│   └── DamagedStateError     one learned state only: learn it anew
+│   └── DamagedStateError     one learned state only: learn it again
 ├── RecordError           this record cannot be kept: a defect of whoever made it
 └── ArchiveError          these lines cannot be imported
 """

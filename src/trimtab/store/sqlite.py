@@ -137,7 +137,7 @@ class SQLite:
             )  # SQLite reports a full disk itself only if it was the file that could not grow
         outcome, advice = _ERRORS_BY_CODE.get(code, (StoreError, "see what SQLite says of it"))
         if str(error).startswith("no such table"):  # which has no code of its own
-            outcome, advice = DamagedError, "it is made anew at the next use"
+            outcome, advice = DamagedError, "it is created again at the next use"
         if self.read_only and outcome is DamagedError:
             advice = "it is no store, or it is damaged; it is left as it is"
         return outcome(f"{SETTING}: {self.path}: {error}; {advice}")

@@ -81,7 +81,7 @@ def choose_replacement(situation: ChangeContext, obstacle: str) -> MethodChoice 
     if not situation.strategy.allow_recreate:
         return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
     if kind not in _MERGED_TEMPLATES:
-        return Skip(f"{obstacle}, and the template of a {kind} is left alone")
+        return Skip(f"{obstacle}, and the template of a {kind} is never changed")
     if not _is_template_patchable(situation):
         return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
     if (halted := _halted_reason(situation.workload)) and not quiet:

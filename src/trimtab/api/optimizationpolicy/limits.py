@@ -39,8 +39,8 @@ class LimitRule(ApiModel):
     )
 
     mode: LimitMode = LimitMode.KEEP_RATIO
-    """Keep leaves the limit unchanged, and the request stays below it; KeepRatio keeps the ratio of limit to request;
-    Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove removes the limit."""
+    """The rule for the limit. Keep leaves it unchanged, and the request stays below it; KeepRatio keeps the ratio of limit
+    to request; Multiplier sets request times multiplier; Headroom sets request plus headroom; Remove removes it."""
 
     multiplier: Annotated[Number, Field(ge=1, le=100)] | None = None
     """The limit as a multiple of the request, such as 1.5; with mode Multiplier only."""

@@ -18,7 +18,7 @@ from trimtab.kube.rest.resources import HPAS, VPAS, Resource
 from trimtab.operator.cluster_state import container_start_times
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.cluster_snapshot import take_snapshot
-from trimtab.scan.model import lacks_requests
+from trimtab.scan.model import is_missing_requests
 from trimtab.scan.source_selection import open_source
 from trimtab.scan.usage_reader import plan_read
 from trimtab.usage.prometheus.source import Prometheus
@@ -165,7 +165,7 @@ def check_requests(workloads: Iterable[Workload]) -> CheckResult:
         f"{workload.namespace}/{workload.kind.lower()}/{workload.name}"
         for workload in workloads
         if not workload.has_pod_level_resources
-        and any(lacks_requests(each.resources) for each in workload.containers if each.role != "init")
+        and any(is_missing_requests(each.resources) for each in workload.containers if each.role != "init")
     )
     if not found:
         return CheckResult("requests", "ok", "every workload requests CPU and memory")

@@ -81,7 +81,7 @@ class KpiClient:
         values, ages = of(str(number)), of(f"{number} age")
         if not values:
             return unknown_reading(
-                "the query gives nothing: its series are not there, or have no samples lately"
+                "the query gives nothing: its series are not there, or have no recent samples"
             )
         if len(values) > 1:
             return unknown_reading(

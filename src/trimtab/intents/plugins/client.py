@@ -209,7 +209,7 @@ def check_plan(
         if deed.actuator not in groups or not limits.allows(deed.actuator, now=now):
             raise InvalidMessageError(f"{deed.actuator} may not be used")
         if groups[deed.actuator] in turned:
-            raise InvalidMessageError(f"it has two deeds of the group {groups[deed.actuator]}")
+            raise InvalidMessageError(f"it has two actions of the group {groups[deed.actuator]}")
         turned.add(groups[deed.actuator])
         if breach := limits.find_violation(state, deed.after):
             raise InvalidMessageError(breach)

@@ -1,4 +1,4 @@
-"""ttrpc, containerd's lightweight gRPC: unary calls over any byte stream, as server and client.
+"""The ttrpc protocol, containerd's lightweight gRPC: unary calls over any byte stream, as server and client.
 
 No other Python implementation exists. Streaming calls and metadata, which NRI does not use, are not
 supported.

@@ -1,4 +1,4 @@
-"""resctrl: allocate last-level cache and memory bandwidth to tiers.
+"""The resctrl strategy: allocate last-level cache and memory bandwidth to tiers.
 
 Each tier has a group. Its cache is a run of ways, (1 << ⌈ways · end⌉) - (1 << ⌈ways · start⌉); its bandwidth
 is rounded up to steps of ten. The root group shows what the host has: bandwidth is in percent on Intel and in

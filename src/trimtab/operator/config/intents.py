@@ -132,7 +132,7 @@ class IntentSettings(ApiModel):
     """How often objectives are measured, and planned for where they are missed."""
 
     cool_down: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("1m")
-    """How long after a deed nothing more is done, so that it can be judged first."""
+    """The time after an action in which no other action is taken, so that its effect can be measured first."""
 
     release_after: Annotated[Duration, DurationRange("0s", "24h")] = Duration.parse("5m")
     """How long all objectives must have been met before resources are given back."""
@@ -157,16 +157,16 @@ class IntentSettings(ApiModel):
     """The planner of single namespaces."""
 
     states: Annotated[Int, Field(ge=1, le=1_000_000)] = SearchBudget().max_states
-    """How many states a plan may look at,"""
+    """The number of states that a plan may examine."""
 
     planning: Annotated[Duration, DurationRange("1ms", "1m")] = Duration.parse("1s")
-    """and for how long: what was best until then is the plan."""
+    """The time that a plan may take; the best state found until then is the plan."""
 
     actuators: dict[Text, dict[str, Any]] = Field(default_factory=_default_actuators)
     """The actuators that may be used, each with its settings; plugins that register are among them by themselves."""
 
     learn_every: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
-    """How often effects are learned anew."""
+    """The interval at which effects are learned again."""
 
     look_back: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("720h")
     """How far back events are learned from."""

@@ -203,12 +203,12 @@ class AutoscalerConstraints:
             found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
         elif self._vpas_unsynced_reason:
             found.append(
-                f"the size of pods is left alone: no VerticalPodAutoscaler can be read: {self._vpas_unsynced_reason}"
+                f"the size of pods is not changed: no VerticalPodAutoscaler can be read: {self._vpas_unsynced_reason}"
             )
         elif not self._can_resize:
             found.append("this cluster cannot resize pods in place")
         elif self._has_pod_level_resources:
-            found.append(f"the size of pods is left alone: {POD_LEVEL_RESOURCES}")
+            found.append(f"the size of pods is not changed: {POD_LEVEL_RESOURCES}")
         return found
 
 
@@ -241,7 +241,7 @@ def _freeze_reason(workload: Workload, config: OperatorConfig, autoscalers: Auto
     if options is not None and options.phase is OptionsPhase.ROLLING:
         return f"a rollout is under way, to {options.after}"
     if workload.replicas == 0:
-        return "it is scaled to zero, as autoscalers are told by that to leave it alone"
+        return "it is scaled to zero, which tells autoscalers to leave it so"
     if workload.paused:
         return "it is paused"
     return "a rollout is under way" if workload.is_rolling_out else ""

@@ -92,7 +92,7 @@ def list_relevant(scan: ScanResult) -> list[tuple[WorkloadFinding, ContainerFind
         (found, each)
         for found in scan.workloads
         for each in found.containers
-        if each.has_changes or each.risks or each.lacks_requests
+        if each.has_changes or each.risks or each.is_missing_requests
     ]
 
 
