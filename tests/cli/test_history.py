@@ -144,7 +144,11 @@ def test_to_read_a_store_leaves_whatever_lies_there_as_it_is(
     with closing(sqlite3.connect(others)) as connection:
         connection.execute("CREATE TABLE mine (number INTEGER)")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for path, says in ((config, "it is no store"), (others, "no store of"), (empty, "no store of")):
+    for path, says in (
+        (config, "the file is not a store"),
+        (others, "contains no Trimtab store"),
+        (empty, "contains no Trimtab store"),
+    ):
         assert run(["history", "--store", str(path)]) == 2
         assert says in capsys.readouterr().err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

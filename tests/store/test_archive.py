@@ -203,9 +203,13 @@ def changed(number: int, **fields: Any) -> Callable[[list[bytes]], list[bytes]]:
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        pytest.param(lambda lines: [], "line 0: the export is cut short", id="nothing"),
-        pytest.param(lambda lines: lines[:-1], "line 10: the export is cut short", id="no end"),
-        pytest.param(lambda lines: lines[:4] + lines[5:], "line 10: the export is cut short", id="a gap"),
+        pytest.param(lambda lines: [], "line 0: the file is truncated; export it again", id="nothing"),
+        pytest.param(
+            lambda lines: lines[:-1], "line 10: the file is truncated; export it again", id="no end"
+        ),
+        pytest.param(
+            lambda lines: lines[:4] + lines[5:], "line 10: the file is truncated; export it again", id="a gap"
+        ),
         pytest.param(lambda lines: lines[1:], "line 1: an export begins with its head", id="no head"),
         pytest.param(lambda lines: lines * 2, "line 12: an export begins with its head", id="twice"),
         pytest.param(lambda lines: [*lines[:4], b'{"record": ', *lines[5:]], "line 5: ", id="half a line"),

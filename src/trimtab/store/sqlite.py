@@ -139,7 +139,7 @@ class SQLite:
         if str(error).startswith("no such table"):  # which has no code of its own
             outcome, advice = DamagedError, "it is created again at the next use"
         if self.read_only and outcome is DamagedError:
-            advice = "it is no store, or it is damaged; it is left as it is"
+            advice = "the file is not a store, or it is damaged; it was not changed"
         return outcome(f"{SETTING}: {self.path}: {error}; {advice}")
 
     def _disk_is_full(self) -> bool:
