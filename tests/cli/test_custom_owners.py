@@ -124,7 +124,7 @@ def test_diff_and_patch_say_why_they_leave_an_owned_workload_out(
     run([command, *which, "--kubeconfig", str(cluster.kubeconfig)])
     assert (
         f"Prometheus.{GROUP} {namespace}/k8s: skipped: container main: the controller creates StatefulSet "
-        f"{namespace}/prometheus-k8s, and would undo a change there"
+        f"{namespace}/prometheus-k8s and would undo a change there"
     ) in capsys.readouterr().err
 
 

@@ -239,4 +239,4 @@ def test_doctor_does_not_look_at_webhooks_without_the_rights(cluster: Cluster, t
             return await check_webhook(client)
 
     found = asyncio.run(look())
-    assert (found.state, "may not be read" in found.found) == ("ok", True)
+    assert (found.state, "you may not read" in found.found) == ("ok", True)

@@ -19,7 +19,7 @@ def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
     for words in (
         "costs $",
         "at risk of OOM",
-        "memory danger",
+        "OOM risk",
         "strategy trimtab",
         "cpu_risk 0.02",
         "limit 256Mi",

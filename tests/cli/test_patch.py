@@ -106,7 +106,7 @@ def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(
     assert out == f"{tmp_path / 'web.yaml'}\n"
     assert "cpu: 100m" in (tmp_path / "web.yaml").read_text()
     template, latin, broken = err.splitlines()
-    assert template.endswith("template.yaml: skipped: it is a template and no plain YAML")
+    assert template.endswith("template.yaml: skipped: it is a template, not plain YAML")
     assert latin.endswith("latin.yaml: this is no text; name a YAML file")
     assert "broken.yaml, line 2: " in broken
     assert (tmp_path / "node_modules" / "web.yaml").read_text() == MANIFEST
@@ -163,7 +163,7 @@ def test_patch_exits_with_one_for_values_of_nobody_in_particular(
     before = values.read_text()
     assert _edit_helm([values], [change()], [], None, write=True) == 1
     assert values.read_text() == before
-    assert "say where it is: --helm-path web/web=resources" in capsys.readouterr().err
+    assert "give its path: --helm-path web/web=resources" in capsys.readouterr().err
     assert _edit_helm([values], [change()], [parse_helm_path("web/web=resources")], None, write=True) == 0
     assert "cpu: 100m" in (edited := values.read_text())
     assert _edit_helm([values], [change()], [parse_helm_path("web/web=resources")], None, write=True) == 0

@@ -248,7 +248,7 @@ def test_several_contexts_are_one_report(
     assert run(["scan", "--all-contexts", "--top", "1", *given]) == 2
     out, err = capsys.readouterr()
     assert "green: 17 workloads" in out
-    assert "Not seen: this cluster: red: cannot connect to https://127.0.0.1:1" in " ".join(out.split())
+    assert "Not read: this cluster: red: cannot connect to https://127.0.0.1:1" in " ".join(out.split())
     assert err.startswith("trimtab: red: cannot connect to https://127.0.0.1:1")
     assert run(["scan", "--context", "red", *given]) == 2
     assert capsys.readouterr().out == ""
@@ -405,7 +405,7 @@ def test_a_cluster_that_is_away_or_none_and_a_token_that_is_old_are_one_line_and
     config["clusters"][0]["cluster"] = {"server": no_prometheus}
     (tmp_path / "elsewhere").write_text(yaml.safe_dump(config))
     for name, words in (
-        ("away", "cannot connect to https://127.0.0.1:9; see"),
+        ("away", "cannot connect to https://127.0.0.1:9; check"),
         ("old", "log in again"),
         ("elsewhere", f"{no_prometheus} is not a Kubernetes API server; check"),
     ):
