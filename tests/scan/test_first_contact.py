@@ -18,7 +18,7 @@ def test_metrics_server_alone_gives_a_first_answer_of_low_confidence(
     at = ("--kubeconfig", str(node_cluster.kubeconfig), "-n", plodder.namespace)
     assert run(["scan", *at, "-o", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["clusters"]
-    assert found["source"].startswith("metrics-server alone: a single sample, low confidence")
+    assert found["source"].startswith("metrics-server only: a single sample, low confidence")
     (workload,) = found["workloads"]
     assert workload["confidence"] == "low"
     (container,) = workload["containers"]
