@@ -142,7 +142,9 @@ async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
     async with proxied(fault_proxy) as client:
         work.client = client
         async with work.leading():
-            await work.until(says("not known whether any VerticalPodAutoscaler"), what="it is not known")
+            await work.until(
+                says("because a VerticalPodAutoscaler may control this workload"), what="it is not known"
+            )
             await work.until(says("grant list and watch on it"), what="and what to do about it")
             grant()
             await work.until(says("VerticalPodAutoscaler web changes its pods"), what="it is left to the VPA")

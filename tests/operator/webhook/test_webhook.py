@@ -307,7 +307,7 @@ async def test_operator_outside_the_cluster_registers_no_webhook_that_nobody_rea
     async with beside_the_cluster(cluster, namespace, tmp_path) as logs:
         await eventually(lambda: any(each["event"] == "lease.acquired" for each in logs), what="it leads")
         (told,) = [each for each in logs if each["event"] == "webhook.not_registered"]
-        assert "set webhook.url" in told["fix"]
+        assert "Set webhook.url" in told["fix"]
         assert await registered(client) == []
         await asyncio.to_thread(
             cluster.kubectl, "apply", "-n", namespace, "-f", "-", stdin=manifest("web", UNKNOWN_STRATEGY)
