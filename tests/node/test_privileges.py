@@ -21,7 +21,7 @@ POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"
 REPORT = "/apis/trimtab.io/v1alpha1/nodemetrics/housed"
 SQUEEZE = {"enable": True, "thresholdPercent": 10, "minPercent": 10, "policy": "cfsQuota"}
 MISSED = {
-    "sys": "/host/sys/fs/cgroup: no cgroup file system; mount the node's /sys/fs/cgroup there",
+    "sys": "/host/sys/fs/cgroup: there is no cgroup file system; mount the node's /sys/fs/cgroup there",
     "proc": "No such file or directory: '{root}/host/proc/meminfo'; it needs the node's cgroups, /proc and /sys",
     "state": "--state {root}/var/lib/trimtab-agent: the directory is not writable; mount a persistent one there",
 }

@@ -168,7 +168,7 @@ async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) ->
         source.sees = (sample(WEB, NOW),)
         async with source:
             health = await source.check()
-            with pytest.raises(SourceUnavailable, match="its history cannot be reached"):
+            with pytest.raises(SourceUnavailable, match="the history is unavailable"):
                 await source.read(UsageQuery.last(60, now=NOW, step=60))
     assert not health.ok
     assert health.advice == "check the store"
