@@ -459,7 +459,7 @@ async def test_an_overlap_is_told_in_both_statuses_and_stays_told(work: Office) 
         light = await work.until(
             lambda status: bool(condition(status, "Overlaps")), name="light", what="the lighter one says so"
         )
-        assert f"go to {work.namespace}/heavy" in condition(light, "Overlaps")["message"]
+        assert f"sized by {work.namespace}/heavy" in condition(light, "Overlaps")["message"]
         assert light["counts"]["monitored"] == 0
         await work.until(is_recommended, name="heavy", what="the heavier one wins")
         work.source.script = steady(0.9, 3e8)
@@ -515,9 +515,11 @@ async def test_while_intents_cannot_be_read_a_policy_changes_nothing(
     await work.write_policy(mode="Auto")
     grant = fault_proxy.forbid("/v1alpha1/intents")
     async with work.leading():
-        await work.until(says("not known whether any Intent"), what="it is not known who has the say")
+        await work.until(
+            says("because objects of kind Intent may control it"), what="it is not known who has the say"
+        )
         grant()
-        await work.until(says(f"Intent {work.namespace}/web has the say"), what="the intent has it")
+        await work.until(says(f"Intent {work.namespace}/web controls the size"), what="the intent has it")
 
 
 async def test_where_there_is_no_policy_to_read_the_default_policy_has_the_say_once_that_is_known(

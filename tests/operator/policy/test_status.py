@@ -195,7 +195,7 @@ def test_an_overlap_is_told_in_both_statuses() -> None:
         in (condition(status({}, standing=won), "Overlaps")["message"])
     )
     assert (
-        "3 workloads that it selects are sized by trimtab-system/heavy"
+        "3 workloads selected by this policy: sized by trimtab-system/heavy"
         in (condition(status({}, standing=lost), "Overlaps")["message"])
     )
     crowd = OverlapStats()

@@ -143,7 +143,7 @@ async def test_while_vpas_cannot_be_read_a_policy_changes_nothing(
         work.client = client
         async with work.leading():
             await work.until(
-                says("because a VerticalPodAutoscaler may control this workload"), what="it is not known"
+                says("because objects of kind VerticalPodAutoscaler may control it"), what="it is not known"
             )
             await work.until(says("grant list and watch on it"), what="and what to do about it")
             grant()

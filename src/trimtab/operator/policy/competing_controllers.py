@@ -37,7 +37,7 @@ class CompetingControllers:
         """Return the reason why competing controllers are unknown; empty if they are known."""
         for kind in (VPAS, INTENTS) if self._enabled_intent_index else (VPAS,):
             if why := self._cluster_state.unsynced_reason(kind):
-                return f"not changed, because a {kind.kind} may control this workload and they cannot be read: {why}"
+                return f"not changed, because objects of kind {kind.kind} may control it and cannot be read: {why}"
         return ""
 
     @property

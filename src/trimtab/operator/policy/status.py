@@ -216,7 +216,7 @@ def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Documen
 
 def _format_overlaps(overlap: OverlapStats) -> str:
     parts = [
-        f"{count} workloads that it selects are sized by {policy}"
+        f"{pluralize(count, 'workload')} selected by this policy: sized by {policy}"
         for policy, count in _top_counts(overlap.lost_to)
     ]
     parts += [
