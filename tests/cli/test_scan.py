@@ -376,7 +376,7 @@ def test_an_address_that_is_no_prometheus_is_one_line_and_two(
         assert said.out == ""
         assert said.err.count("\n") == 1
         assert address.removeprefix("http://") in said.err or "url" in said.err
-        assert ("not with TLS" in said.err) == (address == secret)
+        assert ("does not use TLS" in said.err) == (address == secret)
 
 
 def test_no_metrics_at_all_is_one_line_and_two(

@@ -67,7 +67,7 @@ def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left()
     assert grown(rulings["shop/b"], high) > 0
     assert rulings["shop/b"].waiting_since is None
     assert rulings["shop/a"].waiting_since == 0.0
-    assert "waits for room" in rulings["shop/a"].plan.why[-1]
+    assert "waits for capacity" in rulings["shop/a"].plan.why[-1]
 
 
 def test_of_two_in_one_quota_the_one_with_the_higher_priority_gets_what_is_left() -> None:

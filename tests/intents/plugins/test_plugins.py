@@ -453,7 +453,7 @@ def test_a_planner_behind_grpc_answers_as_it_would_here(registry: PluginRegistry
                 purpose="Reach",
                 actions=[pb.Action(actuator="scaleOut", after=pb.State(replicas=n)) for n in (3, 4)],
             ),
-            "two deeds",
+            "two actions",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_simulate_tells_it_as_a_table_and_as_a_page_with_plots(
         (["gone.yaml"], "gone.yaml: cannot be read"),
         (["none", "--days", "1", "--warm-up", "2"], "--days 1: must be more than --warm-up, 2"),
         (["none", "--workloads", "0"], "--workloads 0: must be at least 1"),
-        (["none", "--seed", str(2**64)], "must not be negative, and less than 9223372036854775808"),
+        (["none", "--seed", str(2**64)], "must not be negative, and must be less than 9223372036854775808"),
         (
             ["none", "--days", "0.001", "--warm-up", "0"],
             "--days 0.001: must be at least a step of 5 minutes more",
