@@ -157,7 +157,7 @@ async def test_a_node_whose_taint_the_pods_do_not_tolerate_is_no_room_for_more_o
         await shop.pods_run()
         status = await shop.take(loop)
     assert "plan" not in status
-    assert "it waits for room on its nodes" in condition(status, "Acting")["message"]
+    assert "it waits for capacity on its nodes" in condition(status, "Acting")["message"]
 
 
 async def test_an_inactive_intent_only_reports(shop: Shop) -> None:
