@@ -257,7 +257,7 @@ async def test_tables_that_are_gone_are_made_anew_at_the_next_use(postgres: str,
     async with Store.open(postgres) as store:
         with psycopg.connect(postgres, autocommit=True) as admin:
             admin.execute(loss)
-        with pytest.raises(StoreError, match="what is gone is made anew"):
+        with pytest.raises(StoreError, match="missing tables are created again"):
             await store.history.append([entry(1)])
         await store.history.append([entry(2)])
         assert len(await store.history.find()) == 1
