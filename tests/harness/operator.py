@@ -68,5 +68,5 @@ def _plugins(folder: Path) -> Path:
     facts = place / "told-1.0.dist-info"
     facts.mkdir(parents=True, exist_ok=True)
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: told\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[trimtab.strategies]\ntold = harness.told:Told\n")
+    (facts / "entry_points.txt").write_text("[trimtab.strategies]\ntold = harness.file_strategy:Told\n")
     return place
