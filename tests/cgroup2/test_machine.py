@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.timeout(600)
-def test_all_that_is_inside_passes_on_a_real_cgroup_v2_kernel() -> None:
+def test_inner_tests_pass_on_a_real_cgroup_v2_kernel() -> None:
     inside, tests = HERE / "inside", HERE.parent
     # What is compiled here is read there, and to compile takes an emulated processor long.
     for folder in (inside, tests / "harness", Path(trimtab.__file__).parent):

@@ -18,7 +18,7 @@ def usage(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_table_has_a_row_for_each_strategy_and_the_oracle(
+def test_backtest_table_has_a_row_for_each_strategy_and_the_oracle(
     usage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["backtest", usage, "--strategy", "trimtab,vpa"]) == 0
@@ -26,14 +26,14 @@ def test_a_table_has_a_row_for_each_strategy_and_the_oracle(
     assert [line.split()[0] for line in lines[-3:]] == ["trimtab", "vpa", "oracle"]
 
 
-def test_a_recording_is_called_what_its_file_is(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backtest_names_recordings_after_their_files(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(usage).with_name("[bold]usage[dim].csv")
     Path(usage).rename(file)
     assert run(["backtest", str(file), "--strategy", "vpa"]) == 0
     assert file.name in capsys.readouterr().out.replace("\n", "")
 
 
-def test_each_value_of_a_setting_is_tried(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backtest_tries_each_value_of_a_setting(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--strategy", "trimtab,vpa", "--setting", "trimtab.cpu_risk=0.01,0.1", "--output", "json"]
     assert run(["backtest", usage, *asked]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -47,9 +47,7 @@ def test_each_value_of_a_setting_is_tried(usage: str, capsys: pytest.CaptureFixt
     assert careful["cpu_slack"] >= bold["cpu_slack"]
 
 
-def test_a_public_format_is_read_as_it_is_published(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_backtest_reads_public_formats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = "".join(f"{60 * step},vm/1,0.0,9.0,{step % 7}\n" for step in range(600))
     (tmp_path / "vm_cpu_readings-file-1-of-195.csv").write_text(rows)
     (tmp_path / "vmtable.csv").write_text("vm/1,s,d,0,1,99,3,10,Unknown,4,8\n")
@@ -58,14 +56,14 @@ def test_a_public_format_is_read_as_it_is_published(
         assert json.loads(capsys.readouterr().out)[0]["containers"] == 1
 
 
-def test_csv_has_a_row_a_strategy(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backtest_csv_has_a_row_per_strategy(usage: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backtest", usage, "--strategy", "vpa", "--output", "csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["strategy"] for row in rows] == ["vpa", "oracle"]
     assert float(rows[0]["cpu_slack"]) > 0
 
 
-def test_html_is_one_page_of_all_recordings(
+def test_backtest_html_is_one_page_of_all_recordings(
     usage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.csv"
@@ -78,7 +76,7 @@ def test_html_is_one_page_of_all_recordings(
     assert f"<h1>{other}</h1>" in text
 
 
-def test_what_is_too_short_to_be_scored_is_refused_in_one_line(
+def test_backtest_rejects_recordings_that_are_too_short(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "one.csv").write_text("series,t_seconds,cpu_cores\nweb,0,1\n")
@@ -86,7 +84,7 @@ def test_what_is_too_short_to_be_scored_is_refused_in_one_line(
     assert "one.csv: nothing of it can be scored: 1 sample with 1 minute" in capsys.readouterr().err
 
 
-def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_backtest_demo_generates_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["backtest", "--demo", "--strategy", "vpa", "--update", "6h", "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["containers"] == 40
 
@@ -120,7 +118,7 @@ def test_without_files_there_is_a_made_up_fleet(capsys: pytest.CaptureFixture[st
         (["none.csv", "--format", "gwa"], "format 'gwa' is not known; there are: trimtab, bitbrains,"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_backtest_rejects_wrong_usage_in_one_line(
     asked: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["backtest", *asked]) == 2

@@ -104,7 +104,7 @@ def usage(cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(trimtab.cli._common.scan_options, "open_source", open_source)
 
 
-def test_explain_takes_an_owned_workload_for_its_owner(
+def test_explain_names_the_owner_of_an_owned_workload(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--kubeconfig", str(cluster.kubeconfig)]
@@ -117,7 +117,7 @@ def test_explain_takes_an_owned_workload_for_its_owner(
 
 @pytest.mark.parametrize("command", ["diff", "patch"])
 @pytest.mark.parametrize("by_name", [True, False])
-def test_diff_and_patch_say_why_they_leave_an_owned_workload_out(
+def test_diff_and_patch_explain_why_an_owned_workload_is_skipped(
     cluster: Cluster, namespace: str, capsys: pytest.CaptureFixture[str], command: str, *, by_name: bool
 ) -> None:
     which = [f"{namespace}/statefulset/prometheus-k8s"] if by_name else ["-n", namespace]

@@ -44,7 +44,7 @@ def altered(cluster: Cluster, path: Any, **user: Any) -> str:
     return str(path)
 
 
-def test_it_says_which_cluster_it_looked_at(examine: Examine, cluster: Cluster) -> None:
+def test_doctor_names_the_checked_cluster(examine: Examine, cluster: Cluster) -> None:
     code, findings = examine()
     assert code == 0
     assert findings["cluster"]["state"] == "ok"
@@ -52,13 +52,13 @@ def test_it_says_which_cluster_it_looked_at(examine: Examine, cluster: Cluster) 
     assert "Kubernetes v1.36" in findings["cluster"]["found"]
 
 
-def test_an_administrator_lacks_no_right_and_a_new_cluster_resizes_in_place(examine: Examine) -> None:
+def test_doctor_passes_for_an_administrator_on_a_new_cluster(examine: Examine) -> None:
     _, findings = examine("--process", "agent")
     assert findings["rights of agent"]["state"] == "ok"
     assert findings["resize in place"]["state"] == "ok"
 
 
-def test_a_nobody_is_told_what_is_missing_and_what_to_ask_for(
+def test_doctor_names_missing_rights_and_the_remedy(
     cluster: Cluster, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
@@ -69,9 +69,7 @@ def test_a_nobody_is_told_what_is_missing_and_what_to_ask_for(
     assert "ask for a role with these verbs" in shown
 
 
-def test_rights_are_looked_at_where_the_user_has_them(
-    cluster: Cluster, namespace: str, tmp_path: Any
-) -> None:
+def test_doctor_checks_rights_in_the_given_namespace(cluster: Cluster, namespace: str, tmp_path: Any) -> None:
     kubeconfig = altered(cluster, tmp_path / "reader", **{"as": f"reader-of-{namespace}"})
     cluster.kubectl(
         "create",
@@ -87,7 +85,7 @@ def test_rights_are_looked_at_where_the_user_has_them(
     assert findings == 1, "its Services elsewhere are still not for it to see"
 
 
-def test_rights_in_our_own_namespace_are_looked_at_where_that_is(
+def test_doctor_checks_operator_rights_in_its_namespace(
     examine: Examine, cluster: Cluster, namespace: str, tmp_path: Any
 ) -> None:
     kubeconfig = altered(cluster, tmp_path / "tenant", **{"as": f"tenant-of-{namespace}"})
@@ -103,7 +101,7 @@ def test_rights_in_our_own_namespace_are_looked_at_where_that_is(
     assert findings["rights of operator"]["state"] == "ok"
 
 
-def test_missing_kinds_are_a_problem_for_the_operator_and_not_for_a_scan(
+def test_doctor_fails_on_missing_crds_only_for_the_operator(
     examine: Examine, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.kubectl("delete", "crd", "nodemetrics.trimtab.io", "--ignore-not-found")
@@ -121,7 +119,9 @@ def test_missing_kinds_are_a_problem_for_the_operator_and_not_for_a_scan(
     assert (code, findings["kinds"]["state"]) == (0, "ok")
 
 
-def test_a_prometheus_is_found_by_its_labels(examine: Examine, cluster: Cluster, namespace: str) -> None:
+def test_doctor_finds_prometheus_by_service_labels(
+    examine: Examine, cluster: Cluster, namespace: str
+) -> None:
     _, findings = examine()
     assert findings["history"]["state"] == "warning"
     service = {
@@ -144,7 +144,7 @@ def test_a_prometheus_is_found_by_its_labels(examine: Examine, cluster: Cluster,
         (["--output", "xml"], "xml"),
     ],
 )
-def test_bad_input_is_one_line_and_two(
+def test_doctor_rejects_bad_input_with_one_line_and_exit_2(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
 ) -> None:
     given = (
@@ -157,7 +157,7 @@ def test_bad_input_is_one_line_and_two(
     assert captured.err.count("\n") == 1
 
 
-def test_a_cluster_that_is_away_is_one_line_and_two(
+def test_doctor_reports_an_unreachable_cluster(
     cluster: Cluster, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -209,9 +209,7 @@ def test_doctor_finds_a_webhook_whose_service_does_not_exist(
     assert "it has no ready pods" in findings["webhook"]["found"]
 
 
-def test_doctor_finds_a_webhook_at_whose_address_nobody_listens(
-    examine: Examine, register: Callable[..., None]
-) -> None:
+def test_doctor_finds_a_webhook_without_a_listener(examine: Examine, register: Callable[..., None]) -> None:
     register({"url": f"https://127.0.0.1:{free_port()}"})
 
     # The API server hears of a new registration in its own time.
@@ -223,7 +221,7 @@ def test_doctor_finds_a_webhook_at_whose_address_nobody_listens(
     assert "failed calling webhook" in findings["webhook"]["found"]
 
 
-def test_doctor_warns_of_a_webhook_that_lets_policies_in_unchecked(
+def test_doctor_warns_of_a_webhook_that_fails_open(
     examine: Examine, register: Callable[..., None], namespace: str
 ) -> None:
     register({"name": "trimtab-webhook", "namespace": namespace, "port": 443}, "Ignore")
@@ -232,7 +230,7 @@ def test_doctor_warns_of_a_webhook_that_lets_policies_in_unchecked(
     assert "policies are accepted without the operator's validation" in findings["webhook"]["found"]
 
 
-def test_doctor_does_not_look_at_webhooks_without_the_rights(cluster: Cluster, tmp_path: Any) -> None:
+def test_doctor_skips_webhooks_without_rights(cluster: Cluster, tmp_path: Any) -> None:
     async def look() -> CheckResult:
         kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
         async with Client(load_connection(kubeconfig=kubeconfig)) as client:

@@ -10,7 +10,7 @@ from scan.scene import Ask, Town
 from trimtab.scan.render.html import MISSING, USED
 
 
-def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
+def test_explain_lists_factors_with_sources_and_draws_usage(
     ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -29,7 +29,7 @@ def test_it_tells_each_factor_with_its_source_and_draws_what_was_used(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_it_explains_the_sizes_that_a_scan_names(ask: Ask, town: Town) -> None:
+def test_explain_explains_the_sizes_of_a_scan(ask: Ask, town: Town) -> None:
     scanned = json.loads(ask("scan", "-o", "json")[1])["clusters"][0]["workloads"]
     sizes = {each["name"]: each["containers"][0]["recommended"] for each in scanned}
     for kind, name in (("deploy", "naked"), ("cron", "nightly")):
@@ -37,7 +37,7 @@ def test_it_explains_the_sizes_that_a_scan_names(ask: Ask, town: Town) -> None:
         assert found["containers"][0]["recommended"] == sizes[name]
 
 
-def test_it_says_how_strategies_would_have_fared_on_its_own_history(ask: Ask, town: Town) -> None:
+def test_explain_backtests_strategies_on_the_workloads_history(ask: Ask, town: Town) -> None:
     _, out, _ = ask("explain", f"{town.namespace}/StatefulSet/db", "-o", "json")
     found = json.loads(out)
     assert [each["name"] for each in found["workloads"]] == ["db"]
@@ -46,7 +46,7 @@ def test_it_says_how_strategies_would_have_fared_on_its_own_history(ask: Ask, to
     assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
 
 
-def test_a_page_has_its_charts_in_itself(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_explain_html_embeds_its_charts(ask: Ask, town: Town, tmp_path: Path) -> None:
     file = tmp_path / "why.html"
     code, _, _ = ask("explain", f"{town.namespace}/cron/nightly", "-o", "html", "--output-file", str(file))
     assert code == 0
@@ -55,7 +55,7 @@ def test_a_page_has_its_charts_in_itself(ask: Ask, town: Town, tmp_path: Path) -
     assert "src=" not in page
 
 
-def test_a_picture_shows_usage_against_its_sizes(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_explain_png_shows_usage_and_sizes(ask: Ask, town: Town, tmp_path: Path) -> None:
     file = tmp_path / "why.png"
     code, _, _ = ask("explain", f"{town.namespace}/deploy/web", "-o", "png", "--output-file", str(file))
     assert code == 0
@@ -65,7 +65,7 @@ def test_a_picture_shows_usage_against_its_sizes(ask: Ask, town: Town, tmp_path:
     assert {ImageColor.getrgb(USED), ImageColor.getrgb(MISSING)} <= colours
 
 
-def test_a_picture_wants_a_file(ask: Ask, town: Town) -> None:
+def test_explain_png_requires_an_output_file(ask: Ask, town: Town) -> None:
     code, out, err = ask("explain", f"{town.namespace}/deploy/web", "-o", "png")
     assert (code, out) == (2, "")
     assert "--output-file" in err
@@ -81,14 +81,16 @@ def test_a_picture_wants_a_file(ask: Ask, town: Town) -> None:
         ("{}/Deployment/unseen", "no usage"),
     ],
 )
-def test_what_cannot_be_explained_is_one_line_and_two(ask: Ask, town: Town, workload: str, line: str) -> None:
+def test_explain_rejects_bad_input_with_one_line_and_exit_2(
+    ask: Ask, town: Town, workload: str, line: str
+) -> None:
     code, out, err = ask("explain", workload.format(town.namespace))
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
 
 
-def test_a_strategy_that_is_not_known_is_one_line_whatever_it_is_called(ask: Ask, town: Town) -> None:
+def test_explain_rejects_unknown_strategy_in_one_line(ask: Ask, town: Town) -> None:
     code, out, err = ask("explain", f"{town.namespace}/deploy/web", "--strategy", "My_Own")
     assert (code, out) == (2, "")
     assert "strategy 'My_Own' is not known; there are: " in err

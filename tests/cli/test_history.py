@@ -54,7 +54,7 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_what_was_done_is_told_newest_first_with_its_reason(
+def test_history_shows_changes_newest_first_with_reasons(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = asked(capsys, "--store", str(store))
@@ -70,16 +70,14 @@ def test_what_was_done_is_told_newest_first_with_its_reason(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_one_workload_is_named_as_elsewhere_and_looked_back_for_as_far_as_is_said(
-    store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_history_selects_one_workload_and_period(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = asked(capsys, "shop/deploy/web", "--since", "168h", "--top", "2", "--store", str(store))
     assert out.count("shop/Deployment/web") == 2
     assert "… and older ones: --top 0 shows all." in out
     assert asked(capsys, "shop/deploy/db", "--store", str(store)) == "nothing in the last 24h\n"
 
 
-def test_programs_get_json_and_csv(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_prints_json_and_csv(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = ["--what", "recommended", "--what", "applied", "--store", str(store)]
     found = json.loads(asked(capsys, *told, "--output", "json"))
     assert [each["what"] for each in found] == ["applied", "recommended"]
@@ -89,7 +87,7 @@ def test_programs_get_json_and_csv(store: Path, capsys: pytest.CaptureFixture[st
     assert rows[1]["after"] == "cpu 250m, memory 600Mi"
 
 
-def test_the_store_is_that_of_the_operators_configuration(
+def test_history_reads_the_store_of_the_operators_configuration(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -99,7 +97,9 @@ def test_the_store_is_that_of_the_operators_configuration(
     assert "shop/StatefulSet/db" in asked(capsys)
 
 
-def test_clusters_that_share_a_store_are_told_apart(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_separates_clusters_that_share_a_store(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     keep(store, entry("web", "applied", ago=60, cluster="other"))
     out = asked(capsys, "--store", str(store))
     assert "shop/Deployment/web  in other\n" in out
@@ -109,7 +109,7 @@ def test_clusters_that_share_a_store_are_told_apart(store: Path, capsys: pytest.
     assert [row["cluster"] for row in rows] == ["other", "c", "c", "c"]
 
 
-def test_no_more_is_read_than_is_shown(
+def test_history_reads_no_more_than_it_shows(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["trimtab.cli.history"], "PAGE_SIZE", 1)
@@ -126,7 +126,7 @@ def test_no_more_is_read_than_is_shown(
     assert sum("applied" in words for words in pages) == 3
 
 
-def test_words_of_strangers_do_not_steer_a_terminal(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_escapes_control_characters(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(store, entry("web", "held", ago=1, who="eve\x1b[2J", why="sale\x1b]0;pwned\x07\nand\x9b31m more"))
     for output in ("table", "csv"):
         out = asked(capsys, "--store", str(store), "--output", output)
@@ -134,9 +134,7 @@ def test_words_of_strangers_do_not_steer_a_terminal(store: Path, capsys: pytest.
         assert all(each == "\n" or each.isprintable() for each in out)
 
 
-def test_to_read_a_store_leaves_whatever_lies_there_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_history_does_not_modify_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As where --store was written for --config: a file that is no store would be set aside."""
     config, others, empty = tmp_path / "config.yaml", tmp_path / "others.db", tmp_path / "empty.db"
     config.write_text("store: {url: trimtab.db}\n" * 100)
@@ -167,7 +165,7 @@ def test_to_read_a_store_leaves_whatever_lies_there_as_it_is(
         (["--store", "mysql://db"], "is not a supported store"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_history_rejects_wrong_usage_in_one_line(
     arguments: list[str],
     says: str,
     tmp_path: Path,

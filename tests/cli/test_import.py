@@ -76,7 +76,7 @@ def imported(cluster: Cluster, *options: str) -> int:
     return run(["import", "vpa", "--kubeconfig", str(cluster.kubeconfig), *options])
 
 
-def test_each_vpa_becomes_a_policy_that_says_what_it_said(
+def test_import_vpa_writes_an_equivalent_policy_for_each_vpa(
     cluster: Cluster, scene: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert imported(cluster, "--namespace", scene) == 1
@@ -104,7 +104,7 @@ def test_each_vpa_becomes_a_policy_that_says_what_it_said(
     assert policies["api"]["containers"] == [{"name": "app", "controlledResources": ["cpu"]}]
 
 
-def test_the_server_takes_the_policies(
+def test_import_vpa_policies_are_accepted_by_the_server(
     cluster: Cluster, scene: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(["crds"])
@@ -115,7 +115,7 @@ def test_the_server_takes_the_policies(
     cluster.kubectl("apply", "--dry-run=server", "-f", str(tmp_path))
 
 
-async def test_what_vpa_learned_is_where_the_operator_looks_for_it(
+async def test_import_vpa_stores_checkpoints_where_the_operator_reads_them(
     cluster: Cluster, scene: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = str(tmp_path / "trimtab.db")
@@ -136,14 +136,14 @@ async def test_what_vpa_learned_is_where_the_operator_looks_for_it(
     assert "already knows what strategy vpa learned" in capsys.readouterr().err
 
 
-def test_nothing_to_import_is_one_line(
+def test_import_vpa_without_vpas_fails_with_one_line(
     cluster: Cluster, vpa_kinds: None, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert imported(cluster, "--namespace", namespace) == 2
     assert "the cluster has no VerticalPodAutoscaler to import" in capsys.readouterr().err
 
 
-def test_a_narrow_table_cuts_no_name_off(
+def test_import_vpa_narrow_table_keeps_whole_names(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -24,13 +24,13 @@ def said(captured: pytest.CaptureFixture[str]) -> tuple[str, str]:
     return out, err
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert said(capsys) == (f"{__version__}\n", "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_explains_itself_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
     out, _ = said(capsys)
     assert COMMANDS[name].split()[0] in out
@@ -38,7 +38,7 @@ def test_a_command_explains_itself_with_an_example(name: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+def test_command_list_matches_each_commands_help(name: str) -> None:
     command = getattr(importlib.import_module(f"trimtab.cli.{module_name(name)}"), module_name(name))
     assert command.__doc__.splitlines()[0] == COMMANDS[name]
 
@@ -71,7 +71,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["backtest", "--demo", "--stabilization", "48h"], "--stabilization: must be 24h or less"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(
+def test_main_reports_wrong_usage_in_one_line_with_exit_2(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 2
@@ -90,13 +90,13 @@ def test_wrong_usage_is_one_line_and_exit_2(
     ],
     ids=["help", "scan"],
 )
-def test_what_is_heavy_is_imported_only_by_who_needs_it(arguments: list[str], heavy: set[str]) -> None:
+def test_heavy_modules_are_imported_only_where_needed(arguments: list[str], heavy: set[str]) -> None:
     code = f"import sys; from trimtab.cli import run; run({arguments}); sys.exit(str({heavy} & sys.modules.keys()))"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert asked.stderr == "set()\n"
 
 
-def test_a_setting_that_is_a_map_is_given_entry_by_entry() -> None:
+def test_map_settings_are_given_entry_by_entry() -> None:
     given = ["tenant=a=b", "labels.cluster=prod", "labels.zone=eu.1"]
     assert parse_key_values("--source-setting", given) == {
         "tenant": "a=b",
@@ -107,7 +107,7 @@ def test_a_setting_that_is_a_map_is_given_entry_by_entry() -> None:
             parse_key_values("--source-setting", [wrong])
 
 
-def test_an_interrupt_ends_quietly_with_130() -> None:
+def test_interrupt_exits_quietly_with_130() -> None:
     code = (
         "import signal, sys, trimtab.cli as cli; from cyclopts import App\n"
         # Whoever runs the tests in the background has them ignore interrupts, and children inherit that.
@@ -127,7 +127,7 @@ def test_an_interrupt_ends_quietly_with_130() -> None:
     assert (running.returncode, err) == (130, "")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_closed_output_pipe_is_not_an_error() -> None:
     with subprocess.Popen(
         [*TRIMTAB, "crds"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -140,7 +140,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("many", [1, 400])
-def test_scan_fails_a_build_although_its_reader_has_seen_enough(
+def test_scan_keeps_its_exit_code_when_the_pipe_closes(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], many: int
 ) -> None:
     """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
@@ -158,7 +158,7 @@ def test_scan_fails_a_build_although_its_reader_has_seen_enough(
     assert capfd.readouterr().err.startswith("trimtab: waste is ")
 
 
-def test_an_output_that_takes_nothing_is_told_of() -> None:
+def test_main_reports_a_full_output_device() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:  # noqa: PTH123 - no file of ours
         asked = subprocess.run(
             [*TRIMTAB, "crds"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -180,7 +180,7 @@ NO_TERMINAL = "trimtab: --apply: there is no terminal to confirm on; add --yes, 
         pytest.param("2>&-", "", id="stderr"),
     ],
 )
-def test_a_shell_may_close_what_we_read_and_write(closed: str, told: str) -> None:
+def test_main_runs_with_closed_standard_streams(closed: str, told: str) -> None:
     asked = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *TRIMTAB, "patch", "--apply"],
         capture_output=True,
@@ -190,7 +190,7 @@ def test_a_shell_may_close_what_we_read_and_write(closed: str, told: str) -> Non
     assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", told)
 
 
-def test_an_output_that_knows_no_arrows_gets_what_it_knows() -> None:
+def test_ascii_output_replaces_unsupported_characters() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     asked = subprocess.run(
         [*TRIMTAB, "scan", "--help"], capture_output=True, text=True, check=False, env=environment

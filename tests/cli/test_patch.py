@@ -48,9 +48,7 @@ def test_patch_writes_nothing_into_a_folder_the_second_time(
     assert capsys.readouterr().out == ""
 
 
-def test_patch_keeps_a_file_of_the_folder_that_is_no_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_patch_keeps_a_binary_file_of_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shop.deployment.web.yaml").write_bytes(b"\xff\xfe")
     assert _write_patches([change(), change("api")], "strategic", tmp_path) == 1
     assert (tmp_path / "shop.deployment.web.yaml").read_bytes() == b"\xff\xfe"
@@ -72,7 +70,7 @@ def test_patch_keeps_a_file_of_the_folder_that_is_no_text(
         (["--directory", "x"], "--directory: takes patches; this is kubectl"),
     ],
 )
-def test_patch_refuses_wrong_usage_before_it_looks_at_the_cluster(
+def test_patch_rejects_wrong_usage_before_it_reads_the_cluster(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["patch", *arguments]) == 2
@@ -155,7 +153,7 @@ def test_patch_learns_namespaces_from_the_whole_repository(
     assert (folder / "helmrelease.yaml").read_text() != RELEASE
 
 
-def test_patch_exits_with_one_for_values_of_nobody_in_particular(
+def test_patch_exits_with_one_for_ambiguous_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     values = tmp_path / "values.yaml"
@@ -180,7 +178,7 @@ NAMESPACED = st.sampled_from(["prod", "test"])
     overlays=st.dictionaries(NAMESPACED, st.booleans()),
     selected=st.sets(NAMESPACED, min_size=1),
 )
-def test_patch_edits_no_file_that_also_makes_a_workload_that_was_not_selected(
+def test_patch_skips_files_that_also_define_unselected_workloads(
     *,
     tmp_path_factory: pytest.TempPathFactory,
     manifests: set[str],
@@ -207,7 +205,7 @@ def test_patch_edits_no_file_that_also_makes_a_workload_that_was_not_selected(
     assert {path: path.read_bytes() for path in root.rglob("*.yaml")} == before
 
 
-def test_an_edit_can_be_applied_whatever_the_terminal_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patch_output_is_applicable_in_any_terminal_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="ascii", errors="replace"))
     _write_edits({Path("a"): "cpu: 1 # für alle\n"}, {Path("a"): "cpu: 2 # für alle\n"}, write=False)

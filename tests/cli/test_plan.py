@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 MANIFEST, STATE = EXAMPLES / "plan" / "intent.yaml", EXAMPLES / "plan" / "state.json"
 
 
-def test_it_shows_the_plan_why_it_and_the_alternatives(
+def test_plan_shows_the_plan_its_reason_and_alternatives(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -36,7 +36,7 @@ def test_it_shows_the_plan_why_it_and_the_alternatives(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_programs_get_the_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_json_has_the_whole_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "-f", str(MANIFEST), "--state", str(STATE), "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["plan"]["purpose"] == "Reach"
@@ -44,7 +44,7 @@ def test_programs_get_the_whole_search(capsys: pytest.CaptureFixture[str]) -> No
     assert found["plan"]["alternatives"]
 
 
-def test_what_is_unknown_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_takes_no_action_on_unknown_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = json.loads(STATE.read_text())
     state["objectives"]["p99-latency"] = None
     (tmp_path / "state.json").write_text(json.dumps(state))
@@ -52,9 +52,7 @@ def test_what_is_unknown_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFix
     assert "unknown: p99-latency" in capsys.readouterr().out
 
 
-def test_guardrails_hold_for_a_state_that_is_written_down_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_applies_guardrails_to_a_state_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "operator.yaml"
     config.write_text("intents: {guardrails: [{forbidden: [resizeCPU], maxPriority: 0.3}]}\n")
     arguments = ["-f", str(MANIFEST), "--state", str(STATE), "--config", str(config)]
@@ -75,7 +73,7 @@ def test_guardrails_hold_for_a_state_that_is_written_down_too(
         (["-f", str(EXAMPLES / "intent.yaml"), "--state", str(STATE)], "no KPIProfile"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(
+def test_plan_rejects_wrong_input_in_one_line(
     arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["plan", *arguments]) == 2
@@ -84,7 +82,7 @@ def test_wrong_input_is_told_in_one_line(
     assert said.count("\n") == 1
 
 
-def test_a_file_that_is_no_manifest_is_told_in_one_line(
+def test_plan_rejects_a_file_that_is_not_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "notes.yaml"
@@ -96,7 +94,7 @@ def test_a_file_that_is_no_manifest_is_told_in_one_line(
     assert str(file) in capsys.readouterr().err
 
 
-def test_of_a_cluster_it_shows_what_the_operator_would_do(
+def test_plan_of_a_cluster_equals_the_operators_plan(
     cluster: Cluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster.learn()
@@ -135,7 +133,7 @@ def test_of_a_cluster_it_shows_what_the_operator_would_do(
         assert "there is no such Intent" in capsys.readouterr().err
 
 
-async def test_of_intents_that_cannot_be_read_none_is_said_to_be_missing(
+async def test_plan_does_not_report_unreadable_intents_as_missing(
     cluster: Cluster, fault_proxy: FaultProxy
 ) -> None:
     cluster.learn()
@@ -181,7 +179,7 @@ async def test_plan_of_a_missing_intent_asks_for_nothing_else(
     ("reason", "line"),
     [("", "does not know Intents; .* kubectl apply --server-side"), ("NotFound", "no such")],
 )
-async def test_plan_tells_a_missing_kind_from_a_missing_intent(reason: str, line: str) -> None:
+async def test_plan_distinguishes_a_missing_kind_from_a_missing_intent(reason: str, line: str) -> None:
     class Server:
         async def get(self, *_: object, **__: object) -> None:
             raise NotFound(Status(message="404 page not found", reason=reason, code=404))

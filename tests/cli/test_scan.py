@@ -37,7 +37,7 @@ def workloads(cluster_scan: dict[str, Any]) -> Found:
     return {found["name"]: found for found in cluster_scan["workloads"]}
 
 
-def test_workloads_of_every_kind_are_sized(cluster_scan: dict[str, Any], workloads: Found) -> None:
+def test_scan_sizes_workloads_of_every_kind(cluster_scan: dict[str, Any], workloads: Found) -> None:
     kinds = {found["kind"] for found in workloads.values()}
     assert kinds == {
         "Deployment",
@@ -52,7 +52,7 @@ def test_workloads_of_every_kind_are_sized(cluster_scan: dict[str, Any], workloa
     assert cluster_scan["source"].startswith("Prometheus at http://127.0.0.1:")
 
 
-def test_what_is_skipped_is_listed_with_its_reason(cluster_scan: dict[str, Any]) -> None:
+def test_scan_lists_skipped_workloads_with_reasons(cluster_scan: dict[str, Any]) -> None:
     reasons = {skipped["name"]: skipped["reason"] for skipped in cluster_scan["skipped"]}
     assert reasons == {
         "asleep": "is scaled to zero",
@@ -61,7 +61,7 @@ def test_what_is_skipped_is_listed_with_its_reason(cluster_scan: dict[str, Any])
     }
 
 
-def test_dangers_come_before_money_and_money_counts_replicas(
+def test_scan_sorts_risks_before_savings_and_counts_replicas(
     cluster_scan: dict[str, Any], workloads: Found
 ) -> None:
     names = [found["name"] for found in cluster_scan["workloads"]]
@@ -73,7 +73,7 @@ def test_dangers_come_before_money_and_money_counts_replicas(
     assert cluster_scan["totals"]["atRisk"] == {"oom": 1, "throttling": 1}
 
 
-def test_who_is_starved_gets_more_and_who_idles_gets_less(workloads: Found) -> None:
+def test_scan_raises_starved_and_lowers_idle_workloads(workloads: Found) -> None:
     starved, idle, right, naked = (
         workloads[name]["containers"][0] for name in ("starved", "idle", "right", "naked")
     )
@@ -83,18 +83,18 @@ def test_who_is_starved_gets_more_and_who_idles_gets_less(workloads: Found) -> N
     assert naked["recommended"]["requests"].keys() == {"cpu", "memory"}
 
 
-def test_what_a_cron_job_costs_is_what_it_runs(workloads: Found) -> None:
+def test_scan_cost_of_a_cron_job_is_its_running_time(workloads: Found) -> None:
     nightly, same_size = workloads["nightly"], workloads["import"]
     assert 0 < nightly["costMonth"] < same_size["costMonth"] / 4
 
 
-def test_other_strategies_are_shown_beside_it(workloads: Found) -> None:
+def test_scan_compares_other_strategies(workloads: Found) -> None:
     compared = workloads["web"]["containers"][0]["compared"]
     assert compared.keys() == {"vpa", "krr"}
     assert compared["krr"]["requests"]["memory"] == "345Mi"
 
 
-def test_a_strategy_is_not_compared_with_itself_and_keeps_its_settings(ask: Ask, town: Town) -> None:
+def test_scan_does_not_compare_a_strategy_with_itself(ask: Ask, town: Town) -> None:
     where = (
         "scan",
         "-n",
@@ -118,7 +118,7 @@ def test_a_strategy_is_not_compared_with_itself_and_keeps_its_settings(ask: Ask,
     ]
 
 
-def test_a_table_has_the_headline_first_and_fits_eighty_columns(
+def test_scan_table_has_headline_first_and_fits_eighty_columns(
     ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -130,7 +130,7 @@ def test_a_table_has_the_headline_first_and_fits_eighty_columns(
     assert max(map(len, lines)) <= 80
 
 
-def test_selectors_kinds_and_prices_narrow_and_weigh_it(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_scan_applies_selectors_kinds_and_prices(ask: Ask, town: Town, tmp_path: Path) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("cpu: 1\nmemory: 0\ncurrency: CHF\n")
     where = ("scan", "-n", town.namespace, "-o", "csv", "--price-file", str(prices))
@@ -142,7 +142,7 @@ def test_selectors_kinds_and_prices_narrow_and_weigh_it(ask: Ask, town: Town, tm
     assert float(web["saving_month"]) == pytest.approx(730 * 3 * spared / 1000, abs=0.01)
 
 
-def test_a_build_fails_on_what_it_was_told_to(ask: Ask, town: Town) -> None:
+def test_scan_fail_on_sets_the_exit_code(ask: Ask, town: Town) -> None:
     where = ("scan", "-n", town.namespace, "-o", "csv")
     code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")
     assert code == 1
@@ -151,7 +151,7 @@ def test_a_build_fails_on_what_it_was_told_to(ask: Ask, town: Town) -> None:
     assert ask(*where, "--fail-on", "waste>99%")[0] == 0
 
 
-def test_a_file_is_written_whole(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_scan_writes_the_output_file_atomically(ask: Ask, town: Town, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     code, out, _ = ask("scan", "-n", town.namespace, "-o", "html", "--output-file", str(file))
     assert (code, out) == (0, "")
@@ -159,7 +159,7 @@ def test_a_file_is_written_whole(ask: Ask, town: Town, tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_an_interrupted_scan_leaves_no_half_file(
+def test_interrupted_scan_leaves_no_partial_file(
     ask: Ask, town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
@@ -196,7 +196,7 @@ def with_contexts(town: Town, path: Path, *names: str, **changed: Any) -> str:
     return str(path)
 
 
-def test_contexts_of_one_cluster_are_counted_once(
+def test_scan_counts_contexts_of_one_cluster_once(
     town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = with_contexts(town, tmp_path / "config", "admin", "viewer")
@@ -207,7 +207,7 @@ def test_contexts_of_one_cluster_are_counted_once(
     assert err == "trimtab: viewer: the same cluster as admin, which is counted once\n"
 
 
-def test_contexts_of_one_cluster_give_way_to_the_one_that_sees_all(
+def test_scan_prefers_the_context_that_sees_all_namespaces(
     town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
@@ -219,7 +219,7 @@ def test_contexts_of_one_cluster_give_way_to_the_one_that_sees_all(
     assert err == "trimtab: nobody: the same cluster as admin, which is counted once\n"
 
 
-def test_several_contexts_are_one_report(
+def test_scan_merges_several_contexts_into_one_report(
     town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
 ) -> None:
     config = yaml.safe_load(town.cluster.kubeconfig.read_text())
@@ -254,9 +254,7 @@ def test_several_contexts_are_one_report(
     assert capsys.readouterr().out == ""
 
 
-def test_where_no_cluster_can_be_looked_at_each_is_told_of_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scan_names_each_unreachable_cluster_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {
         "clusters": [{"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}],
         "users": [{"name": "me", "user": {"token": "t"}}],
@@ -286,7 +284,7 @@ def may_list_pods(town: Town, user: str) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def test_without_rights_in_some_namespaces_the_rest_is_shown_and_that_is_said(
+def test_scan_shows_readable_namespaces_and_names_forbidden_ones(
     town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user = f"--user=reader-of-{town.namespace}"
@@ -359,14 +357,14 @@ def no_prometheus() -> Iterator[str]:
         (["--output-file", "/nowhere/report"], "/nowhere/report"),
     ],
 )
-def test_bad_input_is_one_line_and_two(ask: Ask, arguments: list[str], line: str) -> None:
+def test_scan_rejects_bad_input_with_one_line_and_exit_2(ask: Ask, arguments: list[str], line: str) -> None:
     code, out, err = ask("scan", *arguments)
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1
 
 
-def test_an_address_that_is_no_prometheus_is_one_line_and_two(
+def test_scan_rejects_an_address_that_is_not_prometheus(
     cluster: Cluster, no_prometheus: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = no_prometheus.replace("http:", "https:")
@@ -379,7 +377,7 @@ def test_an_address_that_is_no_prometheus_is_one_line_and_two(
         assert ("does not use TLS" in said.err) == (address == secret)
 
 
-def test_no_metrics_at_all_is_one_line_and_two(
+def test_scan_without_metrics_fails_with_one_line(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
@@ -390,7 +388,7 @@ def test_no_metrics_at_all_is_one_line_and_two(
 @pytest.mark.parametrize(
     "command", [["scan"], ["doctor"], ["import", "vpa"], ["plan", "shop/web"]], ids=" ".join
 )
-def test_a_cluster_that_is_away_or_none_and_a_token_that_is_old_are_one_line_and_two(
+def test_scan_reports_unreachable_cluster_and_expired_token(
     cluster: Cluster,
     no_prometheus: str,
     tmp_path: Path,

@@ -75,9 +75,7 @@ def shop(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     cluster.kubectl("delete", "namespace", SHOP, "--wait=false")
 
 
-def test_strategies_are_replayed_on_the_clusters_own_past(
-    shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_backtest_replays_the_clusters_own_usage(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert shop.run("backtest", "-n", SHOP, "--strategy", "vpa", "--output", "json") == 0
     out, err = capsys.readouterr()
     vpa, oracle = json.loads(out)
@@ -86,7 +84,7 @@ def test_strategies_are_replayed_on_the_clusters_own_past(
     assert err.startswith("trimtab: reading usage costs about ")
 
 
-def test_the_doctor_tells_what_a_scan_would_meet(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_what_a_scan_would_read(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert shop.run("doctor", "-n", SHOP, "-o", "json") == 0
     findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["usage"]["found"].startswith("prometheus: http://127.0.0.1:")
@@ -104,7 +102,7 @@ def amounts(resources: Object) -> tuple[str, str, str]:
     return resources["requests"]["cpu"], resources["requests"]["memory"], resources["limits"]["memory"]
 
 
-def test_a_diff_exits_with_one_and_shows_both_sides(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_diff_exits_with_one_and_shows_both_sides(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert shop.run("diff", f"{SHOP}/deploy/web") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"--- {SHOP}/deployment/web now", f"+++ {SHOP}/deployment/web recommended"]
@@ -114,7 +112,7 @@ def test_a_diff_exits_with_one_and_shows_both_sides(shop: Shop, capsys: pytest.C
     assert amounts(found["containers"][0]["now"]) == ("2", "2Gi", "2Gi")
 
 
-def test_patches_are_what_kubectl_and_kustomize_take(
+def test_patch_output_is_accepted_by_kubectl_and_kustomize(
     shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shop.run("patch", "-n", SHOP, "--format", "kustomize", "--directory", str(tmp_path / "sized")) == 0
@@ -139,7 +137,7 @@ def test_patches_are_what_kubectl_and_kustomize_take(
     ]
 
 
-def test_a_users_manifest_and_values_are_edited_in_place(
+def test_patch_edits_manifests_and_values_in_place(
     shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, values = tmp_path / "k8s", tmp_path / "values.yaml"
@@ -164,7 +162,7 @@ def test_a_users_manifest_and_values_are_edited_in_place(
     assert values.read_text().startswith("# ours\nresources: # all of it\n")
 
 
-def test_the_server_is_asked_and_then_told(
+def test_patch_apply_does_a_dry_run_and_then_applies(
     shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = ["patch", "-n", SHOP, "--apply"]
@@ -209,7 +207,7 @@ class Answering:
         (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: names a namespace and a kind already"),
     ],
 )
-def test_wrong_usage_is_one_line(
+def test_changing_commands_reject_wrong_usage_in_one_line(
     shop: Shop, asked: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shop.run(*asked) == 2

@@ -17,7 +17,7 @@ def _compiled() -> Iterator[None]:
         yield
 
 
-def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_writes_usable_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usage = tmp_path / "usage.csv"
     rows = [f"web,{300 * step},{1 + step % 7},{1e9 + step}" for step in range(12 * 30)]
     usage.write_text("\n".join(["series,t_seconds,cpu_cores,mem_bytes", *rows]) + "\n")
@@ -37,9 +37,7 @@ def test_what_was_trained_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixt
     assert line in capsys.readouterr().err
 
 
-def test_a_run_is_gone_on_with_only_as_it_was_begun_and_its_card_says_how_that_was(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_train_resumes_only_with_the_same_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Else the card would claim data and settings that the weights have never seen."""
     usage, folder = tmp_path / "usage.csv", tmp_path / "mine"
 
@@ -84,7 +82,7 @@ def test_a_run_is_gone_on_with_only_as_it_was_begun_and_its_card_says_how_that_w
         ("ppo", 168, "no recording is as long as an episode, 168 hours; ask for fewer --hours"),
     ],
 )
-def test_a_recording_that_is_too_short_is_told_of_and_left_out(
+def test_train_skips_short_recordings_with_a_warning(
     learner: str, hours: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     usage = tmp_path / "usage.csv"
@@ -107,6 +105,6 @@ def test_a_recording_that_is_too_short_is_told_of_and_left_out(
         (["--folder", "/proc/nobody"], "--folder /proc/nobody: cannot be made"),
     ],
 )
-def test_wrong_usage_is_refused(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_rejects_wrong_usage(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", *asked]) == 2
     assert line in capsys.readouterr().err

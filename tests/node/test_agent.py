@@ -83,7 +83,7 @@ def status(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
-def test_the_manifest_grants_exactly_the_rights_that_the_code_asks_for() -> None:
+def test_agent_manifest_grants_exactly_the_needed_rights() -> None:
     [role] = [
         one
         for one in yaml.safe_load_all((DEPLOY / "agent" / "account.yaml").read_text())
@@ -100,7 +100,7 @@ def test_the_manifest_grants_exactly_the_rights_that_the_code_asks_for() -> None
     assert granted == asked
 
 
-def test_the_manifest_gives_the_agent_no_more_of_its_node_than_it_needs() -> None:
+def test_agent_manifest_mounts_only_what_the_agent_needs() -> None:
     pod = yaml.safe_load((DEPLOY / "agent" / "daemonset.yaml").read_text())["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert not {"hostPID", "hostNetwork", "hostIPC"} & pod.keys()
@@ -115,7 +115,7 @@ def test_the_manifest_gives_the_agent_no_more_of_its_node_than_it_needs() -> Non
     assert flags <= {field.name for field in dataclasses.fields(AgentSettings)}
 
 
-def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
+def test_agent_reports_usage_enforces_policy_and_restores_everything(
     cluster: Cluster,
     namespace: str,
     kubepods: Kubepods,
@@ -158,7 +158,7 @@ def test_the_agent_reports_what_pods_use_acts_by_a_policy_and_leaves_no_trace(
     assert (agent.state / "series").stat().st_size > 1000
 
 
-def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go(
+def test_agent_evicts_best_effort_pods_within_disruption_budgets(
     cluster: Cluster,
     namespace: str,
     kubepods: Kubepods,
@@ -199,7 +199,7 @@ def test_best_effort_pods_are_evicted_where_their_disruption_budget_lets_them_go
     assert not leaving("kept")
 
 
-def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
+def test_agent_reports_a_missing_node_until_it_exists(
     cluster: Cluster, kubepods: Kubepods, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
     cluster.learn()
@@ -215,7 +215,7 @@ def test_a_node_that_the_cluster_has_not_is_told_until_it_is_there(
         cluster.kubectl("delete", "--ignore-not-found", "nodes/nowhere", "nodemetrics/nowhere")
 
 
-def test_an_agent_that_may_only_read_writes_nothing_and_tells_what_the_last_one_left(
+def test_read_only_agent_writes_nothing_and_reports_pending_restores(
     cluster: Cluster, kubepods: Kubepods, node: str, tmp_path: Path, run: Callable[..., AgentProcess]
 ) -> None:
     tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))

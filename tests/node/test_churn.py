@@ -78,7 +78,7 @@ def _pod(root: Path, number: int, rng: random.Random) -> PodView:
     )
 
 
-async def test_a_day_of_churn_leaves_nothing(tmp_path: Path) -> None:
+async def test_agent_leaks_nothing_over_a_day_of_pod_churn(tmp_path: Path) -> None:
     rng, root = random.Random(7), tmp_path / "cgroup"
     (root / "cpu").mkdir(parents=True)
     for path in ("kubepods", "kubepods/besteffort", "kubepods/burstable"):

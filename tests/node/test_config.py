@@ -20,19 +20,19 @@ from trimtab.node.config import AgentSettings, parse_kubelet_url
         ("https://node-1", "https://node-1"),
     ],
 )
-def test_a_kubelet_may_have_an_address_of_either_kind(given: str, url: str) -> None:
+def test_kubelet_url_accepts_ipv4_and_ipv6(given: str, url: str) -> None:
     assert parse_kubelet_url(given) == url
 
 
 @pytest.mark.parametrize(
     "given", ["10.0.0.5:10250", "https://:10250", "https://node:port", "https://[::1:10250"]
 )
-def test_what_is_no_url_of_a_kubelet_is_refused_in_a_line(given: str) -> None:
+def test_kubelet_url_rejects_invalid_urls(given: str) -> None:
     with pytest.raises(TrimtabError, match="is not the URL of a kubelet; use the form"):
         parse_kubelet_url(given)
 
 
-def test_two_agents_do_not_share_what_is_to_be_restored(kubepods: Kubepods, tmp_path: Path) -> None:
+def test_agent_rejects_a_state_directory_in_use(kubepods: Kubepods, tmp_path: Path) -> None:
     settings = AgentSettings(node="n", cgroup_parent=kubepods.layout.parent, state=tmp_path)
     NodeAgent(settings, None)
     with pytest.raises(TrimtabError, match="another agent uses this directory"):

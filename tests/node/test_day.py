@@ -59,7 +59,7 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_after_a_day_of_churn_no_descriptor_series_or_memory_is_left_of_it(tmp_path: Path) -> None:
+def test_agent_leaks_no_descriptors_series_or_memory_over_a_day(tmp_path: Path) -> None:
     rng = random.Random(9)
     town = Town(tmp_path, rng)
     hierarchy = Hierarchy.detect(tmp_path)

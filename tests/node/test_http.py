@@ -42,7 +42,9 @@ async def ask(port: int, request: bytes, *, host: str = "127.0.0.1") -> bytes:
     ],
     ids=["metrics", "query", "alive", "not-ready", "unknown", "method"],
 )
-async def test_a_page_is_answered_with_its_status(request_line: bytes, status: bytes, body: bytes) -> None:
+async def test_http_server_answers_pages_with_their_status(
+    request_line: bytes, status: bytes, body: bytes
+) -> None:
     async with serve_http("127.0.0.1:0", PAGES) as port:
         answer = await ask(port, request_line + b"\r\nHost: a\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
@@ -50,14 +52,14 @@ async def test_a_page_is_answered_with_its_status(request_line: bytes, status: b
 
 
 @pytest.mark.parametrize("request_line", [b"nonsense\r\n\r\n", b"GET / x HTTP/1.1\r\n\r\n", b"x" * 20_000])
-async def test_whoever_talks_nonsense_is_hung_up_on_and_the_next_is_served(request_line: bytes) -> None:
+async def test_http_server_closes_malformed_requests_and_serves_the_next(request_line: bytes) -> None:
     async with serve_http("127.0.0.1:0", PAGES) as port:
         with suppress(ConnectionResetError):  # hung up on before all was said
             assert await ask(port, request_line) == b""
         assert b"up 1" in await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
 
 
-async def test_an_address_that_is_taken_is_refused_in_one_line() -> None:
+async def test_http_server_reports_an_address_in_use() -> None:
     async with serve_http("127.0.0.1:0", PAGES) as port:
         with pytest.raises(TrimtabError, match="choose another address"):
             async with serve_http(f"127.0.0.1:{port}", PAGES):
@@ -65,7 +67,7 @@ async def test_an_address_that_is_taken_is_refused_in_one_line() -> None:
 
 
 @AT_EITHER_HOST
-async def test_an_address_without_a_host_is_every_address_of_either_kind(host: str) -> None:
+async def test_http_server_without_host_listens_on_ipv4_and_ipv6(host: str) -> None:
     """A cluster of IPv6 alone probes its pods by that."""
     async with serve_http(f":{free_port()}", PAGES) as port:
         answer = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n", host=host)

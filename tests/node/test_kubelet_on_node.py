@@ -46,7 +46,7 @@ def as_agent(cluster: Cluster, folder: Path) -> Path:
     return file
 
 
-async def test_the_kubelet_tells_the_agent_its_pods_and_lets_it_do_nothing_else(
+async def test_kubelet_lets_the_agent_list_pods_and_nothing_else(
     node_cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     pod = busyboxes.template(busyboxes.burns(0.5), app="seen", size=busyboxes.size("50m", "16Mi"))

@@ -66,13 +66,13 @@ def policy(cluster: Cluster) -> Iterator[Callable[..., None]]:
     cluster.call("DELETE", f"{POLICIES}/housed")
 
 
-def test_every_mount_is_one_that_is_missed() -> None:
+def test_agent_needs_every_mount_of_its_manifest() -> None:
     [container] = manifest()["containers"]
     assert {mount["name"] for mount in container["volumeMounts"]} == set(MISSED)
 
 
 @pytest.mark.parametrize("mount", MISSED)
-def test_without_a_mount_the_agent_ends_and_says_which(
+def test_agent_names_the_missing_mount_and_exits(
     housed: Callable[..., HousedAgent], tmp_path: Path, mount: str
 ) -> None:
     agent = housed(without=mount)
@@ -81,7 +81,7 @@ def test_without_a_mount_the_agent_ends_and_says_which(
     assert MISSED[mount].format(root=tmp_path / "root") in said
 
 
-def test_with_its_mounts_and_no_more_it_measures_squeezes_and_lets_go(
+def test_agent_measures_limits_and_restores_with_only_its_mounts(
     housed: Callable[..., HousedAgent], policy: Callable[..., None], kubepods: Kubepods
 ) -> None:
     agent = housed()
@@ -97,7 +97,7 @@ def test_with_its_mounts_and_no_more_it_measures_squeezes_and_lets_go(
     assert tier.read(CPU_QUOTA) == UNLIMITED
 
 
-def test_where_cgroups_and_proc_are_read_only_what_is_not_written_is_counted(
+def test_agent_counts_failed_writes_on_read_only_mounts(
     housed: Callable[..., HousedAgent], policy: Callable[..., None], kubepods: Kubepods
 ) -> None:
     policy(cpuSuppress=SQUEEZE, system={"enable": True})
@@ -112,7 +112,7 @@ def test_where_cgroups_and_proc_are_read_only_what_is_not_written_is_counted(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to take away")
-def test_without_its_capability_the_kernel_lets_it_count_nothing() -> None:
+def test_cpi_collector_needs_its_capability() -> None:
     """With it the kernel goes on to what is asked for: here no cgroup, and often no counters."""
     if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) < 1:
         pytest.skip("this kernel lets everybody count")

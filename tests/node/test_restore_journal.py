@@ -23,38 +23,38 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "journal"
 
 
-def test_what_was_kept_is_there_after_a_restart(path: Path) -> None:
+def test_restore_journal_survives_a_restart(path: Path) -> None:
     RestoreJournal(path, boot="b").record_originals(ORIGINALS)
     assert RestoreJournal(path, boot="b").originals == ORIGINALS
 
 
-def test_only_the_first_value_is_the_original(path: Path) -> None:
+def test_restore_journal_keeps_the_first_value_as_original(path: Path) -> None:
     journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
     journal.record_originals({spot: 1000})
     journal.record_originals({spot: 2000})
     assert RestoreJournal(path, boot="b").originals == {spot: 1000}
 
 
-def test_what_somebody_else_has_set_since_is_the_original_then(path: Path) -> None:
+def test_restore_journal_replaces_original_by_foreign_value(path: Path) -> None:
     journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPU_QUOTA)
     journal.record_originals({spot: 1000})
     journal.update_original(spot, 3000)
     assert RestoreJournal(path, boot="b").originals == {spot: 3000}
 
 
-def test_what_was_dropped_is_gone(path: Path) -> None:
+def test_restore_journal_forgets_dropped_knobs(path: Path) -> None:
     journal = RestoreJournal(path, boot="b")
     journal.record_originals(ORIGINALS)
     journal.drop(ORIGINALS)
     assert not RestoreJournal(path, boot="b").originals
 
 
-def test_another_boot_has_nothing_to_restore(path: Path) -> None:
+def test_restore_journal_is_empty_after_a_reboot(path: Path) -> None:
     RestoreJournal(path, boot="b").record_originals(ORIGINALS)
     assert not RestoreJournal(path, boot="c").originals
 
 
-def test_the_last_two_values_that_were_written_are_known_in_the_next_life(path: Path) -> None:
+def test_restore_journal_keeps_the_last_two_written_values(path: Path) -> None:
     journal, spot = RestoreJournal(path, boot="b"), KnobRef("pod", CPUSET_CPUS)
     journal.record_write(spot, frozenset({9}))  # of which no original is kept
     journal.record_originals({spot: frozenset({0, 1})})
@@ -67,7 +67,7 @@ def test_the_last_two_values_that_were_written_are_known_in_the_next_life(path: 
     assert not RestoreJournal(path, boot="b").written
 
 
-def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
+def test_restore_journal_does_not_grow_with_churn(path: Path) -> None:
     journal = RestoreJournal(path, boot="b")
     journal.record_originals(ORIGINALS)
     for number in range(1000):
@@ -77,7 +77,7 @@ def test_it_does_not_grow_with_what_comes_and_goes(path: Path) -> None:
     assert RestoreJournal(path, boot="b").originals == ORIGINALS
 
 
-def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Path) -> None:
+def test_restore_journal_isolates_a_line_cut_by_a_full_disk(path: Path) -> None:
     journal = RestoreJournal(path, boot="b")
     journal.record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     with path.open("a") as file:
@@ -90,9 +90,7 @@ def test_a_line_that_a_full_disk_cut_short_does_not_take_the_next_along(path: Pa
 
 
 @pytest.mark.parametrize("boot", ["b", "c"])
-def test_an_agent_begins_though_the_disk_is_full_and_notes_what_it_does_once_it_is_not(
-    path: Path, boot: str
-) -> None:
+def test_restore_journal_opens_on_a_full_disk_and_writes_later(path: Path, boot: str) -> None:
     RestoreJournal(path, boot="b").record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     full = path.with_suffix(".part")
     full.mkdir()
@@ -105,7 +103,7 @@ def test_an_agent_begins_though_the_disk_is_full_and_notes_what_it_does_once_it_
     assert RestoreJournal(path, boot=boot).originals == {**before, spot: 2000}
 
 
-def test_what_there_was_no_room_for_is_noted_with_what_comes_next(path: Path) -> None:
+def test_restore_journal_writes_missed_entries_with_the_next(path: Path) -> None:
     journal, pods = (
         RestoreJournal(path, boot="b"),
         [KnobRef(f"pod{number}", CPU_QUOTA) for number in range(4)],
@@ -126,7 +124,7 @@ def test_what_there_was_no_room_for_is_noted_with_what_comes_next(path: Path) ->
     assert again.written == {pods[0]: (500, 400), pods[1]: (600,)}
 
 
-def test_that_there_is_no_room_is_told_once_also_where_there_was_none_at_the_start(path: Path) -> None:
+def test_restore_journal_logs_a_full_disk_once(path: Path) -> None:
     first, second = pods = KnobRef("pod1", CPU_QUOTA), KnobRef("pod2", CPU_QUOTA)
     RestoreJournal(path, boot="b").record_originals(dict.fromkeys(pods, 1000))
     full = path.with_suffix(".part")
@@ -138,7 +136,7 @@ def test_that_there_is_no_room_is_told_once_also_where_there_was_none_at_the_sta
     assert [line["event"] for line in logs] == ["journal.write_failed"]
 
 
-def test_a_torn_end_costs_no_more_than_the_last_line(path: Path) -> None:
+def test_restore_journal_loses_at_most_the_last_line(path: Path) -> None:
     journal = RestoreJournal(path, boot="b")
     journal.record_originals({KnobRef("pod1", CPU_QUOTA): 1000})
     whole = path.stat().st_size

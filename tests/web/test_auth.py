@@ -77,9 +77,7 @@ async def csrf(session: aiohttp.ClientSession, url: str) -> str:
     return found[1]
 
 
-async def test_an_act_needs_the_session_and_its_secret(
-    board: Willing, session: aiohttp.ClientSession
-) -> None:
+async def test_action_requires_session_and_csrf_token(board: Willing, session: aiohttp.ClientSession) -> None:
     async with serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url:
         async with session.post(url + ACT) as answer:
             assert answer.status == 401
@@ -100,7 +98,7 @@ async def test_an_act_needs_the_session_and_its_secret(
         assert board.acts == [f"hold {ROW.key} the local user the sale"]
 
 
-async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSession) -> None:
+async def test_every_response_has_security_headers(session: aiohttp.ClientSession) -> None:
     async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         for path in ("/", "/static/trimtab.js", "/nowhere", "/snapshot.json"):
             async with session.get(url + path) as answer:
@@ -116,7 +114,7 @@ async def test_every_answer_promises_to_keep_to_itself(session: aiohttp.ClientSe
             assert "SameSite=strict" in cookie
 
 
-async def test_a_name_that_points_here_is_not_ours(session: aiohttp.ClientSession) -> None:
+async def test_server_rejects_foreign_host_names(session: aiohttp.ClientSession) -> None:
     async with (
         serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url,
         session.get(url, headers={"Host": "evil.example"}) as answer,
@@ -124,7 +122,7 @@ async def test_a_name_that_points_here_is_not_ours(session: aiohttp.ClientSessio
         assert answer.status == 400
 
 
-async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> None:
+async def test_snapshot_rejects_actions(session: aiohttp.ClientSession) -> None:
     async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         secret = await csrf(session, url)
         async with session.post(url + ACT, headers={"X-CSRF-Token": secret}) as answer:
@@ -132,7 +130,7 @@ async def test_a_snapshot_lets_nobody_act(session: aiohttp.ClientSession) -> Non
             assert "which is read-only" in await answer.text()
 
 
-async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSession) -> None:
+async def test_missing_page_returns_a_one_line_error(session: aiohttp.ClientSession) -> None:
     async with (
         serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url,
         session.get(f"{url}/workloads/shop/Deployment/gone") as answer,
@@ -141,7 +139,7 @@ async def test_what_is_not_there_says_so_in_one_line(session: aiohttp.ClientSess
         assert await answer.text() == "Deployment shop/gone: this workload does not exist"
 
 
-async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSession) -> None:
+async def test_workload_with_two_risks_counts_once(session: aiohttp.ClientSession) -> None:
     row = msgspec.structs.replace(ROW, risks=("OOM", "throttling"))
     overview = msgspec.structs.replace(SCENE.overview, risks={"OOM": 1, "throttling": 1})
     board = SnapshotBackend(msgspec.structs.replace(SCENE, workloads=(row,), overview=overview))
@@ -154,7 +152,7 @@ async def test_a_workload_in_two_dangers_counts_once(session: aiohttp.ClientSess
     assert "1 of OOM, 1 of throttling" in text
 
 
-async def test_a_page_of_workloads_that_cannot_be_is_the_first(session: aiohttp.ClientSession) -> None:
+async def test_invalid_page_of_workloads_shows_the_first(session: aiohttp.ClientSession) -> None:
     async with serve_dashboard(build_app(SnapshotBackend(SCENE), LocalAccess()), "127.0.0.1:0") as url:
         for page in ("0", "-1", "9" * 5000):
             async with session.get(f"{url}/parts/workloads?page={page}") as answer:
@@ -203,7 +201,7 @@ def roles(cluster: Cluster) -> None:
         cluster.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", body)
 
 
-async def test_rbac_says_who_may_look_and_who_may_act(
+async def test_rbac_decides_who_may_view_and_who_may_act(
     cluster: Cluster, namespace: str, roles: None, admin: Client, board: Willing
 ) -> None:
     nobody = account(cluster, namespace, "nobody")
@@ -232,7 +230,7 @@ def group(cluster: Cluster, namespace: str) -> Iterator[str]:
     cluster.call("DELETE", f"{definitions}/rollouts.{group}")
 
 
-async def test_rbac_says_who_may_act_on_a_kind_that_is_not_built_in(
+async def test_rbac_decides_who_may_act_on_custom_kinds(
     cluster: Cluster, namespace: str, group: str, admin: Client
 ) -> None:
     role = {"apiGroups": [group], "resources": ["rollouts"], "verbs": ["patch"]}
@@ -274,7 +272,7 @@ async def _try(board: DashboardBackend, access: ClusterAccess, token: str, *, ma
             assert may or "RBAC grants read access only" in await answer.text()
 
 
-async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tmp_path: Path) -> None:
+async def test_unreachable_api_server_rejects_logins(cluster: Cluster, tmp_path: Path) -> None:
     away = tmp_path / "away"
     away.write_text(cluster.kubeconfig.read_text().replace(str(cluster.server.rpartition(":")[2]), "1"))
     async with Client(load_connection(kubeconfig=away)) as client:
@@ -283,7 +281,7 @@ async def test_a_server_that_does_not_answer_lets_nobody_in(cluster: Cluster, tm
 
 
 @pytest.mark.parametrize("left_out", [None, *RBAC_RULES["dashboard"]], ids=str)
-async def test_each_right_of_the_dashboard_is_needed_and_no_other(
+async def test_dashboard_needs_exactly_its_rights(
     cluster: Cluster, namespace: str, roles: None, tmp_path: Path, left_out: RbacRule | None
 ) -> None:
     rights = [right for right in RBAC_RULES["dashboard"] if right is not left_out]
@@ -326,7 +324,7 @@ async def _sees_nodes(client: Client) -> bool:
     return True
 
 
-async def test_two_dashboards_on_one_machine_do_not_send_each_others_viewers_away(
+async def test_two_dashboards_on_one_host_keep_separate_sessions(
     board: Willing, session: aiohttp.ClientSession
 ) -> None:
     """Browsers keep the cookies of all ports of a host together."""
@@ -360,7 +358,7 @@ class Failing(SnapshotBackend):
         ),
     ],
 )
-async def test_what_fails_keeps_the_promises_too(
+async def test_error_pages_have_security_headers(
     failure: Exception, status: int, said: str, session: aiohttp.ClientSession
 ) -> None:
     async with (
@@ -374,7 +372,7 @@ async def test_what_fails_keeps_the_promises_too(
 
 
 @AT_EITHER_HOST
-async def test_without_a_host_it_is_at_every_address_of_either_kind(
+async def test_server_without_host_listens_on_ipv4_and_ipv6(
     session: aiohttp.ClientSession, host: str
 ) -> None:
     async with (
@@ -384,7 +382,7 @@ async def test_without_a_host_it_is_at_every_address_of_either_kind(
         assert answer.status == 200
 
 
-async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Path) -> None:
+async def test_missing_certificate_error_names_the_file(tmp_path: Path) -> None:
     lost = DashboardCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(TrimtabError, match=r"tls\.crt: No such file"):
         async with serve_dashboard(
@@ -393,7 +391,7 @@ async def test_of_a_certificate_that_is_not_there_the_file_is_named(tmp_path: Pa
             pass
 
 
-async def test_a_certificate_that_is_renewed_is_shown_to_who_comes_next(tmp_path: Path) -> None:
+async def test_renewed_certificate_is_served_to_new_connections(tmp_path: Path) -> None:
     try:
         authority = Authority(tmp_path, "ca")
     except NoOpenssl as why:

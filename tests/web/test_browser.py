@@ -66,7 +66,7 @@ async def fresh(browser: Browser, url: str) -> AsyncIterator[Watched]:
     ],
     ids=["overview", "workloads", "workload", "intents", "nodes", "history"],
 )
-async def test_a_page_comes_with_its_charts_and_is_live(
+async def test_overview_shows_charts_and_live_updates(
     opened: Watched, path: str, heading: str, charts: int
 ) -> None:
     await opened.visit(path)
@@ -77,7 +77,7 @@ async def test_a_page_comes_with_its_charts_and_is_live(
     await expect(page.locator("a[aria-current=page]")).to_have_count(1)
 
 
-async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_something_is(
+async def test_chart_without_data_draws_no_axes(
     browser: Browser,
 ) -> None:
     nothing = Overview(at=0.0, cpu=Plot(unit="cores"), memory=Plot(unit="bytes"))
@@ -99,7 +99,7 @@ async def test_of_a_cluster_of_which_nothing_is_known_no_axes_are_drawn_until_so
         assert found.errors == []
 
 
-async def test_a_search_narrows_ten_thousand_workloads_as_one_types(opened: Watched) -> None:
+async def test_search_filters_ten_thousand_workloads_while_typing(opened: Watched) -> None:
     await opened.visit("/workloads")
     page = opened.page
     await expect(page.locator("#count")).to_have_text("10,000")
@@ -109,7 +109,7 @@ async def test_a_search_narrows_ten_thousand_workloads_as_one_types(opened: Watc
     await expect(page).to_have_url(f"{opened.url}/workloads?q=ledger+data&sort=-saving&page=1")
 
 
-async def test_columns_sort_and_pages_turn(opened: Watched) -> None:
+async def test_workloads_table_sorts_and_paginates(opened: Watched) -> None:
     await opened.visit("/workloads")
     page = opened.page
     await page.get_by_role("button", name="A month").click()
@@ -122,7 +122,7 @@ async def test_columns_sort_and_pages_turn(opened: Watched) -> None:
     await expect(page.locator(".pager")).to_contain_text("1\u201350 of")
 
 
-async def test_a_chart_is_zoomed_by_mouse_and_by_keys(opened: Watched) -> None:
+async def test_chart_zooms_by_mouse_and_keyboard(opened: Watched) -> None:
     await opened.visit(DETAIL)
     page = opened.page
     await expect(page.locator(".uplot")).to_have_count(2)
@@ -135,7 +135,7 @@ async def test_a_chart_is_zoomed_by_mouse_and_by_keys(opened: Watched) -> None:
     await page.keyboard.press("0")
 
 
-async def test_keys_lead_everywhere(opened: Watched) -> None:
+async def test_keyboard_shortcuts_reach_every_page(opened: Watched) -> None:
     await opened.visit("/")
     page = opened.page
     await page.keyboard.press("Tab")
@@ -152,7 +152,7 @@ async def test_keys_lead_everywhere(opened: Watched) -> None:
     await expect(page.get_by_role("dialog")).to_be_visible()
 
 
-async def test_the_theme_is_kept(fresh: Watched) -> None:
+async def test_theme_choice_is_kept(fresh: Watched) -> None:
     await fresh.visit("/")
     page = fresh.page
     await page.get_by_role("button", name="Light or dark").click()
@@ -161,7 +161,7 @@ async def test_the_theme_is_kept(fresh: Watched) -> None:
     await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-async def test_nothing_is_wider_than_a_phone(browser: Browser, url: str) -> None:
+async def test_pages_fit_a_phone(browser: Browser, url: str) -> None:
     async with watched(browser, url) as found:
         await found.page.set_viewport_size({"width": 360, "height": 740})
         for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
@@ -182,7 +182,7 @@ async def test_nothing_is_wider_than_a_phone(browser: Browser, url: str) -> None
         assert await found.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-async def test_the_first_load_is_small(fresh: Watched) -> None:
+async def test_first_load_is_small(fresh: Watched) -> None:
     await fresh.visit("/")
     await expect(fresh.page.locator(".uplot")).to_have_count(2)
     sizes = await fresh.page.evaluate(
@@ -191,7 +191,7 @@ async def test_the_first_load_is_small(fresh: Watched) -> None:
     assert sum(sizes) <= 300_000, "bytes, before they are compressed"
 
 
-async def test_every_control_has_a_name_and_every_table_a_caption(opened: Watched) -> None:
+async def test_controls_have_names_and_tables_have_captions(opened: Watched) -> None:
     for path in ("/", "/workloads", DETAIL, "/intents", "/nodes", "/history"):
         await opened.visit(path)
         nameless = await opened.page.evaluate(NAMELESS)
@@ -203,9 +203,7 @@ NAMELESS = """[...document.querySelectorAll("button, a[href], input:not([type=hi
   .map(e => e.outerHTML.slice(0, 120))"""
 
 
-async def test_a_proxy_that_answered_for_a_dashboard_that_was_away_does_not_end_the_news(
-    browser: Browser, url: str
-) -> None:
+async def test_live_updates_resume_after_a_proxy_error(browser: Browser, url: str) -> None:
     async with watched(browser, url) as found:
         page, live = found.page, found.page.locator("#live")
         await page.route("**/changes", lambda route: route.fulfill(status=503))
@@ -216,7 +214,7 @@ async def test_a_proxy_that_answered_for_a_dashboard_that_was_away_does_not_end_
             await expect(live).to_have_text("live")
 
 
-async def test_what_came_between_a_page_and_its_stream_is_shown(browser: Browser) -> None:
+async def test_changes_between_page_and_stream_are_shown(browser: Browser) -> None:
     board = SnapshotBackend(SCENE)
     async with (
         serve_dashboard(build_app(board, LocalAccess()), "127.0.0.1:0") as url,
@@ -233,7 +231,7 @@ async def test_what_came_between_a_page_and_its_stream_is_shown(browser: Browser
         assert found.errors == []
 
 
-async def test_a_tab_that_nobody_sees_gives_its_connection_back(fresh: Watched) -> None:
+async def test_hidden_tab_closes_its_stream(fresh: Watched) -> None:
     page = fresh.page
     await fresh.visit("/nodes")
     await expect(page.locator("#live")).to_have_text("live")

@@ -62,7 +62,7 @@ def _held(surface: KnobFiles, spots: dict[KnobRef, Value]) -> dict[KnobRef, Valu
     }
 
 
-def test_every_knob_is_written_read_back_and_restored(
+def test_executor_writes_reads_and_restores_every_knob(
     kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     _, [path] = kubepods.pod()
@@ -78,9 +78,7 @@ def test_every_knob_is_written_read_back_and_restored(
     assert not journal.originals
 
 
-def test_an_idle_cgroup_is_no_longer_one_afterwards(
-    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
-) -> None:
+def test_executor_restores_cpu_idle(kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal) -> None:
     _, [path] = kubepods.pod()
     executor = Executor(surface, journal)
     assert not executor.apply({KnobRef(path, k.CPU_IDLE): 1}, now=0.0).rejected
@@ -89,7 +87,7 @@ def test_an_idle_cgroup_is_no_longer_one_afterwards(
     assert surface.read(KnobRef(path, k.CPU_IDLE)) == 0
 
 
-def test_sysctls_are_set_and_restored(surface: KnobFiles, journal: RestoreJournal) -> None:
+def test_executor_sets_and_restores_sysctls(surface: KnobFiles, journal: RestoreJournal) -> None:
     wanted: dict[KnobRef, Value] = {
         KnobRef("", MIN_FREE_KBYTES): 20_000,
         KnobRef("", WATERMARK_SCALE_FACTOR): 150,
@@ -102,7 +100,7 @@ def test_sysctls_are_set_and_restored(surface: KnobFiles, journal: RestoreJourna
     assert _held(surface, wanted) == before
 
 
-def test_the_kernel_refuses_what_the_arbiter_cuts(
+def test_kernel_rejects_what_the_arbiter_clips(
     kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     """A quota below its burst, and a burst above its quota."""
@@ -127,7 +125,7 @@ def test_the_kernel_refuses_what_the_arbiter_cuts(
     assert [surface.read(quota), surface.read(burst)] == [50_000, 40_000]
 
 
-def test_parents_grow_first_and_shrink_last(
+def test_executor_raises_parents_first_and_lowers_them_last(
     kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     pod, [container] = kubepods.pod()
@@ -148,7 +146,9 @@ def test_parents_grow_first_and_shrink_last(
     assert surface.read(KnobRef(container, k.CPUSET_EFFECTIVE)) == CPUS
 
 
-def test_two_strategies_on_one_knob(kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal) -> None:
+def test_qos_controller_resolves_two_strategies_on_one_knob(
+    kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
+) -> None:
     _, [path] = kubepods.pod()
     spot, executor = KnobRef(path, k.CPU_QUOTA), Executor(surface, journal)
     bold = KnobRequest(ref=spot, value=90_000, strategy="bold", reason="", precedence=Precedence.PRIORITY)
@@ -181,7 +181,7 @@ class Deadly(KnobFiles):
 
 
 @pytest.mark.parametrize("writes", [1, 4, 9])
-def test_whoever_is_killed_in_the_middle_leaves_nothing_that_the_next_cannot_undo(
+def test_executor_restores_after_a_kill_between_writes(
     kubepods: Kubepods, surface: KnobFiles, tmp_path: Path, writes: int
 ) -> None:
     _, [path] = kubepods.pod()
@@ -203,7 +203,7 @@ def test_whoever_is_killed_in_the_middle_leaves_nothing_that_the_next_cannot_und
     assert not journal.originals
 
 
-def test_a_pod_that_vanishes_is_forgotten(
+def test_executor_forgets_removed_pods(
     kubepods: Kubepods, surface: KnobFiles, journal: RestoreJournal
 ) -> None:
     pod, [path] = kubepods.pod()

@@ -16,23 +16,23 @@ CLOCK, SWITCHES = (1, 0), (1, 3)
 """Events that the kernel counts itself: an emulated processor has no counters of its own."""
 
 
-def test_cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+def test_cpu_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
     measured.cpu_is_what_the_kernel_counted(kubepods)
 
 
-def test_memory_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+def test_memory_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
     measured.memory_is_what_the_kernel_counted(kubepods, Path("/tmp/shared"))
 
 
-def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
+def test_collectors_tolerate_a_pod_removed_while_reading(kubepods: Kubepods) -> None:
     measured.a_pod_may_vanish_under_the_reader(kubepods)
 
 
-def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods) -> None:
+def test_rundelay_collector_includes_nested_cgroups(kubepods: Kubepods) -> None:
     measured.threads_below_a_container_are_seen(kubepods)
 
 
-def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods: Kubepods) -> None:
+def test_pressure_and_cpi_collectors_measure_a_waiting_container(kubepods: Kubepods) -> None:
     cgroup, [path] = kubepods.pod()
     burners = [kubepods.run(path) for _ in range(4)]  # on two CPUs
     pod = pod_view(cgroup, [path])
@@ -58,7 +58,7 @@ def test_a_container_that_waits_is_seen_to_wait_and_its_counters_count(kubepods:
     assert not [name for name in held if "perf_event" in name]
 
 
-def test_a_cpu_that_goes_offline_costs_its_counters_and_none_of_those_to_come(kubepods: Kubepods) -> None:
+def test_cpi_collector_survives_a_cpu_going_offline(kubepods: Kubepods) -> None:
     cgroup, [path] = kubepods.pod()
     kubepods.run(path)
     pod = pod_view(cgroup, [path])

@@ -5,7 +5,7 @@ from trimtab.node.cgroups import KNOBS, UNLIMITED, CgroupVersion
 from trimtab.node.cgroups import knobs as known
 
 
-def test_every_file_that_v2_is_said_to_have_is_there_and_can_be_read(kubepods: Kubepods) -> None:
+def test_knob_files_of_v2_exist_and_are_readable(kubepods: Kubepods) -> None:
     _, [container] = kubepods.pod()
     cgroup = kubepods.hierarchy.cgroup(container)
     absent = {"io.weight"}  # of BFQ or iocost, which this kernel has as modules
@@ -14,7 +14,7 @@ def test_every_file_that_v2_is_said_to_have_is_there_and_can_be_read(kubepods: K
             cgroup.read(knob)
 
 
-def test_what_is_written_reads_back(kubepods: Kubepods) -> None:
+def test_knob_values_read_back_as_written(kubepods: Kubepods) -> None:
     _, [container] = kubepods.pod()
     cgroup = kubepods.hierarchy.cgroup(container)
     for knob, value in [

@@ -36,7 +36,7 @@ def test_by_cluster_knows_a_cluster_by_its_uid_at_any_address() -> None:
     assert group_by_cluster([viewer, inside, other, outside]) == [[inside, outside, viewer], [other]]
 
 
-def test_without_leaves_out_what_was_surveyed_before() -> None:
+def test_without_omits_clusters_that_were_scanned_before() -> None:
     found = survey()
     assert found.workloads
     again = exclude_known(found, [found])

@@ -43,14 +43,14 @@ def vpa(mode: str, *resources: str) -> Any:
         ("Off", (), "ok", "no HPA and VPA act on the same workload"),
     ],
 )
-def test_an_hpa_and_a_vpa_clash_over_the_same_resource(
+def test_doctor_reports_hpa_and_vpa_on_the_same_resource(
     mode: str, resources: tuple[str, ...], state: str, said: str
 ) -> None:
     found = check_autoscalers([hpa("cpu")], [vpa(mode, *resources)])
     assert (found.state, found.found) == (state, said)
 
 
-def test_workloads_without_requests_are_named() -> None:
+def test_doctor_names_workloads_without_requests() -> None:
     asks = {"name": "a", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     found = check_requests(
         [workload("web", containers=(asks,)), workload("bare", containers=({"name": "a"},))]
@@ -59,7 +59,7 @@ def test_workloads_without_requests_are_named() -> None:
     assert check_requests([workload("web", containers=(asks,))]).state == "ok"
 
 
-async def test_a_window_of_minutes_is_looked_at_in_the_past() -> None:
+async def test_doctor_checks_a_short_window_in_the_past() -> None:
     class Since:
         async def has_usage(self, *, at: float) -> bool:
             return at <= 1000.0

@@ -61,11 +61,11 @@ def _decide(*wishes: KnobRequest, before: Value | None = UNLIMITED) -> tuple[Val
 # Who has it
 
 
-def test_a_wish_alone_is_granted() -> None:
+def test_resolve_grants_a_single_request() -> None:
     assert _decide(_wish(CPU_QUOTA, 5000)) == (5000, [])
 
 
-def test_the_same_wish_twice_is_one_wish() -> None:
+def test_resolve_merges_equal_requests() -> None:
     assert _decide(_wish(CPU_QUOTA, 5000, strategy="a"), _wish(CPU_QUOTA, 5000, strategy="b")) == (5000, [])
 
 
@@ -85,26 +85,26 @@ def test_among_equals_priority_decides_and_then_caution() -> None:
     assert _decide(careless, low) == (1000, ["careless"])
 
 
-def test_a_bound_clips_what_a_weaker_one_wants_and_leaves_the_rest() -> None:
+def test_resolve_bound_clips_weaker_requests_only() -> None:
     most = _wish(CPU_QUOTA, 5000, strategy="most", bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
     assert _decide(most, _wish(CPU_QUOTA, 9000, strategy="more")) == (5000, ["more"])
     assert _decide(most, _wish(CPU_QUOTA, 4000)) == (4000, [])
 
 
-def test_a_bound_alone_clips_what_was_there_before() -> None:
+def test_resolve_bound_alone_clips_the_current_value() -> None:
     most = _wish(CPU_QUOTA, 5000, bound=BoundType.AT_MOST)
     assert _decide(most, before=UNLIMITED) == (5000, [])
     assert _decide(most, before=3000) == (3000, [])
     assert _decide(most, before=None) == (None, [])
 
 
-def test_sets_of_cpus_with_none_in_common_do_not_leave_a_pod_without() -> None:
+def test_resolve_keeps_cpus_when_cpusets_are_disjoint() -> None:
     weak = _wish(CPUSET_CPUS, frozenset({0, 1}), strategy="weak")
     strong = _wish(CPUSET_CPUS, frozenset({2, 3}), bound=BoundType.AT_MOST, precedence=Precedence.SAFETY)
     assert _decide(weak, strong) == (frozenset({2, 3}), ["weak"])
 
 
-def test_throttles_meet_device_by_device() -> None:
+def test_resolve_merges_throttles_by_device() -> None:
     one = _wish(IO_READ_BPS, {"8:0": 100}, bound=BoundType.AT_MOST)
     other = _wish(IO_READ_BPS, {"8:0": 50, "8:16": 9}, bound=BoundType.AT_MOST, strategy="other")
     assert _decide(one, other, before={}) == ({"8:0": 50, "8:16": 9}, [])
@@ -113,19 +113,19 @@ def test_throttles_meet_device_by_device() -> None:
 # What the kernel takes
 
 
-def test_a_burst_above_the_quota_is_cut_to_it() -> None:
+def test_validate_clips_burst_to_quota() -> None:
     tree = Tree(CgroupVersion.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 0})
     admitted, _ = validate_values({KnobRef("pod", CPU_BURST): 200_000}, tree)
     assert admitted == {KnobRef("pod", CPU_BURST): 20_000}
 
 
-def test_a_quota_below_the_burst_that_is_there_takes_the_burst_along() -> None:
+def test_validate_lowers_existing_burst_with_the_quota() -> None:
     tree = Tree(CgroupVersion.V2, {("pod", CPU_QUOTA): 20_000, ("pod", CPU_BURST): 15_000})
     admitted, _ = validate_values({KnobRef("pod", CPU_QUOTA): 10_000}, tree)
     assert admitted == {KnobRef("pod", CPU_QUOTA): 10_000, KnobRef("pod", CPU_BURST): 10_000}
 
 
-def test_children_of_a_smaller_cpuset_shrink_along_in_v1() -> None:
+def test_validate_shrinks_child_cpusets_in_v1() -> None:
     every = frozenset(range(4))
     tree = Tree(
         CgroupVersion.V1, {(path, CPUSET_CPUS): every for path in ("k", BE, f"{BE}/pod", f"{BE}/pod/c")}
@@ -136,14 +136,14 @@ def test_children_of_a_smaller_cpuset_shrink_along_in_v1() -> None:
     )
 
 
-def test_a_value_that_no_kernel_takes_is_refused_and_the_rest_goes_on() -> None:
+def test_validate_rejects_invalid_values_and_keeps_the_rest() -> None:
     tree = Tree(CgroupVersion.V2)
     admitted, refused = validate_values({KnobRef("a", CPU_QUOTA): 10, KnobRef("b", CPU_QUOTA): 10_000}, tree)
     assert admitted == {KnobRef("b", CPU_QUOTA): 10_000}
     assert [str(each) for each in refused] == ["a cpu.quota: 10 is less than 1000"]
 
 
-def test_protection_is_no_more_than_the_parent_has_to_give() -> None:
+def test_validate_clips_memory_protection_to_the_parent() -> None:
     tree = Tree(CgroupVersion.V2, {("pod", MEMORY_MIN): 100, ("pod/c", MEMORY_MAX): 1 << 30})
     admitted, _ = validate_values({KnobRef("pod/c", MEMORY_MIN): 1000}, tree)
     assert admitted == {KnobRef("pod/c", MEMORY_MIN): 100}
@@ -219,15 +219,15 @@ def _outcome(wishes: list[KnobRequest], tree: Tree) -> tuple[dict[KnobRef, Value
 
 
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree(), seed=st.integers())
-def test_the_outcome_does_not_depend_on_the_order_of_wishes(
-    wishes: list[KnobRequest], tree: Tree, seed: int
-) -> None:
+def test_resolve_does_not_depend_on_request_order(wishes: list[KnobRequest], tree: Tree, seed: int) -> None:
     shuffled = random.Random(seed).sample(wishes, len(wishes))
     assert _outcome(wishes, tree) == _outcome(shuffled, tree)
 
 
 @given(wishes=st.lists(some_wish(), max_size=8), tree=some_tree())
-def test_the_outcome_is_what_the_kernel_takes(wishes: list[KnobRequest], tree: Tree) -> None:
+def test_resolve_and_validate_produce_values_the_kernel_accepts(
+    wishes: list[KnobRequest], tree: Tree
+) -> None:
     admitted, _, _ = _outcome(wishes, tree)
 
     def final(path: str, knob: Knob[Any]) -> Any:
@@ -255,7 +255,7 @@ def _fresh(spot: KnobRef) -> Value:
 
 
 @given(wishes=st.lists(some_wish(), max_size=8))
-def test_nothing_overrules_safety(wishes: list[KnobRequest]) -> None:
+def test_resolve_safety_requests_always_win(wishes: list[KnobRequest]) -> None:
     decided, _ = resolve_requests(wishes, _fresh)
     for spot, value in decided.items():
         safe = [wish for wish in wishes if wish.ref == spot and wish.precedence is Precedence.SAFETY]
@@ -271,7 +271,7 @@ def test_nothing_overrules_safety(wishes: list[KnobRequest]) -> None:
 
 
 @given(wishes=st.lists(some_wish(), max_size=8))
-def test_whoever_does_not_get_his_wish_is_named(wishes: list[KnobRequest]) -> None:
+def test_resolve_names_overruled_requests(wishes: list[KnobRequest]) -> None:
     decided, conflicts = resolve_requests(wishes, _fresh)
     overruled = {(each.ref, wish) for each in conflicts for wish in each.overruled}
     for wish in wishes:

@@ -24,7 +24,7 @@ UID = "0a1b2c3d-0000-1111-2222-333344445555"
 UNDERSCORED = UID.replace("-", "_")
 
 
-def test_a_limit_that_is_none_is_said_as_each_version_says_it() -> None:
+def test_unlimited_value_is_encoded_per_cgroup_version() -> None:
     assert known.CPU_QUOTA.encode(UNLIMITED, CgroupVersion.V1) == ("-1",)
     assert known.CPU_QUOTA.encode(UNLIMITED, CgroupVersion.V2) == ("max",)
     assert known.MEMORY_MAX.encode(UNLIMITED, CgroupVersion.V2) == ("max",)
@@ -35,37 +35,37 @@ def test_a_limit_that_is_none_is_said_as_each_version_says_it() -> None:
 
 
 @given(st.integers(1, 10000))
-def test_a_weight_becomes_the_fewest_shares_that_give_it(weight: int) -> None:
+def test_weight_converts_to_the_fewest_shares(weight: int) -> None:
     shares = weight_to_shares(weight)
     assert shares_to_weight(shares) == weight
     assert weight == 1 or shares_to_weight(shares - 1) == weight - 1
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(2, 1), (1024, 39), (262144, 10000)])
-def test_shares_become_the_weights_that_the_kubelet_gives(shares: int, weight: int) -> None:
+def test_shares_convert_to_the_kubelets_weights(shares: int, weight: int) -> None:
     assert known.CPU_SHARES.encode(shares, CgroupVersion.V2) == (str(weight),)
 
 
 @given(st.frozensets(st.integers(0, 300)))
-def test_a_set_of_cpus_reads_back_as_it_was_written(wanted: frozenset[int]) -> None:
+def test_cpuset_round_trips(wanted: frozenset[int]) -> None:
     assert parse_cpus(format_cpus(wanted)) == wanted
 
 
-def test_cpus_are_listed_as_the_kernel_lists_them() -> None:
+def test_cpuset_uses_the_kernels_list_format() -> None:
     assert format_cpus({4, 0, 2, 1}) == "0-2,4"
 
 
-def test_threads_that_an_agent_in_a_container_cannot_number_are_none() -> None:
+def test_thread_ids_of_other_pid_namespaces_are_ignored() -> None:
     """To write their 0 into a class of resctrl would put the agent itself there."""
     assert known.THREADS.v2 is not None
     assert known.THREADS.v2.decode("0\n17\n0\n") == (17,)
 
 
-def test_memory_is_written_in_whole_pages() -> None:
+def test_memory_knob_rounds_to_whole_pages() -> None:
     assert known.MEMORY_HIGH.encode(10_000, CgroupVersion.V2) == ("8192",)
 
 
-def test_a_throttle_of_a_device_is_one_key_in_v2_and_one_file_in_v1() -> None:
+def test_io_throttle_is_a_key_in_v2_and_a_file_in_v1() -> None:
     wanted = {"8:0": 1000, "8:16": UNLIMITED}
     assert known.IO_READ_BPS.encode(wanted, CgroupVersion.V2) == ("8:0 rbps=1000", "8:16 rbps=max")
     assert known.IO_READ_BPS.encode(wanted, CgroupVersion.V1) == ("8:0 1000", "8:16 0")
@@ -78,12 +78,12 @@ def test_a_throttle_of_a_device_is_one_key_in_v2_and_one_file_in_v1() -> None:
     [(known.CPU_QUOTA, 999), (known.CPU_SHARES, 1), (known.MEMORY_MIN, -2), (known.CPU_IDLE, 2)],
     ids=lambda one: getattr(one, "name", str(one)),
 )
-def test_a_value_that_no_kernel_takes_is_refused(knob: known.Knob[int], value: int) -> None:
+def test_knob_rejects_values_outside_the_kernels_range(knob: known.Knob[int], value: int) -> None:
     with pytest.raises(ValueError, match=knob.name):
         knob.encode(value, CgroupVersion.V2)
 
 
-def test_what_a_version_does_not_have_cannot_be_written() -> None:
+def test_knob_rejects_cgroup_versions_without_its_file() -> None:
     with pytest.raises(ValueError, match="cgroup v1"):
         known.MEMORY_HIGH.encode(4096, CgroupVersion.V1)
 
@@ -107,7 +107,9 @@ def test_what_a_version_does_not_have_cannot_be_written() -> None:
     ],
     ids=["cgroupfs", "cgroupfs-nested", "systemd", "systemd-nested"],
 )
-def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: CgroupLayout, expected: str) -> None:
+def test_layout_finds_pods_of_both_cgroup_drivers(
+    tmp_path: Path, layout: CgroupLayout, expected: str
+) -> None:
     assert layout.pod_path(UID, QosClass.BURSTABLE) == expected
     (tmp_path / expected).mkdir(parents=True)
     (tmp_path / "cgroup.controllers").touch()
@@ -118,7 +120,7 @@ def test_a_pod_is_found_where_the_driver_puts_it(tmp_path: Path, layout: CgroupL
     assert found == (UID, QosClass.BURSTABLE, expected)
 
 
-def test_a_container_is_known_by_its_id_whatever_stands_around_it() -> None:
+def test_layout_parses_container_ids_of_all_runtimes() -> None:
     plain = "0123456789abcdef" * 4
     for name in (plain, f"cri-containerd-{plain}.scope", f"crio-{plain}.scope"):
         assert parse_container_id(name) == plain
@@ -134,7 +136,7 @@ def test_a_container_is_known_by_its_id_whatever_stands_around_it() -> None:
     assert CgroupLayout(CgroupDriver.CGROUPFS).container_path("p", f"cri-o://{plain}") == f"p/crio-{plain}"
 
 
-def test_a_cgroup_that_vanished_says_so(tmp_path: Path) -> None:
+def test_hierarchy_reports_a_removed_cgroup(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     gone = Hierarchy.detect(tmp_path).cgroup("/kubepods/pod-x")
     assert not gone.exists
@@ -144,12 +146,12 @@ def test_a_cgroup_that_vanished_says_so(tmp_path: Path) -> None:
         Hierarchy(tmp_path, CgroupVersion.V1).cgroup("a").read(known.MEMORY_HIGH)
 
 
-def test_a_folder_without_cgroups_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_hierarchy_rejects_a_folder_without_cgroups(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="mount the node's"):
         Hierarchy.detect(tmp_path)
 
 
-def test_every_knob_has_a_name_of_its_own_and_at_least_one_file() -> None:
+def test_knobs_have_unique_names_and_files() -> None:
     for name, knob in known.KNOBS.items():
         assert knob.name == name
         assert knob.v1 or knob.v2

@@ -42,15 +42,15 @@ def counted(registry: CollectorRegistry, name: str, collector: str) -> float | N
     return registry.get_sample_value(f"trimtab_agent_collector_{name}", {"collector": collector})
 
 
-def test_cpu_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+def test_cpu_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
     measured.cpu_is_what_the_kernel_counted(kubepods)
 
 
-def test_memory_is_what_the_kernel_counted(kubepods: Kubepods) -> None:
+def test_memory_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
     measured.memory_is_what_the_kernel_counted(kubepods, Path(f"/dev/shm/trimtab-{os.getpid()}"))
 
 
-def test_huge_pages_are_nobodys_use(tmp_path: Path) -> None:
+def test_memory_collector_excludes_huge_pages(tmp_path: Path) -> None:
     """Or a node that has set most of its memory aside for them would seem to be full, and send pods away in vain."""
     (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 0 0 0\n")
     (tmp_path / "meminfo").write_text(
@@ -63,11 +63,11 @@ def test_huge_pages_are_nobodys_use(tmp_path: Path) -> None:
     assert series.latest(NODE, Metric.PAGE_CACHE) == 20 << 10
 
 
-def test_a_pod_may_vanish_under_the_reader(kubepods: Kubepods) -> None:
+def test_collectors_tolerate_a_pod_removed_while_reading(kubepods: Kubepods) -> None:
     measured.a_pod_may_vanish_under_the_reader(kubepods)
 
 
-def test_a_pod_that_gets_its_name_later_is_measured_under_it_from_then_on(kubepods: Kubepods) -> None:
+def test_collectors_use_a_pods_name_as_soon_as_it_is_known(kubepods: Kubepods) -> None:
     cgroup, containers = kubepods.pod()
     nameless = pod_view(cgroup, containers)
     named = pod_view(cgroup, containers, uid=nameless.uid)
@@ -80,11 +80,11 @@ def test_a_pod_that_gets_its_name_later_is_measured_under_it_from_then_on(kubepo
     advisor.close()
 
 
-def test_threads_in_cgroups_below_the_containers_own_are_seen(kubepods: Kubepods) -> None:
+def test_rundelay_collector_includes_nested_cgroups(kubepods: Kubepods) -> None:
     measured.threads_below_a_container_are_seen(kubepods)
 
 
-def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kubepods) -> None:
+def test_missing_perf_counters_disable_only_their_collector(kubepods: Kubepods) -> None:
     series = SeriesStore()
     advisor = measured.advisor_of(kubepods, series)
     for second in range(3):
@@ -94,7 +94,7 @@ def test_a_kernel_without_counters_costs_only_what_they_would_tell(kubepods: Kub
     advisor.close()
 
 
-def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
+def test_failing_collector_does_not_affect_others() -> None:
     registry, series = CollectorRegistry(), SeriesStore()
     bad, good = Scripted("bad", error=ValueError("no such line")), Scripted("good")
     advisor = CollectorManager([bad, good], series, registry=registry)
@@ -110,7 +110,7 @@ def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
     assert counted(registry, "up", "bad") == 1
 
 
-def test_what_the_kernel_cannot_tell_is_asked_for_once() -> None:
+def test_unsupported_collector_is_tried_once() -> None:
     never = Scripted("cpi", error=CollectorUnsupported("no counters"))
     advisor = CollectorManager([never], SeriesStore(), registry=CollectorRegistry())
     for second in range(3):
@@ -121,7 +121,7 @@ def test_what_the_kernel_cannot_tell_is_asked_for_once() -> None:
 
 
 @pytest.mark.parametrize("jitter", [-0.05, 0.0, 0.05])
-def test_each_collector_has_its_own_period_though_rounds_come_early_or_late(jitter: float) -> None:
+def test_collectors_keep_their_periods_with_jittered_rounds(jitter: float) -> None:
     fast, slow = Scripted("fast"), Scripted("slow", period=10.0)
     advisor = CollectorManager([fast, slow], SeriesStore(), registry=CollectorRegistry())
     for second in range(60):
@@ -130,7 +130,7 @@ def test_each_collector_has_its_own_period_though_rounds_come_early_or_late(jitt
     assert len(slow.rounds) == 6
 
 
-def test_a_clock_that_was_set_back_stops_no_collector() -> None:
+def test_collectors_continue_after_the_clock_goes_back() -> None:
     slow = Scripted("slow", period=10.0)
     advisor = CollectorManager([slow], SeriesStore(), registry=CollectorRegistry())
     advisor.collect(VIEW, 10_000.0)

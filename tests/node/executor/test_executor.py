@@ -61,16 +61,14 @@ def executor(family: Family, tmp_path: Path) -> Executor:
     return Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b"))
 
 
-def test_only_what_differs_is_written(family: Family, executor: Executor) -> None:
+def test_executor_writes_only_differing_values(family: Family, executor: Executor) -> None:
     wanted = {KnobRef(family.parent, CPU_QUOTA): 50_000}
     assert executor.apply(wanted, now=0.0).written == [*wanted.items()]
     assert executor.apply(wanted, now=1.0).written == []
     assert family.read(family.parent, CPU_QUOTA) == 50_000
 
 
-def test_what_somebody_else_wrote_is_written_again_after_ten_seconds(
-    family: Family, executor: Executor
-) -> None:
+def test_executor_rewrites_foreign_values_after_ten_seconds(family: Family, executor: Executor) -> None:
     spot = KnobRef(family.parent, CPU_QUOTA)
     executor.apply({spot: 50_000}, now=0.0)
     family.surface.write(spot, 70_000)
@@ -78,7 +76,7 @@ def test_what_somebody_else_wrote_is_written_again_after_ten_seconds(
     assert executor.apply({spot: 50_000}, now=10.0).written == [(spot, 50_000)]
 
 
-def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, executor: Executor) -> None:
+def test_executor_restores_the_latest_foreign_value(family: Family, executor: Executor) -> None:
     """As the kubelet does when a pod is resized."""
     spot = KnobRef(family.parent, CPU_QUOTA)
     for wish in (60_000, None):
@@ -91,7 +89,7 @@ def test_what_somebody_else_wrote_meanwhile_is_what_is_restored(family: Family, 
         assert family.read(family.parent, CPU_QUOTA) == 70_000
 
 
-def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Executor) -> None:
+def test_executor_restores_knobs_without_requests(family: Family, executor: Executor) -> None:
     spots = [KnobRef(family.parent, knob) for knob in (CPU_QUOTA, CPU_SHARES, MEMORY_MAX)]
     before = [family.surface.read(spot) for spot in spots]
     executor.apply(dict(zip(spots, (50_000, 512, 64 << 20), strict=True)), now=0.0)
@@ -102,7 +100,7 @@ def test_what_is_no_longer_wished_for_is_as_before(family: Family, executor: Exe
     assert [family.surface.read(spot) for spot in spots] == before
 
 
-def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, executor: Executor) -> None:
+def test_executor_orders_writes_of_a_cgroup_subtree(family: Family, executor: Executor) -> None:
     if len(CPUS) < 2:
         pytest.skip("one CPU cannot be made fewer")
     paths = (family.parent, family.child, family.grandchild)
@@ -114,7 +112,7 @@ def test_a_whole_family_shrinks_and_grows_as_the_kernel_demands(family: Family, 
     assert [family.read(path, CPUSET_CPUS) for path in paths] == [CPUS] * 3
 
 
-def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Executor) -> None:
+def test_executor_changes_quota_and_burst_in_a_valid_order(family: Family, executor: Executor) -> None:
     def decide(quota: int, burst: int) -> dict[str, str]:
         wanted = {
             KnobRef(path, knob): value
@@ -130,7 +128,9 @@ def test_quotas_and_bursts_go_up_and_down_together(family: Family, executor: Exe
     assert family.read(family.child, CPU_QUOTA) == UNLIMITED
 
 
-def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor: Executor) -> None:
+def test_executor_restores_children_created_under_a_limited_parent(
+    family: Family, executor: Executor
+) -> None:
     if len(CPUS) < 2:
         pytest.skip("one CPU cannot be made fewer")
     family.remove(family.grandchild)
@@ -147,7 +147,7 @@ def test_one_born_into_a_squeezed_parent_grows_with_it(family: Family, executor:
     assert family.read(family.grandchild, CPUSET_CPUS) == CPUS
 
 
-def test_a_cgroup_that_vanishes_leaves_nothing_in_the_journal(family: Family, tmp_path: Path) -> None:
+def test_executor_drops_removed_cgroups_from_the_journal(family: Family, tmp_path: Path) -> None:
     journal = RestoreJournal(tmp_path / "journal", boot="b")
     executor, spot = Executor(family.surface, journal), KnobRef(family.grandchild, CPU_QUOTA)
     executor.apply({spot: 50_000}, now=0.0)
@@ -157,7 +157,7 @@ def test_a_cgroup_that_vanishes_leaves_nothing_in_the_journal(family: Family, tm
     assert not journal.originals
 
 
-def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family, executor: Executor) -> None:
+def test_executor_reports_rejected_values_and_continues(family: Family, executor: Executor) -> None:
     bad, good = KnobRef(family.child, CPUSET_CPUS), KnobRef(family.child, CPU_QUOTA)
     done = executor.apply({bad: frozenset({9999}), good: 50_000}, now=0.0)
     assert [*done.rejected] == [bad]
@@ -166,7 +166,7 @@ def test_what_the_kernel_refuses_is_reported_and_the_rest_goes_on(family: Family
     assert family.read(family.child, CPUSET_CPUS) == CPUS
 
 
-def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> None:
+def test_executor_sets_and_restores_io_throttles(family: Family, executor: Executor) -> None:
     disks = sorted(Path("/sys/block").glob("[nsv][vd]*/dev"))
     if not disks:
         pytest.skip("this machine has no disk")
@@ -193,7 +193,7 @@ def test_disks_are_throttled_and_let_go(family: Family, executor: Executor) -> N
         (BlockDeviceSpec(name="sdb", type=BlockType.POD_VOLUME), ()),
     ],
 )
-def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
+def test_devices_are_found_from_inside_a_container(
     tmp_path: Path, block: BlockDeviceSpec, found: tuple[str, ...]
 ) -> None:
     volumes = {"dm-0": "data-home", "dm-1": "data-logs", "dm-2": "data--2-home"}
@@ -204,7 +204,7 @@ def test_disks_are_known_by_what_an_agent_in_a_container_sees_of_its_node(
     assert find_device_numbers(block, sys=tmp_path) == found
 
 
-def test_what_is_resized_to_just_what_we_had_raised_it_to_stays_so(
+def test_executor_keeps_a_resize_to_the_value_it_had_set(
     family: Family, executor: Executor, tmp_path: Path
 ) -> None:
     """Three times a limit is what a container is raised to that is throttled, and what it is likely to be given."""
@@ -217,7 +217,7 @@ def test_what_is_resized_to_just_what_we_had_raised_it_to_stays_so(
     assert not RestoreJournal(tmp_path / "journal", boot="b").originals
 
 
-def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, tmp_path: Path) -> None:
+def test_executor_dry_run_logs_and_writes_nothing(family: Family, tmp_path: Path) -> None:
     journal = RestoreJournal(tmp_path / "journal", boot="b")
     executor, spot = Executor(family.surface, journal, dry_run=True), KnobRef(family.parent, CPU_QUOTA)
     assert executor.apply({spot: 50_000}, now=0.0).written == [(spot, 50_000)]
@@ -239,7 +239,7 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(family: Family, t
         pytest.param(None, 150_000, 150_000, id="somebody else wrote it since"),
     ],
 )
-def test_the_next_life_tells_what_the_last_one_left_from_what_others_wrote_since(
+def test_executor_after_a_crash_keeps_values_that_others_wrote(
     machine: KnobFiles, tmp_path: Path, written: int | None, left: int, restored: int
 ) -> None:
     """As the kubelet does when it resizes a pod while there is no agent."""
@@ -254,9 +254,7 @@ def test_the_next_life_tells_what_the_last_one_left_from_what_others_wrote_since
     assert machine.read(spot) == restored
 
 
-def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
-    machine: KnobFiles, tmp_path: Path
-) -> None:
+def test_executor_dry_run_after_a_crash_keeps_the_journal(machine: KnobFiles, tmp_path: Path) -> None:
     path, spot = tmp_path / "journal", KnobRef("", MIN_FREE_KBYTES)
     Executor(machine, RestoreJournal(path, boot="b")).apply({spot: 100_000}, now=0.0)
     dry = Executor(machine, RestoreJournal(path, boot="b"), dry_run=True)
@@ -266,9 +264,7 @@ def test_a_dry_run_after_a_death_leaves_the_journal_to_the_life_after_it(
     assert machine.read(spot) == 67584
 
 
-def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
-    family: Family, tmp_path: Path
-) -> None:
+def test_executor_restores_all_although_the_journal_is_unwritable(family: Family, tmp_path: Path) -> None:
     state = tmp_path / "state"
     executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
     tier, pod, born = (
@@ -285,9 +281,7 @@ def test_all_is_restored_though_the_journal_cannot_be_written_any_more(
     assert (family.read(family.parent, CPUSET_CPUS), family.read(family.child, CPU_QUOTA)) == (CPUS, 70_000)
 
 
-def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
-    family: Family, tmp_path: Path
-) -> None:
+def test_executor_restores_although_new_values_cannot_be_journalled(family: Family, tmp_path: Path) -> None:
     """On a node whose disk is full pods come still."""
     state = tmp_path / "state"
     executor = Executor(family.surface, RestoreJournal(state / "journal", boot="b"))
@@ -300,7 +294,7 @@ def test_what_is_let_go_is_restored_though_what_is_new_cannot_be_noted(
     assert {family.surface.read(held), family.surface.read(new)} == {UNLIMITED}
 
 
-def test_what_is_held_can_be_squeezed_further_though_that_cannot_be_noted(
+def test_executor_changes_held_values_although_the_journal_is_unwritable(
     family: Family, tmp_path: Path
 ) -> None:
     state, held = tmp_path / "state", KnobRef(family.parent, CPU_QUOTA)
@@ -315,7 +309,7 @@ def test_what_is_held_can_be_squeezed_further_though_that_cannot_be_noted(
     assert family.surface.read(held) == UNLIMITED
 
 
-def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path: Path) -> None:
+def test_executor_after_a_crash_restores_original_values(family: Family, tmp_path: Path) -> None:
     spot = KnobRef(family.parent, CPU_QUOTA)
     Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b")).apply({spot: 50_000}, now=0.0)
     next_life = Executor(family.surface, RestoreJournal(tmp_path / "journal", boot="b"))
@@ -323,14 +317,14 @@ def test_the_next_life_restores_what_the_last_one_left(family: Family, tmp_path:
     assert family.read(family.parent, CPU_QUOTA) == UNLIMITED
 
 
-def test_parents_grow_first_and_shrink_last() -> None:
+def test_executor_raises_parents_first_and_lowers_them_last() -> None:
     parent, child, burst = KnobRef("a", CPU_QUOTA), KnobRef("a/b", CPU_QUOTA), KnobRef("a/b", CPU_BURST)
     small, large = {parent: 2000, child: 1000, burst: 500}, {parent: UNLIMITED, child: 9000, burst: 5000}
     assert [spot for spot, _ in order_writes(large, small)] == [parent, child, burst]
     assert [spot for spot, _ in order_writes(small, large)] == [burst, child, parent]
 
 
-def test_sets_that_move_pass_through_their_union() -> None:
+def test_executor_moves_cpusets_through_their_union() -> None:
     parent, child = KnobRef("a", CPUSET_CPUS), KnobRef("a/b", CPUSET_CPUS)
     left, right, both = frozenset({0}), frozenset({1}), frozenset({0, 1})
     writes = order_writes({parent: right, child: right}, {parent: left, child: left})
@@ -347,7 +341,7 @@ def machine(tmp_path: Path) -> KnobFiles:
     return KnobFiles(hierarchy, sysctls=tmp_path / "sys", resctrl=tmp_path / "resctrl")
 
 
-def test_sysctls_are_set_and_restored(machine: KnobFiles, tmp_path: Path) -> None:
+def test_executor_sets_and_restores_sysctls(machine: KnobFiles, tmp_path: Path) -> None:
     executor, spot = (
         Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")),
         KnobRef("", MIN_FREE_KBYTES),
@@ -358,9 +352,7 @@ def test_sysctls_are_set_and_restored(machine: KnobFiles, tmp_path: Path) -> Non
     assert machine.read(spot) == 67584
 
 
-def test_the_default_weight_is_set_and_restored_where_a_device_has_one_of_its_own(
-    machine: KnobFiles, tmp_path: Path
-) -> None:
+def test_executor_restores_default_weight_beside_a_device_weight(machine: KnobFiles, tmp_path: Path) -> None:
     weights = tmp_path / "cgroup" / "io.weight"
     weights.write_text("default 100\n8:16 50\n")
     executor, spot = Executor(machine, RestoreJournal(tmp_path / "journal", boot="b")), KnobRef("", IO_WEIGHT)
@@ -370,7 +362,7 @@ def test_the_default_weight_is_set_and_restored_where_a_device_has_one_of_its_ow
     assert weights.read_text() == "default 100\n"
 
 
-def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
+def test_resctrl_knobs_use_the_kernels_spelling() -> None:
     shares = {"L3:0": 0x3, "L3:1": 0x7FF, "MB:0": 30}
     assert CACHE_SHARES.encode(shares, CgroupVersion.V2) == ("L3:0=3", "L3:1=7ff", "MB:0=30")
     assert CACHE_SHARES.v2 is not None
@@ -378,7 +370,7 @@ def test_masks_and_bandwidth_are_spelt_as_the_kernel_does() -> None:
     assert CACHE_SHARES.v2.decode(f"    L3:0=003;1=7ff\n    MB:0= 30\n{more}") == shares
 
 
-def test_threads_are_put_into_a_class_once(machine: KnobFiles, tmp_path: Path) -> None:
+def test_executor_assigns_threads_to_a_class_once(machine: KnobFiles, tmp_path: Path) -> None:
     """The kernel adds what is written to those that are there; a plain file shows only the last."""
     tasks = machine.resctrl / "BE" / "tasks"
     tasks.parent.mkdir()

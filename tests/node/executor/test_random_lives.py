@@ -184,7 +184,7 @@ async def _stay(eviction: Eviction) -> None:
 
 @given(seed=st.integers(0, 1 << 30))
 @settings(max_examples=100, deadline=None)
-async def test_the_executor_leaves_no_trace_of_any_life_of_the_agent(seed: int) -> None:
+async def test_executor_restores_everything_after_random_crashes(seed: int) -> None:
     """Pods come, go and are resized, policies change, and the agent is killed at any moment."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         life = Life(Path(folder), random.Random(seed))

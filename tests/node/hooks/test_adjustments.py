@@ -58,12 +58,14 @@ async def _entitled(
         ("/kubepods/pod1", {"trimtab.io/qos": "LSR"}, Tier.LSR),
     ],
 )
-def test_the_tier_is_by_label_or_by_place(parent: str, labels: dict[str, str], expected: Tier) -> None:
+def test_tier_defaults_read_tier_from_label_or_cgroup(
+    parent: str, labels: dict[str, str], expected: Tier
+) -> None:
     assert resolve_container_tier(_subject(parent, labels=labels)) is expected
 
 
 @pytest.mark.parametrize("parent", [f"/{BE}/pod1", "kubepods-besteffort-pod1.slice"])
-async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) -> None:
+async def test_tier_defaults_start_best_effort_container_with_its_tiers_cpus(parent: str) -> None:
     """CRI-O tells of a slice only the name."""
     found = await _entitled(
         _subject(parent, quota=90_000, period=50_000), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
@@ -79,7 +81,7 @@ async def test_a_best_effort_container_starts_on_what_its_tier_has(parent: str) 
         pytest.param(f"{BE}/pod8", 2_000_001_000, Adjustment(cpus="0-3"), id="critical itself"),
     ],
 )
-async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that_is_limited_by_itself(
+async def test_tier_defaults_start_best_effort_container_with_its_own_pods_cpus(
     pod: str, priority: int, expected: Adjustment
 ) -> None:
     limits: Mapping[tuple[str, Any], Value] = {
@@ -97,22 +99,22 @@ async def test_a_best_effort_container_starts_on_what_its_own_pod_has_where_that
     assert replace(await entitlement(subject), env={}) == expected
 
 
-async def test_where_a_pod_lies_is_known_though_a_runtime_does_not_tell() -> None:
+async def test_tier_defaults_find_the_pods_cgroup_when_the_runtime_omits_it() -> None:
     found = await _entitled(_subject("", uid="7", quota=90_000), NodeQoSPolicySpec())
     assert (found.quota, found.env) == (40_000, {"TRIMTAB_QOS": "BE"})
     assert await _entitled(_subject("", uid="unheard of"), NodeQoSPolicySpec()) == NO_ADJUSTMENT
 
 
-async def test_a_container_with_cpus_of_its_own_keeps_them() -> None:
+async def test_tier_defaults_keep_exclusive_cpus_of_a_container() -> None:
     assert (await _entitled(_subject(cpus="0"), NodeQoSPolicySpec())).cpus is None
 
 
-async def test_there_is_no_class_where_the_machine_has_none() -> None:
+async def test_tier_defaults_set_no_resctrl_class_without_resctrl() -> None:
     policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     assert (await _entitled(_subject("/kubepods/pod1"), policy)).cache_class is None
 
 
-async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() -> None:
+async def test_tier_defaults_prefer_the_annotated_resctrl_class() -> None:
     policy = NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     named = {CACHE_CLASS: "besteffort"}
     assert (await _entitled(_subject("/kubepods/pod1", annotations=named), policy)).cache_class == "BE"
@@ -120,20 +122,20 @@ async def test_a_class_that_an_annotation_names_comes_before_that_of_the_tier() 
     assert (await _entitled(_subject(annotations=unknown), policy)).cache_class == "BE"
 
 
-async def test_a_burst_is_none_of_a_runtimes_affairs_which_could_not_be_taken_back() -> None:
+async def test_tier_defaults_set_no_burst_because_it_could_not_be_restored() -> None:
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
     found = await _entitled(_subject("/kubepods/pod1", quota=30_000), policy, CgroupVersion.V2)
     assert found == Adjustment(env={"TRIMTAB_QOS": "LS"})
 
 
-async def test_without_a_policy_nothing_is_touched() -> None:
+async def test_tier_defaults_change_nothing_without_a_policy() -> None:
     assert await _entitled(_subject(), None) == NO_ADJUSTMENT
 
 
 WANTED = Adjustment(cpus="1", quota=5000, cache_class="BE", env={"TRIMTAB_QOS": "BE"})
 
 
-def test_nri_is_told_only_what_changes() -> None:
+def test_nri_codec_sends_only_changed_fields() -> None:
     told = nri_codec.build_adjustment(WANTED)
     assert [(each.key, each.value) for each in told.env] == [("TRIMTAB_QOS", "BE")]
     resources = told.linux.resources
@@ -144,7 +146,7 @@ def test_nri_is_told_only_what_changes() -> None:
     )
 
 
-def test_cri_is_told_the_same_and_the_rest_stays() -> None:
+def test_cri_codec_sends_the_same_changes_and_keeps_the_rest() -> None:
     request = cri_pb2.CreateContainerRequest(pod_sandbox_id="s")
     request.config.linux.resources.memory_limit_in_bytes = 7
     request.config.envs.add(key="A", value=b"b")
@@ -155,7 +157,7 @@ def test_cri_is_told_the_same_and_the_rest_stays() -> None:
     assert dict(request.config.annotations) == {"io.kubernetes.cri.rdt-class": "BE"}
 
 
-def test_of_a_change_only_what_the_kubelet_names_is_seen() -> None:
+def test_cri_codec_reads_only_fields_that_the_kubelet_set() -> None:
     pod = cri_pb2.PodSandbox(metadata=cri_pb2.PodSandboxMetadata(name="p", uid="u", namespace="ns"))
     seen = cri_codec.parse_update_request(pod, "c", cri_pb2.LinuxContainerResources(cpu_quota=20_000))
     assert seen == _subject("", quota=20_000)

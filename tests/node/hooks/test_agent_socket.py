@@ -55,7 +55,7 @@ async def _first_answer(agent: AgentClient) -> Adjustment:
             await asyncio.sleep(0.05)
 
 
-async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
+async def test_agent_socket_answers_with_the_agents_decision(tmp_path: Path) -> None:
     path = tmp_path / "run" / "agent"
     async with serve_agent_socket(path, _decide):
         agent = AgentClient(path, deadline=60)
@@ -67,13 +67,13 @@ async def test_an_answer_is_what_the_agent_decided(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_socket_that_cannot_be_is_told_with_its_option() -> None:
+async def test_agent_socket_names_the_option_of_an_impossible_socket() -> None:
     with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
         async with serve_agent_socket(Path("/proc/none/agent"), _decide):
             pass
 
 
-async def test_who_hangs_or_was_killed_is_not_waited_for(tmp_path: Path) -> None:
+async def test_agent_socket_client_does_not_wait_for_a_hung_or_killed_agent(tmp_path: Path) -> None:
     path = tmp_path / "agent"
     agent = Process("agent", [sys.executable, "-c", AGENT_PROGRAM, path], log=tmp_path / "log")
     agent.start()

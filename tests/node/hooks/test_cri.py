@@ -89,14 +89,14 @@ async def _ask(channel: grpc.aio.Channel, method: str, message: bytes) -> list[b
     return [answer async for answer in call(message)]
 
 
-async def test_a_creation_is_adjusted_on_its_way(channel: grpc.aio.Channel) -> None:
+async def test_cri_proxy_adjusts_container_creation(channel: grpc.aio.Channel) -> None:
     request = pb.CreateContainerRequest(pod_sandbox_id="s")
     passed, _ = await _ask(channel, CREATE, request.SerializeToString())
     request.config.linux.resources.cpu_quota = 5000
     assert pb.CreateContainerRequest.FromString(passed) == request
 
 
-async def test_a_change_is_adjusted_though_the_proxy_has_not_seen_the_container_made(
+async def test_cri_proxy_adjusts_updates_of_containers_from_before_its_start(
     channel: grpc.aio.Channel,
 ) -> None:
     request = pb.UpdateContainerResourcesRequest(container_id="old")
@@ -106,7 +106,7 @@ async def test_a_change_is_adjusted_though_the_proxy_has_not_seen_the_container_
     assert pb.UpdateContainerResourcesRequest.FromString(passed) == request
 
 
-async def test_a_change_of_what_the_runtime_does_not_know_passes_as_it_is(channel: grpc.aio.Channel) -> None:
+async def test_cri_proxy_forwards_updates_of_unknown_containers_unchanged(channel: grpc.aio.Channel) -> None:
     request = pb.UpdateContainerResourcesRequest(container_id="gone").SerializeToString()
     assert (await _ask(channel, UPDATE, request))[0] == request
 
@@ -114,11 +114,13 @@ async def test_a_change_of_what_the_runtime_does_not_know_passes_as_it_is(channe
 @pytest.mark.parametrize(
     "request_", [b"\xff not protobuf", b"\x1a\x0c\n\n\n\x08hopeless"], ids=["garbage", "no decision"]
 )
-async def test_what_cannot_be_decided_on_passes_as_it_is(channel: grpc.aio.Channel, request_: bytes) -> None:
+async def test_cri_proxy_forwards_unchanged_when_the_decision_fails(
+    channel: grpc.aio.Channel, request_: bytes
+) -> None:
     assert (await _ask(channel, CREATE, request_))[0] == request_
 
 
-async def test_what_the_runtime_does_not_take_as_it_was_adjusted_passes_as_it_is(
+async def test_cri_proxy_forwards_unchanged_when_the_runtime_rejects_the_adjustment(
     channel: grpc.aio.Channel,
 ) -> None:
     request = pb.CreateContainerRequest(pod_sandbox_id="s")
@@ -129,13 +131,13 @@ async def test_what_the_runtime_does_not_take_as_it_was_adjusted_passes_as_it_is
         await _ask(channel, CREATE, request.SerializeToString())
 
 
-async def test_calls_that_nobody_has_heard_of_pass_whatever_their_length(channel: grpc.aio.Channel) -> None:
+async def test_cri_proxy_forwards_unknown_calls_of_any_length(channel: grpc.aio.Channel) -> None:
     message = b"z" * (5 << 20)  # more than gRPC takes by itself
     assert await _ask(channel, "/next.Service/Call", message) == [message, b"/next.Service/Call"]
 
 
 @pytest.mark.parametrize("length", [0, 1 << 20], ids=["short", "long"])
-async def test_a_refusal_is_the_runtimes_own(channel: grpc.aio.Channel, length: int) -> None:
+async def test_cri_proxy_returns_the_runtimes_own_error(channel: grpc.aio.Channel, length: int) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await _ask(channel, "/runtime.v1.RuntimeService/Refused", b"x" * length)
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND

@@ -85,7 +85,7 @@ def socket(tmp_path: Path) -> Path:
     return tmp_path / "nri.sock"
 
 
-async def test_it_registers_by_name_and_index_and_asks_only_for_events_that_it_answers(socket: Path) -> None:
+async def test_nri_plugin_registers_and_subscribes_only_to_handled_events(socket: Path) -> None:
     async with _runtime(_plugin(socket, Adjustment()), socket) as runtime:
         registration = runtime.registered.result()
         assert (registration.plugin_name, registration.plugin_idx) == ("trimtab", "50")
@@ -93,7 +93,7 @@ async def test_it_registers_by_name_and_index_and_asks_only_for_events_that_it_a
         assert answer.events == 1 << (pb.Event.CREATE_CONTAINER - 1) | 1 << (pb.Event.UPDATE_CONTAINER - 1)
 
 
-async def test_what_comes_in_pieces_is_answered_when_it_is_whole(socket: Path) -> None:
+async def test_nri_plugin_answers_synchronize_after_the_last_part(socket: Path) -> None:
     plugin = _plugin(socket, Adjustment(quota=5000))
     async with _runtime(plugin, socket) as runtime:
         pieces = [
@@ -110,7 +110,7 @@ async def test_what_comes_in_pieces_is_answered_when_it_is_whole(socket: Path) -
         assert plugin.synchronized.is_set()
 
 
-async def test_of_containers_that_run_none_is_written_anew_of_which_nothing_changes(socket: Path) -> None:
+async def test_nri_plugin_updates_only_running_containers_that_change(socket: Path) -> None:
     """An environment is only for those that are made."""
     async with _runtime(_plugin(socket, Adjustment(env={"TRIMTAB_QOS": "LS"})), socket) as runtime:
         everything = pb.SynchronizeRequest(pods=[POD], containers=[CONTAINER])
@@ -121,7 +121,7 @@ async def test_of_containers_that_run_none_is_written_anew_of_which_nothing_chan
         assert not changed.update
 
 
-async def test_a_decision_that_fails_is_no_change_and_no_error(socket: Path) -> None:
+async def test_nri_plugin_changes_nothing_when_the_decision_fails(socket: Path) -> None:
     plugin = _plugin(socket, ValueError("no idea"))
     async with _runtime(plugin, socket) as runtime:
         request = pb.CreateContainerRequest(pod=POD, container=CONTAINER)
@@ -129,7 +129,7 @@ async def test_a_decision_that_fails_is_no_change_and_no_error(socket: Path) -> 
         assert plugin.outcomes["failed"] == 1
 
 
-async def test_a_call_that_a_newer_runtime_knows_is_refused_as_unknown(socket: Path) -> None:
+async def test_nri_plugin_rejects_unknown_calls_of_newer_runtimes(socket: Path) -> None:
     async with _runtime(_plugin(socket, Adjustment()), socket) as runtime:
         with pytest.raises(ttrpc.TtrpcError, match="code 12"):
             await runtime.ask("SomethingNew", pb.Empty())

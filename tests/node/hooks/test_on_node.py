@@ -126,7 +126,7 @@ def _for(namespace: str, wanted: Adjustment) -> DecideAdjustment:
     return decide
 
 
-async def test_a_container_made_through_nri_carries_the_adjustment(
+async def test_nri_plugin_adjusts_a_created_container(
     plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str
 ) -> None:
     """With messages of more than a frame in both directions."""
@@ -139,7 +139,7 @@ async def test_a_container_made_through_nri_carries_the_adjustment(
     assert plugin.outcomes["adjusted"] == 1
 
 
-async def test_updates_land_in_the_cgroup_also_after_the_runtime_was_restarted(
+async def test_nri_plugin_updates_cgroups_after_a_runtime_restart(
     plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str, containerd: Containerd
 ) -> None:
     wanted = Adjustment()
@@ -171,7 +171,7 @@ async def test_updates_land_in_the_cgroup_also_after_the_runtime_was_restarted(
     )
 
 
-async def test_a_plugin_that_never_answers_keeps_no_pod_from_running(
+async def test_nri_plugin_that_never_answers_does_not_block_pods(
     plug: Callable[[DecideAdjustment], Any], pods: Pods, namespace: str
 ) -> None:
     async def decide(subject: RuntimeContainer) -> Adjustment:
@@ -215,7 +215,7 @@ def proxy(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
     made.stop()
 
 
-async def test_a_proxy_between_kubelet_and_containerd_runs_a_pod(
+async def test_cri_proxy_runs_a_pod_between_kubelet_and_containerd(
     proxy: Proxy, pods: Pods, namespace: str
 ) -> None:
     """And adjusts it, at its creation, and at its resize though it was killed in between; passes on streams and refusals;
@@ -273,7 +273,7 @@ async def _answers(agent: AgentClient, subject: RuntimeContainer) -> Adjustment:
             await asyncio.sleep(0.1)
 
 
-async def test_pods_run_through_the_proxy_while_the_agent_is_dead(
+async def test_cri_proxy_runs_pods_while_the_agent_is_down(
     node_cluster: Cluster, proxy: Proxy, pods: Pods, tmp_path: Path
 ) -> None:
     """And carry its adjustment again once it is back; the kubelet notices nothing."""

@@ -36,7 +36,7 @@ async def _echo(payload: bytes) -> bytes:
 
 
 @given(content=st.binary(min_size=1, max_size=20_000))
-def test_what_is_cut_into_frames_is_whole_again(content: bytes) -> None:
+def test_mux_reassembles_frames(content: bytes) -> None:
     pieces = list(mux.split_frames(7, content))
     assert all(len(piece) <= mux.FRAME.size + mux.MAX_WRITE_BYTES for piece in pieces)
     assert all(mux.FRAME.unpack(piece[:8]) == (7, len(piece) - 8) for piece in pieces)
@@ -44,12 +44,12 @@ def test_what_is_cut_into_frames_is_whole_again(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 4096, 1 << 20])
-async def test_a_call_of_any_length_is_answered(length: int) -> None:
+async def test_ttrpc_answers_calls_of_any_length(length: int) -> None:
     async with _connected({"s/echo": _echo}) as client:
         assert await client.call("s", "echo", b"x" * length, timeout=30) == b"x" * length
 
 
-async def test_calls_overtake_each_other() -> None:
+async def test_ttrpc_answers_calls_out_of_order() -> None:
     go = asyncio.Event()
 
     async def slow(payload: bytes) -> bytes:
@@ -63,13 +63,13 @@ async def test_calls_overtake_each_other() -> None:
         assert await waiting == b"slow"
 
 
-async def test_an_unknown_method_is_refused_with_its_code() -> None:
+async def test_ttrpc_rejects_unknown_method_with_its_code() -> None:
     async with _connected({}) as client:
         with pytest.raises(ttrpc.TtrpcError, match=r"s/nothing is not implemented \(code 12\)"):
             await client.call("s", "nothing", b"", timeout=30)
 
 
-async def test_a_handler_that_fails_is_told_of() -> None:
+async def test_ttrpc_returns_an_error_when_the_handler_fails() -> None:
     async def fail(_: bytes) -> bytes:
         raise ValueError("no such thing")
 
@@ -78,7 +78,7 @@ async def test_a_handler_that_fails_is_told_of() -> None:
             await client.call("s", "fail", b"", timeout=30)
 
 
-async def test_a_call_ends_with_its_deadline() -> None:
+async def test_ttrpc_call_ends_at_its_deadline() -> None:
     async def never(_: bytes) -> bytes:
         await asyncio.Event().wait()
         raise AssertionError
@@ -88,7 +88,7 @@ async def test_a_call_ends_with_its_deadline() -> None:
             await client.call("s", "never", b"", timeout=0.05)
 
 
-async def test_whoever_waits_is_told_when_the_other_side_hangs_up() -> None:
+async def test_ttrpc_fails_pending_calls_when_the_peer_disconnects() -> None:
     ours, theirs = socket.socketpair()
     near = mux.Mux(*await asyncio.open_unix_connection(sock=ours))
     client = ttrpc.TtrpcClient(ttrpc.Channel(near, 2))
@@ -103,7 +103,7 @@ async def test_whoever_waits_is_told_when_the_other_side_hangs_up() -> None:
     await asyncio.gather(*running)
 
 
-def test_what_we_do_not_know_of_cri_passes_through_unharmed() -> None:
+def test_cri_codec_preserves_unknown_fields() -> None:
     there = cri_pb2.LinuxContainerConfig.FromString(b"\xfa\x01\x03abc")
     there.resources.cpu_quota = 5000
     assert b"\xfa\x01\x03abc" in there.SerializeToString()

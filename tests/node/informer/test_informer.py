@@ -75,7 +75,7 @@ def pod_folder(tree: Path, uid: str = UID, qos: QosClass = QosClass.BURSTABLE) -
     return folder
 
 
-def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_merges_kubelet_pods_with_cgroup_paths(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     states.update_from_kubelet(answer(told(labels={"trimtab.io/qos": "BE"})), 100.0)
     [pod] = states.view(100.0).pods
@@ -90,7 +90,7 @@ def test_a_pod_has_what_the_kubelet_tells_and_where_its_cgroups_lie(states: Node
 
 
 @pytest.mark.parametrize("has_inner", [True, False])
-def test_a_container_of_crun_has_another_cgroup_within_its_scope(tmp_path: Path, *, has_inner: bool) -> None:
+def test_node_informer_finds_the_inner_cgroup_of_crun_containers(tmp_path: Path, *, has_inner: bool) -> None:
     layout = CgroupLayout(CgroupDriver.SYSTEMD)
     scope = layout.container_path(layout.pod_path(UID, QosClass.BURSTABLE), f"cri-o://{ID}")
     (tmp_path / "cgroup.controllers").touch()
@@ -104,7 +104,7 @@ def test_a_container_of_crun_has_another_cgroup_within_its_scope(tmp_path: Path,
     states.close()
 
 
-def test_a_pod_that_nobody_has_told_of_is_there_at_once_and_gets_its_name_later(
+def test_node_informer_shows_a_pod_by_cgroup_before_the_kubelet_names_it(
     states: NodeInformer, tree: Path
 ) -> None:
     assert states.view(100.0).pods == ()
@@ -116,9 +116,7 @@ def test_a_pod_that_nobody_has_told_of_is_there_at_once_and_gets_its_name_later(
     assert states.view(100.3).pods[0].name == "web"
 
 
-def test_a_pod_whose_cgroup_went_is_gone_whatever_the_kubelet_still_tells(
-    states: NodeInformer, tree: Path
-) -> None:
+def test_node_informer_removes_a_pod_whose_cgroup_is_gone(states: NodeInformer, tree: Path) -> None:
     folder = pod_folder(tree)
     states.update_from_kubelet(answer(told(), told(OTHER)), 100.0)
     assert len(states.view(100.0).pods) == 1
@@ -127,7 +125,7 @@ def test_a_pod_whose_cgroup_went_is_gone_whatever_the_kubelet_still_tells(
     assert states.view(100.1).pods == ()
 
 
-def test_nothing_new_is_the_very_same_picture(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_returns_the_same_view_when_nothing_changed(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     states.update_from_kubelet(answer(told()), 100.0)
     first = states.view(100.0)
@@ -143,7 +141,7 @@ def test_nothing_new_is_the_very_same_picture(states: NodeInformer, tree: Path) 
         ("200 OK", b'{"items": [{"metadata": {"name": "\xff"}}]}', {"kubelet"}),
     ],
 )
-async def test_a_kubelet_that_may_not_tell_us_is_told_of_and_keeps_nobody_from_being_ready(
+async def test_node_informer_is_ready_although_the_kubelet_rejects_it(
     states: NodeInformer, status: str, body: bytes, troubled: set[str]
 ) -> None:
     """As all before Kubernetes 1.33 with the rights of our manifest; the API server's word has to do then."""
@@ -181,7 +179,7 @@ def _deaf() -> InotifyWatch:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
+async def test_node_informer_polls_when_inotify_is_exhausted(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of its instances root has 128 on most nodes, and collectors of logs may have taken all."""
@@ -196,7 +194,7 @@ async def test_pods_are_found_at_the_next_look_where_inotify_is_used_up(
     states.close()
 
 
-def test_what_a_pod_has_as_a_whole_is_what_it_has(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_uses_pod_level_resources(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     pod = told()
     pod["spec"]["resources"] = {"limits": {"cpu": "2"}}
@@ -205,7 +203,7 @@ def test_what_a_pod_has_as_a_whole_is_what_it_has(states: NodeInformer, tree: Pa
     assert (seen.resources.cpu_limit, seen.resources.cpu_request) == (2000, 250)
 
 
-def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_reports_a_missing_kubepods_cgroup(states: NodeInformer, tree: Path) -> None:
     """Else one whose kubelet has a cgroup root of its own would look as if it ran nothing."""
     states.view(100.0)
     assert states.errors_by_source() == {}
@@ -215,14 +213,14 @@ def test_a_node_without_the_cgroup_of_all_pods_is_told_of(states: NodeInformer, 
     }
 
 
-def test_a_kubelet_that_is_silent_for_long_is_no_longer_believed(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_stops_using_stale_kubelet_data(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     states.update_from_kubelet(answer(told()), 100.0)
     assert states.view(120.0).pods[0].name == "web"
     assert states.view(140.0).pods[0].name == ""
 
 
-def test_a_pod_is_leaving_as_soon_as_either_has_heard_of_it() -> None:
+def test_node_informer_marks_pod_terminating_when_either_source_says_so() -> None:
     """A kubelet is asked every ten seconds, and others would be evicted for the same memory meanwhile."""
     before = PodProjector().parse_list(answer(told(), told(OTHER)))
     after = PodProjector().parse_list(answer(told(deletionTimestamp="2026-11-16T12:00:00Z")))
@@ -231,9 +229,7 @@ def test_a_pod_is_leaving_as_soon_as_either_has_heard_of_it() -> None:
         assert {uid: pod.deleting for uid, pod in known.items()} == {UID: True, OTHER: False}
 
 
-def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(
-    states: NodeInformer, tree: Path
-) -> None:
+def test_node_informer_matches_mirror_pods_by_the_static_pods_uid(states: NodeInformer, tree: Path) -> None:
     static = "0123456789abcdef0123456789abcdef"
     pod_folder(tree, uid=static)
     states.update_from_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
@@ -241,9 +237,7 @@ def test_the_mirror_of_a_static_pod_is_found_under_the_uid_of_the_static_one(
     assert (pod.name, pod.is_evictable) == ("web", False)
 
 
-def test_a_pod_of_a_daemon_set_is_not_sent_away_for_it_would_be_back_at_once(
-    states: NodeInformer, tree: Path
-) -> None:
+def test_node_informer_marks_daemonset_pods_not_evictable(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     for kind, can_go in (("DaemonSet", False), ("ReplicaSet", True)):
         owner = {"kind": kind, "name": "logs", "uid": "d", "controller": True}
@@ -251,7 +245,7 @@ def test_a_pod_of_a_daemon_set_is_not_sent_away_for_it_would_be_back_at_once(
         assert states.view(100.0).pods[0].is_evictable is can_go
 
 
-def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: NodeInformer, tree: Path) -> None:
+def test_node_informer_reports_both_sizes_during_a_resize(states: NodeInformer, tree: Path) -> None:
     pod_folder(tree)
     pod = told()
     pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "500m"}}
@@ -261,7 +255,7 @@ def test_of_a_container_that_is_being_resized_both_sizes_are_known(states: NodeI
     assert (container.resources.cpu_limit, container.spec_resources.cpu_limit) == (2000, 500)
 
 
-def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
+def test_node_informer_follows_cpu_and_memory_hotplug(tree: Path) -> None:
     """As where hyper-threads are switched off, huge pages set aside, or a virtual machine gets more."""
     online, meminfo = tree / "sys/devices/system/cpu/online", tree / "proc/meminfo"
     online.parent.mkdir(parents=True)
@@ -282,9 +276,7 @@ def test_cpus_and_memory_that_come_and_go_are_seen(tree: Path) -> None:
     assert seen == [([0, 1, 2, 3], 1 << 20), ([0, 2], 1 << 20), ([0, 1, 2, 3], 768 << 10)]
 
 
-def test_watching_holds_one_descriptor_however_many_pods_come_and_go(
-    states: NodeInformer, tree: Path
-) -> None:
+def test_inotify_watch_uses_one_descriptor_for_any_number_of_pods(states: NodeInformer, tree: Path) -> None:
     states.view(0.0)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counted, not walked
     for number in range(50):
@@ -307,7 +299,7 @@ def test_watching_holds_one_descriptor_however_many_pods_come_and_go(
         ("nonsense", QosClass.BURSTABLE, Tier.LS),
     ],
 )
-def test_the_tier_is_the_labels_or_else_the_class(label: str | None, qos: QosClass, tier: Tier) -> None:
+def test_pod_tier_is_the_label_or_the_qos_class(label: str | None, qos: QosClass, tier: Tier) -> None:
     assert resolve_tier(label, qos) is tier
 
 
@@ -316,7 +308,7 @@ def policy(name: str, **spec: Any) -> QosPolicy:
     return QosPolicy(name=name, uid=name, version=1, spec=read.spec)
 
 
-def test_the_heaviest_policy_that_selects_the_node_holds_and_of_equals_the_first_by_name() -> None:
+def test_node_policy_with_highest_weight_wins_then_first_name() -> None:
     gpu = policy("gpu", weight=900, nodeSelector={"matchLabels": {"gpu": "yes"}})
     b, a = policy("b", weight=200), policy("a", weight=200)
     light = policy("light", weight=1)
@@ -326,7 +318,7 @@ def test_the_heaviest_policy_that_selects_the_node_holds_and_of_equals_the_first
     assert select_qos_policy({}, [QosPolicy(name="bad", uid="x", version=1, spec=None)]) is None
 
 
-def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tmp_path: Path) -> None:
+def test_topology_reads_threads_sockets_numa_nodes_and_caches(tmp_path: Path) -> None:
     folder = tmp_path / "devices" / "system"
     for cpu in range(8):
         core, socket = cpu % 4, (cpu % 4) // 2
@@ -353,5 +345,5 @@ def test_the_topology_tells_hyper_threads_sockets_numa_nodes_and_caches_apart(tm
     assert (cpus[6].core, cpus[6].socket, cpus[6].numa, cpus[6].cache) == (2, 1, 1, 2)
 
 
-def test_this_machine_has_a_topology() -> None:
+def test_topology_reads_this_machine() -> None:
     assert {cpu.id for cpu in read_topology(Path("/sys"))} >= os.sched_getaffinity(0)

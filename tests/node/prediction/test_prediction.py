@@ -52,13 +52,13 @@ def learned(
     return predictor, view
 
 
-def test_nobody_knows_what_is_to_spare_before_a_day_has_gone_by() -> None:
+def test_predictor_reports_nothing_reclaimable_before_a_day_of_samples() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=23.9)
     assert [predictor.estimate_reclaimable(view, name) for name in ALGORITHMS] == [None, None, None]
 
 
-def test_a_clock_that_falls_back_by_decades_costs_the_past_and_nothing_else() -> None:
+def test_predictor_forgets_history_when_the_clock_goes_back_by_decades() -> None:
     """As of a machine without a battery, which begins in 1970 until it is told the time."""
     peaks = DecayingHistogram(CPU)
     peaks.add(20_000 * DAY, 8.0)
@@ -69,14 +69,14 @@ def test_a_clock_that_falls_back_by_decades_costs_the_past_and_nothing_else() ->
     assert 0.5 <= found < 0.6
 
 
-def test_what_was_learned_by_a_clock_that_was_ahead_is_learned_anew() -> None:
+def test_predictor_relearns_samples_of_a_clock_that_was_ahead() -> None:
     pod = requesting(2.0, GIB)
     ahead, _ = learned([(pod, 0.5, GIB / 4)], hours=1, since=1e9)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24, predictor=ahead)
     assert predictor.estimate_reclaimable(view, "careful") is not None
 
 
-def test_a_day_is_a_day_of_samples_though_nobody_watched_meanwhile_or_the_clock_jumped() -> None:
+def test_predictor_counts_a_day_by_samples_and_not_by_the_clock() -> None:
     pod = requesting(2.0, GIB)
     before, _ = learned([(pod, 0.5, GIB / 4)], hours=1)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=22, since=1e6 + 30 * DAY, predictor=before)
@@ -85,7 +85,7 @@ def test_a_day_is_a_day_of_samples_though_nobody_watched_meanwhile_or_the_clock_
     assert predictor.estimate_reclaimable(view, "pods") is not None
 
 
-def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
+def test_predictor_reclaims_requests_above_peak_plus_margin() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
     spare = predictor.estimate_reclaimable(view, "pods")
@@ -95,7 +95,7 @@ def test_what_is_requested_beyond_the_peak_and_a_tenth_is_to_spare() -> None:
     assert GIB - GIB / 4 * 1.1 * 1.06 <= spare.memory <= GIB - GIB / 4 * 1.1
 
 
-def test_best_effort_pods_lend_nothing_out() -> None:
+def test_predictor_reclaims_nothing_from_best_effort_pods() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(8.0, GIB, tier=Tier.BE), 0.1, 0.0)]
     predictor, view = learned([(pod, cpu, memory) for pod, cpu, memory in pods], hours=24)
     spare = predictor.estimate_reclaimable(view, "pods")
@@ -103,7 +103,7 @@ def test_best_effort_pods_lend_nothing_out() -> None:
     assert spare.cpu < 2000
 
 
-def test_a_pod_that_uses_more_than_it_requests_takes_from_the_others_only_when_taken_together() -> None:
+def test_predictor_offsets_overuse_only_in_the_combined_figure() -> None:
     pods = [(requesting(2.0, GIB), 0.5, GIB / 4), (requesting(0.5, GIB), 2.0, GIB / 4)]
     predictor, view = learned(pods, hours=24)
     single, together = (
@@ -118,7 +118,7 @@ def test_a_pod_that_uses_more_than_it_requests_takes_from_the_others_only_when_t
     )
 
 
-def test_together_counts_nothing_as_spare_that_a_pod_requests_which_was_not_watched_for_a_day() -> None:
+def test_predictor_combined_figure_excludes_requests_of_new_pods() -> None:
     old, new = requesting(4.0, 8 * GIB), requesting(8.0, 8 * GIB)
     predictor, alone = learned([(old, 3.5, GIB)], hours=48)
     before = {name: predictor.estimate_reclaimable(alone, name) for name in ALGORITHMS}
@@ -138,7 +138,7 @@ def test_together_counts_nothing_as_spare_that_a_pod_requests_which_was_not_watc
     pods=st.lists(st.tuples(st.integers(0, 8000), st.one_of(st.none(), st.integers(0, 9000)))),
     whole=st.one_of(st.none(), st.integers(0, 30_000)),
 )
-def test_pods_that_were_not_watched_for_a_day_change_nothing_about_what_is_spare(
+def test_predictor_ignores_pods_with_less_than_a_day_of_samples(
     pods: list[tuple[int, int | None]], whole: int | None
 ) -> None:
     views = [requesting(cpu / 1000, GIB) for cpu, _ in pods]
@@ -156,7 +156,7 @@ def test_pods_that_were_not_watched_for_a_day_change_nothing_about_what_is_spare
 
 
 @pytest.mark.parametrize("phase", [0, 30])
-def test_a_peak_within_each_minute_is_seen_whenever_the_minute_ends_and_whatever_is_reported(
+def test_predictor_sees_peaks_within_each_minute(
     phase: int,
 ) -> None:
     """The pod requests 6 cores, and uses 5 of them for 10 seconds of every minute."""
@@ -180,7 +180,7 @@ def test_a_peak_within_each_minute_is_seen_whenever_the_minute_ends_and_whatever
         assert spare.memory < GIB * 0.5
 
 
-def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> None:
+def test_predictor_keeps_peaks_over_a_restart_and_forgets_removed_pods() -> None:
     pod = requesting(2.0, GIB)
     predictor, view = learned([(pod, 0.5, GIB / 4)], hours=24)
     after = Predictor()
@@ -197,7 +197,7 @@ def test_peaks_outlive_a_restart_and_those_of_pods_that_went_are_forgotten() -> 
 
 
 @given(st.lists(st.floats(0.0, 900.0), min_size=1, max_size=200), st.floats(0.01, 1.0))
-def test_a_percentile_lies_in_the_bucket_of_the_sample_that_it_is(values: list[float], share: float) -> None:
+def test_histogram_percentile_is_in_the_bucket_of_its_sample(values: list[float], share: float) -> None:
     histogram = DecayingHistogram(BucketScale(first_width=0.01, max_value=1000.0, half_life=1e15))
     for value in values:
         histogram.add(100.0, value)
@@ -207,7 +207,7 @@ def test_a_percentile_lies_in_the_bucket_of_the_sample_that_it_is(values: list[f
     assert found == CPU.bucket_end(CPU.find_bucket(exact))
 
 
-def test_the_past_fades_by_half_in_a_half_life() -> None:
+def test_histogram_weight_halves_in_a_half_life() -> None:
     histogram = DecayingHistogram(CPU)
     rng = random.Random(1)
     for _ in range(1000):
@@ -221,7 +221,7 @@ def test_the_past_fades_by_half_in_a_half_life() -> None:
     assert most >= 8.0
 
 
-def test_years_do_not_overflow_it() -> None:
+def test_histogram_does_not_overflow_over_years() -> None:
     histogram = DecayingHistogram(CPU)
     for year in range(50):
         histogram.add(year * 365 * DAY, 1.0 + year)

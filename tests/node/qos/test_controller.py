@@ -100,7 +100,7 @@ def _quota(path: str, value: int, strategy: str, **more: Any) -> KnobRequest:
     return KnobRequest(ref=KnobRef(path, CPU_QUOTA), value=value, strategy=strategy, reason="a test", **more)
 
 
-async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
+async def test_qos_controller_resolves_counts_and_restores_conflicting_requests(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     _, [path] = kubepods.pod()
@@ -124,7 +124,7 @@ async def test_two_strategies_on_one_knob_are_settled_counted_and_undone(
     assert floor.enforcer.active_requests() == []
 
 
-async def test_what_a_dry_run_would_do_is_not_counted_as_done(kubepods: Kubepods, tmp_path: Path) -> None:
+async def test_qos_controller_does_not_count_dry_run_writes(kubepods: Kubepods, tmp_path: Path) -> None:
     _, [path] = kubepods.pod()
     wanting = Wanting(
         StrategyOutput((_quota(path, 90_000, "wanting"),), (Eviction(POD, "wanting", "a test"),))
@@ -138,9 +138,7 @@ async def test_what_a_dry_run_would_do_is_not_counted_as_done(kubepods: Kubepods
     assert floor.counted("dry_run_evictions", **evicted) == 1
 
 
-async def test_what_the_kubelet_is_told_to_have_set_is_not_taken_back(
-    kubepods: Kubepods, tmp_path: Path
-) -> None:
+async def test_qos_controller_keeps_values_that_the_kubelet_set(kubepods: Kubepods, tmp_path: Path) -> None:
     _, [path] = kubepods.pod()
     spot = KnobRef(path, CPU_QUOTA)
     wanting = Wanting(StrategyOutput((_quota(path, 90_000, "wanting"),)))
@@ -152,7 +150,7 @@ async def test_what_the_kubelet_is_told_to_have_set_is_not_taken_back(
     assert floor.surface.read(spot) == 90_000
 
 
-async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: Path) -> None:
+async def test_qos_controller_logs_unsupported_settings_once(kubepods: Kubepods, tmp_path: Path) -> None:
     if kubepods.hierarchy.version is not CgroupVersion.V1:
         pytest.skip("cgroup v2 has every knob")
     _, [path] = kubepods.pod()
@@ -167,9 +165,7 @@ async def test_what_the_node_has_not_is_told_once(kubepods: Kubepods, tmp_path: 
     ]
 
 
-async def test_a_knob_that_refuses_another_value_every_second_is_told_of_once_and_counted_as_refused_alone(
-    kubepods: Kubepods, tmp_path: Path
-) -> None:
+async def test_qos_controller_logs_a_rejecting_knob_once(kubepods: Kubepods, tmp_path: Path) -> None:
     """As where the node's cgroups are mounted for reading only."""
     wanting = Wanting(StrategyOutput())
     floor = Floor(kubepods, tmp_path, wanting=wanting)
@@ -188,7 +184,9 @@ async def test_a_knob_that_refuses_another_value_every_second_is_told_of_once_an
     assert floor.counted("writes", knob="vm.min_free_kbytes") == 0
 
 
-async def test_a_pod_that_ended_is_not_counted_as_restored(kubepods: Kubepods, tmp_path: Path) -> None:
+async def test_qos_controller_does_not_count_removed_pods_as_restored(
+    kubepods: Kubepods, tmp_path: Path
+) -> None:
     _, [path] = kubepods.pod()
     wanting = Wanting(StrategyOutput((_quota(path, 50_000, "wanting"),)))
     floor = Floor(kubepods, tmp_path, wanting=wanting)
@@ -200,7 +198,7 @@ async def test_a_pod_that_ended_is_not_counted_as_restored(kubepods: Kubepods, t
     assert floor.counted("restored", knob="cpu.quota") == 0
 
 
-async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(
+async def test_qos_controller_keeps_requests_of_a_failing_strategy(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     _, [one, other] = kubepods.pod(containers=2)
@@ -214,7 +212,7 @@ async def test_a_strategy_that_fails_keeps_what_it_held_and_stops_nobody(
     assert floor.counted("strategy_failures", strategy="failing") == 1
 
 
-async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
+async def test_qos_controller_evicts_although_the_journal_is_unwritable(
     kubepods: Kubepods, tmp_path: Path
 ) -> None:
     """A node whose disk is full may run out of memory too."""
@@ -232,7 +230,7 @@ async def test_pods_are_sent_away_though_the_journal_cannot_be_written(
     assert floor.surface.read(spot) == UNLIMITED
 
 
-async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepods, tmp_path: Path) -> None:
+async def test_qos_controller_evicts_once_and_counts_failures(kubepods: Kubepods, tmp_path: Path) -> None:
     sending = Wanting(
         StrategyOutput(evictions=(Eviction(POD, "sending", "a test"), Eviction(POD, "sending", "again")))
     )
@@ -248,7 +246,7 @@ async def test_pods_are_sent_away_once_and_a_failure_is_counted(kubepods: Kubepo
 
 
 @pytest.mark.parametrize("blocked", [BLOCKED, TWO_BUDGETS])
-async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
+async def test_evictor_reports_blocked_pods_to_strategies_for_a_minute(
     kubepods: Kubepods, tmp_path: Path, blocked: KubeError
 ) -> None:
     sending = Wanting(StrategyOutput(evictions=(Eviction(POD, "sending", "a test"),)))
@@ -263,7 +261,7 @@ async def test_strategies_are_told_for_a_minute_whose_budget_lets_nobody_go(
 
 
 @pytest.mark.parametrize("let_go", [True, False])
-async def test_one_born_after_the_last_look_at_the_node_gets_what_its_parent_gets_back(
+async def test_qos_controller_restores_children_created_since_the_last_view(
     kubepods: Kubepods, tmp_path: Path, *, let_go: bool
 ) -> None:
     """With cgroup v1 it is born with its parent's CPUs, of which the agent has taken some."""

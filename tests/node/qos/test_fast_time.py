@@ -129,7 +129,7 @@ async def test_cpuevict_evicts_pods_that_production_starves_for_minutes(tmp_path
 
 
 @pytest.mark.parametrize("kind", BOTH)
-async def test_cpusuppress_leaves_a_critical_pod_beside_batch_pods_alone(tmp_path: Path, kind: str) -> None:
+async def test_cpusuppress_exempts_a_critical_pod_beside_batch_pods(tmp_path: Path, kind: str) -> None:
     """kube-proxy, CNI and CSI pods without requests lie in one cgroup with batch pods."""
     bed = Bed(tmp_path, _policy(kind), WEB, PROXY, *BATCH)
     await bed.run(10, lambda _: 11.0)
@@ -140,7 +140,7 @@ async def test_cpusuppress_leaves_a_critical_pod_beside_batch_pods_alone(tmp_pat
         assert sum(bed.cgroups.cores(pod.cgroup) for pod in BATCH) < 0.1
 
 
-async def test_cpusuppress_shares_one_quota_out_between_pods_that_have_to_be_limited_one_by_one(
+async def test_cpusuppress_divides_one_quota_between_individually_limited_pods(
     tmp_path: Path,
 ) -> None:
     bed = Bed(tmp_path, {"cpuSuppress": {"enable": True, "policy": "cfsQuota"}}, WEB, PROXY, *BATCH)

@@ -80,7 +80,7 @@ def run(node_cluster: Cluster, namespace: str) -> Callable[..., None]:
     return start
 
 
-def test_a_burner_is_squeezed_while_others_want_cpu_and_nothing_is_left_of_it(
+def test_cpusuppress_limits_a_cpu_burner_and_restores_it(
     node_cluster: Cluster, namespace: str, policy: str, agent: AgentProcess, run: Callable[..., None]
 ) -> None:
     run("burner", burns(0.2), {})  # the agent goes by what others want
@@ -121,7 +121,7 @@ def _sampled(value: Callable[[], float], *, times: int, every: float) -> Iterato
 
 
 @pytest.mark.usefixtures("evicting_policy")
-def test_cpuevict_evicts_nobody_for_three_busy_seconds_and_whoever_is_starved_for_longer(
+def test_cpuevict_ignores_short_load_and_evicts_after_long_starvation(
     node_cluster: Cluster, namespace: str, agent: AgentProcess, run: Callable[..., None]
 ) -> None:
     cpus = os.cpu_count() or 1
@@ -163,7 +163,7 @@ def test_cpuevict_evicts_nobody_for_three_busy_seconds_and_whoever_is_starved_fo
 
 
 @pytest.mark.usefixtures("policy")
-def test_a_pod_that_saves_quota_up_is_resized_to_less_and_as_it_would_be_when_the_agent_has_gone(
+def test_cpuburst_allows_a_resize_and_leaves_the_kubelets_values(
     node_cluster: Cluster, namespace: str, agent: AgentProcess, run: Callable[..., None]
 ) -> None:
     """Though the agent was killed with the burst in place, below which no kernel takes the kubelet's quota."""

@@ -48,7 +48,7 @@ def seen(seconds: int) -> SeriesStore:
     return series
 
 
-def test_before_half_a_window_nothing_is_told_of_it() -> None:
+def test_report_omits_windows_that_are_less_than_half_full() -> None:
     status = build_status(VIEW, seen(149), MetricCollectPolicy(), None, now=NOW)
     assert status.node_metric is not None
     assert status.node_metric.node_usage is None
@@ -57,7 +57,7 @@ def test_before_half_a_window_nothing_is_told_of_it() -> None:
     assert status.prod_reclaimable_metric is None
 
 
-def test_a_report_tells_of_pressure_and_of_the_knobs_that_reach_furthest_and_why() -> None:
+def test_report_has_pressure_and_the_widest_knobs_with_reasons() -> None:
     series = seen(60)
     for _ in range(6):
         series.add(NODE, Metric.CPU_PRESSURE, 0.25, period=10.0)
@@ -72,7 +72,7 @@ def test_a_report_tells_of_pressure_and_of_the_knobs_that_reach_furthest_and_why
     assert (len(status.knobs), status.knobs[0].where, status.knobs[0].why) == (32, "kubepods", "a test")
 
 
-def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare() -> None:
+def test_report_has_averages_percentiles_pods_containers_and_reclaimable() -> None:
     status = build_status(VIEW, seen(300), MetricCollectPolicy(), ResourceAmounts(1500, 64 * MIB), now=NOW)
     metric = status.node_metric
     assert metric is not None
@@ -95,7 +95,7 @@ def test_a_report_has_averages_percentiles_pods_containers_and_what_is_to_spare(
     assert str(status.prod_reclaimable_metric.resource.cpu) == "1500m"
 
 
-def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_takes() -> None:
+def test_report_truncates_containers_to_the_crd_maximum() -> None:
     series = SeriesStore()
     crowd = pod_view("kubepods/pod", [f"kubepods/pod/{number}" for number in range(100)], name="crowd")
     names = [container_subject(crowd.uid, container.name) for container in crowd.containers]
@@ -109,7 +109,7 @@ def test_of_a_pod_with_very_many_containers_it_tells_of_as_many_as_the_kind_take
     assert len(pod.containers) == 64
 
 
-def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
+def test_report_keeps_the_newer_of_two_pods_with_one_name() -> None:
     series = SeriesStore()
     former, latter = (
         pod_view(f"kubepods/{uid}", name="web-0", uid=uid, started=started)
@@ -126,7 +126,7 @@ def test_of_two_pods_of_one_name_it_tells_of_the_latter() -> None:
         assert str(told.pod_usage.cpu) == "2"
 
 
-def test_a_knob_of_very_many_cpus_or_devices_is_told_as_far_as_the_kind_takes() -> None:
+def test_report_truncates_long_knob_values_to_the_crd_maximum() -> None:
     values: list[Value] = [
         frozenset(range(8, 512)),
         frozenset(range(0, 1024, 2)),
@@ -155,7 +155,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
         yield made
 
 
-async def test_the_api_server_takes_a_report_and_it_is_a_source_of_usage(client: Client) -> None:
+async def test_reporter_writes_a_nodemetric_that_the_usage_source_reads(client: Client) -> None:
     series, asked = seen(300), []
 
     def status(policy: MetricCollectPolicy) -> NodeMetricStatus:

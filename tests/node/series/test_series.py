@@ -15,7 +15,7 @@ from trimtab.node.series import store as bounds
 POD = pod_subject("a")
 
 
-def test_nothing_is_told_of_a_window_before_samples_span_half_of_it() -> None:
+def test_series_store_aggregates_only_half_full_windows() -> None:
     series = SeriesStore()
     for second in range(1000, 1149):
         series.now = second
@@ -27,7 +27,7 @@ def test_nothing_is_told_of_a_window_before_samples_span_half_of_it() -> None:
     assert series.average(POD, Metric.CPU, 300) == 1.0
 
 
-def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
+def test_series_store_drops_latest_sample_after_three_periods() -> None:
     series = SeriesStore(now=100.0)
     series.add(NODE, Metric.CPU, 2.0, period=1.0)
     series.now = 103.5
@@ -36,7 +36,7 @@ def test_a_sample_is_no_longer_the_latest_when_three_periods_went_by() -> None:
     assert series.latest(NODE, Metric.CPU) is None
 
 
-def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_are() -> None:
+def test_series_store_latest_sample_is_independent_of_window_length() -> None:
     """What is to be reported of a day must not make strategies see an average of minutes."""
     series = SeriesStore(SeriesRetention(node=86400, pods=86400), now=86400.0)
     for subject in (NODE, POD):
@@ -55,7 +55,7 @@ def test_the_latest_sample_is_that_of_the_last_second_however_long_the_windows_a
     later=st.sampled_from([300.0, 86400.0]),
     seconds=st.integers(1, 60),
 )
-def test_windows_of_up_to_a_minute_are_the_same_whatever_is_to_be_reported(
+def test_series_store_short_windows_are_independent_of_report_window(
     values: list[float], reported: float, later: float, seconds: int
 ) -> None:
     """Predictions and evictions are decided by them."""
@@ -69,7 +69,7 @@ def test_windows_of_up_to_a_minute_are_the_same_whatever_is_to_be_reported(
         assert other.spread(POD, Metric.CPU, seconds) == usual.spread(POD, Metric.CPU, seconds)
 
 
-def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
+def test_series_store_keeps_a_minute_even_with_shorter_windows() -> None:
     series = SeriesStore(SeriesRetention(node=10, pods=10))
     for second in range(60):
         series.now = float(second)
@@ -77,7 +77,7 @@ def test_a_minute_is_kept_of_all_however_short_the_windows_are() -> None:
     assert series.spread(POD, Metric.CPU, 60) is not None
 
 
-def test_a_gap_is_no_sample() -> None:
+def test_ring_ignores_gaps() -> None:
     ring = Ring(10, 1.0)
     ring.add(100, 1.0)
     ring.add(107, 3.0)
@@ -86,7 +86,7 @@ def test_a_gap_is_no_sample() -> None:
     assert ring.samples(2, 130) == [5.0]
 
 
-def test_a_clock_that_was_set_back_starts_the_ring_anew() -> None:
+def test_ring_restarts_when_the_clock_goes_back() -> None:
     ring = Ring(10, 1.0)
     for second in range(100, 110):
         ring.add(second, 1.0)
@@ -102,9 +102,7 @@ def test_a_clock_that_was_set_back_starts_the_ring_anew() -> None:
     st.integers(1, 60),
     st.integers(1, 100),
 )
-def test_a_window_holds_exactly_what_a_list_would(
-    samples: list[tuple[int, float]], cells: int, seconds: int
-) -> None:
+def test_ring_window_equals_a_plain_list(samples: list[tuple[int, float]], cells: int, seconds: int) -> None:
     ring = Ring(cells, 1.0)
     samples.sort()
     for second, value in samples:
@@ -117,7 +115,7 @@ def test_a_window_holds_exactly_what_a_list_would(
 
 
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=300))
-def test_percentiles_are_those_of_numpy_by_nearest_rank(values: list[float]) -> None:
+def test_ring_percentiles_equal_numpy_nearest_rank(values: list[float]) -> None:
     series = SeriesStore(now=0.0)
     for second, value in enumerate(values):
         series.now = float(second)
@@ -130,7 +128,7 @@ def test_percentiles_are_those_of_numpy_by_nearest_rank(values: list[float]) -> 
     assert spread.avg == pytest.approx(math.fsum(values) / len(values), rel=1e-6)
 
 
-def test_series_that_nobody_adds_to_are_forgotten() -> None:
+def test_series_store_removes_series_without_new_samples() -> None:
     series = SeriesStore(SeriesRetention(node=1800, pods=300))
     series.add(POD, Metric.CPU, 1.0, period=1.0)
     series.add(NODE, Metric.CPU, 1.0, period=1.0)
@@ -145,7 +143,7 @@ def test_series_that_nobody_adds_to_are_forgotten() -> None:
     assert len(series) == 0
 
 
-def test_there_are_never_more_series_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_series_store_never_exceeds_its_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "MAX_SERIES", 10)
     series = SeriesStore()
     for number in range(20):
@@ -153,12 +151,12 @@ def test_there_are_never_more_series_than_there_is_room_for(monkeypatch: pytest.
     assert (len(series), series.rejected) == (10, 10)
 
 
-def test_a_longer_window_has_longer_cells_and_not_more() -> None:
+def test_ring_longer_window_uses_longer_cells() -> None:
     assert SeriesRetention(pods=86400).plan_cells(POD, 1.0) == (300, 288.0)
     assert SeriesRetention(pods=300).plan_cells(POD, 10.0) == (30, 10.0)
 
 
-def test_what_was_seen_stays_when_the_window_changes() -> None:
+def test_series_store_keeps_samples_when_the_window_changes() -> None:
     series = SeriesStore(SeriesRetention(pods=100))
     for second in range(100):
         series.now = float(second)
@@ -170,7 +168,7 @@ def test_what_was_seen_stays_when_the_window_changes() -> None:
     assert series.average(POD, Metric.CPU, 10) == 94.5
 
 
-def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+def test_series_snapshot_restores_all_samples(tmp_path: Path) -> None:
     before = SeriesStore(now=1000.0)
     for second in range(1000, 1200):
         before.now = float(second)
@@ -187,7 +185,7 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
         assert after.spread(subject, metric, 300) == before.spread(subject, metric, 300)
 
 
-def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Path) -> None:
+def test_series_snapshot_restores_a_long_window(tmp_path: Path) -> None:
     day = SeriesRetention(node=86400)
     before = SeriesStore(day)
     for minute in range(1440):
@@ -204,7 +202,7 @@ def test_a_restart_forgets_nothing_of_a_longer_window_than_is_usual(tmp_path: Pa
     assert (ring.cells, ring.step) == (1800, 1.0)
 
 
-def test_a_restart_forgets_nothing_of_the_last_minute_beside_a_longer_window(tmp_path: Path) -> None:
+def test_series_snapshot_restores_the_last_minute_beside_a_long_window(tmp_path: Path) -> None:
     day = SeriesRetention(pods=86400)
     before = SeriesStore(day)
     for second in range(1000, 1200):
@@ -218,7 +216,7 @@ def test_a_restart_forgets_nothing_of_the_last_minute_beside_a_longer_window(tmp
     assert after.spread(POD, Metric.CPU, 60) == before.spread(POD, Metric.CPU, 60)
 
 
-def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:
+def test_series_snapshot_skips_samples_that_are_too_old(tmp_path: Path) -> None:
     before = SeriesStore(now=1000.0)
     before.add(POD, Metric.CPU, 1.0, period=1.0)
     SeriesSnapshot(tmp_path / "series").save(before, {})
@@ -228,7 +226,7 @@ def test_what_is_too_old_is_not_taken_up_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "folder", "absent"])
-def test_a_file_that_cannot_be_read_costs_the_past_and_nothing_else(tmp_path: Path, harm: str) -> None:
+def test_series_snapshot_ignores_an_unreadable_file(tmp_path: Path, harm: str) -> None:
     before = SeriesStore(now=1000.0)
     before.add(POD, Metric.CPU, 1.0, period=1.0)
     file = tmp_path / "series"

@@ -128,7 +128,7 @@ seeds = st.integers(0, 1 << 30)
 
 
 @given(seed=seeds)
-def test_the_same_past_gives_the_same_plan(seed: int) -> None:
+def test_strategy_output_is_deterministic(seed: int) -> None:
     one, other = _new(), _new()
     for scene in _scenes(seed):
         for name in one:
@@ -136,7 +136,7 @@ def test_the_same_past_gives_the_same_plan(seed: int) -> None:
 
 
 @given(seed=seeds)
-def test_wishes_are_for_known_knobs_good_values_and_by_name(seed: int) -> None:
+def test_strategy_requests_known_knobs_with_valid_values_in_its_name(seed: int) -> None:
     strategies = _new()
     for scene in _scenes(seed):
         for name, strategy in strategies.items():
@@ -152,7 +152,7 @@ def test_wishes_are_for_known_knobs_good_values_and_by_name(seed: int) -> None:
 
 
 @given(seed=seeds)
-def test_one_that_is_switched_off_asks_for_nothing_and_begins_anew(seed: int) -> None:
+def test_disabled_strategy_requests_nothing_and_resets(seed: int) -> None:
     used, scenes = _new(), list(_scenes(seed))
     for scene in scenes:
         for strategy in used.values():

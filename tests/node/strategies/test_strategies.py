@@ -135,7 +135,7 @@ def _new(name: str) -> NodeStrategy:
 
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
-def test_a_strategy_that_is_off_or_knows_nothing_asks_for_nothing(name: str) -> None:
+def test_strategy_without_policy_or_data_requests_nothing(name: str) -> None:
     node = _node(_pod("a", Tier.LS, cpu_limit=1000), _pod("b", Tier.BE))
     assert _new(name).plan(_scene(node, NodeQoSPolicySpec())) == StrategyOutput()
     knowing_nothing = NodeQoSPolicySpec(
@@ -149,7 +149,7 @@ def test_a_strategy_that_is_off_or_knows_nothing_asks_for_nothing(name: str) -> 
     assert replace(_new(name).plan(_scene(node, knowing_nothing)), unsupported=()) == StrategyOutput()
 
 
-def test_what_the_policy_asks_for_and_the_node_has_not_is_told() -> None:
+def test_strategy_reports_what_the_node_does_not_support() -> None:
     disks = BlkIOSpec(
         enable=True, be=(BlockDeviceSpec(name="sda", read_bps=1), BlockDeviceSpec(name="sdx", read_bps=1))
     )
@@ -186,14 +186,14 @@ def _suppressed(
         pytest.param({"min_percent": 5}, 9.0, 1.0, {}, 50_000, id="the minimum percent"),
     ],
 )
-def test_best_effort_gets_what_is_safe(
+def test_cpusuppress_gives_best_effort_the_safe_amount(
     settings: dict[str, Any], used: float, system: float, node: dict[str, Any], quota: int
 ) -> None:
     chosen = BY_QUOTA.model_copy(update=settings)
     assert _suppressed(_new("cpusuppress"), chosen, used=used, system=system, **node) == quota
 
 
-def test_a_quota_falls_at_once_and_rises_by_a_tenth_of_the_node() -> None:
+def test_cpusuppress_lowers_quota_at_once_and_raises_it_by_a_tenth() -> None:
     strategy = _new("cpusuppress")
     used = [2.0, 6.0, 2.0, 2.0, 2.0, 2.0, 1.95]
     quotas = [_suppressed(strategy, BY_QUOTA, used=each) for each in used]
@@ -201,15 +201,13 @@ def test_a_quota_falls_at_once_and_rises_by_a_tenth_of_the_node() -> None:
 
 
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2000, 6_400_000)))
-def test_a_quota_is_never_less_than_the_least_nor_grows_faster_than_allowed(
-    cores: float, last: int | None
-) -> None:
+def test_cpusuppress_quota_respects_minimum_and_growth_rate(cores: float, last: int | None) -> None:
     quota = next_quota(cores, capacity=64, period=100_000, last=last)
     assert quota >= 2000
     assert last is None or quota <= last + 640_000
 
 
-def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
+def test_cpusuppress_lowers_cpuset_at_once_and_raises_it_by_one() -> None:
     strategy, settings = _new("cpusuppress"), CPUSuppressSpec(enable=True)
     values = [_suppressed(strategy, settings, used=each) for each in (2.0, 6.0, 2.0, 2.0, 2.0)]
     assert [len(value) for value in values if isinstance(value, frozenset)] == [4, 2, 3, 4, 4]
@@ -226,7 +224,7 @@ def test_cpus_fall_at_once_and_rise_one_by_one() -> None:
         (Tier.LSR, 0, [{1, 2, 3}], {0, 1, 2, 3}),  # one CPU would be too few
     ],
 )
-def test_cpus_that_a_pod_has_for_itself_are_not_given(
+def test_cpusuppress_excludes_exclusive_cpus_of_pods(
     tier: Tier, cpu: int, sets: list[set[int]], given: set[int]
 ) -> None:
     pod = replace(_pod("own", tier, cpu_request=cpu), qos=QosClass.GUARANTEED)
@@ -239,7 +237,7 @@ def test_cpus_that_a_pod_has_for_itself_are_not_given(
     assert plan.requests[0].value == frozenset(given)
 
 
-def test_cpus_that_the_kubelet_gave_away_are_not_given_though_a_reserved_pod_shares_the_few_others() -> None:
+def test_cpusuppress_excludes_cpus_assigned_by_the_kubelet() -> None:
     large = replace(_pod("large", Tier.LS, cpu_request=5000), qos=QosClass.GUARANTEED)
     pods = [_pod("small", Tier.LSR, cpu_request=500), large]
     samples = {(SYSTEM, Metric.CPU): 0.0} | {(pod_subject(pod.uid), Metric.CPU): 0.0 for pod in pods}
@@ -252,7 +250,7 @@ def test_cpus_that_the_kubelet_gave_away_are_not_given_though_a_reserved_pod_sha
     assert plan.requests[0].value == frozenset({0, 1, 2})
 
 
-def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
+def test_cpusuppress_excludes_isolated_cpus() -> None:
     """On these it does not share tasks out: all would be on the first."""
     node = _node(LS, cpus=4)
     node = replace(node, cpus=tuple(replace(cpu, isolated=cpu.id > 1) for cpu in node.cpus))
@@ -263,22 +261,20 @@ def test_cpus_that_the_kernel_keeps_apart_are_not_given() -> None:
 
 
 @given(cores=st.floats(-5, 64), last=st.one_of(st.none(), st.integers(2, 64)))
-def test_there_are_always_two_cpus_and_never_too_many_more(cores: float, last: int | None) -> None:
+def test_cpusuppress_keeps_at_least_two_cpus(cores: float, last: int | None) -> None:
     count = next_count(cores, capacity=64, last=last)
     assert 2 <= count <= 64
     assert last is None or count <= last + 7
 
 
-def test_what_is_unknown_changes_nothing() -> None:
+def test_cpusuppress_keeps_its_value_while_usage_is_unknown() -> None:
     strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
     assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
     assert _of(strategy.plan(_scene(_node(LS, BE), policy))) == {(BE_CGROUP, "cpu.quota"): 350_000}
 
 
 @pytest.mark.parametrize(("used", "quota"), [(4.0, 150_000), (1.0, 350_000)])
-def test_a_pod_of_which_nothing_is_known_yet_is_a_reason_to_give_no_more_and_not_to_keep_giving(
-    used: float, quota: int
-) -> None:
+def test_cpusuppress_does_not_raise_while_a_pod_has_no_samples(used: float, quota: int) -> None:
     """Where pods come every second there always is one."""
     strategy, policy = _new("cpusuppress"), NodeQoSPolicySpec(cpu_suppress=BY_QUOTA)
     assert _suppressed(strategy, BY_QUOTA, used=2.0) == 350_000
@@ -287,13 +283,13 @@ def test_a_pod_of_which_nothing_is_known_yet_is_a_reason_to_give_no_more_and_not
     assert _of(plan) == {(BE_CGROUP, "cpu.quota"): quota}
 
 
-def test_an_agent_that_begins_meanwhile_gives_no_more_than_is_known_to_be_safe() -> None:
+def test_cpusuppress_after_a_restart_gives_only_the_safe_amount() -> None:
     policy, samples = NodeQoSPolicySpec(cpu_suppress=BY_QUOTA), {(SYSTEM, Metric.CPU): 1.0}
     plan = _new("cpusuppress").plan(_scene(_node(_pod("new", Tier.LS), BE), policy, samples))
     assert _of(plan) == {(BE_CGROUP, "cpu.quota"): 550_000}
 
 
-def test_a_best_effort_pod_that_lies_elsewhere_is_held_to_the_same() -> None:
+def test_cpusuppress_limits_best_effort_pods_outside_the_tier_cgroup() -> None:
     labelled = replace(BE, cgroup="kubepods/burstable/podbe")
     samples = {(SYSTEM, Metric.CPU): 1.0}
     plan = _new("cpusuppress").plan(
@@ -302,7 +298,7 @@ def test_a_best_effort_pod_that_lies_elsewhere_is_held_to_the_same() -> None:
     assert [*_of(plan)] == [(BE_CGROUP, "cpu.quota"), ("kubepods/burstable/podbe", "cpu.quota")]
 
 
-def test_cpusuppress_counts_neither_cpus_that_others_have_for_themselves_nor_what_they_use_there() -> None:
+def test_cpusuppress_ignores_exclusive_cpus_and_their_usage() -> None:
     """10 cores of work would end up on the other 8 CPUs."""
     own = replace(_pod("dpdk", Tier.LSR, cpu_request=8000), qos=QosClass.GUARANTEED)
     sidecar = replace(own.containers[0], name="sidecar", cgroup="sidecar", resources=Resources())
@@ -324,9 +320,7 @@ def test_cpusuppress_counts_neither_cpus_that_others_have_for_themselves_nor_wha
 
 
 @pytest.mark.parametrize(("own", "state"), [(frozenset(range(8)), None), (frozenset[int](), 120_000)])
-def test_cpuburst_takes_the_shared_cpus_for_busy_by_their_own_number_and_use(
-    own: frozenset[int], state: int | None
-) -> None:
+def test_cpuburst_measures_load_of_shared_cpus_only(own: frozenset[int], state: int | None) -> None:
     dpdk = replace(_pod("dpdk", Tier.LS, cpu_request=8000), qos=QosClass.GUARANTEED)
     samples = {
         (NODE, Metric.CPU): 1.8,
@@ -342,9 +336,7 @@ def test_cpuburst_takes_the_shared_cpus_for_busy_by_their_own_number_and_use(
 
 
 @given(st.floats(0.0, 1e7), st.lists(st.one_of(st.floats(0.0, 1e7), st.just(float("inf"))), min_size=1))
-def test_share_out_gives_all_and_nobody_more_than_wanted_while_another_lacks(
-    total: float, wanted: list[float]
-) -> None:
+def test_share_out_distributes_everything_fairly(total: float, wanted: list[float]) -> None:
     shares = share_out(total, wanted)
     assert sum(shares) == pytest.approx(total, abs=1e-3)
     lacking = [share for share, want in zip(shares, wanted, strict=True) if share < want - 1e-3]
@@ -352,7 +344,7 @@ def test_share_out_gives_all_and_nobody_more_than_wanted_while_another_lacks(
     assert not lacking or min(lacking) >= richest - 1e-3
 
 
-def test_critical_pods_and_those_labelled_otherwise_are_not_squeezed_along_with_best_effort_pods() -> None:
+def test_cpusuppress_exempts_critical_and_relabelled_pods() -> None:
     """kube-proxy, CNI and CSI pods have no requests, and lie in one cgroup with all batch pods."""
     proxy = replace(_pod("kube-proxy", Tier.BE, priority=2_000_001_000), tier=Tier.BE)
     labelled = replace(_pod("labelled", Tier.BE), tier=Tier.LS)
@@ -373,7 +365,7 @@ def test_critical_pods_and_those_labelled_otherwise_are_not_squeezed_along_with_
         }
 
 
-def test_cpus_come_in_whole_cores_and_from_all_numa_nodes_in_turn() -> None:
+def test_cpuset_takes_whole_cores_from_numa_nodes_in_turn() -> None:
     """Two nodes of two cores of two threads, numbered as Linux does: the second threads after all first ones."""
     cpus = [Cpu(id=n, core=n % 4, socket=n % 4 // 2, numa=n % 4 // 2) for n in range(8)]
     assert order_cpus(cpus) == [1, 5, 3, 7, 0, 4, 2, 6]
@@ -396,9 +388,7 @@ def _burst(
 
 
 @pytest.mark.parametrize(("percent", "saved"), [(50, 50_000), (1000, 100_000)])
-def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_limit(
-    percent: int, saved: int
-) -> None:
+def test_cpuburst_burst_is_a_share_of_the_limit_at_most_the_limit(percent: int, saved: int) -> None:
     """Though the quota is raised: the kubelet may write that of the limit at any time, which no kernel takes below a burst."""
     settings = CPUBurstSpec(policy=CPUBurstPolicy.AUTO, cpu_burst_percent=percent)
     found = _burst(_new("cpuburst"), settings, throttled=0.5)
@@ -410,7 +400,7 @@ def test_unused_quota_is_saved_up_to_a_share_of_the_limit_and_no_more_than_the_l
     }
 
 
-def test_a_container_whose_runtime_writes_its_limit_to_two_cgroups_bursts_in_both() -> None:
+def test_cpuburst_sets_both_cgroups_of_a_crun_container() -> None:
     """As crun does, whose inner cgroup would still be throttled."""
     [container] = BURSTING.containers
     pod = replace(BURSTING, containers=(replace(container, inner_cgroup=f"{container.cgroup}/container"),))
@@ -424,7 +414,7 @@ def test_a_container_whose_runtime_writes_its_limit_to_two_cgroups_bursts_in_bot
     assert _of(plan)[pod.cgroup, "cpu.quota"] == 120_000
 
 
-def test_a_container_that_is_to_shrink_saves_up_no_more_than_what_it_is_to_have() -> None:
+def test_cpuburst_of_a_shrinking_container_respects_the_new_limit() -> None:
     """Or the kernel refuses the kubelet the smaller quota."""
     [container] = BURSTING.containers
     shrinking = replace(BURSTING, containers=(replace(container, spec_resources=Resources(cpu_limit=400)),))
@@ -433,7 +423,7 @@ def test_a_container_that_is_to_shrink_saves_up_no_more_than_what_it_is_to_have(
     assert {*_of(plan).values()} == {40_000}
 
 
-def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_pool_is_busy() -> None:
+def test_cpuburst_raises_throttled_container_and_lowers_it_under_load() -> None:
     strategy, settings = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     path = ("kubepods/burstable/podp/c", "cpu.quota")
     up = [_burst(strategy, settings, throttled=0.5).get(path) for _ in range(7)]
@@ -443,7 +433,7 @@ def test_a_throttled_container_is_raised_to_the_ceiling_and_lowered_when_the_poo
     assert down == [240_000, 192_000, 153_600, 122_880, None, None]  # none: what the limit says
 
 
-def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_raised_is_noticed() -> None:
+def test_cpuburst_reports_kubelet_values_so_that_a_resize_is_noticed() -> None:
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.AUTO))
     told = _new("cpuburst").plan(_scene(_node(_pod("ls", Tier.LS, cpu_limit=1500)), policy)).external_values
     quotas = {spot.key: value for spot, value in told.items()}
@@ -454,9 +444,7 @@ def test_what_the_kubelet_gives_for_limits_is_told_so_that_a_resize_to_what_was_
 
 
 @pytest.mark.parametrize(("whole", "quota"), [(None, 120_000), (800, 100_000)])
-def test_a_pod_is_given_as_much_more_as_its_container_whatever_it_has_as_a_whole(
-    whole: int | None, quota: int
-) -> None:
+def test_cpuburst_raises_the_pod_quota_along_with_its_container(whole: int | None, quota: int) -> None:
     pod = replace(_pod("ls", Tier.LS, cpu_limit=1000), pod_level_resources=Resources(cpu_limit=whole))
     policy = NodeQoSPolicySpec(cpu_burst=CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY))
     samples = {(NODE, Metric.CPU): 1.0, (container_subject("ls", "c"), Metric.THROTTLED): 0.5}
@@ -472,7 +460,7 @@ def test_a_pod_is_given_as_much_more_as_its_container_whatever_it_has_as_a_whole
         st.tuples(st.sampled_from([200, 1000, 2500, 4000]), st.booleans(), st.floats(0.0, 10.0)), min_size=1
     )
 )
-def test_cpuburst_gives_a_container_more_than_its_limit_only_for_throttling_under_that_limit(
+def test_cpuburst_raises_quota_only_when_throttled_under_the_current_limit(
     seconds: list[tuple[int, bool, float]],
 ) -> None:
     """A limit that is lowered, as the operator does, is the limit from then on."""
@@ -490,14 +478,14 @@ def test_cpuburst_gives_a_container_more_than_its_limit_only_for_throttling_unde
         assert limit * 100 <= quota <= ceiling
 
 
-def test_a_container_that_is_not_throttled_keeps_what_it_has() -> None:
+def test_cpuburst_keeps_quota_of_unthrottled_container() -> None:
     strategy, settings = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, settings, throttled=0.0) == {}
     _burst(strategy, settings, throttled=0.1)
     assert _burst(strategy, settings, throttled=0.0)["kubepods/burstable/podp", "cpu.quota"] == 120_000
 
 
-def test_the_bucket_ends_a_burst_that_lasts_too_long() -> None:
+def test_cpuburst_token_bucket_ends_long_bursts() -> None:
     """Ten seconds at the ceiling of 300 % are 2000 tokens: at 200 % they last twenty seconds."""
     bucket = TokenBucket(capacity=2000, tokens=2000, at=0.0)
     assert [bucket.consume(float(now), 200.0) for now in (1, 19, 20, 21)] == [True, True, False, False]
@@ -508,7 +496,7 @@ def test_the_bucket_ends_a_burst_that_lasts_too_long() -> None:
     assert [bool(each) for each in burst] == [True, True, True, True, True, False, False]
 
 
-def test_a_burst_that_may_last_so_long_by_now_does_so_for_containers_from_before() -> None:
+def test_cpuburst_applies_a_longer_burst_duration_to_known_containers() -> None:
     strategy, without_end = _new("cpuburst"), CPUBurstSpec(policy=CPUBurstPolicy.CFS_QUOTA_BURST_ONLY)
     assert _burst(strategy, without_end, now=0.0, throttled=0.5)
     bounded = without_end.model_copy(update={"cfs_quota_burst_period_seconds": 10})
@@ -526,7 +514,7 @@ def _starve(strategy: NodeStrategy, scene: StrategyInput, *, seconds: float = 20
         assert not strategy.plan(replace(guarded, now=scene.now - second)).evictions
 
 
-def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> None:
+def test_cpuevict_evicts_starved_pods_until_the_rest_is_satisfied() -> None:
     pods = [_pod(name, Tier.BE, priority=n, cpu_request=2000) for n, name in enumerate("abcd")]
     held: dict[tuple[str, Knob[Any]], Any] = {
         (BE_CGROUP, CPU_QUOTA): 400_000,
@@ -553,7 +541,7 @@ def test_starved_best_effort_pods_are_evicted_until_the_rest_is_satisfied() -> N
     uses=st.lists(st.floats(0.0, 1.0), min_size=60, max_size=60),
     cool_down=st.integers(1, 90),
 )
-def test_cpuevict_evicts_only_who_is_starved_now_and_was_over_the_same_window_that_use_is_averaged_over(
+def test_cpuevict_requires_starvation_now_and_over_the_whole_window(
     limits: list[float], uses: list[float], cool_down: int
 ) -> None:
     policy = NodeQoSPolicySpec(cpu_evict=CPUEvictSpec(enable=True, cool_down_seconds=cool_down))
@@ -613,7 +601,7 @@ def test_cpuevict_counts_only_cpus_that_best_effort_pods_can_run_on() -> None:
     )
 
 
-def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
+def test_cpuevict_averages_at_most_the_last_minute_of_the_cool_down() -> None:
     series = SeriesStore(SeriesRetention(node=60.0))
     for second in range(120):
         series.now = float(second)
@@ -625,7 +613,7 @@ def test_however_long_the_cool_down_is_the_last_minute_of_it_tells() -> None:
     assert evicted == [*[False] * 30, True]  # half a minute is enough to know
 
 
-def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_on() -> None:
+def test_cpuevict_skips_pods_that_cannot_be_evicted() -> None:
     pods = [
         replace(_pod("nameless", Tier.BE), name=""),
         replace(_pod("static", Tier.BE), is_node_bound=True),
@@ -639,7 +627,7 @@ def test_whom_nobody_can_send_away_or_do_without_is_neither_chosen_nor_counted_o
     assert [eviction.pod.name for eviction in plan.evictions] == ["batch"]
 
 
-def test_where_one_may_not_go_the_next_one_has_to() -> None:
+def test_eviction_order_continues_after_a_blocked_pod() -> None:
     pods = [_pod("guarded", Tier.BE, cpu_request=9000), _pod("batch", Tier.BE, cpu_request=1000, priority=9)]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
     samples |= {(NODE, Metric.MEMORY): 710.0 * MIB, (BEST_EFFORT, Metric.CPU): 2.0}
@@ -653,7 +641,7 @@ def test_where_one_may_not_go_the_next_one_has_to() -> None:
             assert [eviction.pod.name for eviction in evictions] == [goes]
 
 
-def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
+def test_eviction_order_starts_no_cool_down_after_a_rejection() -> None:
     """Or all who are guarded would be asked again before anybody else, who could go, ever is."""
     pods = [_pod(name, Tier.BE, priority=n, cpu_request=8000) for n, name in enumerate("abcd")]
     settings = CPUEvictSpec(enable=True, satisfaction_lower_percent=70, cool_down_seconds=300)
@@ -674,7 +662,7 @@ def test_whoever_is_refused_costs_the_next_one_no_cool_down() -> None:
     assert evicted(303.0) == ["a"]
 
 
-def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> None:
+def test_memoryevict_frees_to_the_lower_percent_by_priority_and_usage() -> None:
     pods = [
         _pod("important", Tier.BE, priority=9),
         _pod("small", Tier.BE),
@@ -702,7 +690,7 @@ def test_memory_is_freed_down_to_the_lower_percent_by_priority_and_usage() -> No
     node=st.integers(0, 1000),
     pods=st.lists(st.tuples(st.integers(0, 400), st.booleans(), st.booleans()), max_size=5),
 )
-def test_memoryevict_evicts_nobody_where_all_together_would_not_bring_the_node_below_the_threshold(
+def test_memoryevict_evicts_nobody_if_all_would_not_free_enough(
     node: int, pods: list[tuple[int, bool, bool]]
 ) -> None:
     """A production pod that leaks fills the node again, and whoever was sent away comes back to be sent away again."""
@@ -721,7 +709,7 @@ def test_memoryevict_evicts_nobody_where_all_together_would_not_bring_the_node_b
     assert bool(plan.unsupported) == (node >= 700 and not reachable)
 
 
-def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go() -> None:
+def test_memoryevict_replaces_a_pod_that_terminates_for_over_a_minute() -> None:
     pods = [_pod("stuck", Tier.BE, deleting=True), _pod("batch", Tier.BE)]
     samples = {(pod_subject(pod.uid), Metric.MEMORY): 300.0 * MIB for pod in pods}
     samples[NODE, Metric.MEMORY] = 710.0 * MIB
@@ -733,7 +721,7 @@ def test_who_has_been_leaving_for_a_minute_is_stuck_and_the_next_one_has_to_go()
     assert evicted == [[], [], ["batch"]]
 
 
-def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_request() -> None:
+def test_cpuevict_counts_requests_of_terminating_pods_as_freed() -> None:
     """Some have ten minutes to save what they did, and CPU does not run out meanwhile."""
     pods = [
         _pod("saving", Tier.BE, deleting=True, cpu_request=4000),
@@ -748,7 +736,7 @@ def test_however_long_a_pod_takes_to_leave_nobody_else_is_sent_away_for_its_requ
 # Memory, cache, disks, watermarks
 
 
-def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() -> None:
+def test_memoryqos_sets_whole_pages_from_request_and_limit() -> None:
     pod = _pod("p", Tier.LS, memory_request=10 * MIB + 5, memory_limit=20 * MIB + 5)
     protection = MemoryProtection(min_limit_percent=50, low_limit_percent=100, throttling_percent=80)
     policy = NodeQoSPolicySpec(memory_qos=MemoryQoSSpec(enable=True, ls=protection))
@@ -760,7 +748,7 @@ def test_memory_is_protected_and_slowed_by_request_and_limit_in_whole_pages() ->
     assert len(wishes) == 9
 
 
-def test_the_memory_of_a_pod_that_asks_for_it_as_a_whole_is_protected_as_a_whole() -> None:
+def test_memoryqos_protects_pod_level_requests() -> None:
     pod = replace(
         _pod("p", Tier.LS), pod_level_resources=Resources(memory_request=10 * MIB, memory_limit=20 * MIB)
     )
@@ -774,7 +762,7 @@ def test_the_memory_of_a_pod_that_asks_for_it_as_a_whole_is_protected_as_a_whole
     }
 
 
-def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made_to_protect_less() -> None:
+def test_memoryqos_protects_all_parents_and_never_lowers_protection() -> None:
     pod = _pod("p", Tier.LS, memory_request=10 * MIB)
     inside = "kubelet/kubepods/burstable/podp"
     containers = (replace(pod.containers[0], cgroup=f"{inside}/c"),)
@@ -799,18 +787,18 @@ def test_memory_is_protected_all_the_way_up_and_nobody_who_protects_more_is_made
     ("ways", "start", "end", "mask"),
     [(11, 0, 100, 0x7FF), (11, 0, 30, 0xF), (20, 0, 30, 0x3F), (12, 50, 100, 0xFC0), (8, 99, 100, 0x80)],
 )
-def test_a_part_of_the_cache_is_a_run_of_ways(ways: int, start: int, end: int, mask: int) -> None:
+def test_resctrl_cache_share_is_a_contiguous_mask(ways: int, start: int, end: int, mask: int) -> None:
     assert build_ways_mask(ways, start, end) == mask
 
 
 @given(ways=st.integers(1, 32), start=st.integers(0, 99), length=st.integers(1, 100))
-def test_a_mask_is_one_run_within_the_cache(ways: int, start: int, length: int) -> None:
+def test_resctrl_mask_is_contiguous_within_the_cache(ways: int, start: int, length: int) -> None:
     mask = build_ways_mask(ways, start, min(start + length, 100))
     assert 0 < mask < 1 << ways
     assert "0" not in f"{mask:b}".rstrip("0")
 
 
-def test_each_tier_has_a_class_and_its_threads_are_gathered_every_ten_seconds() -> None:
+def test_resctrl_assigns_tier_threads_every_ten_seconds() -> None:
     strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF, "MB:0": 100},
@@ -822,7 +810,7 @@ def test_each_tier_has_a_class_and_its_threads_are_gathered_every_ten_seconds() 
     assert [dict(plan.resctrl_tasks).get("BE") for plan in plans] == [{7, 8}, None, {7, 8}]
 
 
-def test_a_pod_whose_annotation_names_a_class_is_gathered_into_that_one() -> None:
+def test_resctrl_assigns_pod_to_its_annotated_class() -> None:
     strategy, policy = _new("resctrl"), NodeQoSPolicySpec(resctrl=ResctrlSpec(enable=True))
     held: dict[tuple[str, Knob[Any]], Any] = {
         ("", CACHE_SHARES): {"L3:0": 0x7FF},
@@ -833,13 +821,13 @@ def test_a_pod_whose_annotation_names_a_class_is_gathered_into_that_one() -> Non
     assert (members["LSR"], members["BE"]) == (frozenset({7, 8}), frozenset())
 
 
-def test_bandwidth_comes_in_steps_of_ten_of_what_the_machine_has() -> None:
+def test_resctrl_bandwidth_uses_steps_of_ten_percent() -> None:
     """In percent on Intel's processors; on AMD's in a unit of which the root class has 2048."""
     assert [compute_bandwidth(100, percent) for percent in (1, 10, 11, 95, 100)] == [10, 10, 20, 100, 100]
     assert [compute_bandwidth(2048, percent) for percent in (1, 50, 100)] == [30, 1030, 2048]
 
 
-def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> None:
+def test_blkio_throttles_the_tier_and_pods_of_other_tiers() -> None:
     disk = BlockDeviceSpec(name="/dev/sda", read_bps=1000, io_weight_percent=40)
     policy = NodeQoSPolicySpec(blkio=BlkIOSpec(enable=True, be=(disk,), ls=(disk,)))
     scene = replace(_scene(_node(LS, BE), policy), find_devices=lambda block: ("8:0",))
@@ -850,7 +838,7 @@ def test_disks_are_throttled_for_the_tier_and_for_each_pod_of_the_others() -> No
     assert len(wishes) == 4
 
 
-def test_disks_are_looked_for_once_however_many_pods_there_are() -> None:
+def test_blkio_looks_devices_up_once_per_round() -> None:
     """A volume group takes a look at all volumes of the node, each second."""
     asked: list[str] = []
 
@@ -866,7 +854,7 @@ def test_disks_are_looked_for_once_however_many_pods_there_are() -> None:
     assert asked == ["data"]
 
 
-def test_watermarks_are_in_ten_thousandths_of_the_memory() -> None:
+def test_system_watermarks_are_in_ten_thousandths_of_memory() -> None:
     policy = NodeQoSPolicySpec(system=SystemSpec(enable=True))
     wishes = _of(_new("system").plan(_scene(_node(), policy)))
     assert wishes == {("", MIN_FREE_KBYTES.name): 10_240, ("", WATERMARK_SCALE_FACTOR.name): 150}

@@ -91,7 +91,7 @@ def newest(overview: Overview, name: str) -> float | None:
     return next(curve.values[-1] for curve in overview.cpu.curves if curve.name == name)
 
 
-async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_them() -> None:
+async def test_dashboard_shows_usage_of_unmanaged_namespaces_without_learning() -> None:
     """Of 10 cores 0.9 were shown as used where 9.0 were: the rest was used in namespaces without a policy."""
     async with one_namespace_managed() as scene:
         overview = await scene.overview()
@@ -111,7 +111,7 @@ async def test_board_shows_usage_of_unmanaged_namespaces_and_learns_nothing_of_t
         assert {name.namespace for each in school._cohorts for name in each.table} == {MANAGED}
 
 
-async def test_board_shows_old_usage_as_unknown_with_the_time_of_the_last_sample() -> None:
+async def test_dashboard_shows_stale_usage_as_unknown_with_last_sample_time() -> None:
     async def away(ask: UsageQuery, **_: Any) -> Usage:
         raise SourceUnavailable("simulation: no answer; is it running?")
 
@@ -135,7 +135,7 @@ async def test_board_shows_old_usage_as_unknown_with_the_time_of_the_last_sample
         assert "the last sample is from" in await scene.page("/nodes")
 
 
-async def test_board_shows_usage_as_unknown_when_the_source_answers_without_samples() -> None:
+async def test_dashboard_shows_usage_as_unknown_without_samples() -> None:
     """As a Prometheus does whose scrapes of the kubelets fail, or a metrics-server's history."""
 
     async def silent(ask: UsageQuery, **_: Any) -> Usage:
@@ -150,7 +150,7 @@ async def test_board_shows_usage_as_unknown_when_the_source_answers_without_samp
         assert (newest(later, "used"), later.last_sample) == (None, sampled)
 
 
-async def test_board_says_how_much_of_the_requests_the_usage_covers_where_a_source_refuses_all() -> None:
+async def test_dashboard_shows_share_of_requests_with_known_usage() -> None:
     async with one_namespace_managed() as scene:
         read = scene.stage.usage_source.read
 
@@ -171,7 +171,7 @@ async def test_board_says_how_much_of_the_requests_the_usage_covers_where_a_sour
         assert "of the requests" in await scene.page("/nodes")
 
 
-async def test_board_keeps_looking_while_a_source_does_not_answer() -> None:
+async def test_dashboard_refreshes_while_a_source_does_not_answer() -> None:
     async def frozen(ask: UsageQuery, **_: Any) -> Usage:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
@@ -203,7 +203,7 @@ def web(cpu: float) -> Scripted:
     return Scripted(steady(cpu, 1e9), PodContainer(*POD, "web"), PodContainer(*POD, "log"))
 
 
-async def test_present_believes_the_first_source_while_its_samples_are_current(tmp_path: Path) -> None:
+async def test_current_usage_prefers_the_first_source_with_current_samples(tmp_path: Path) -> None:
     own, other, present = web(0.5), web(2.0), CurrentUsage()
     async with learning_from(tmp_path, own=own, thanos=other) as learning:
         await present.read(learning, {POD}, now=NOW)
@@ -216,7 +216,7 @@ async def test_present_believes_the_first_source_while_its_samples_are_current(t
         assert present.list_current(NOW + 600)[POD].cpu == 4.0
 
 
-async def test_present_forgets_pods_that_are_gone(tmp_path: Path) -> None:
+async def test_current_usage_forgets_removed_pods(tmp_path: Path) -> None:
     present = CurrentUsage()
     async with learning_from(tmp_path, own=web(0.5)) as learning:
         await present.read(learning, {POD}, now=NOW)
@@ -240,7 +240,7 @@ class Told(PollingSource[PollingSettings]):
         return [ContainerSample(name, self.at, 0.5, 1e9) for name in names]
 
 
-async def test_present_knows_all_pods_of_a_sampled_source_until_they_are_old(tmp_path: Path) -> None:
+async def test_current_usage_keeps_polled_pods_until_they_are_stale(tmp_path: Path) -> None:
     present, pods = CurrentUsage(), {POD, ("batch", "etl-0")}
     now = NOW
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -259,7 +259,7 @@ async def test_present_knows_all_pods_of_a_sampled_source_until_they_are_old(tmp
         assert present.find_last_sample(pods) == present.last_sampled_at == (NOW - 75) // 60 * 60
 
 
-async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path: Path) -> None:
+async def test_source_ingester_reads_current_usage_of_all_namespaces_without_ooms(tmp_path: Path) -> None:
     source = web(0.5)
     async with learning_from(tmp_path, own=source) as learning:
         await learning.ingesters[DEFAULT_SOURCE].read_present(NOW)
@@ -268,7 +268,7 @@ async def test_school_reads_the_present_of_all_namespaces_without_kills(tmp_path
     assert ask.steps == 5
 
 
-def test_sum_by_pod_leaves_out_pods_of_which_only_one_resource_is_sampled() -> None:
+def test_sum_by_pod_omits_pods_with_only_one_resource() -> None:
     """Such a pod was shown as one that uses no CPU."""
     nan = np.nan
     usage = Usage(

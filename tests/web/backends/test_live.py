@@ -37,7 +37,7 @@ def reason(status: Object) -> str:
     return str(found[0].get("reason", "")) if found else ""
 
 
-async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_hold(
+async def test_live_backend_of_leader_shows_recommendations_and_sets_holds(
     work: Office, cluster: Cluster
 ) -> None:
     await work.write_policy(mode="Recommend")
@@ -75,7 +75,7 @@ async def test_a_leaders_board_shows_what_it_recommends_and_holds_what_people_ho
             await board.run_action(WorkloadAction.RELEASE, work.web, who="ann", why="")
 
 
-async def test_a_replica_that_stands_by_says_so_on_every_page_and_not_that_there_is_nothing() -> None:
+async def test_live_backend_of_standby_replica_says_so_on_every_page() -> None:
     board = LiveBackend(lambda: None, name="test")
     await board.refresh()
     paths = ("/", "/workloads", "/workloads/shop/Deployment/web", "/intents", "/nodes", "/history")

@@ -50,7 +50,7 @@ async def found(played: DemoRunner) -> SummaryDocument:
     return await build_summary(played.backend, days=DAYS, seed=1)
 
 
-async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: SummaryDocument) -> None:
+async def test_demo_lowers_requests_and_frees_nodes_and_money(found: SummaryDocument) -> None:
     for resource in ("cpuCores", "memoryBytes"):
         each = found[resource]
         assert each["usedMean"] < each["requestedNow"] < 0.8 * each["requestedAtFirst"]
@@ -58,13 +58,13 @@ async def test_requests_shrink_onto_usage_and_nodes_and_money_are_freed(found: S
     assert found["nodes"]["neededNow"] < found["nodes"]["neededAtFirst"]
 
 
-async def test_a_kill_is_caught_and_a_canary_taken_back(found: SummaryDocument) -> None:
+async def test_demo_handles_an_oom_kill_and_reverts_a_canary(found: SummaryDocument) -> None:
     assert any(kill["workload"] == "platform/mailer" for kill in found["kills"])
     assert any("throttled" in entry["why"] for entry in found["reverted"])
     assert found["changes"]["applied"] > 20
 
 
-async def test_an_intent_is_met_and_shown_with_what_was_learned(
+async def test_demo_meets_an_intent_and_shows_learned_effects(
     played: DemoRunner, found: SummaryDocument
 ) -> None:
     assert found["intents"] == [{"name": "booking/reservations-fast", "met": True}]
@@ -81,21 +81,21 @@ async def test_an_intent_is_met_and_shown_with_what_was_learned(
         assert sum(value is not None for value in points) == effect.points > 0
 
 
-async def test_the_figures_are_json_and_text(found: SummaryDocument) -> None:
+async def test_demo_summary_has_json_and_text(found: SummaryDocument) -> None:
     assert json.loads(json.dumps(found)) == found
     text = "\n".join(str(line) for line in render_summary(found, width=80))
     assert "requested initially" in text
     assert "reverted" in text
 
 
-async def test_a_workload_of_which_much_is_to_be_told_is_named_once(found: SummaryDocument) -> None:
+async def test_demo_summary_names_each_workload_once(found: SummaryDocument) -> None:
     why = ("no room", "throttled")
     told = [{"at": float(at), "workload": "shop/web", "why": why[at]} for at in (1, 0)]
     text = [str(line) for line in render_summary({**found, "reverted": told}, width=80)]
     assert "Reverted    shop/web (2 times): throttled" in text
 
 
-async def test_what_people_decide_on_is_applied_held_and_released_by_them(played: DemoRunner) -> None:
+async def test_demo_applies_holds_and_releases_on_request(played: DemoRunner) -> None:
     board = played.backend
     row = next(row for row in await board.workloads() if row.name == "ledger")
     assert row.mode == "Recommend"
@@ -121,9 +121,7 @@ async def test_what_people_decide_on_is_applied_held_and_released_by_them(played
     assert not free.row.pinned
 
 
-async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
-    played: DemoRunner, browser: Browser
-) -> None:
+async def test_demo_viewer_applies_and_reverts_in_the_browser(played: DemoRunner, browser: Browser) -> None:
     async with (
         serve_dashboard(build_app(played.backend, LocalAccess()), "127.0.0.1:0") as url,
         watched(browser, url) as opened,
@@ -161,7 +159,7 @@ async def test_a_viewer_applies_and_reverts_in_the_browser_and_sees_it_happen(
         assert opened.strangers == []
 
 
-async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(played: DemoRunner) -> None:
+async def test_workload_page_shows_history_reasons_and_backtest(played: DemoRunner) -> None:
     row = next(row for row in await played.backend.workloads() if row.name == "storefront")
     found = await played.backend.workload(row.key)
     assert found
@@ -174,7 +172,7 @@ async def test_a_workload_is_shown_with_its_past_its_reasons_and_its_back_test(p
     assert {each.strategy for each in container.backtest} >= {"trimtab", "vpa", "krr"}
 
 
-async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: DemoRunner) -> None:
+async def test_workload_page_without_store_shows_the_present(played: DemoRunner) -> None:
     desk = played.backend._state()
     assert desk
     away = replace(desk, store=cast("Store", Away(desk.store)))
@@ -186,7 +184,7 @@ async def test_without_its_store_a_workload_is_shown_as_it_is_now(played: DemoRu
     assert set(found.containers[0].cpu.curves[1].values) == {row.has.cpu}
 
 
-async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_replayed_again(
+async def test_concurrent_page_requests_read_history_once(
     played: DemoRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = next(row.key for row in await played.backend.workloads() if row.name == "storefront")
@@ -213,7 +211,7 @@ async def test_a_page_that_asks_twice_at_once_has_its_past_read_once_and_not_rep
     assert once.containers[0].backtest == before.containers[0].backtest
 
 
-async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: DemoRunner) -> None:
+async def test_snapshot_shows_the_same_and_rejects_actions(played: DemoRunner) -> None:
     board = SnapshotBackend(await take_snapshot(played.backend))
     assert await board.workloads() == tuple(await played.backend.workloads())
     assert (await board.overview()).money == (await played.backend.overview()).money
@@ -223,7 +221,7 @@ async def test_a_snapshot_shows_the_same_and_lets_nobody_act(played: DemoRunner)
     assert detail.acts == {}
 
 
-async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: DemoRunner) -> None:
+async def test_warmup_compiles_the_kernels_that_the_demo_uses(played: DemoRunner) -> None:
     assert played.days == DAYS
 
     def compiled() -> dict[str, int]:
@@ -240,7 +238,7 @@ async def test_what_is_compiled_beside_the_demo_is_what_it_counts_with(played: D
     assert before["predict_log_changes"]
 
 
-async def test_a_seed_is_a_cluster() -> None:
+async def test_demo_seed_determines_the_cluster() -> None:
     async def figures() -> SummaryDocument:
         async with open_demo(days=0.55, seed=3) as playing:
             await playing.run()
@@ -250,7 +248,7 @@ async def test_a_seed_is_a_cluster() -> None:
     assert (build_scenario(days=1, seed=3).demand.cpu != build_scenario(days=1, seed=4).demand.cpu).any()
 
 
-async def test_wrong_wishes_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_demo_rejects_wrong_options_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--days", "99"]) == 2
     assert run(["demo", "--address", "0.0.0.0:80"]) == 2
     assert run(["demo", "--snapshot", "/nowhere.json"]) == 2

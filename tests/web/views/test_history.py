@@ -26,7 +26,7 @@ def board_of(desk: Any) -> LiveBackend:
 
 
 @pytest.mark.parametrize("what", ["", "killed", "applied"])
-async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path) -> None:
+async def test_history_pages_continue_where_the_last_ended(what: str, tmp_path: Path) -> None:
     # Three pods are killed at once, now and then; what is done falls between, or at the very same time.
     kills = [
         kill
@@ -46,13 +46,13 @@ async def test_every_page_goes_on_where_the_last_ended(what: str, tmp_path: Path
     assert [entry.at for entry in found] == sorted((entry.at for entry in found), reverse=True)
 
 
-async def test_behind_an_entry_that_was_forgotten_there_is_nothing(tmp_path: Path) -> None:
+async def test_history_page_after_a_removed_entry_is_empty(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), entry(200.0)])
         assert await board_of(SimpleNamespace(cluster_name="test", store=store)).history(before=10**6) == ()
 
 
-async def test_what_was_done_is_told_of_however_much_was_recommended_since(tmp_path: Path) -> None:
+async def test_history_shows_changes_before_many_recommendations(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         await store.history.append([entry(100.0), *(entry(200.0 + at, "recommended") for at in range(200))])
         board = board_of(SimpleNamespace(cluster_name="test", store=store))
@@ -83,7 +83,7 @@ def totals(at: float) -> ClusterTotals:
     return ClusterTotals(at, 1.0, 0.5, 8.0, 1e9, 5e8, 3e10)
 
 
-async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_the_start(
+async def test_trend_of_the_previous_leader_survives_a_store_outage_at_start(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -111,7 +111,7 @@ async def test_the_curves_of_whoever_led_before_outlive_a_store_that_is_away_at_
         assert len(after.samples) == 3
 
 
-async def test_without_its_store_the_overview_shows_what_is_known_and_says_what_is_not(
+async def test_overview_without_store_names_what_is_missing(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:

@@ -50,7 +50,7 @@ class Events:
         ]
 
 
-async def test_what_was_seen_of_an_intent_is_read_once_in_a_while_and_its_status_every_time() -> None:
+async def test_intent_view_caches_history_and_always_reads_status() -> None:
     """To read it takes 40 ms an intent, and every page that is open asks for all of them whenever there is news."""
     events, roll = Events(), [FAST]
     desk: Any = SimpleNamespace(

@@ -59,7 +59,7 @@ def row(
         (DEPLOYMENTS, 3600, 1, 0.0),
     ],
 )
-def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_this_moment(
+def test_cron_job_cost_is_its_average_running_time(
     resource: Resource, ran: float, at_once: int, cores: float
 ) -> None:
     """Of a Deployment without pods nothing is paid for, whatever ran before."""
@@ -68,7 +68,7 @@ def test_what_runs_now_and_then_costs_its_share_of_the_time_and_not_its_pods_of_
     )
 
 
-def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_requested() -> None:
+def test_node_view_counts_pod_level_requests_and_overhead() -> None:
     """A pod of 2 cores as a whole, of which its container names half a core, was shown as half a core."""
     spec = {
         "nodeName": "n1",
@@ -92,7 +92,7 @@ def test_node_view_counts_what_pods_have_as_a_whole_and_their_overhead_as_reques
     assert (tier.cpu_requested, tier.memory_requested) == (card.cpu_requested, card.memory_requested)
 
 
-def test_what_rests_is_no_news_at_every_look() -> None:
+def test_idle_cluster_produces_no_updates() -> None:
     """Every open page would be made anew every other second."""
     resting = row(JOBS, ran=3600, now=NOW + 10)
     assert row(JOBS, ran=3600, now=NOW + 3000) == resting

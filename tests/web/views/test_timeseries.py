@@ -34,12 +34,12 @@ def had(*told: HistoryRecord, now: Resources) -> list[float | None]:
 BEFORE = (entry(5.0, "applying", SMALL, MIDDLE), entry(15.0, "applied", SMALL, MIDDLE))
 
 
-def test_a_change_under_way_does_not_reach_back_to_the_one_before_it() -> None:
+def test_sizes_curve_of_a_running_change_starts_at_that_change() -> None:
     found = had(*BEFORE, entry(35.0, "applying", MIDDLE, LARGE), now=LARGE)
     assert found == [100, 200, 200, 200, 300, 300, 300]
 
 
-def test_a_change_that_was_taken_back_is_seen_while_it_lasted() -> None:
+def test_sizes_curve_shows_a_reverted_change_while_it_lasted() -> None:
     tried = entry(25.0, "applying", MIDDLE, LARGE), entry(45.0, "reverted", LARGE, MIDDLE)
     assert had(*BEFORE, *tried, now=MIDDLE) == [100, 200, 200, 300, 300, 200, 200]
 
@@ -57,7 +57,7 @@ class Returning:
         return Usage((), ask.start, ask.step, nothing, nothing)
 
 
-async def test_a_source_that_was_away_for_a_moment_costs_no_back_test_for_hours(
+async def test_backtest_is_retried_soon_after_a_source_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fared = (BacktestResult(strategy="trimtab"),)
