@@ -41,7 +41,7 @@ def shop(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield shop
 
 
-def test_an_intent_brings_latency_from_missed_to_met_by_a_plan(shop: Showcase) -> None:
+def test_intent_brings_latency_from_missed_to_met(shop: Showcase) -> None:
     eventually(lambda: (shop.p95() or 0.0) > 1.5 * WANTED, what="a latency that is missed")
     shop.apply(intent(seconds=WANTED))
     shop.operator.start()
@@ -55,7 +55,7 @@ def test_an_intent_brings_latency_from_missed_to_met_by_a_plan(shop: Showcase) -
     assert told(shop) & {"Reach", "Compromise"}
 
 
-def test_once_the_load_is_gone_it_gives_back_what_it_took(shop: Showcase) -> None:
+def test_intent_releases_resources_after_load_ends(shop: Showcase) -> None:
     before = shop.cpu()
     shop.load(LITTLE)
     eventually(lambda: shop.cpu() < before, what="less CPU than under load", timeout=180)

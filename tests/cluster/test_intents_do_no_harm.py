@@ -48,7 +48,7 @@ def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> I
 # Killed for lack of memory
 
 
-def test_oom_kills_under_an_intent_are_ended_by_more_memory_and_told(estate: Estate) -> None:
+def test_intent_ends_and_reports_oom_kills_by_more_memory(estate: Estate) -> None:
     """A policy is about the workload too: it only recommends, and the Intent gives what it would have given."""
     takes = f"sleep 2; {grows(first=NEEDED, most=NEEDED, every=1)}"
     given = size("20m", f"{GIVEN}Mi", memory_limit=f"{GIVEN}Mi")
@@ -76,7 +76,7 @@ def test_oom_kills_under_an_intent_are_ended_by_more_memory_and_told(estate: Est
 # One restart in the past
 
 
-def test_pods_that_restarted_once_are_neither_evicted_nor_scaled(estate: Estate) -> None:
+def test_intent_leaves_pods_with_one_restart_alone(estate: Estate) -> None:
     eventually(lambda: run_since_a_restart(estate, "calm", replicas=3), what="three pods that restarted")
     before = as_it_is(estate, "calm")
     estate.apply(
@@ -88,7 +88,7 @@ def test_pods_that_restarted_once_are_neither_evicted_nor_scaled(estate: Estate)
     assert verdicts(estate, "calm") == {"Met"}
 
 
-def test_pods_that_restarted_once_are_left_alone_by_an_operator_that_starts(estate: Estate) -> None:
+def test_intent_leaves_pods_with_one_restart_alone_after_operator_start(estate: Estate) -> None:
     """All that it knows of them is what their status says."""
     before = as_it_is(estate, "calm")
     (operator,) = estate.operators

@@ -59,7 +59,7 @@ def grown(ruling: PlanDecision, claim: PlanRequest) -> float:
     return additional_requests(claim.state, plan.actions[-1].after)[0] if plan.actions else 0.0
 
 
-def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left() -> None:
+def test_arbitrate_gives_remaining_node_capacity_to_higher_priority() -> None:
     low, high = claim("a", priority=0.1, p99=0.15), claim("b", priority=0.9, p99=0.15)
     room = Capacity({"node": FreeResources(0.6, 8 * GIB, 10)})
     rulings = arbitrate([low, high], capacity=room, make=make, now=0.0)
@@ -70,7 +70,7 @@ def test_of_two_on_one_node_the_one_with_the_higher_priority_gets_what_is_left()
     assert "waits for capacity" in rulings["shop/a"].plan.why[-1]
 
 
-def test_of_two_in_one_quota_the_one_with_the_higher_priority_gets_what_is_left() -> None:
+def test_arbitrate_gives_remaining_quota_to_higher_priority() -> None:
     low, high = claim("a", priority=0.1, node="one"), claim("b", priority=0.9, node="two")
     nodes = {name: FreeResources(100.0, 100 * GIB, 100) for name in ("one", "two")}
     rulings = arbitrate(
@@ -80,7 +80,7 @@ def test_of_two_in_one_quota_the_one_with_the_higher_priority_gets_what_is_left(
     assert grown(rulings["shop/a"], low) <= 1.2 - grown(rulings["shop/b"], high) + 1e-9
 
 
-def test_both_get_what_they_need_where_there_is_room_for_both() -> None:
+def test_arbitrate_serves_both_intents_when_capacity_suffices() -> None:
     room = Capacity({"node": FreeResources(64.0, 64 * GIB, 100)})
     rulings = arbitrate(
         [claim("a", priority=0.1), claim("b", priority=0.9)], capacity=room, make=make, now=0.0
@@ -88,13 +88,13 @@ def test_both_get_what_they_need_where_there_is_room_for_both() -> None:
     assert all(ruling.plan.purpose is Purpose.REACH for ruling in rulings.values())
 
 
-def test_one_who_has_waited_long_enough_goes_first() -> None:
+def test_effective_priority_grows_with_waiting_time() -> None:
     old, new = claim("a", priority=0.01, waiting_since=0.0), claim("b", priority=1.0)
     assert [each.goal.intent for each in sort_by_priority([old, new], now=3500.0)] == ["shop/b", "shop/a"]
     assert [each.goal.intent for each in sort_by_priority([old, new], now=3600.0)] == ["shop/a", "shop/b"]
 
 
-def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() -> None:
+def test_arbitrate_preempts_intent_with_slack_for_more_important_one() -> None:
     rich = claim("a", priority=0.05, p99=0.07, wanted=0.1, replicas=10)
     poor = claim("b", priority=0.9, p99=0.5)
     room = Capacity({"node": FreeResources(0.0, 8 * GIB, 10)})
@@ -104,7 +104,7 @@ def test_one_who_has_slack_gives_way_to_a_far_more_important_one_that_waits() ->
     assert grown(rulings["shop/a"], rich) < 0
 
 
-def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_them() -> None:
+def test_arbitrate_preempts_for_unplaced_pods_with_unknown_objectives() -> None:
     rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
     dark = claim("b", priority=0.9, replicas=1)
     pending = (PodState(name="b-0", state="Pending"),)
@@ -117,7 +117,7 @@ def test_one_gives_way_to_pods_that_have_no_place_though_nothing_is_known_of_the
     assert grown(rulings["shop/a"], rich) < 0
 
 
-def test_a_node_that_is_closed_to_pods_is_neither_room_for_them_nor_worth_giving_way_on() -> None:
+def test_arbitrate_ignores_excluded_nodes() -> None:
     nodes = {"full": FreeResources(0.0, 8 * GIB, 10), "tainted": FreeResources(64.0, 64 * GIB, 100)}
     poor = claim("b", priority=0.9, p99=0.5, node="full")
     kept_off = replace(poor, state=replace(poor.state, excluded_nodes=frozenset({"tainted", "gone"})))
@@ -136,7 +136,7 @@ def test_a_node_that_is_closed_to_pods_is_neither_room_for_them_nor_worth_giving
         assert bool(select_preempted([rich, waits], rulings, capacity=Capacity(busy))) is gives
 
 
-def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
+def test_arbitrate_preempts_only_intents_of_the_exhausted_quota() -> None:
     """Room on a node would be given in vain: they are not even made."""
     rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6, node="full")
     elsewhere = replace(rich, goal=replace(rich.goal, intent="bank/a"))
@@ -151,7 +151,7 @@ def test_of_pods_that_a_quota_refuses_only_those_under_it_give_way() -> None:
         assert bool(ways) is gives
 
 
-def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> None:
+def test_preempted_intent_may_miss_objective_by_a_fifth_also_for_negative_values() -> None:
     wanted = {"p99": 0.1, "score": -10.0, "rate": 50.0}
     objectives = tuple(
         Objective(name=name, value=value, less_is_better=name != "rate") for name, value in wanted.items()
@@ -168,7 +168,7 @@ def test_who_gives_way_may_miss_what_it_wants_by_a_fifth_also_below_zero() -> No
 
 
 @pytest.mark.parametrize(("memory", "gives"), [(8 * GIB, True), (0.0, False)])
-def test_give_way_asks_for_no_cores_where_memory_is_missing(memory: float, *, gives: bool) -> None:
+def test_preemption_releases_no_cpu_when_memory_is_missing(memory: float, *, gives: bool) -> None:
     """Cores that are released make no room for a pod whose memory the node does not have."""
     rich = claim("a", priority=0.05, p99=0.02, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)
@@ -180,7 +180,7 @@ def test_give_way_asks_for_no_cores_where_memory_is_missing(memory: float, *, gi
     assert bool(select_preempted([rich, poor], rulings, capacity=room)) is gives
 
 
-def test_nobody_gives_way_in_vain() -> None:
+def test_preemption_does_not_happen_when_it_frees_too_little() -> None:
     rich = claim("a", priority=0.05, p99=0.09, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)
     huge = tuple(replace(each, cpu_request=40.0, cpu_limit=40.0) for each in poor.state.sizes)
@@ -193,7 +193,7 @@ def test_nobody_gives_way_in_vain() -> None:
 
 
 @pytest.mark.parametrize(("priority", "giving"), [(0.1, 3), (0.3, 0)])
-def test_many_give_way_only_where_they_matter_less_together(priority: float, giving: int) -> None:
+def test_preemption_compares_sum_of_priorities(priority: float, giving: int) -> None:
     many = [claim(name, priority=priority, p99=0.07, wanted=0.1, replicas=10) for name in ("a", "b", "c")]
     poor = claim("d", priority=0.9, p99=0.5)
     factor = 2.2 * 10 / YIELD_DIVISOR  # more than two of them are thought to give
@@ -206,7 +206,7 @@ def test_many_give_way_only_where_they_matter_less_together(priority: float, giv
     assert sum(rulings[each.goal.intent].plan.purpose is Purpose.YIELD for each in many) == giving
 
 
-def test_nobody_gives_way_to_an_equal() -> None:
+def test_preemption_does_not_happen_between_equal_priorities() -> None:
     rich = claim("a", priority=0.8, p99=0.09, wanted=0.1, replicas=6)
     poor = claim("b", priority=0.9, p99=0.5)
     rulings = arbitrate(
@@ -227,7 +227,7 @@ def test_nobody_gives_way_to_an_equal() -> None:
     st.floats(0, 8),
     st.floats(0, 8),
 )
-def test_all_plans_together_take_no_more_than_there_is(
+def test_arbitrate_never_exceeds_capacity_with_all_plans_together(
     wanted: list[tuple[float, str, float, int]], one: float, two: float, quota: float
 ) -> None:
     claims = [
@@ -252,7 +252,7 @@ def test_all_plans_together_take_no_more_than_there_is(
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=8), st.integers(0, 2**32))
-def test_nobody_starves_though_the_important_always_want_more(priorities: list[float], seed: int) -> None:
+def test_arbitrate_starves_no_intent(priorities: list[float], seed: int) -> None:
     """One place a cycle, for which all ask in every cycle: everybody gets one in bounded time."""
     cycle, patience = 60.0, 3600.0
     waiting: dict[str, float | None] = {f"shop/i{at}": None for at in range(len(priorities))}

@@ -62,7 +62,7 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_units_and_the_unknown_are_read_as_they_were_meant(recording: Path) -> None:
+def test_ido_import_reads_units_and_unknown_values(recording: Path) -> None:
     first, second, *_ = read_events(recording)
     assert first.state.objectives == {"default/p99latency": None, "default/throughput": None}
     assert second.state.cpu == 0.5
@@ -74,7 +74,7 @@ def test_units_and_the_unknown_are_read_as_they_were_meant(recording: Path) -> N
     assert not second.goal.objectives[1].less_is_better
 
 
-def test_nothing_is_planned_on_the_unknown_and_what_is_learned_tells_the_next_event(recording: Path) -> None:
+def test_replay_skips_unknown_states_and_improves_forecasts(recording: Path) -> None:
     turns = replay(
         read_events(recording), planner=AStar(), actuators=actuators("scaleOut", "scaleIn", "resizeCPU")
     )
@@ -87,7 +87,7 @@ def test_nothing_is_planned_on_the_unknown_and_what_is_learned_tells_the_next_ev
     assert learned < unchanged
 
 
-def test_effects_of_the_original_are_given_ones(tmp_path: Path) -> None:
+def test_ido_import_reads_effects_as_user_models(tmp_path: Path) -> None:
     path = tmp_path / "made_up__effects.json"
     effect = {
         "name": "default/made-up",
@@ -106,7 +106,7 @@ def test_effects_of_the_original_are_given_ones(tmp_path: Path) -> None:
     assert list(effects.user_models) == [("default/p99latency", "vertical_scaling")]
 
 
-def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_ido_import_rejects_invalid_file(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="cannot be read as a list of records"):
         read_events(tmp_path / "none.json")
 

@@ -24,10 +24,10 @@ class IntentAction(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def describe(self) -> str:
         """Describe the action in a few words for users."""
-        said = [
+        parts = [
             f"{name} {_format_value(value)}" for name, value in self.parameters.items() if value is not None
         ]
-        return f"{self.actuator} {', '.join(said)}"
+        return f"{self.actuator} {', '.join(parts)}"
 
 
 def _format_value(value: Any) -> str:

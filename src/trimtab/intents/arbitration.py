@@ -88,7 +88,10 @@ def sort_by_priority(
 ) -> list[PlanRequest]:
     return sorted(
         requests,
-        key=lambda claim: (-effective_priority(claim, now=now, aging_period=aging_period), claim.goal.intent),
+        key=lambda request: (
+            -effective_priority(request, now=now, aging_period=aging_period),
+            request.goal.intent,
+        ),
     )
 
 
@@ -101,15 +104,15 @@ def arbitrate(
     aging_period: float = AGING_PERIOD,
 ) -> dict[str, PlanDecision]:
     """Plan for each Intent, so that all plans together fit the capacity."""
-    rulings = {
-        claim.goal.intent: plan_within_capacity(claim, capacity=capacity, make=make, now=now)
-        for claim in sort_by_priority(requests, now=now, aging_period=aging_period)
+    decisions = {
+        request.goal.intent: plan_within_capacity(request, capacity=capacity, make=make, now=now)
+        for request in sort_by_priority(requests, now=now, aging_period=aging_period)
     }
-    for claim in select_preempted(requests, rulings, capacity=capacity):
-        plan = make(claim, replace(claim.constraints, explore=True))
+    for request in select_preempted(requests, decisions, capacity=capacity):
+        plan = make(request, replace(request.constraints, explore=True))
         if plan.purpose is Purpose.RELEASE:
-            rulings[claim.goal.intent] = PlanDecision(replace(plan, purpose=Purpose.YIELD), None)
-    return rulings
+            decisions[request.goal.intent] = PlanDecision(replace(plan, purpose=Purpose.YIELD), None)
+    return decisions
 
 
 def plan_within_capacity(
@@ -136,7 +139,7 @@ def plan_within_capacity(
         return PlanDecision(plan, None)
     since = request.waiting_since if request.waiting_since is not None else now
     return PlanDecision(
-        replace(plan, why=(*plan.why, "it waits for capacity on its nodes or in its quota")), since
+        replace(plan, why=(*plan.why, "the Intent waits for capacity on its nodes or in its quota")), since
     )
 
 
@@ -144,11 +147,11 @@ def _is_short_of_capacity(request: PlanRequest, plan: Plan, make: MakePlan) -> b
     """Return whether more capacity would lead to a larger plan. Waiting is useless if the goal is out of reach
     anyway.
     """
-    wish = make(request, request.constraints)
-    if not wish.actions:
+    unconstrained = make(request, request.constraints)
+    if not unconstrained.actions:
         return False
     had = additional_requests(request.state, plan.actions[-1].after)[0] if plan.actions else 0.0
-    return additional_requests(request.state, wish.actions[-1].after)[0] > had
+    return additional_requests(request.state, unconstrained.actions[-1].after)[0] > had
 
 
 def select_preempted(
@@ -163,20 +166,20 @@ def select_preempted(
     waiting = [each for each in requests if decisions[each.goal.intent].waiting_since is not None]
     if not waiting:
         return []
-    sharing = _group_by_resource(
+    requests_by_resource = _group_by_resource(
         (each for each in requests if _can_yield(decisions[each.goal.intent])), capacity
     )
     found: dict[str, PlanRequest] = {}
-    for claim in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
+    for request in sorted(waiting, key=lambda each: (-each.goal.priority, each.goal.intent)):
         offers = {
-            place: givers
-            for place in sorted(_shared_resources(claim, capacity) & sharing.keys())
-            if (givers := _select_yielding(claim, sharing[place], place, capacity))
+            resource: yielding
+            for resource in sorted(_shared_resources(request, capacity) & requests_by_resource.keys())
+            if (yielding := _select_yielding(request, requests_by_resource[resource], resource, capacity))
         }
         if offers:
-            place = min(offers, key=lambda each: len(offers[each]))
-            found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[place]}
-            del sharing[place]  # This capacity is now taken by the waiting Intent.
+            resource = min(offers, key=lambda each: len(offers[each]))
+            found |= {each.goal.intent: _with_yield_tolerance(each) for each in offers[resource]}
+            del requests_by_resource[resource]  # This capacity is now taken by the waiting Intent.
     return list(found.values())
 
 
@@ -185,24 +188,24 @@ def _can_yield(decision: PlanDecision) -> bool:
 
 
 def _select_yielding(
-    request: PlanRequest, others: Iterable[PlanRequest], place: SharedResource, capacity: Capacity
+    request: PlanRequest, others: Iterable[PlanRequest], resource: SharedResource, capacity: Capacity
 ) -> list[PlanRequest]:
     """Select the Intents that must yield so that one more pod fits, lowest priority first; none if that is too
     many.
     """
     cpu, memory = request.state.requests_per_pod()
-    if memory > place.free_memory(capacity):
+    if memory > resource.free_memory(capacity):
         # Yielding frees CPU only: without free memory for the pod, it would be useless.
         return []
-    lacking = cpu - place.free_cpu(capacity)
-    stake = request.goal.priority * PREEMPTION_RATIO
+    lacking = cpu - resource.free_cpu(capacity)
+    remaining_priority = request.goal.priority * PREEMPTION_RATIO
     found: list[PlanRequest] = []
     for other in sorted(others, key=lambda each: (each.goal.priority, each.goal.intent)):
-        stake -= other.goal.priority
-        if lacking <= 0 or stake < 0:
+        remaining_priority -= other.goal.priority
+        if lacking <= 0 or remaining_priority < 0:
             break
         found.append(other)
-        lacking -= place.cpu_held_by(other) / YIELD_DIVISOR
+        lacking -= resource.cpu_held_by(other) / YIELD_DIVISOR
     return found if lacking <= 0 else []
 
 
@@ -211,9 +214,9 @@ def _group_by_resource(
 ) -> dict[SharedResource, list[PlanRequest]]:
     """Group the requests by the nodes and quotas that they use."""
     found: dict[SharedResource, list[PlanRequest]] = defaultdict(list)
-    for claim in requests:
-        for place in _shared_resources(claim, capacity):
-            found[place].append(claim)
+    for request in requests:
+        for resource in _shared_resources(request, capacity):
+            found[resource].append(request)
     return found
 
 

@@ -38,7 +38,7 @@ class Capacity:
         """Start with the free resources of nodes, and of the quota or cap of each namespace; other namespaces are
         unlimited.
         """
-        self._node_rows = {name: place for place, name in enumerate(nodes)}
+        self._node_rows = {name: row for row, name in enumerate(nodes)}
         rows = [(each.cpu, each.memory, each.pods) for each in nodes.values()]
         self._nodes: Floats = np.array(rows, dtype=np.float64).reshape(-1, 3)
         self._row_cache: dict[frozenset[str], npt.NDArray[np.intp]] = {}
@@ -63,16 +63,16 @@ class Capacity:
 
     def free_cpu(self, node: str) -> float:
         """Return the free cores of a node; 0 for an unknown node."""
-        place = self._node_rows.get(node)
-        return 0.0 if place is None else float(self._nodes[place, 0])
+        row = self._node_rows.get(node)
+        return 0.0 if row is None else float(self._nodes[row, 0])
 
     def free_quota_cpu(self, namespace: str) -> float:
         return self._quotas.get(namespace, [inf])[0]
 
     def free_memory(self, node: str) -> float:
         """Return the free bytes of a node; 0 for an unknown node."""
-        place = self._node_rows.get(node)
-        return 0.0 if place is None else float(self._nodes[place, 1])
+        row = self._node_rows.get(node)
+        return 0.0 if row is None else float(self._nodes[row, 1])
 
     def free_quota_memory(self, namespace: str) -> float:
         return self._quotas.get(namespace, [inf, inf])[1]
@@ -86,13 +86,13 @@ class Capacity:
 
     def reserve(self, before: TargetState, after: TargetState, namespace: str) -> None:
         """Reserve what a plan needs; it must fit."""
-        booked = self._free_after(before, after, namespace)
-        assert booked is not None
-        self._nodes = booked
+        free_after = self._free_after(before, after, namespace)
+        assert free_after is not None
+        self._nodes = free_after
         quota = self._quotas.get(namespace)
         if quota is not None:
-            for place, more in enumerate(additional_requests(before, after)):
-                quota[place] -= max(0.0, more)
+            for row, more in enumerate(additional_requests(before, after)):
+                quota[row] -= max(0.0, more)
 
     def _growth_in_place(self, state: TargetState) -> tuple[float, float]:
         """Return the CPU and memory by which each pod can grow, with each node's free capacity divided by its
@@ -101,8 +101,8 @@ class Capacity:
         counts = Counter(pod.node for pod in state.pods if pod.node in self._node_rows)
         if not counts:
             return inf, inf
-        places = np.fromiter((self._node_rows[node] for node in counts), dtype=np.intp)
-        share = self._nodes[places, :2] / np.fromiter(counts.values(), dtype=np.float64)[:, None]
+        rows = np.fromiter((self._node_rows[node] for node in counts), dtype=np.intp)
+        share = self._nodes[rows, :2] / np.fromiter(counts.values(), dtype=np.float64)[:, None]
         cpu, memory = np.maximum(0.0, share.min(axis=0)).tolist()
         return cpu, memory
 
@@ -124,19 +124,19 @@ class Capacity:
         cpu, memory = after.requests_per_pod()
         cpu_was, memory_was = before.requests_per_pod()
         for pod in after.pods:
-            place = self._node_rows.get(pod.node)
-            if place is not None:
-                nodes[place, 0] -= max(0.0, cpu - cpu_was)
-                nodes[place, 1] -= max(0.0, memory - memory_was)
+            row = self._node_rows.get(pod.node)
+            if row is not None:
+                nodes[row, 0] -= max(0.0, cpu - cpu_was)
+                nodes[row, 1] -= max(0.0, memory - memory_was)
         if (nodes < self._nodes.clip(max=0.0) - _TOLERANCE).any():
             return None
         for _ in range(after.replicas - before.replicas if self._node_rows else 0):
             # Use the node with the most free capacity, as the scheduler does by default.
             share = self._pods_per_node(nodes, before, cpu, memory)
-            place = int(share.argmax())
-            if share[place] < 1.0 - _TOLERANCE:
+            row = int(share.argmax())
+            if share[row] < 1.0 - _TOLERANCE:
                 return None
-            nodes[place] -= (cpu, memory, 1.0)
+            nodes[row] -= (cpu, memory, 1.0)
         return nodes
 
     def _pods_per_node(self, nodes: Floats, state: TargetState, cpu: float, memory: float) -> Floats:
@@ -151,8 +151,8 @@ class Capacity:
     def _rows_of_nodes(self, names: frozenset[str]) -> npt.NDArray[np.intp]:
         """Return the rows of nodes, cached because many workloads exclude the same nodes."""
         if names not in self._row_cache:
-            places = [place for name, place in self._node_rows.items() if name in names]
-            self._row_cache[names] = np.array(places, dtype=np.intp)
+            rows = [row for name, row in self._node_rows.items() if name in names]
+            self._row_cache[names] = np.array(rows, dtype=np.intp)
         return self._row_cache[names]
 
 

@@ -50,9 +50,9 @@ def replay(
 ) -> list[ReplayedEvent]:
     """Plan for each event; `given` are users' effects."""
     given = given or EffectModels()
-    turns = []
-    for place, event in enumerate(events):
-        known = [(each.at, each.state) for each in events[: place + 1]]
+    replayed = []
+    for index, event in enumerate(events):
+        known = [(each.at, each.state) for each in events[: index + 1]]
         learned = learn_effects(event.goal, known, now=event.at)
         effects = EffectModels(
             learned_models={**given.learned_models, **learned.learned_models}, user_models=given.user_models
@@ -65,9 +65,9 @@ def replay(
             limits=limits or PlanConstraints(),
             now=event.at,
         )
-        after = events[place + 1] if place + 1 < len(events) else None
-        turns.append(ReplayedEvent(event, plan, len(known), _forecast_next(event, after, effects)))
-    return turns
+        after = events[index + 1] if index + 1 < len(events) else None
+        replayed.append(ReplayedEvent(event, plan, len(known), _forecast_next(event, after, effects)))
+    return replayed
 
 
 def median_error(forecasts: Sequence[LatencyForecast], which: int) -> float:

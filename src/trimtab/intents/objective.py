@@ -59,16 +59,16 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         if current <= 0 or self.value <= 0:
             reached = current <= self.value if self.less_is_better else current >= self.value
             return 0.0 if reached else inf
-        off = log(current) - log(self.value)
-        return off if self.less_is_better else -off
+        distance = log(current) - log(self.value)
+        return distance if self.less_is_better else -distance
 
     def with_headroom(self, headroom: float, current: float) -> Self:
         """Return the objective to keep during a release: a margin from a miss, or no worse than now."""
         if self.kind is KPIType.AVAILABILITY:
             value = 1.0 - (1.0 - self.value) * (1.0 - headroom)
         else:
-            way = abs(self.value) * headroom
-            value = self.value - way if self.less_is_better else self.value + way
+            margin = abs(self.value) * headroom
+            value = self.value - margin if self.less_is_better else self.value + margin
         tight = msgspec.structs.replace(self, value=value)
         return tight if tight.deficit(current) <= 0 else msgspec.structs.replace(self, value=current)
 
@@ -100,15 +100,15 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     def deficits(self, state: TargetState) -> list[float]:
         """Return the distance of each objective's worse end from its value; infinity if it is unknown."""
         found = []
-        current, spread, sureness = state.objectives, state.log_spread, self.z_score
+        current, spread, z_score = state.objectives, state.log_spread, self.z_score
         for objective in self.objectives:
             name = objective.name
             value = current.get(name)
             if value is None:
                 found.append(inf)
                 continue
-            if spread and (unsure := sureness * spread.get(name, 0.0)):
-                value *= exp(unsure if objective.less_is_better else -unsure)
+            if spread and (log_margin := z_score * spread.get(name, 0.0)):
+                value *= exp(log_margin if objective.less_is_better else -log_margin)
             found.append(objective.deficit(value))
         return found
 

@@ -56,7 +56,7 @@ def expected(effects: EffectModels, before: TargetState, after: TargetState) -> 
     return state.objectives["p99"] or 0.0, state.log_spread["p99"]
 
 
-def test_before_anything_is_known_more_pods_and_more_cpu_are_thought_to_help_and_fewer_to_hurt() -> None:
+def test_prior_expects_more_pods_and_cpu_to_reduce_latency() -> None:
     state = service(p99=0.2, replicas=4, used=0.7)
     effects = add_priors(EffectModels(), WANTED, state)
     assert expected(effects, state, replace(state, replicas=8))[0] < 0.2
@@ -65,13 +65,13 @@ def test_before_anything_is_known_more_pods_and_more_cpu_are_thought_to_help_and
     assert expected(effects, state, larger)[0] < 0.15
 
 
-def test_more_load_makes_it_slower_so_that_a_forecast_can_be_planned_on() -> None:
+def test_predict_under_load_expects_higher_latency() -> None:
     state = service(p99=0.05, load=100.0, used=0.6)
     effects = add_priors(EffectModels(), WANTED, state)
     assert expected(effects, state, replace(state, load=150.0))[0] > 0.08
 
 
-def test_what_was_seen_is_learned_and_the_doubt_shrinks_with_it() -> None:
+def test_latency_model_learns_samples_and_becomes_more_certain() -> None:
     before, after = service(replicas=2, load=120.0), service(replicas=4, load=120.0)
     before = replace(before, objectives={"p99": truth(before)})
     doubts = []
@@ -83,14 +83,14 @@ def test_what_was_seen_is_learned_and_the_doubt_shrinks_with_it() -> None:
     assert max(doubts[1:]) < doubts[0] / 3
 
 
-def test_latency_is_learned_where_neither_load_nor_use_was_recorded() -> None:
+def test_latency_model_learns_without_load_and_usage() -> None:
     seen = [(at, replace(state, load=None)) for at, state in history()]
     before, after = (service(p99=0.1, replicas=many, load=None) for many in (2, 4))
     effects = add_priors(learn_effects(WANTED, seen, now=1e4), WANTED, before)
     assert 0.0 < expected(effects, before, after)[0] <= 0.1
 
 
-def test_a_few_measurements_that_are_far_off_change_little() -> None:
+def test_latency_model_resists_outliers() -> None:
     before, after = service(replicas=2, load=120.0), service(replicas=4, load=120.0)
     before = replace(before, objectives={"p99": truth(before)})
     clean, dirty = (
@@ -100,7 +100,7 @@ def test_a_few_measurements_that_are_far_off_change_little() -> None:
     assert dirty == pytest.approx(clean, rel=0.1)
 
 
-def test_what_was_learned_changes_the_next_plan_to_the_one_that_is_right() -> None:
+def test_planner_uses_learned_effects() -> None:
     state = service(replicas=2, load=200.0)
     state, wanted = replace(state, objectives={"p99": truth(state)}), goal(latency(0.08))
     guessed = planned(state, wanted, by=("scaleOut",))
@@ -113,7 +113,7 @@ def test_what_was_learned_changes_the_next_plan_to_the_one_that_is_right() -> No
     assert truth(replace(state, replicas=4)) <= 0.08 < truth(replace(state, replicas=3))
 
 
-def test_the_better_it_is_known_the_more_is_given_back() -> None:
+def test_planner_releases_more_with_better_known_effects() -> None:
     state = service(replicas=10, load=60.0)
     state = replace(state, objectives={"p99": truth(state)})
     wanted = goal(latency(0.12))
@@ -125,7 +125,7 @@ def test_the_better_it_is_known_the_more_is_given_back() -> None:
     assert truth(after) <= 0.12
 
 
-def test_an_effect_that_a_person_gives_wins_over_what_was_learned() -> None:
+def test_user_model_takes_precedence_over_learned_model() -> None:
     state = service(p99=0.2, replicas=2)
     static = Effect(
         name="default/shop",
@@ -148,7 +148,7 @@ def test_an_effect_that_a_person_gives_wins_over_what_was_learned() -> None:
     )
 
 
-def test_beyond_where_it_was_seen_a_given_effect_is_less_sure() -> None:
+def test_user_model_is_less_certain_outside_its_points() -> None:
     state = service(p99=0.2, replicas=2, load=4800.0)
     data = {"popt": [0.3, 0.2, 53.0, 0.015], "throughputScale": [0.002, 1.0], "replicaRange": [1, 4]}
     static = Effect(
@@ -165,7 +165,7 @@ def test_beyond_where_it_was_seen_a_given_effect_is_less_sure() -> None:
     assert outside > 0.3
 
 
-def test_what_the_store_kept_is_what_was_learned() -> None:
+def test_decode_effects_restores_encoded_models() -> None:
     wanted = goal(latency(0.1), availability(0.999), throughput(50.0), power(100.0))
     seen = [
         (
@@ -206,7 +206,7 @@ def test_what_the_store_kept_is_what_was_learned() -> None:
         {"model": "serving"},
     ],
 )
-def test_a_model_that_cannot_be_read_is_told_and_costs_learning_only(data: dict[str, object]) -> None:
+def test_decode_effects_reports_unreadable_model_and_keeps_the_rest(data: dict[str, object]) -> None:
     effects, troubles = decode_effects(
         WANTED,
         [Effect(name="default/shop", group="learned", profile_name="default/p99", data=data, timestamp=0.0)],
@@ -216,13 +216,13 @@ def test_a_model_that_cannot_be_read_is_told_and_costs_learning_only(data: dict[
     assert planned(service(p99=0.2), WANTED, effects=effects).actions
 
 
-def test_what_was_measured_while_pods_were_coming_up_is_not_learned_from() -> None:
+def test_learn_effects_skips_states_with_starting_pods() -> None:
     state = service(p99=5.0, replicas=3)
     half = replace(state, pods=(*state.pods[:2], replace(state.pods[2], state="Pending")))
     assert not learn_effects(WANTED, [(0.0, half)], now=0.0).learned_models
 
 
-def test_an_event_tells_the_state_it_was_made_of() -> None:
+def test_decode_state_restores_encoded_state() -> None:
     state = replace(
         service(p99=None, replicas=2, used=0.5),
         cache_class="guaranteed",
@@ -244,7 +244,7 @@ def test_an_event_tells_the_state_it_was_made_of() -> None:
         pytest.param((ContainerSize(container="log"), WEB), id="after one that asks for nothing"),
     ],
 )
-def test_an_event_tells_which_container_does_the_work(sizes: tuple[ContainerSize, ...]) -> None:
+def test_decode_state_restores_main_container(sizes: tuple[ContainerSize, ...]) -> None:
     state = replace(service(p99=0.2), sizes=sizes, main=sizes.index(WEB))
     event = PlannerEvent(
         name="default/shop", timestamp=1.0, desired_objectives={"p99": 0.1}, **encode_state(state)
@@ -253,7 +253,7 @@ def test_an_event_tells_which_container_does_the_work(sizes: tuple[ContainerSize
     assert learn_effects(WANTED, [(1.0, decode_state(event))], now=1.0).learned_models
 
 
-def test_while_pods_lack_the_container_that_does_the_work_the_rest_is_learned_from() -> None:
+def test_learn_effects_skips_states_without_main_container() -> None:
     """As those of before a change of the template do, in which it is called otherwise."""
     state = service(p99=0.2)
     before = replace(state, main=len(state.sizes))
@@ -261,7 +261,7 @@ def test_while_pods_lack_the_container_that_does_the_work_the_rest_is_learned_fr
     assert add_priors(EffectModels(), WANTED, before).learned_models
 
 
-def test_the_availability_of_a_new_pod_is_learned_from_those_before_it() -> None:
+def test_availability_model_learns_new_pod_availability_from_earlier_pods() -> None:
     wanted = goal(availability(0.99999))
     bad = [(0.0, service(replicas=30, pods=(0.5,) * 30, availability=0.9))]
     state = service(replicas=2, pods=(0.9, 0.9), availability=0.99)
@@ -272,7 +272,7 @@ def test_the_availability_of_a_new_pod_is_learned_from_those_before_it() -> None
     assert (hopeful.objectives["availability"] or 0) > (wary.objectives["availability"] or 0) > 0.99
 
 
-def test_memory_below_what_is_needed_makes_it_slower() -> None:
+def test_latency_model_expects_slowdown_below_needed_memory() -> None:
     seen = [
         (60.0 * at, service(p99=0.05 * max(1.0, (GIB / size)) ** 1.5, memory=size, memory_used=0.9 * GIB))
         for at in range(30)
@@ -283,7 +283,7 @@ def test_memory_below_what_is_needed_makes_it_slower() -> None:
     assert expected(learn_effects(WANTED, seen, now=0.0), state, small)[0] > 0.08
 
 
-def test_the_fit_is_that_of_a_general_solver() -> None:
+def test_robust_fit_matches_general_solver() -> None:
     from scipy.optimize import least_squares  # heavy, and else every process of the tests imports it
 
     chance = np.random.default_rng(3)
@@ -301,7 +301,7 @@ def test_the_fit_is_that_of_a_general_solver() -> None:
 @given(
     st.floats(0.001, 10), st.integers(1, 50), st.floats(0.05, 8), st.floats(0.02, 0.95), st.floats(1.05, 4.0)
 )
-def test_a_guess_is_monotone_and_never_better_than_what_it_scales(
+def test_latency_prior_is_monotone_and_bounded_by_ideal_scaling(
     p99: float, replicas: int, cpu: float, used: float, factor: float
 ) -> None:
     state = service(p99=p99, replicas=replicas, cpu=cpu, used=used)
@@ -316,14 +316,14 @@ def test_a_guess_is_monotone_and_never_better_than_what_it_scales(
     assert expected(effects, state, faster)[0] >= p99 * 0.3
 
 
-def test_the_curve_goes_through_what_it_was_guessed_from() -> None:
+def test_latency_curve_passes_through_its_origin() -> None:
     from trimtab.intents.effects.samples import extract_samples
 
     (seen,) = extract_samples([(0.0, service(p99=0.123, used=0.4))], "p99")
     assert log(LatencyModel.from_prior(seen).predict_latency([seen.inputs])[0]) == pytest.approx(log(0.123))
 
 
-def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> None:
+def test_latency_model_ignores_saturation_at_timeout() -> None:
     """Pods without CPU to spare serve what they can, and whoever waits is cut off: always after five seconds."""
     seen = [
         (60.0 * at, replace(service(p99=5.0, cpu=cpu, load=30 * cpu, used=0.99), objectives={"p99": 5.0}))
@@ -338,7 +338,7 @@ def test_a_service_at_its_time_out_does_not_teach_that_cpu_is_of_no_use() -> Non
     assert planned(state, WANTED, by=("resizeCPU",), effects=effects).actions
 
 
-def test_the_last_bucket_of_a_histogram_is_not_learned_as_the_latency() -> None:
+def test_latency_model_ignores_last_histogram_bucket() -> None:
     seen = [
         (60.0 * at, replace(state, objectives={"p99": min(0.1, truth(state))}))
         for at, (_, state) in enumerate(history(count=60))
@@ -350,7 +350,7 @@ def test_the_last_bucket_of_a_histogram_is_not_learned_as_the_latency() -> None:
     assert value == pytest.approx(truth(after), rel=0.25)
 
 
-def test_what_waits_for_something_else_than_cpu_is_learned_to_have_no_use_for_more() -> None:
+def test_latency_model_learns_that_cpu_does_not_help_io_bound_service() -> None:
     """Idle pods that are slow: not a ceiling, but the truth."""
     seen = [
         (60.0 * at, service(p99=0.3 * (1 + 0.001 * (at % 3)), cpu=cpu, used=0.1))
@@ -362,7 +362,7 @@ def test_what_waits_for_something_else_than_cpu_is_learned_to_have_no_use_for_mo
     assert not planned(state, WANTED, by=("resizeCPU",), effects=learn_effects(WANTED, seen, now=1e4)).actions
 
 
-def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -> None:
+def test_latency_model_learns_limit_of_parallelism() -> None:
     seen = [
         (60.0 * at, service(p99=0.4 / min(cpu, 3.0), cpu=cpu, load=None, used=None))
         for at, cpu in enumerate([1.0, 1.5, 2.0, 4.0, 6.0] * 4)
@@ -388,7 +388,7 @@ def test_cores_that_a_request_has_no_threads_for_are_learned_to_be_of_no_use() -
     ),
     st.floats(1.05, 4.0),
 )
-def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
+def test_latency_model_never_expects_harm_from_more_resources(
     seen: list[tuple[float, float, int, float, float]], factor: float
 ) -> None:
     states = [
@@ -411,9 +411,7 @@ def test_whatever_was_seen_more_of_a_resource_is_never_thought_to_hurt(
         ("scaling", {"popt": [-1.0, 0.2, 0.0, 0.01], "throughputScale": [0.002, 1.0]}),
     ],
 )
-def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
-    group: str, data: dict[str, object]
-) -> None:
+def test_planner_accepts_user_curve_that_falls_below_zero(group: str, data: dict[str, object]) -> None:
     effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
     state = service(p99=0.3, used=0.8)
     changed = [service(p99=0.3, cpu=cpu, replicas=replicas) for cpu in (0.5, 4.0) for replicas in (1, 8)]
@@ -432,15 +430,13 @@ def test_a_given_curve_that_falls_below_nothing_can_be_planned_by(
         ("rdt", {"moves": {"guaranteed": 0.1}, "spread": -1.0}),
     ],
 )
-def test_a_given_effect_of_numbers_that_cannot_be_is_told_in_a_line(
-    group: str, data: dict[str, object]
-) -> None:
+def test_predict_rejects_user_model_with_impossible_values(group: str, data: dict[str, object]) -> None:
     effects = EffectModels(user_models={("p99", group): given_by_hand(group, data)})
-    with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is more than can be, .*: mend its"):
+    with pytest.raises(TrimtabError, match=f"the effect of {group} on p99 is out of range, .*: correct its"):
         planned(service(p99=0.3, used=0.8), goal(latency(0.1)), effects=effects)
 
 
-def test_what_nothing_is_known_of_can_be_asked_for_in_many_places_far_away() -> None:
+def test_prior_predicts_finite_values_far_away() -> None:
     """As the dashboard does, of twice the pods that there are."""
     state = replace(service(replicas=300, used=0.5), objectives={"queue": 5.0})
     effects = add_priors(EffectModels(), goal(Objective(name="queue", value=10.0)), state)
@@ -448,13 +444,13 @@ def test_what_nothing_is_known_of_can_be_asked_for_in_many_places_far_away() -> 
     assert len(effects.predict(state, places, group="")) == 600
 
 
-def test_events_further_apart_than_anything_can_be_teach_nothing() -> None:
+def test_robust_fit_rejects_values_too_far_apart() -> None:
     points = FitPoints(np.array([1.0, 2.0]), np.ones(2), np.zeros(2, dtype=np.bool_))
     with pytest.raises(ArithmeticError), np.errstate(all="ignore"):
         fit(lambda _: (np.zeros(2), np.full((2, 1), np.nan)), points, prior=np.zeros(1), spread=np.ones(1))
 
 
-def test_what_was_learned_in_another_unit_misleads_little_once_the_new_one_was_seen_for_an_hour() -> None:
+def test_latency_model_adapts_to_changed_unit_within_an_hour() -> None:
     """As after a KPIProfile is edited from milliseconds to seconds."""
 
     def seen(replicas: int, load: float, *, unit: float = 1.0) -> TargetState:

@@ -88,14 +88,14 @@ def test_availability_of_a_young_pod_counts_the_time_that_it_was_ready(
     assert found >= min(0.99, (BORN + age - ready_since) / age)
 
 
-def test_three_young_pods_that_restarted_once_are_available() -> None:
+def test_availability_of_three_young_pods_with_one_restart_each_is_high() -> None:
     found = PodHistory({}).observe(
         [pod(uid, restarts=1, ended=BORN + 3, ready_since=BORN + 5) for uid in "abc"], now=BORN + 20
     )
     assert combine_availabilities(found.availabilities().values()) > 0.99
 
 
-def test_a_restart_between_two_looks_counts_until_the_pod_was_ready_again() -> None:
+def test_observe_pod_counts_unobserved_restart_until_ready() -> None:
     looks = [(1000, pod()), (1100, pod(restarts=1, ended=1090, ready_since=1092))]
     assert history(looks).availability("a") == pytest.approx(0.98)
 
@@ -105,22 +105,22 @@ def test_availability_of_a_pod_that_is_down_at_the_first_observation_counts_sinc
     assert PodHistory({}).observe([seen], now=BORN + 10_000).availability("a") == pytest.approx(0.9)
 
 
-def test_the_share_of_time_that_it_was_up_is_its_availability() -> None:
+def test_availability_is_share_of_time_up() -> None:
     looks = [(1000, pod()), (1090, pod()), (1090, pod(ready=False)), (1100, pod(ready=False))]
     assert history(looks).availability("a") == pytest.approx(0.9)
 
 
-def test_a_restart_between_two_looks_counts_from_when_the_container_ended() -> None:
+def test_observe_pod_counts_unobserved_restart_from_container_end() -> None:
     looks = [(1000, pod()), (1100, pod(restarts=1, ended=1090))]
     assert history(looks).availability("a") == pytest.approx(0.9)
 
 
-def test_a_pod_that_starts_is_not_down() -> None:
+def test_observe_pod_does_not_count_first_start_as_down() -> None:
     looks = [(1000, pod(ready=False)), (1050, pod(ready=False)), (1060, pod()), (1100, pod())]
     assert history(looks).availability("a") == pytest.approx(0.99, abs=0.001)
 
 
-def test_a_pod_that_keeps_crashing_is_not_available() -> None:
+def test_availability_of_crash_looping_pod_is_low() -> None:
     looks = [
         (1000, pod(ready=False, restarts=3, ended=990)),
         (1100, pod(ready=False, restarts=4, ended=1099)),
@@ -128,13 +128,13 @@ def test_a_pod_that_keeps_crashing_is_not_available() -> None:
     assert history(looks).availability("a") == 0.0
 
 
-def test_what_came_before_speaks_for_a_new_pod() -> None:
+def test_availability_of_new_pod_inherits_from_past_pods() -> None:
     found = history([(1000, pod()), (1080, pod()), (1080, pod(ready=False)), (1100, pod(ready=False))])
     found = found.observe([pod("b", ready=False)], now=1100)
     assert found.availability("b") == pytest.approx(0.8)
 
 
-def test_of_a_set_one_that_serves_is_enough() -> None:
+def test_combine_availabilities_needs_one_serving_pod() -> None:
     assert combine_availabilities([0.9, 0.98]) == pytest.approx(0.998)
     assert combine_availabilities([]) == 0.0
 
@@ -144,7 +144,7 @@ def test_of_a_set_one_that_serves_is_enough() -> None:
         st.tuples(st.floats(0, 100), st.booleans(), st.integers(0, 2), st.integers(0, 3000)), max_size=20
     )
 )
-def test_however_it_is_looked_at_it_is_a_share(steps: list[tuple[float, bool, int, int]]) -> None:
+def test_availability_is_always_between_zero_and_one(steps: list[tuple[float, bool, int, int]]) -> None:
     found, now, restarts = PodHistory({}), 1000.0, 0
     for later, ready, more, ended in steps:
         now, restarts = now + later, restarts + more
@@ -164,7 +164,7 @@ def test_however_it_is_looked_at_it_is_a_share(steps: list[tuple[float, bool, in
         (0.998, 99.9, None, "write 0.999"),
     ],
 )
-def test_a_percentage_is_no_availability(
+def test_as_availability_rejects_percentage(
     measured: float, wanted: float, value: float | None, words: str
 ) -> None:
     """By which no plan could be made, and nobody be told why."""

@@ -76,7 +76,7 @@ LATENCY = 'max(latency{namespace="$namespace",app="$name"})'
 RATE = 'sum(rate(hits_total{app="$name"}[1m]))'
 
 
-async def test_many_questions_are_one_request(teller: Counted) -> None:
+async def test_kpi_client_combines_queries_into_one_request(teller: Counted) -> None:
     asking = KpiClient(teller, max_age=60, timeout=30)
     questions = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE), ask(f"{LATENCY} # of the web")]
     found = await asking.read_kpis([*questions, questions[0]], at=END)
@@ -84,12 +84,12 @@ async def test_many_questions_are_one_request(teller: Counted) -> None:
     assert len(teller.asked) == 1
 
 
-async def test_what_is_empty_stale_nan_or_many_is_unknown_and_says_why(teller: Counted) -> None:
+async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
     asking = KpiClient(teller, max_age=60, timeout=30)
     asked = {
-        "gives nothing": ask(LATENCY, "gone"),
+        "returns nothing": ask(LATENCY, "gone"),
         "200 s old": ask(LATENCY, "old"),
-        "no number": ask(LATENCY, "nan"),
+        "not a number": ask(LATENCY, "nan"),
         "4 numbers": ask('{__name__="latency"}'),
     }
     found = await asking.read_kpis(asked.values(), at=END)
@@ -98,7 +98,7 @@ async def test_what_is_empty_stale_nan_or_many_is_unknown_and_says_why(teller: C
         assert words in found[each].reason
 
 
-async def test_a_question_that_fails_spares_the_others_and_is_asked_alone_from_then_on(
+async def test_kpi_client_isolates_failing_query(
     teller: Counted,
 ) -> None:
     asking = KpiClient(teller, max_age=60, timeout=30)
@@ -113,13 +113,13 @@ async def test_a_question_that_fails_spares_the_others_and_is_asked_alone_from_t
     assert len(teller.asked) == 2
 
 
-async def test_scalars_go_alone(teller: Counted) -> None:
+async def test_kpi_client_sends_scalars_alone(teller: Counted) -> None:
     asking = KpiClient(teller, max_age=60, timeout=30)
     found = await asking.read_kpis([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
     assert [each.value for each in found.values()] == [20.0, 3.0]
 
 
-async def test_of_a_server_that_is_away_nothing_is_known() -> None:
+async def test_kpi_client_reports_unavailable_server() -> None:
     class Away:
         asked = 0
 
@@ -134,7 +134,7 @@ async def test_of_a_server_that_is_away_nothing_is_known() -> None:
 
 
 @pytest.mark.parametrize(("name", "cores"), [("brisk", 0.5), ("slow", 0.75)])
-async def test_cpu_is_seen_also_of_pods_that_are_scraped_once_a_minute(
+async def test_cpu_query_covers_pods_with_long_scrape_interval(
     teller: Counted, name: str, cores: float
 ) -> None:
     """Of some pods too: by the others alone, less would seem to be used than is."""

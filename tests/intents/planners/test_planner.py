@@ -23,7 +23,7 @@ def deeds(plan: Plan) -> dict[str, Any]:
     return {deed.actuator: dict(deed.parameters) for deed in plan.actions}
 
 
-def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None:
+def test_planner_solves_case_of_original_planner() -> None:
     scaling = {
         "popt": [0.306355135, 0.193240314, 53.0816499, 0.0147372746],
         "throughputScale": [0.002143905536223758, 0.9993568283391329],
@@ -48,7 +48,7 @@ def test_the_case_of_the_original_planner_has_its_answer_two_more_pods() -> None
     assert all(outcome.verdict is ObjectiveVerdict.MET for outcome in plan.outcomes)
 
 
-def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
+def test_planner_meets_missed_latency_with_confidence() -> None:
     plan = planned(service(p99=0.1, used=0.7), goal(latency(0.06)))
     assert plan.purpose is Purpose.REACH
     assert plan.actions
@@ -60,19 +60,19 @@ def test_a_missed_latency_is_planned_to_be_met_with_its_doubt() -> None:
     assert any("p99 is 0.1, wanted 0.06" in why for why in plan.why)
 
 
-def test_what_is_within_its_tolerance_is_met_and_nothing_is_done() -> None:
+def test_planner_keeps_state_within_tolerance() -> None:
     state = service(p99=0.104)
     assert planned(state, goal(latency(0.1, tolerance=0.05))).purpose is Purpose.KEEP
     assert planned(state, goal(latency(0.1, tolerance=0.03))).purpose is Purpose.REACH
 
 
-def test_a_plan_aims_at_the_value_itself_so_that_noise_within_the_tolerance_does_not_undo_it() -> None:
+def test_planner_aims_at_value_without_tolerance() -> None:
     plan = planned(service(p99=0.2, used=0.7), goal(latency(0.1, tolerance=0.2)))
     assert plan.outcomes[0].expected is not None
     assert plan.outcomes[0].expected <= 0.1
 
 
-def test_nothing_is_done_on_an_unknown_objective_however_badly_another_is_missed() -> None:
+def test_planner_keeps_state_when_one_objective_is_unknown() -> None:
     state = service(p99=9.0, throughput=None)
     plan = planned(state, goal(latency(0.1), throughput(50.0)))
     assert plan.purpose is Purpose.KEEP
@@ -80,12 +80,12 @@ def test_nothing_is_done_on_an_unknown_objective_however_badly_another_is_missed
     assert "unknown: throughput" in plan.why[0]
 
 
-def test_nothing_is_given_back_on_an_unknown_objective() -> None:
+def test_planner_releases_nothing_when_objective_is_unknown() -> None:
     state = service(p99=None, replicas=10, used=0.01)
     assert not planned(state, goal(latency(0.1))).actions
 
 
-def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objectives() -> None:
+def test_planner_raises_memory_before_oom_kill_despite_unknown_objectives() -> None:
     plan = planned(service(p99=None, memory_used=0.97 * GIB), goal(latency(0.1)))
     assert list(deeds(plan)) == ["resizeMemory"]
     assert deeds(plan)["resizeMemory"]["limit"] >= 1.15 * GIB
@@ -94,7 +94,7 @@ def test_pods_about_to_run_out_of_memory_get_some_whatever_is_known_of_the_objec
     ).actions
 
 
-def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> None:
+def test_planner_releases_resources_until_margin_is_used() -> None:
     wanted = goal(latency(0.5))
     state = service(p99=0.05, replicas=8, used=0.1)
     for _ in range(10):
@@ -112,7 +112,7 @@ def test_resources_come_back_when_objectives_have_room_and_then_it_stops() -> No
     assert (state.objectives["p99"] or 0) <= 0.5 * 0.85
 
 
-def test_what_was_just_reached_is_not_given_back_at_once() -> None:
+def test_planner_does_not_release_what_was_just_added() -> None:
     wanted = goal(latency(0.06))
     before = service(p99=0.1, used=0.7)
     after = done(planned(before, wanted), before)
@@ -120,7 +120,7 @@ def test_what_was_just_reached_is_not_given_back_at_once() -> None:
     assert planned(after, wanted).purpose is Purpose.KEEP
 
 
-def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() -> None:
+def test_planner_keeps_memory_above_usage_and_when_usage_is_unknown() -> None:
     wanted = goal(latency(10.0))
     taken = planned(service(p99=0.01, memory=8 * GIB, memory_used=3 * GIB), wanted, by=("resizeMemory",))
     assert deeds(taken)["resizeMemory"]["limit"] >= 3 * 1.2 * GIB
@@ -129,7 +129,7 @@ def test_memory_is_never_taken_below_what_is_used_nor_where_that_is_not_known() 
     ).actions
 
 
-def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one() -> None:
+def test_planner_chooses_and_reports_compromise() -> None:
     plan = planned(
         service(p99=1.0, used=0.8), goal(latency(0.2)), limits=PlanConstraints(max_replicas=4, max_cpu=2.0)
     )
@@ -137,10 +137,10 @@ def test_when_not_all_can_be_met_the_best_compromise_is_taken_and_said_to_be_one
     assert plan.is_compromise
     assert plan.actions
     assert 0 < plan.utility < 1
-    assert any("compromise" in why and "still short: p99" in why for why in plan.why)
+    assert any("compromise" in why and "still missed: p99" in why for why in plan.why)
 
 
-def test_a_compromise_heeds_what_objectives_weigh() -> None:
+def test_planner_weighs_objectives_in_compromise() -> None:
     state = service(p99=1.0, replicas=4, used=0.8, power=100.0)
     fast, frugal = (
         planned(
@@ -152,13 +152,13 @@ def test_a_compromise_heeds_what_objectives_weigh() -> None:
     assert not frugal.actions
 
 
-def test_a_bad_pod_is_replaced_when_that_is_all_it_takes() -> None:
+def test_planner_replaces_failing_pod_when_sufficient() -> None:
     state = service(p99=0.05, replicas=3, pods=(0.6, 0.9, 0.9), availability=0.996)
     plan = planned(state, goal(latency(0.1), availability(0.999)), by=("rmPod",))
     assert deeds(plan) == {"rmPod": {"name": "shop-0", "availability": 0.6}}
 
 
-def test_of_many_pods_of_which_hardly_ever_none_serves_an_availability_is_planned_for_too() -> None:
+def test_planner_handles_availability_close_to_one() -> None:
     state = service(p99=0.05, replicas=60, pods=(1.0,) * 60, availability=0.998)
     assert planned(state, goal(availability(0.999))).purpose is Purpose.REACH
 
@@ -170,18 +170,18 @@ def test_of_many_pods_of_which_hardly_ever_none_serves_an_availability_is_planne
         pytest.param(service(cpu=0.0, memory=0.0), id="pods that ask for 0"),
     ],
 )
-def test_what_is_no_amount_is_taken_as_unknown_and_the_rest_is_planned_with(odd: TargetState) -> None:
+def test_planner_treats_invalid_sizes_as_unknown(odd: TargetState) -> None:
     plan = planned(odd, goal(latency(0.06)))
     assert "p99 is 0.1, wanted 0.06" in plan.why
     assert plan.alternatives
 
 
-def test_also_below_zero_some_way_is_kept_from_a_miss() -> None:
+def test_with_headroom_keeps_margin_for_negative_values() -> None:
     assert Objective(name="level", value=-10.0).with_headroom(0.25, -20.0).value == -12.5
     assert Objective(name="level", value=-10.0, less_is_better=False).with_headroom(0.25, 0.0).value == -7.5
 
 
-def test_the_last_pod_is_not_removed() -> None:
+def test_remove_pod_keeps_last_pod() -> None:
     state = service(p99=0.05, replicas=1, pods=(0.6,), availability=0.6)
     assert not planned(state, goal(availability(0.9)), by=("rmPod",)).actions
 
@@ -199,20 +199,20 @@ def test_the_last_pod_is_not_removed() -> None:
     ],
     ids=["frozen", "forbidden", "resting", "at its caps", "no room"],
 )
-def test_what_an_administrator_does_not_allow_is_not_done(limits: PlanConstraints) -> None:
+def test_planner_uses_no_forbidden_actuator(limits: PlanConstraints) -> None:
     plan = planned(service(p99=0.5), goal(latency(0.1)), limits=limits, now=50.0)
     assert not plan.actions
     assert plan.why
 
 
-def test_an_actuator_that_rests_is_planned_with_again_when_its_time_has_come() -> None:
+def test_planner_uses_actuator_again_after_cooldown() -> None:
     limits = PlanConstraints(cooldown_until={"scaleOut": 100.0})
     state, wanted = service(p99=0.12), goal(latency(0.1))
     assert not planned(state, wanted, by=("scaleOut",), limits=limits, now=99.0).actions
     assert planned(state, wanted, by=("scaleOut",), limits=limits, now=100.0).actions
 
 
-def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certain() -> None:
+def test_planner_explores_small_uncertain_release() -> None:
     state, wanted = service(p99=0.05, replicas=3, used=0.45), goal(latency(0.088))
     down = ("scaleIn", "resizeCPU")
     assert planned(state, wanted, by=down).purpose is Purpose.KEEP
@@ -222,7 +222,7 @@ def test_where_it_may_explore_a_small_step_down_is_tried_that_is_not_quite_certa
     assert 0 < plan.saved <= 1.0
 
 
-def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() -> None:
+def test_planner_explores_uncertain_increase() -> None:
     """A few moments in which CPU brought next to nothing: probably it never does, which is not certain."""
     seen = [(60.0 * at, service(p99=0.3, cpu=cpu, used=0.1)) for at, cpu in enumerate([1.0, 1.2, 1.5] * 4)]
     wanted, state = goal(latency(0.1)), seen[-1][1]
@@ -234,7 +234,7 @@ def test_where_it_may_explore_a_step_up_is_tried_that_is_only_hoped_to_help() ->
     assert (deed.after.cpu or 0) > (state.cpu or 0)
 
 
-def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_them() -> None:
+def test_planner_releases_unplaced_pods_when_objectives_are_met() -> None:
     state = service(p99=0.09, replicas=2, used=0.6)
     pending = tuple(PodState(name=f"shop-{at}", state="Pending") for at in (7, 8))
     state = replace(state, replicas=4, pods=(*pending, *state.pods), unplaced=2)
@@ -244,7 +244,7 @@ def test_pods_that_no_node_has_room_for_are_given_back_when_all_is_well_without_
     assert {pod.name for pod in plan.actions[-1].after.pods} == {"shop-0", "shop-1"}
 
 
-def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> None:
+def test_planner_keeps_total_cpu_above_usage() -> None:
     """Each alone would be: eight pods of 0.3 cores, or three of 1."""
     errors = Objective(name="errors", value=0.01)
     state = replace(service(replicas=8, used=0.25), objectives={"errors": 0.0001})
@@ -254,7 +254,7 @@ def test_fewer_pods_and_smaller_ones_are_together_enough_for_what_is_used() -> N
     assert (after.cpu or 0) * after.replicas >= 2.2
 
 
-def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_from_where_it_is() -> None:
+def test_planner_makes_small_steps_for_custom_objective_without_model() -> None:
     state = replace(service(replicas=8, used=0.25), objectives={"queue": 5.0})
     assert planned(state, goal(Objective(name="queue", value=7.0))).purpose is Purpose.KEEP
     plan = planned(state, goal(Objective(name="queue", value=10.0)), by=("scaleIn", "resizeCPU"))
@@ -262,14 +262,14 @@ def test_an_objective_of_ones_own_of_which_nothing_is_known_is_not_taken_far_fro
     assert (after.cpu or 0) * after.replicas >= 8 / 1.5
 
 
-def test_options_of_which_nothing_is_known_are_not_given_back_as_if_they_moved_nothing() -> None:
+def test_planner_does_not_release_options_with_unknown_effects() -> None:
     queue, by = Objective(name="queue", value=7.0), ("cacheClass", "powerProfile")
     had = replace(service(replicas=4, cpu=0.1, used=0.3), objectives={"queue": 5.0})
     for state in (had, replace(had, cache_class="guaranteed"), replace(had, power_profile="performance")):
         assert planned(state, goal(queue), by=by).purpose is Purpose.KEEP
 
 
-def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_else_tells_how_far() -> None:
+def test_planner_makes_single_small_release_when_objective_is_zero() -> None:
     """No errors at all: how far that is from one too many, nobody can tell. Without anything else that would be missed, it
     would be taken down until there are errors, and nobody know what helps against them.
     """
@@ -288,7 +288,7 @@ def test_what_is_at_zero_is_taken_a_single_small_step_further_where_something_el
         assert (deed.after.cpu or 0) * deed.after.replicas >= 8 / 1.2
 
 
-def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
+def test_planner_keeps_other_objectives_when_one_is_zero() -> None:
     errors, by = Objective(name="errors", value=0.01), ("scaleIn", "resizeCPU")
     state = service(p99=0.0565, replicas=4, used=0.5, errors=0.0)
     assert planned(state, goal(latency(0.1)), by=by).purpose is Purpose.KEEP
@@ -299,7 +299,7 @@ def test_what_is_at_zero_makes_nobody_careless_of_the_rest() -> None:
     )
 
 
-def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_worth() -> None:
+def test_planner_releases_nothing_that_is_not_certainly_met() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.07, load=100.0, used=0.6)
     effects = add_priors(EffectModels(), wanted, state)
     careless = AStar(AStarSettings(full_utility_cost=0.01))
@@ -313,7 +313,7 @@ def test_what_is_not_surely_met_is_not_given_back_from_however_little_a_miss_is_
     assert plan.purpose is Purpose.KEEP
 
 
-def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
+def test_scale_out_adds_no_pods_while_some_are_unplaced() -> None:
     """As where a node selector or a quota keeps them out: their number would grow turn by turn."""
     state = replace(service(p99=0.5, replicas=6, used=0.9), unplaced=4)
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).actions
@@ -321,7 +321,7 @@ def test_while_pods_have_no_place_there_are_no_more_of_them() -> None:
     assert [deed.actuator for deed in larger.actions] == ["resizeCPU"]
 
 
-def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> None:
+def test_action_describes_set_parameters_only() -> None:
     deed = IntentAction(
         actuator="resizeMemory",
         parameters={"container": "web", "request": 2.0**27, "limit": None, "from": 2.0**26},
@@ -330,12 +330,12 @@ def test_a_deed_tells_people_what_it_does_and_nothing_of_what_is_not_there() -> 
     assert deed.describe() == "resizeMemory container web, request 134,217,728, from 67,108,864"
 
 
-def test_nothing_is_said_to_be_given_back_of_what_asks_for_nothing() -> None:
+def test_planner_releases_nothing_from_workload_without_requests() -> None:
     free = replace(service(p99=0.01), sizes=())
     assert planned(free, goal(latency(0.1)), by=("resizeCPU",)).purpose is Purpose.KEEP
 
 
-def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -> None:
+def test_constraints_count_only_placed_pods_for_usage() -> None:
     """Two pods use 1.8 cores, and two more that have no place are of no help to them."""
     state = replace(service(replicas=4), unplaced=2)
     limits = PlanConstraints(min_total_cpu=1.98)
@@ -344,26 +344,26 @@ def test_pods_without_a_place_are_no_part_of_what_is_enough_for_what_is_used() -
     assert limits.find_violation(state, replace(state, replicas=2, unplaced=0)) is None
 
 
-def test_an_availability_of_all_the_time_is_met_as_nearly_as_it_can_be() -> None:
+def test_planner_accepts_availability_of_one() -> None:
     """It would be missed for ever, with nothing to be done about it."""
     wanted = availability(1.0)
     assert wanted.evaluate(0.99) is ObjectiveVerdict.MISSED
     assert wanted.evaluate(1.0 - 1e-10) is ObjectiveVerdict.MET
 
 
-def test_who_rests_after_a_deed_says_so() -> None:
+def test_planner_explains_cooldown() -> None:
     plan = planned(
         service(p99=0.5), goal(latency(0.1)), limits=PlanConstraints(cooldown_until={"*": 100.0}), now=50.0
     )
-    assert plan.why == ("what was done last is yet to be judged",)
+    assert plan.why == ("the effect of the last action is not known yet (cool-down)",)
 
 
-def test_a_service_that_is_turned_off_is_not_woken() -> None:
+def test_scale_out_does_not_start_workload_scaled_to_zero() -> None:
     state = replace(service(p99=0.3), replicas=0, pods=())
     assert not planned(state, goal(latency(0.1)), by=("scaleOut", "scaleIn")).actions
 
 
-def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> None:
+def test_planner_prepares_for_forecast_load() -> None:
     wanted, state = goal(latency(0.1)), service(p99=0.08, load=100.0, used=0.6)
     assert not planned(state, wanted, by=("scaleOut", "resizeCPU")).actions
     effects = add_priors(EffectModels(), wanted, state)
@@ -374,7 +374,7 @@ def test_a_load_that_is_forecast_is_prepared_for_before_anything_is_missed() -> 
     assert plan.actions
 
 
-def test_alternatives_and_what_they_cost_are_told() -> None:
+def test_plan_lists_alternatives_with_costs() -> None:
     plan = planned(service(p99=0.12, used=0.6), goal(latency(0.1)))
     meeting = [each for each in plan.alternatives if each.meets_all]
     assert meeting
@@ -382,7 +382,7 @@ def test_alternatives_and_what_they_cost_are_told() -> None:
     assert plan.expanded_states > 0
 
 
-def test_an_actuator_that_knows_no_limits_cannot_pass_them() -> None:
+def test_planner_rejects_candidates_that_violate_constraints() -> None:
     class Greedy(ScaleOut):
         name = "greedy"
 

@@ -94,7 +94,9 @@ limits = st.builds(
 
 
 @given(services(may_be_unknown=True), goals(), limits)
-def test_no_plan_passes_a_guardrail(state: TargetState, wanted: Goal, given_limits: PlanConstraints) -> None:
+def test_planner_never_violates_a_guardrail(
+    state: TargetState, wanted: Goal, given_limits: PlanConstraints
+) -> None:
     plan = planned(state, wanted, limits=given_limits, now=0.0)
     (cpu, memory), replicas = state.requests_per_pod(), state.replicas
     for deed in plan.actions:
@@ -121,7 +123,7 @@ def test_no_plan_passes_a_guardrail(state: TargetState, wanted: Goal, given_limi
 @given(
     services(may_be_unknown=True), goals(), st.sampled_from(["availability", "throughput", "power", "p99"])
 )
-def test_no_plan_acts_on_what_is_unknown(state: TargetState, wanted: Goal, lost: str) -> None:
+def test_planner_never_acts_on_unknown_objectives(state: TargetState, wanted: Goal, lost: str) -> None:
     blind = replace(state, objectives={**state.objectives, lost: None})
     plan = planned(blind, wanted)
     if any(blind.objectives[each.name] is None for each in wanted.objectives):
@@ -130,21 +132,21 @@ def test_no_plan_acts_on_what_is_unknown(state: TargetState, wanted: Goal, lost:
 
 
 @given(services(), goals())
-def test_the_same_is_planned_for_the_same(state: TargetState, wanted: Goal) -> None:
+def test_planner_is_deterministic(state: TargetState, wanted: Goal) -> None:
     assert planned(state, wanted) == planned(state, wanted)
 
 
 @given(services(), goals(), st.lists(st.integers(0, 400), min_size=2, max_size=4).map(sorted))
-def test_no_plan_gets_worse_with_more_time(state: TargetState, wanted: Goal, budgets: list[int]) -> None:
+def test_planner_is_never_worse_with_larger_budget(
+    state: TargetState, wanted: Goal, budgets: list[int]
+) -> None:
     problem = _problem(state, wanted)
     ranks = [Search(problem, SearchBudget(max_states=states)).run().best.rank for states in budgets]
     assert ranks == sorted(ranks, reverse=True)
 
 
 @given(services(), goals(), st.integers(0, 30))
-def test_when_the_time_is_over_the_best_until_then_is_the_answer(
-    state: TargetState, wanted: Goal, asks: int
-) -> None:
+def test_planner_returns_best_plan_when_budget_expires(state: TargetState, wanted: Goal, asks: int) -> None:
     left = iter(range(asks))
     problem = _problem(state, wanted)
     hurried = Search(problem, SearchBudget(is_expired=lambda: next(left, None) is None)).run()
@@ -153,9 +155,7 @@ def test_when_the_time_is_over_the_best_until_then_is_the_answer(
 
 
 @given(state=services(), wanted=goals(), gives_back=st.booleans())
-def test_a_star_finds_what_looking_at_everything_finds(
-    state: TargetState, wanted: Goal, *, gives_back: bool
-) -> None:
+def test_astar_matches_exhaustive_search(state: TargetState, wanted: Goal, *, gives_back: bool) -> None:
     if gives_back:
         wanted = _given_back(wanted, state)
     problem = _problem(state, wanted, by=("scaleOut", "scaleIn", "rmPod", "resizeCPU", "cacheClass"))
@@ -167,7 +167,7 @@ def test_a_star_finds_what_looking_at_everything_finds(
 
 
 @given(services(), goals())
-def test_deeds_bring_no_more_after_others_than_before_them(state: TargetState, wanted: Goal) -> None:
+def test_actuators_have_diminishing_gains(state: TargetState, wanted: Goal) -> None:
     """What the bound of A* stands on."""
     problem = _problem(state, wanted, by=("scaleOut", "rmPod", "resizeCPU", "cacheClass"))
     for first, second in product(problem.actuators, repeat=2):

@@ -120,7 +120,7 @@ class Draw:
 
 @given(seed=st.integers(0, 1 << 40))
 @settings(deadline=None)
-def test_planner_breaches_no_limit_and_promises_only_numbers_in_any_state(seed: int) -> None:
+def test_planner_violates_no_constraint_and_returns_finite_numbers_in_any_state(seed: int) -> None:
     draw = Draw(seed)
     for _ in range(PER_SEED):
         goal = draw.goal()

@@ -49,7 +49,7 @@ def there(registry: PluginRegistry, type_: pb.PluginType, name: str) -> Register
     return known
 
 
-def test_the_planner_in_python_plans_one_step(registry: PluginRegistry, port: int, tmp_path: Path) -> None:
+def test_python_example_planner_plans_one_step(registry: PluginRegistry, port: int, tmp_path: Path) -> None:
     command: list[str | Path] = [
         sys.executable,
         EXAMPLES / "python" / "one_step.py",
@@ -75,7 +75,7 @@ def test_the_planner_in_python_plans_one_step(registry: PluginRegistry, port: in
         process.kill()
 
 
-def test_the_actuator_in_go_is_planned_with_and_performs(
+def test_go_example_actuator_is_planned_and_executes(
     registry: PluginRegistry, port: int, tmp_path: Path
 ) -> None:
     try:

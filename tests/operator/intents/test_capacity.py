@@ -53,26 +53,26 @@ def narrowed(
     return room.constrain(PlanConstraints(), STATE, "shop")
 
 
-def test_what_runs_on_a_node_leaves_the_rest() -> None:
+def test_available_capacity_subtracts_pods_of_node() -> None:
     limits = narrowed()
     assert limits.extra_cpu_in_place == 2.5
     assert limits.extra_pods == 2
 
 
-def test_room_of_a_node_is_without_what_pods_have_as_a_whole_and_their_overhead() -> None:
+def test_available_capacity_subtracts_pod_level_resources_and_overhead() -> None:
     other = replace(
         pod("other", "a", 500), pod_resources=Resources(cpu_request=1500), overhead=Resources(cpu_request=250)
     )
     assert narrowed(other=other).extra_cpu_in_place == 1.25
 
 
-def test_on_a_node_that_takes_nothing_new_pods_may_still_grow() -> None:
+def test_available_capacity_of_cordoned_node_allows_growth() -> None:
     limits = narrowed(nodes=(node("a", unschedulable=True),))
     assert limits.extra_pods == 0
     assert limits.extra_cpu_in_place == 2.5
 
 
-def test_a_quota_and_a_cap_both_hold() -> None:
+def test_available_capacity_respects_quota_and_cap() -> None:
     quota = ResourceQuota(
         "shop",
         "q",

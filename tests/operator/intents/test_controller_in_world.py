@@ -28,7 +28,7 @@ def world(cpu: int = 500, memory: int = 512, replicas: int = 2) -> ScalableWorld
     return ScalableWorld(template={"web": size}, replicas=replicas)
 
 
-async def test_loop_serves_other_intents_when_one_profile_has_backticks(tmp_path: Path) -> None:
+async def test_controller_serves_other_intents_when_one_profile_has_backticks(tmp_path: Path) -> None:
     query = "sum(rate(seconds_sum{pod=~`$pods`}[1m])) / sum(rate(seconds_count{pod=~`$pods`}[1m]))"
     theirs = profile("avg", namespace="team-b", type="latency", query=query)
     other = intent("cart", namespace="team-b", target="cart-api", objectives=[{**P99, "measuredBy": "avg"}])
@@ -43,7 +43,7 @@ async def test_loop_serves_other_intents_when_one_profile_has_backticks(tmp_path
         )  # its target is not there, and nothing else is wrong
 
 
-async def test_loop_serves_other_intents_when_one_cannot_be_observed(tmp_path: Path) -> None:
+async def test_controller_serves_other_intents_when_one_cannot_be_observed(tmp_path: Path) -> None:
     broken = intent("broken", namespace="team-b", target="cart", objectives=[P99])
     answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     async with bed(world(), [broken, intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
@@ -65,7 +65,7 @@ def cores(one: ScalableWorld) -> float:
     return sum(limits) / 1000
 
 
-async def test_loop_leaves_pods_alone_that_restarted_once_in_the_past(tmp_path: Path) -> None:
+async def test_controller_ignores_single_restart_in_the_past(tmp_path: Path) -> None:
     up = {"name": "up", "value": 0.99, "measuredBy": "up"}
     one = world(replicas=3)
     for live in one.pods_by_name.values():
@@ -80,7 +80,7 @@ async def test_loop_leaves_pods_alone_that_restarted_once_in_the_past(tmp_path: 
         assert not [each for each in one.written if each == "evict" or each.startswith("scale")]
 
 
-async def test_loop_keeps_redundancy_for_an_availability_objective(tmp_path: Path) -> None:
+async def test_controller_keeps_redundancy_for_availability_objective(tmp_path: Path) -> None:
     up = {"name": "up", "value": 0.9999, "measuredBy": "up"}
     answers: dict[str, Value] = {"cpu_usage": 0.1, "working_set": 200 * MIB}
     one = world(replicas=5)
@@ -91,7 +91,7 @@ async def test_loop_keeps_redundancy_for_an_availability_objective(tmp_path: Pat
         assert len(one.pods_by_name) >= 2
 
 
-async def test_loop_scales_out_a_single_pod_for_four_nines(tmp_path: Path) -> None:
+async def test_controller_scales_out_single_pod_for_four_nines(tmp_path: Path) -> None:
     up = {"name": "up", "value": 0.9999, "measuredBy": "up"}
     answers: dict[str, Value] = {"cpu_usage": 0.1, "working_set": 200 * MIB}
     one = world(replicas=1)
@@ -103,7 +103,7 @@ async def test_loop_scales_out_a_single_pod_for_four_nines(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["availability", "throughput"])
-async def test_loop_gives_nothing_back_that_no_objective_watches(tmp_path: Path, kind: str) -> None:
+async def test_controller_releases_nothing_without_capacity_objective(tmp_path: Path, kind: str) -> None:
     """A service that is idle at night keeps what it needs by day."""
     one = world(cpu=2000, replicas=3)
     start = one.now
@@ -130,7 +130,7 @@ async def test_loop_gives_nothing_back_that_no_objective_watches(tmp_path: Path,
             assert cores(one) >= wanted(one.now)
 
 
-async def test_loop_raises_cpu_of_saturated_pods_when_no_objective_watches_it(tmp_path: Path) -> None:
+async def test_controller_raises_cpu_of_saturated_pods_without_capacity_objective(tmp_path: Path) -> None:
     one = world(cpu=200, replicas=2)
     up = {"name": "up", "value": 0.99, "measuredBy": "up"}
     answers: dict[str, Value] = {
@@ -145,7 +145,7 @@ async def test_loop_raises_cpu_of_saturated_pods_when_no_objective_watches_it(tm
         assert cores(one) > 1.5
 
 
-async def test_loop_waits_until_a_kpi_shows_the_last_action(tmp_path: Path) -> None:
+async def test_controller_waits_until_kpi_includes_last_action(tmp_path: Path) -> None:
     """A KPI that averages over longer than the cool-down is not answered twice."""
     assert await _peak_cores(300, tmp_path) <= 1.5 * await _peak_cores(30, tmp_path)
 
@@ -177,9 +177,7 @@ async def _peak_cores(window: int, folder: Path) -> float:
 
 
 @pytest.mark.parametrize("active", [True, False])
-async def test_caps_count_a_workload_once_whatever_number_of_intents_it_has(
-    tmp_path: Path, *, active: bool
-) -> None:
+async def test_capacity_counts_workload_of_several_intents_once(tmp_path: Path, *, active: bool) -> None:
     one = world(cpu=1000, replicas=4)
     second = intent("second", objectives=[P99], active=active, priority=0.01, created=1)
     answers: dict[str, Value] = {"latency": 0.2, "count(rate": 4, "cpu_usage": 3.5, "working_set": 200 * MIB}
@@ -195,7 +193,7 @@ async def test_caps_count_a_workload_once_whatever_number_of_intents_it_has(
         assert cores(one) == pytest.approx(8, abs=0.5)
 
 
-async def test_loop_counts_cpu_as_unknown_while_pods_are_not_scraped(tmp_path: Path) -> None:
+async def test_controller_treats_cpu_as_unknown_while_pods_are_not_scraped(tmp_path: Path) -> None:
     one = world(cpu=1000, replicas=4)
     answers: dict[str, Value] = {
         "latency": 0.02,
@@ -209,7 +207,7 @@ async def test_loop_counts_cpu_as_unknown_while_pods_are_not_scraped(tmp_path: P
         assert cores(one) == 4
 
 
-async def test_loop_gives_memory_before_the_rest_after_a_revert_is_over(tmp_path: Path) -> None:
+async def test_controller_raises_memory_during_retry_delay_after_revert(tmp_path: Path) -> None:
     one = world()
     reverted = RevertRecord(id="x", at=one.now, why="a container ended", times=4, until=one.now + 8 * 3600)
     one.annotations = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid="uid-web")
@@ -219,7 +217,7 @@ async def test_loop_gives_memory_before_the_rest_after_a_revert_is_over(tmp_path
         assert min(filter(None, found.memory_limits)) > 512 * MIB
 
 
-async def test_loop_brings_new_pods_to_the_applied_size_under_a_hold(tmp_path: Path) -> None:
+async def test_controller_resizes_new_pods_under_a_hold(tmp_path: Path) -> None:
     one = world()
     one.resized_before({"web": Resources(1500, 1500, 512 * MIB, 512 * MIB)})
     one.annotations["trimtab.io/hold"] = "true"
@@ -230,7 +228,7 @@ async def test_loop_brings_new_pods_to_the_applied_size_under_a_hold(tmp_path: P
         assert found.cpu_limits == {1500}
 
 
-async def test_loop_beside_an_hpa_does_not_trade_pods_for_size(tmp_path: Path) -> None:
+async def test_controller_does_not_trade_pods_for_size_with_hpa(tmp_path: Path) -> None:
     """An HPA that holds CPU to a share of requests removes pods when requests grow."""
     one = world(cpu=1000, replicas=6)
     hpa = HorizontalPodAutoscaler(
@@ -256,7 +254,7 @@ async def test_loop_beside_an_hpa_does_not_trade_pods_for_size(tmp_path: Path) -
         assert max(filter(None, found.cpu_limits)) <= 1100
 
 
-async def test_loop_does_not_repeat_an_action_after_a_crash_before_its_status(tmp_path: Path) -> None:
+async def test_controller_does_not_repeat_action_after_crash_before_status_write(tmp_path: Path) -> None:
     answers: dict[str, Value] = {"latency": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     settings: dict[str, Any] = {"actuators": {"scaleOut": {}}}
     one = world()
@@ -280,7 +278,7 @@ async def test_loop_does_not_repeat_an_action_after_a_crash_before_its_status(tm
         assert one.replicas == replicas
 
 
-async def test_loop_cools_down_after_what_another_intent_did(tmp_path: Path) -> None:
+async def test_controller_cools_down_after_action_of_another_intent(tmp_path: Path) -> None:
     answers: dict[str, Value] = {"latency": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     settings: dict[str, Any] = {"actuators": {"scaleOut": {}}}
     one = world()
@@ -295,7 +293,7 @@ async def test_loop_cools_down_after_what_another_intent_did(tmp_path: Path) -> 
         assert one.replicas == replicas
 
 
-async def test_loop_keeps_memory_above_what_sizing_calls_safe(tmp_path: Path) -> None:
+async def test_controller_keeps_memory_above_safe_minimum(tmp_path: Path) -> None:
     """The last hour does not show what a nightly job needs."""
     one = world(cpu=1000, memory=1024, replicas=3)
     answers: dict[str, Value] = {
@@ -315,7 +313,7 @@ async def test_loop_keeps_memory_above_what_sizing_calls_safe(tmp_path: Path) ->
             assert cores(one) < 3
 
 
-async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(tmp_path: Path) -> None:
+async def test_controller_raises_memory_after_oom_kill_regardless_of_objectives(tmp_path: Path) -> None:
     one = world(memory=512)
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
@@ -325,7 +323,7 @@ async def test_loop_gives_memory_after_an_oom_kill_whatever_the_objectives_say(t
         assert found.cpu_limits == {500}
 
 
-async def test_loop_gives_memory_to_a_crashed_container_as_soon_as_it_runs_again(tmp_path: Path) -> None:
+async def test_controller_resizes_crashed_container_as_soon_as_it_runs(tmp_path: Path) -> None:
     """One that is killed seconds after each start is down whenever its turn comes."""
     one = world(memory=512)
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5, "working_set": 200 * MIB}
@@ -349,7 +347,7 @@ KILLED = "container web was OOM-killed with 512Mi at 12:00 UTC, and its memory i
 
 
 @pytest.mark.parametrize("latency", [0.05, 0.2, None])
-async def test_loop_tells_of_oom_kills_whatever_the_objectives_say(
+async def test_controller_reports_oom_kills_regardless_of_objectives(
     tmp_path: Path, latency: float | None
 ) -> None:
     answers: dict[str, Value] = {"latency": latency, "count(rate": 2, "cpu_usage": 0.5}
@@ -368,7 +366,7 @@ async def test_loop_tells_of_oom_kills_whatever_the_objectives_say(
         assert "OOM-killed" not in found.message("Met")
 
 
-async def test_loop_says_why_a_killed_container_is_not_given_more(tmp_path: Path) -> None:
+async def test_controller_explains_why_killed_container_gets_no_more_memory(tmp_path: Path) -> None:
     answers: dict[str, Value] = {"latency": 0.05, "count(rate": 2, "cpu_usage": 0.5}
     async with bed(
         world(), [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path, dryRun=True
@@ -380,7 +378,7 @@ async def test_loop_says_why_a_killed_container_is_not_given_more(tmp_path: Path
         assert f"{KILLED}; not done: the operator runs with dryRun" in found.message("Met")
 
 
-async def test_loop_does_not_feed_a_leak_of_one_pod_in_all_of_them(tmp_path: Path) -> None:
+async def test_controller_does_not_feed_leak_of_one_pod(tmp_path: Path) -> None:
     one = world(memory=512, replicas=10)
     start = one.now
 
@@ -402,7 +400,7 @@ async def test_loop_does_not_feed_a_leak_of_one_pod_in_all_of_them(tmp_path: Pat
         assert found.memory_limits == {512 * MIB}
 
 
-async def test_loop_stops_feeding_a_leak_of_all_pods_before_any_was_killed(tmp_path: Path) -> None:
+async def test_controller_stops_feeding_leak_of_all_pods(tmp_path: Path) -> None:
     one = world(memory=512, replicas=2)
 
     def leaking(_: float) -> float:
@@ -419,7 +417,7 @@ async def test_loop_stops_feeding_a_leak_of_all_pods_before_any_was_killed(tmp_p
 
 
 @pytest.mark.parametrize("replaced", [1, 2, 3])
-async def test_loop_plans_from_the_size_in_effect_after_pods_are_replaced(
+async def test_controller_plans_from_effective_size_after_pods_are_replaced(
     tmp_path: Path, replaced: int
 ) -> None:
     """A latency that rose while new pods started was answered by a cut from 2 cores to 0.6, a step from the template's."""

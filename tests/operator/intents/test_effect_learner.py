@@ -59,7 +59,7 @@ async def taught(lessons: EffectLearner) -> float:
     return expected() / before
 
 
-async def test_what_was_seen_changes_what_is_expected_and_outlives_the_process(tmp_path: Path) -> None:
+async def test_effect_learner_restores_learned_effects(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         assert await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)) < 0.8
         assert len(await store.events.find(name=GOAL.intent)) == 24
@@ -71,7 +71,7 @@ async def test_what_was_seen_changes_what_is_expected_and_outlives_the_process(t
         )
 
 
-async def test_without_a_store_it_is_learned_for_as_long_as_the_process_lives() -> None:
+async def test_effect_learner_learns_without_store() -> None:
     lessons = EffectLearner(Away(), cluster="prod", settings=lambda: SETTINGS)  # type: ignore[arg-type]
     assert await taught(lessons) < 0.8
     await lessons.flush()
@@ -88,7 +88,7 @@ class Late:
         return getattr(self._store if self.there else Away(), name)
 
 
-async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved_over_what_it_has(
+async def test_effect_learner_retries_restore_before_saving(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -110,7 +110,7 @@ async def test_a_store_that_is_away_at_first_is_asked_again_and_nothing_is_saved
         assert lessons.get_effects(GOAL, state(0.5, 0.4)).learned_models["p99"].encode()["samples"] == 25
 
 
-async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path) -> None:
+async def test_effect_learner_does_not_record_unchanged_states_every_cycle(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for number in range(10):
@@ -119,7 +119,7 @@ async def test_what_has_not_changed_is_not_written_at_every_turn(tmp_path: Path)
         assert len(await store.events.find(name=GOAL.intent)) == 1
 
 
-async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) -> None:
+async def test_effect_learner_records_again_after_clock_was_ahead(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         for now in (86_400.0, 60.0):
@@ -128,7 +128,7 @@ async def test_after_a_clock_was_ahead_states_are_written_again(tmp_path: Path) 
         assert len(await store.events.find(name=GOAL.intent)) == 2
 
 
-async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
+async def test_effect_learner_keeps_only_informative_states(tmp_path: Path) -> None:
     """Hundreds of intents of many pods would else be more than the operator may hold."""
     wanted = Goal(
         intent="shop/web",
@@ -162,7 +162,7 @@ async def test_of_many_pods_only_what_teaches_is_held(tmp_path: Path) -> None:
             assert learned["up"].encode()["new"] == pytest.approx((100 * 0.559 + 20 * 0.99) / 120)
 
 
-async def test_lessons_of_another_target_are_not_used(tmp_path: Path) -> None:
+async def test_effect_learner_ignores_effects_of_another_target(tmp_path: Path) -> None:
     """An Intent that is pointed at another workload, or a workload that was replaced by another of the same name."""
     mine, other = replace(GOAL, target="Deployment/web 1"), replace(GOAL, target="Deployment/web 2")
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -186,7 +186,7 @@ async def test_lessons_of_another_target_are_not_used(tmp_path: Path) -> None:
             assert (found != unknown) is knows
 
 
-async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cluster(tmp_path: Path) -> None:
+async def test_effect_learner_separates_clusters(tmp_path: Path) -> None:
     """Of two clusters that share a store, one may have far more to tell."""
     async with Store.open(tmp_path / "trimtab.db") as store:
         await taught(EffectLearner(store, cluster="prod", settings=lambda: SETTINGS))
@@ -206,7 +206,7 @@ async def test_lessons_outlast_those_of_an_intent_of_the_same_name_in_another_cl
         assert {each.cluster for each in kept} == {"prod"}
 
 
-async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
+async def test_effect_learner_restores_events_of_the_day_after_a_quiet_night(tmp_path: Path) -> None:
     """`lookBack` holds, however many events there are."""
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
@@ -226,7 +226,7 @@ async def test_lessons_of_the_day_survive_a_quiet_night(tmp_path: Path) -> None:
             assert len(found._get_record(GOAL).recent) <= 700
 
 
-async def test_lessons_never_wait_for_a_store_that_is_frozen(
+async def test_effect_learner_does_not_wait_for_frozen_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thawed = asyncio.Event()

@@ -19,14 +19,14 @@ async def _why(endpoints: KpiEndpoints, numbers: Iterable[int]) -> list[str]:
     return [reading.reason for reading in (await endpoints.read_kpis(asked, at=0.0)).values()]
 
 
-async def test_servers_that_no_profile_names_any_more_make_room_for_others() -> None:
+async def test_kpi_endpoints_close_unused_servers() -> None:
     async with KpiEndpoints(None, max_age=60.0, timeout=10.0) as endpoints:
         for number in range(MAX_SERVERS + 2):
             [why] = await _why(endpoints, [number])
             assert "servers" not in why
 
 
-async def test_of_too_many_at_a_time_so_many_are_asked() -> None:
+async def test_kpi_endpoints_limit_number_of_servers() -> None:
     async with KpiEndpoints(None, max_age=60.0, timeout=10.0) as endpoints:
         refused = [
             why for why in await _why(endpoints, range(MAX_SERVERS + 6)) if "more than 64 servers" in why
@@ -35,7 +35,7 @@ async def test_of_too_many_at_a_time_so_many_are_asked() -> None:
 
 
 @pytest.mark.parametrize("server", ["http://a..b:9090", "http://" + "a" * 80, "http://[::1"])
-async def test_a_server_that_cannot_be_keeps_no_other_from_being_asked(server: str) -> None:
+async def test_kpi_endpoints_isolate_invalid_server(server: str) -> None:
     asked = {server: [ASKED], "http://127.0.0.1:1": [ASKED]}
     async with KpiEndpoints(None, max_age=60.0, timeout=10.0) as endpoints:
         found = await endpoints.read_kpis(asked, at=0.0)
@@ -43,7 +43,7 @@ async def test_a_server_that_cannot_be_keeps_no_other_from_being_asked(server: s
     assert len(found) == 2
 
 
-async def test_whatever_fails_of_one_server_is_told_of_that_one() -> None:
+async def test_kpi_endpoints_report_error_of_one_server() -> None:
     class Odd:
         async def vector(self, promql: str, *, at: float) -> Vector:
             raise RuntimeError("whatever it is")

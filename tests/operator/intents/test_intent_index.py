@@ -107,17 +107,17 @@ def owner(*intents: IntentRecord) -> str:
     return found.name if found else ""
 
 
-def test_the_highest_priority_has_the_say_then_the_oldest() -> None:
+def test_controlling_intent_has_highest_priority_then_is_oldest() -> None:
     assert owner(intent("low", priority=0.1), intent("high", priority=0.9)) == "high"
     assert owner(intent("young", created=5), intent("old", created=3)) == "old"
 
 
-def test_one_that_is_not_active_has_no_say() -> None:
+def test_controlling_intent_is_active() -> None:
     assert owner(intent("idle", priority=1.0, active=False), intent("low", priority=0.1)) == "low"
     assert owner(intent("idle", active=False)) == ""
 
 
-def test_a_policy_yields_to_an_intent_and_says_so() -> None:
+def test_policy_yields_to_intent_and_reports_it() -> None:
     config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=PolicyMode.AUTO))
     mandate = EffectivePolicies(config).resolve(workload(), (), namespace=())
     assert mandate is not None
@@ -146,7 +146,7 @@ def hpa(*shares: UtilizationTarget) -> HorizontalPodAutoscaler:
         ({"hpas": [], "vpa": "", "can_resize_in_place": True}, frozenset()),
     ],
 )
-def test_what_an_autoscaler_has_is_left_to_it(who: Any, forbidden: frozenset[str]) -> None:
+def test_constraints_forbid_fields_of_autoscalers(who: Any, forbidden: frozenset[str]) -> None:
     others = AutoscalerConstraints(workload(), **who)
     assert others.forbidden_actuators() == forbidden
     assert bool(others.explain()) is bool(forbidden)
@@ -162,7 +162,7 @@ def observed(found: Workload, *, cpu_used: float | None = None) -> IntentObserva
     return IntentObservation(target, target.spec, goal, {}, found, (), state)
 
 
-def test_nothing_is_given_back_below_what_is_used() -> None:
+def test_constraints_keep_cpu_above_usage() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     limits = build_constraints(
         observed(workload(), cpu_used=0.25),
@@ -176,7 +176,7 @@ def test_nothing_is_given_back_below_what_is_used() -> None:
     assert limits.min_total_cpu == pytest.approx(0.25 * 1.1)
 
 
-def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_is_not_known() -> None:
+def test_constraints_allow_release_of_unplaced_pods() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     for used, cpu in ((0.18, 0.18 * 1.1 / 2), (None, inf)):
         found = observed(workload(), cpu_used=used)
@@ -191,7 +191,7 @@ def test_pods_that_have_no_place_use_nothing_and_are_given_back_also_where_use_i
         assert limits.find_violation(state, replace(state, replicas=2, unplaced=0)) is None
 
 
-def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
+def test_build_state_counts_uncreated_pods_as_unplaced() -> None:
     """As where a quota refuses them, some or all."""
     for pods, unplaced in (([], 3), ([pod("a")], 2), ([pod("a"), pod("b", node="", ready=False)], 2)):
         state = build_state(workload(replicas=3), pods, PodHistory({}), {}, {}, main="web")
@@ -202,7 +202,7 @@ def test_pods_that_are_wanted_and_may_not_even_be_made_have_no_place() -> None:
     assert build_state(ended, [pod("a")], PodHistory({}), {}, {}, main="web").unplaced == 0
 
 
-def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() -> None:
+def test_constraints_prevent_scale_out_by_hpa() -> None:
     """It holds CPU to half of the request: pods would get smaller and more, turn by turn."""
     found = observed(workload(), cpu_used=0.12)
     for shares, least in (
@@ -218,7 +218,7 @@ def test_nothing_is_given_back_that_an_autoscaler_would_answer_with_more_pods() 
         assert limits.min_cpu == pytest.approx(least)
 
 
-def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
+def test_constraints_forbid_release_when_usage_is_unknown() -> None:
     others = AutoscalerConstraints(workload(), hpas=[], vpa="", can_resize_in_place=True)
     found = observed(workload(), cpu_used=None)
     limits = build_constraints(
@@ -229,11 +229,11 @@ def test_nothing_is_given_back_where_it_is_not_known_what_is_used() -> None:
     smaller = replace(state, sizes=(ContainerSize(container="web", cpu_request=0.05, cpu_limit=0.05),))
     assert limits.find_violation(state, replace(state, replicas=3))
     assert limits.find_violation(state, smaller)
-    assert "is not known" in explain_no_release(state, found.goal)[0]
+    assert "is unknown" in explain_no_release(state, found.goal)[0]
     assert explain_no_release(replace(state, cpu_used=0.1), found.goal) == []
 
 
-def test_while_a_size_that_was_taken_back_is_not_tried_again_something_else_is() -> None:
+def test_constraints_block_reverted_sizes_but_not_other_actions() -> None:
     """Else the best plan would be one that is withheld, turn after turn."""
     reverted = RevertRecord(id="c", at=1000, why="it was slower", times=1, until=5000)
     marks = encode_change_annotations(ChangeAnnotations(reverted=reverted), uid=workload().uid)
@@ -263,10 +263,10 @@ def under_change() -> Workload:
     return workload(annotations=tuple(marks.items()))
 
 
-def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> None:
+def test_constraints_do_not_freeze_for_change_that_cannot_continue() -> None:
     """As where a VerticalPodAutoscaler came while sizes were being changed."""
     found = under_change()
-    for vpa, words in (("", "a change of size is under way"), ("web", "")):
+    for vpa, words in (("", "a resize is in progress"), ("web", "")):
         others = AutoscalerConstraints(found, hpas=[], vpa=vpa, can_resize_in_place=True)
         limits = build_constraints(
             observed(found),
@@ -285,11 +285,13 @@ def test_a_change_that_nobody_may_go_on_with_keeps_nobody_from_other_deeds() -> 
         ({"is_rolling_out": True}, "rollout"),
         ({"paused": True}, "paused"),
         ({"replicas": 0}, "scaled to zero"),
-        ({"namespace": "kube-system"}, "never touched"),
+        ({"namespace": "kube-system"}, "untouchedNamespaces"),
         ({}, ""),
     ],
 )
-def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -> None:
+def test_constraints_freeze_during_rollout_pause_and_zero_replicas(
+    changed: dict[str, Any], words: str
+) -> None:
     found = workload(**changed)
     observation = observed(found)
     others = AutoscalerConstraints(found, hpas=[], vpa="", can_resize_in_place=True)
@@ -301,7 +303,7 @@ def test_what_others_are_at_is_left_alone(changed: dict[str, Any], words: str) -
 
 
 @pytest.mark.parametrize(("again", "passes"), [(1005, True), (1060, False), (None, False)])
-async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
+async def test_executor_reports_rate_limited_resize_as_transient(
     again: int | None,
     passes: bool,  # noqa: FBT001 - as parametrized
 ) -> None:
@@ -333,9 +335,7 @@ async def test_a_resize_that_waits_for_its_turn_is_asked_for_again_at_the_next(
     assert performed.is_transient is passes
 
 
-async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_once_and_gives_its_slots_back() -> (
-    None
-):
+async def test_executor_reports_abandoned_change_once_and_frees_its_slots() -> None:
     forgotten: list[WorkloadKey] = []
     told: list[str] = []
 
@@ -366,4 +366,4 @@ async def test_a_change_whose_intent_was_deleted_in_the_middle_of_it_is_told_of_
         performer.forget_all_but((), {found.key: found}.get)
     assert forgotten == [found.key]
     (line,) = told
-    assert line.startswith("ChangeLeft Deployment shop/web: no active Intent is about it any more")
+    assert line.startswith("ChangeLeft Deployment shop/web: No active Intent targets this workload any more")

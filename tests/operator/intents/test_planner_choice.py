@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from harness.informer_probe import eventually
+from harness.intent_env import IntentEnv
 from harness.objects import pod_status
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.actuation.pod_options import (
@@ -25,35 +25,33 @@ from trimtab.kube.rest.client import Object, PatchType
 from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, PODS
 from trimtab.operator.intents.controller import IntentController
 
-Shop = Any
-"""See conftest."""
 RESOURCE = "power.intel.com/performance"
 
 
-async def template(shop: Shop) -> Object:
-    found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
+async def template(env: IntentEnv) -> Object:
+    found = await env.client.get(DEPLOYMENTS, "web", namespace=env.namespace)
     return dict(found["spec"]["template"])
 
 
-def phase(shop: Shop) -> OptionsPhase | None:
+def phase(env: IntentEnv) -> OptionsPhase | None:
     """As the loop sees it."""
-    found = shop.catalog.get(shop.web)
+    found = env.cluster_state.get(env.web)
     mark = read_options_annotation(found) if found else None
     return mark.phase if mark else None
 
 
-async def rolled_out(shop: Shop) -> None:
+async def rolled_out(env: IntentEnv) -> None:
     """The part of the kubelet in a rollout: new pods are ready; and wait until the loop sees its end."""
 
     async def all_new() -> bool:
-        for pod in await shop.client.list_objects(PODS, namespace=shop.namespace):
+        for pod in await env.client.list_objects(PODS, namespace=env.namespace):
             name, kind, body = pod["metadata"]["name"], PatchType.STRATEGIC, {"status": pod_status(pod)}
             if not pod["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):  # an old one goes at any moment
-                    await shop.client.patch(
-                        PODS, name, body, type=kind, namespace=shop.namespace, subresource="status"
+                    await env.client.patch(
+                        PODS, name, body, type=kind, namespace=env.namespace, subresource="status"
                     )
-        seen = shop.catalog.get(shop.web)
+        seen = env.cluster_state.get(env.web)
         return bool(
             seen
             and seen.is_spec_observed
@@ -66,101 +64,101 @@ async def rolled_out(shop: Shop) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_a_cache_class_comes_by_a_rollout_is_seen_on_pods_and_settles(shop: Shop) -> None:
-    shop.settings |= {"actuators": {"cacheClass": {}}}
-    await shop.write_intent(value=0.19)
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        status = await shop.take(loop)
+async def test_cache_class_is_rolled_out_observed_and_settles(env: IntentEnv) -> None:
+    env.settings |= {"actuators": {"cacheClass": {}}}
+    await env.write_intent(value=0.19)
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        status = await env.run_cycles(loop)
         assert "executedAt" in status["plan"]
-        chosen = (await template(shop))["metadata"]["annotations"][CACHE_CLASS]
+        chosen = (await template(env))["metadata"]["annotations"][CACHE_CLASS]
         assert chosen in {"burstable", "guaranteed"}
-        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
-        await rolled_out(shop)
-        await shop.take(loop)
-        await eventually(lambda: phase(shop) is OptionsPhase.SETTLED, what="the rollout is known to be over")
+        await eventually(lambda: phase(env) is OptionsPhase.ROLLING, what="the mark is seen")
+        await rolled_out(env)
+        await env.run_cycles(loop)
+        await eventually(lambda: phase(env) is OptionsPhase.SETTLED, what="the rollout is known to be over")
 
         def seen() -> bool:
-            found = shop.catalog.get(shop.web)
-            pods = [pod for pod in shop.catalog.list_pods(found) if not pod.deleting] if found else []
+            found = env.cluster_state.get(env.web)
+            pods = [pod for pod in env.cluster_state.list_pods(found) if not pod.deleting] if found else []
             return bool(pods) and all(dict(pod.annotations).get(CACHE_CLASS) == chosen for pod in pods)
 
         await eventually(seen, what="the pods have the class")
 
 
-async def stands_still(shop: Shop, loop: IntentController) -> None:
+async def stands_still(env: IntentEnv, loop: IntentController) -> None:
     """The rollout replaces a first pod, and then none for longer than it may."""
-    await eventually(lambda: shop.catalog.get(shop.web).updated_replicas == 1, what="a new pod is made")
-    await loop.run_once(shop.now + PROGRESS_INTERVAL + 1)
-    await eventually(lambda: noted(shop) == 1, what="progress is noted")
-    shop.now += PROGRESS_INTERVAL + PROGRESS_DEADLINE + 2
+    await eventually(lambda: env.get_web().updated_replicas == 1, what="a new pod is made")
+    await loop.run_once(env.now + PROGRESS_INTERVAL + 1)
+    await eventually(lambda: noted(env) == 1, what="progress is noted")
+    env.now += PROGRESS_INTERVAL + PROGRESS_DEADLINE + 2
     async with asyncio.timeout(60):
-        while phase(shop) is OptionsPhase.ROLLING:  # the cache may be a moment behind
-            await loop.run_once(shop.now)
+        while phase(env) is OptionsPhase.ROLLING:  # the cache may be a moment behind
+            await loop.run_once(env.now)
             await asyncio.sleep(0.1)
 
 
-def noted(shop: Shop) -> int:
+def noted(env: IntentEnv) -> int:
     """How many pods the mark says that the rollout has replaced."""
-    mark = read_options_annotation(shop.catalog.get(shop.web))
+    mark = read_options_annotation(env.get_web())
     return mark.updated if mark else 0
 
 
-async def test_a_power_profile_that_no_node_has_is_taken_back_and_not_tried_again_at_once(shop: Shop) -> None:
-    shop.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
-    await shop.write_intent(value=0.19)
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        await shop.take(loop)
-        (container,) = (await template(shop))["spec"]["containers"]
+async def test_unavailable_power_profile_is_reverted_and_not_retried_at_once(env: IntentEnv) -> None:
+    env.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
+    await env.write_intent(value=0.19)
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        await env.run_cycles(loop)
+        (container,) = (await template(env))["spec"]["containers"]
         assert container["resources"]["limits"][RESOURCE] == "1"
-        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
+        await eventually(lambda: phase(env) is OptionsPhase.ROLLING, what="the mark is seen")
 
         # The new pod never becomes ready: nobody here reports that it does.
-        await eventually(lambda: shop.catalog.get(shop.web).is_rolling_out, what="the rollout has begun")
-        await stands_still(shop, loop)
-        (container,) = (await template(shop))["spec"]["containers"]
+        await eventually(lambda: env.get_web().is_rolling_out, what="the rollout has begun")
+        await stands_still(env, loop)
+        (container,) = (await template(env))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
-        await eventually(lambda: phase(shop) is OptionsPhase.REVERTED, what="it is taken back")
-        await rolled_out(shop)
-        await shop.take(loop, 2, every=120.0)
-        (container,) = (await template(shop))["spec"]["containers"]
+        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is taken back")
+        await rolled_out(env)
+        await env.run_cycles(loop, 2, every=120.0)
+        (container,) = (await template(env))["spec"]["containers"]
         assert RESOURCE not in container["resources"]["limits"]
 
 
-async def test_what_was_begun_is_taken_back_though_its_intent_is_gone(shop: Shop) -> None:
-    shop.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
-    await shop.write_intent(value=0.19)
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        await shop.take(loop)
-        await eventually(lambda: phase(shop) is OptionsPhase.ROLLING, what="the mark is seen")
-        await eventually(lambda: shop.catalog.get(shop.web).is_rolling_out, what="the rollout has begun")
-        await shop.client.delete(INTENTS, "web", namespace=shop.namespace)
+async def test_options_rollout_is_reverted_after_intent_was_deleted(env: IntentEnv) -> None:
+    env.settings |= {"actuators": {"powerProfile": {"options": ["None", "performance"]}}}
+    await env.write_intent(value=0.19)
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        await env.run_cycles(loop)
+        await eventually(lambda: phase(env) is OptionsPhase.ROLLING, what="the mark is seen")
+        await eventually(lambda: env.get_web().is_rolling_out, what="the rollout has begun")
+        await env.client.delete(INTENTS, "web", namespace=env.namespace)
         await eventually(
-            lambda: not shop.roll.intents.in_namespace(shop.namespace), what="the intent is gone"
+            lambda: not env.intent_index.intents.in_namespace(env.namespace), what="the intent is gone"
         )
-        await stands_still(shop, loop)
-        await eventually(lambda: phase(shop) is OptionsPhase.REVERTED, what="it is taken back")
-        (container,) = (await template(shop))["spec"]["containers"]
+        await stands_still(env, loop)
+        await eventually(lambda: phase(env) is OptionsPhase.REVERTED, what="it is taken back")
+        (container,) = (await template(env))["spec"]["containers"]
         assert RESOURCE not in container["resources"].get("limits", {})
 
 
-async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_for_every_turn(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+async def test_cache_class_of_another_owner_is_left_alone(
+    env: IntentEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.settings |= {"actuators": {"cacheClass": {}}}
-    found = await shop.client.get(DEPLOYMENTS, "web", namespace=shop.namespace)
+    env.settings |= {"actuators": {"cacheClass": {}}}
+    found = await env.client.get(DEPLOYMENTS, "web", namespace=env.namespace)
     spec = {name: found["spec"][name] for name in ("replicas", "selector", "template")}
     spec["template"]["metadata"] = {
         **spec["template"]["metadata"],
         "annotations": {CACHE_CLASS: "besteffort"},
     }
-    await shop.write(DEPLOYMENTS, "web", **spec)
-    await shop.write_intent(value=0.19)
+    await env.write(DEPLOYMENTS, "web", **spec)
+    await env.write_intent(value=0.19)
     asked: list[str] = []
     patch_options = KubeCluster.patch_options
 
@@ -169,18 +167,18 @@ async def test_a_class_that_somebody_else_has_set_is_left_alone_and_not_asked_fo
         await patch_options(self, workload, mark)
 
     monkeypatch.setattr(KubeCluster, "patch_options", counted)
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await rolled_out(shop)
-        await eventually(lambda: options(shop) == {"besteffort"}, what="the pods have their class")
-        status = await shop.take(loop)
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await rolled_out(env)
+        await eventually(lambda: options(env) == {"besteffort"}, what="the pods have their class")
+        status = await env.run_cycles(loop)
         assert "conflict" in status["plan"]["blockedReason"]
-        await shop.take(loop, 2)
+        await env.run_cycles(loop, 2)
     assert len(asked) == 1
-    assert (await template(shop))["metadata"]["annotations"][CACHE_CLASS] == "besteffort"
+    assert (await template(env))["metadata"]["annotations"][CACHE_CLASS] == "besteffort"
 
 
-def options(shop: Shop) -> set[str | None]:
-    found = shop.catalog.get(shop.web)
-    pods = [pod for pod in shop.catalog.list_pods(found) if not pod.deleting] if found else []
+def options(env: IntentEnv) -> set[str | None]:
+    found = env.cluster_state.get(env.web)
+    pods = [pod for pod in env.cluster_state.list_pods(found) if not pod.deleting] if found else []
     return {dict(pod.annotations).get(CACHE_CLASS) for pod in pods}

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.intent_env import IntentEnv
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import CANDIDATES, INFO, OBSERVE, PERFORM, VERSION, listen
 from trimtab.kube.rest.resources import INTENTS
-
-Shop = Any
-"""See conftest."""
 
 
 class Dial:
@@ -26,7 +24,7 @@ class Dial:
         self.observed: list[pb.ObserveRequest] = []
         self.together: threading.Barrier | None = None
         """How many of a shop's intents it wants to see before it answers for any."""
-        self.shop = ""
+        self.env = ""
         self._free = threading.Event()
         self._info = pb.PluginInfo(
             type=pb.PLUGIN_TYPE_ACTUATOR, name="dial", versions=[VERSION], group="dial"
@@ -55,7 +53,7 @@ class Dial:
         return pb.PerformResponse(blocked_reason=self.refuses)
 
     def _observe(self, asked: pb.ObserveRequest) -> pb.ObserveResponse:
-        if self.together and asked.target.namespace == self.shop:
+        if self.together and asked.target.namespace == self.env:
             self.together.wait(60)
         self.observed.append(asked)
         return pb.ObserveResponse()
@@ -72,64 +70,62 @@ def dial() -> Iterator[Dial]:
     made.stop()
 
 
-async def test_a_plugins_deed_is_planned_and_the_plugin_does_it(shop: Shop, dial: Dial) -> None:
-    shop.registry.register(dial.info)
-    shop.settings["plugins"] = {"timeout": "30s"}
-    await shop.write_intent()
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        status = await shop.take(loop)
+async def test_controller_executes_planned_action_by_plugin(env: IntentEnv, dial: Dial) -> None:
+    env.registry.register(dial.info)
+    env.settings["plugins"] = {"timeout": "30s"}
+    await env.write_intent()
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        status = await env.run_cycles(loop)
     assert [each["actuator"] for each in status["plan"]["actions"]] == ["dial"]
     # Intents of other tests, whose namespaces are on their way out, are looked after as well.
     for asked in (dial.performed, dial.observed):
-        (ours,) = [each.target for each in asked if each.target.namespace == shop.namespace]
+        (ours,) = [each.target for each in asked if each.target.namespace == env.namespace]
         assert (ours.kind, ours.name) == ("Deployment", "web")
-    assert await shop.replicas() == 1
+    assert await env.replicas() == 1
 
 
-async def test_a_plugin_that_takes_its_time_is_shown_all_intents_side_by_side(shop: Shop, dial: Dial) -> None:
-    shop.registry.register(dial.info)
-    dial.shop, dial.together = shop.namespace, threading.Barrier(2)
-    shop.settings["plugins"] = {"timeout": "60s"}
+async def test_controller_calls_slow_plugin_concurrently_for_all_intents(env: IntentEnv, dial: Dial) -> None:
+    env.registry.register(dial.info)
+    dial.env, dial.together = env.namespace, threading.Barrier(2)
+    env.settings["plugins"] = {"timeout": "60s"}
     objective = {"name": "p99", "value": 0.15, "measuredBy": "p99"}
-    await shop.deploy(name="api")
-    await shop.write_intent()
-    await shop.write(INTENTS, "api", targetRef={"name": "api"}, objectives=[objective])
-    async with shop.looked_after() as loop:
-        await shop.intents_known(2)
-        await shop.take(loop)
-    ours = [each.target.name for each in dial.observed if each.target.namespace == shop.namespace]
+    await env.deploy(name="api")
+    await env.write_intent()
+    await env.write(INTENTS, "api", targetRef={"name": "api"}, objectives=[objective])
+    async with env.start_controller() as loop:
+        await env.wait_for_intents(2)
+        await env.run_cycles(loop)
+    ours = [each.target.name for each in dial.observed if each.target.namespace == env.namespace]
     assert sorted(ours) == ["api", "web"]
 
 
-async def test_what_a_plugin_does_not_do_is_planned_for_without_it_for_a_while(
-    shop: Shop, dial: Dial
-) -> None:
+async def test_controller_plans_without_plugin_that_refused(env: IntentEnv, dial: Dial) -> None:
     """Else the best plan would be the one that fails, turn after turn."""
-    shop.registry.register(dial.info)
+    env.registry.register(dial.info)
     dial.refuses = "the dial is stuck"
-    shop.settings["plugins"] = {"timeout": "30s"}
-    await shop.write_intent()
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        status = await shop.take(loop)
+    env.settings["plugins"] = {"timeout": "30s"}
+    await env.write_intent()
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        status = await env.run_cycles(loop)
         assert status["plan"]["blockedReason"] == "dial: the dial is stuck"
-        status = await shop.take(loop)
+        status = await env.run_cycles(loop)
     assert [each["actuator"] for each in status["plan"]["actions"]] == ["scaleOut"]
-    assert await shop.replicas() > 1
+    assert await env.replicas() > 1
 
 
-async def test_a_plugin_that_hangs_does_not_stop_the_loop(shop: Shop, dial: Dial) -> None:
-    shop.registry.register(dial.info)
+async def test_controller_continues_when_plugin_hangs(env: IntentEnv, dial: Dial) -> None:
+    env.registry.register(dial.info)
     dial.stuck = True
-    shop.settings["plugins"] = {"timeout": "200ms"}
-    await shop.write_intent()
-    async with shop.looked_after() as loop:
-        await shop.intents_known()
-        await shop.pods_run()
-        status = await shop.take(loop)
+    env.settings["plugins"] = {"timeout": "200ms"}
+    await env.write_intent()
+    async with env.start_controller() as loop:
+        await env.wait_for_intents()
+        await env.make_pods_ready()
+        status = await env.run_cycles(loop)
     assert [each["actuator"] for each in status["plan"]["actions"]] == ["scaleOut"]
-    assert await shop.replicas() > 1
+    assert await env.replicas() > 1
     assert dial.performed == []

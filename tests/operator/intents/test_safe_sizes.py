@@ -63,10 +63,10 @@ def test_safe_size_relieves_any_container_that_was_killed_and_leaves_cpu_to_the_
     [
         (512, 768, None, "and its memory is raised to 768Mi"),
         (256, 512, None, "and its memory is raised to 512Mi"),
-        (512, 512, "it looks like a leak", "and is given no more: it looks like a leak"),
+        (512, 512, "it looks like a leak", "and gets no more: it looks like a leak"),
     ],
 )
-def test_safe_size_tells_of_kills_and_of_what_is_done_about_them(
+def test_safe_size_describes_oom_kills_and_relief(
     killed_with: int, recommended: int, held: str | None, told: str
 ) -> None:
     kill = OomKills(memory=killed_with * MIB, count=1, first=NOW - 60.0, last=NOW - 60.0)

@@ -24,7 +24,7 @@ INTENT = IntentRecord("shop", "web", "uid", 1, 1, 0, SPEC, "", b"{}")
 GOAL = Goal(intent="shop/web", objectives=())
 
 
-async def test_an_event_of_a_plan_names_what_was_done_of_it_and_why_not_the_rest() -> None:
+async def test_status_writer_event_names_executed_actions_and_reason_for_the_rest() -> None:
     heard: list[str] = []
 
     class Voice:
@@ -36,16 +36,12 @@ async def test_an_event_of_a_plan_names_what_was_done_of_it_and_why_not_the_rest
         IntentAction(actuator=name, parameters={"to": 3}, after=after) for name in ("scaleOut", "cacheClass")
     )
     plan = Plan(intent="shop/web", purpose=Purpose.REACH, actions=(scaled, chosen), why=("p99 is missed",))
-    outcome = IntentOutcome(
-        plan=plan, done=(scaled,), blocked_reason="cacheClass: the change of size comes first"
-    )
+    outcome = IntentOutcome(plan=plan, done=(scaled,), blocked_reason="cacheClass: the resize comes first")
     telling = IntentStatusWriter(None, Voice(), may_write=lambda: False)  # type: ignore[arg-type]
     observation = IntentObservation(INTENT, SPEC, GOAL, {}, None)
     await telling.write_observed(observation, outcome, now=0.0)
     (said,) = heard
-    assert (
-        said == "scaleOut to 3; not done: cacheClass: the change of size comes first; because p99 is missed"
-    )
+    assert said == "scaleOut to 3; not done: cacheClass: the resize comes first; because p99 is missed"
 
 
 def test_status_writer_reads_the_plan_of_a_status_of_the_first_version() -> None:

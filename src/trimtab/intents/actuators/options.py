@@ -114,7 +114,7 @@ def _other_options(options: Sequence[str], now: str | None, *, down: bool) -> li
     """
     if (now or NONE) not in options:
         return []
-    place = options.index(now or NONE)
+    index = options.index(now or NONE)
     return [
-        None if option == NONE else option for option in (options[:place] if down else options[place + 1 :])
+        None if option == NONE else option for option in (options[:index] if down else options[index + 1 :])
     ]

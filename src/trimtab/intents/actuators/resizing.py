@@ -98,9 +98,9 @@ class _ResizeActuator:
         return 0.0
 
     def _with_size(self, state: TargetState, value: float, now: float) -> TargetState:
-        place, factor = state.main, value / now
-        resized = _scale_size(state.sizes[place], self.resource, factor)
-        return replace(state, sizes=(*state.sizes[:place], resized, *state.sizes[place + 1 :]))
+        index, factor = state.main, value / now
+        resized = _scale_size(state.sizes[index], self.resource, factor)
+        return replace(state, sizes=(*state.sizes[:index], resized, *state.sizes[index + 1 :]))
 
     def _build_action(self, state: TargetState, after: TargetState) -> IntentAction:
         size = after.sizes[after.main]
@@ -140,9 +140,9 @@ class ResizeCpu(_ResizeActuator):
         )
         if value <= now:
             return None
-        deed = self._build_action(state, self._with_size(state, value, now))
+        action = self._build_action(state, self._with_size(state, value, now))
         why = "pods use all of their CPU, and no objective of this Intent shows it"
-        return SafeguardAction(deed, why, is_deadly=False)
+        return SafeguardAction(action, why, is_deadly=False)
 
 
 class ResizeMemory(_ResizeActuator):
@@ -167,8 +167,8 @@ class ResizeMemory(_ResizeActuator):
         value = min(high, round_to_step(state.memory_used * self._headroom, step=self.step, up=True))
         if value <= now:
             return None
-        deed = self._build_action(state, self._with_size(state, value, now))
-        return SafeguardAction(deed, "pods are about to run out of memory", is_deadly=True)
+        action = self._build_action(state, self._with_size(state, value, now))
+        return SafeguardAction(action, "pods are about to run out of memory", is_deadly=True)
 
     def _floor(self, state: TargetState) -> float:
         """Return the smallest allowed memory; infinity while the usage is unknown, so that nothing is reduced."""

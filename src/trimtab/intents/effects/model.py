@@ -99,5 +99,5 @@ def _predict_values(
     except OverflowError:
         possible = False
     if not possible:
-        raise TrimtabError(f"{what} is more than can be, from {value:.4g}: mend its numbers")
+        raise TrimtabError(f"{what} is out of range, from {value:.4g}: correct its parameters")
     return values, doubts

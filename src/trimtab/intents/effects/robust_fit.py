@@ -68,7 +68,7 @@ def fit(shape: ModelFunction, points: FitPoints, *, prior: Floats, spread: Float
     far = points.robust_loss(says, NOISE) + float(precision @ (theta - prior) ** 2)
     covariance = np.asarray(np.linalg.inv(information), dtype=np.float64)
     if not (np.isfinite(theta).all() and np.isfinite(covariance).all()):
-        raise ArithmeticError("the events are further apart than anything can be")
+        raise ArithmeticError("the values of the events are too far apart to fit a model")
     return FitResult(theta, covariance, noise, far)
 
 

@@ -43,10 +43,10 @@ class KpiClient:
 
     async def read_kpis(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
         """Return the reading of each query at this time; equal queries are sent once."""
-        asked = list(dict.fromkeys(queries))
-        self._failing.intersection_update(asked)
-        alone = [[each] for each in asked if each.is_scalar or each in self._failing]
-        together = [each for each in asked if not (each.is_scalar or each in self._failing)]
+        unique = list(dict.fromkeys(queries))
+        self._failing.intersection_update(unique)
+        alone = [[each] for each in unique if each.is_scalar or each in self._failing]
+        together = [each for each in unique if not (each.is_scalar or each in self._failing)]
         found: dict[KpiQuery, KpiReading] = {}
         for answered in await asyncio.gather(
             *(self._read_batch(batch, at) for batch in (*_split_batches(together), *alone))
@@ -61,31 +61,31 @@ class KpiClient:
         except (UsageError, TimeoutError) as error:
             # An unavailable server is unavailable for all queries; a slow or refusing one may be so because of a
             # single query.
-            away = isinstance(error, SourceUnavailable) and not isinstance(error, SourceTimeout)
-            if len(batch) > 1 and not away:
+            is_unavailable = isinstance(error, SourceUnavailable) and not isinstance(error, SourceTimeout)
+            if len(batch) > 1 and not is_unavailable:
                 middle = len(batch) // 2
                 halves = await asyncio.gather(
                     self._read_batch(batch[:middle], at), self._read_batch(batch[middle:], at)
                 )
                 return halves[0] | halves[1]
-            self._failing.update(() if away else batch)
+            self._failing.update(() if is_unavailable else batch)
             why = str(error) or f"no answer within {self._timeout:g} s"
             return dict.fromkeys(batch, unknown_reading(why))
         self._failing.difference_update(batch)
-        return {question: self._parse_reading(number, answer) for number, question in enumerate(batch)}
+        return {query: self._parse_reading(number, answer) for number, query in enumerate(batch)}
 
     def _parse_reading(self, number: int, answer: Vector) -> KpiReading:
-        def of(label: str) -> list[float]:
+        def values_of(label: str) -> list[float]:
             return [value for labels, value in answer if labels.get(LABEL, "0") == label]
 
-        values, ages = of(str(number)), of(f"{number} age")
+        values, ages = values_of(str(number)), values_of(f"{number} age")
         if not values:
             return unknown_reading(
-                "the query gives nothing: its series are not there, or have no recent samples"
+                "the query returns nothing: its series do not exist or have no recent samples"
             )
         if len(values) > 1:
             return unknown_reading(
-                f"the query gives {len(values)} numbers; put sum, max or the like around it"
+                f"the query returns {len(values)} values; aggregate it, such as with sum or max"
             )
         # Without an age, a range in the query bounds it, or the query was sent alone.
         if ages and not max(ages) <= self._max_age:
@@ -93,15 +93,15 @@ class KpiClient:
         return KpiReading.from_value(values[0])
 
 
-def _split_batches(questions: Sequence[KpiQuery]) -> Iterator[list[KpiQuery]]:
+def _split_batches(queries: Sequence[KpiQuery]) -> Iterator[list[KpiQuery]]:
     batch: list[KpiQuery] = []
     length = 0
-    for question in questions:
-        if batch and (len(batch) == MAX_QUERIES or length + len(question.promql) > MAX_QUERY_LENGTH):
+    for query in queries:
+        if batch and (len(batch) == MAX_QUERIES or length + len(query.promql) > MAX_QUERY_LENGTH):
             yield batch
             batch, length = [], 0
-        batch.append(question)
-        length += len(question.promql)
+        batch.append(query)
+        length += len(query.promql)
     if batch:
         yield batch
 
@@ -111,14 +111,14 @@ def _combine_queries(batch: Sequence[KpiQuery]) -> str:
     if len(batch) == 1 and batch[0].is_scalar:
         return batch[0].promql
     parts = []
-    for number, question in enumerate(batch):
-        parts.append(_label_query(question.promql, str(number)))
-        if question.instant_selectors:
+    for number, query in enumerate(batch):
+        parts.append(_label_query(query.promql, str(number)))
+        if query.instant_selectors:
             # Take the newest sample of each selector and the oldest of those: one stale selector makes the result
             # stale.
             ages = " or ".join(
                 _label_query(f"time() - max(timestamp({selector}))", str(place))
-                for place, selector in enumerate(question.instant_selectors)
+                for place, selector in enumerate(query.instant_selectors)
             )
             parts.append(_label_query(f"max({ages})", f"{number} age"))
     return " or ".join(parts)

@@ -54,7 +54,7 @@ def resolve_kpi(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> KpiDefi
     elif spec.type is KPIType.AVAILABILITY:
         problem = ""
     else:
-        problem = f"query: is needed, since the operator has none for {spec.type}"
+        problem = f"query: is required, because the operator has no default query for {spec.type}"
     return KpiDefinition(spec.type, spec.less_is_better, query, spec.endpoint or "", problem)
 
 
@@ -75,7 +75,7 @@ class KpiReading:
         return (
             cls(value)
             if math.isfinite(value)
-            else unknown_reading(f"the query gives {value}, which is no number")
+            else unknown_reading(f"the query returns {value}, which is not a number")
         )
 
 
@@ -96,7 +96,7 @@ def as_availability(reading: KpiReading, *, wanted: float) -> KpiReading:
     if reading.value <= _ROUNDING_TOLERANCE:
         return KpiReading(1.0)
     return unknown_reading(
-        f"the query gives {reading.value:g}, and an availability is at most 1: divide it by 100"
+        f"the query returns {reading.value:g}, and an availability is at most 1: divide it by 100"
     )
 
 

@@ -67,11 +67,11 @@ def build_kpi_query(query: str, *, namespace: str, target: TargetRef) -> KpiQuer
     try:
         expression = promql.parse(text)
     except ValueError as error:
-        raise QueryError(f"is no PromQL: {error}; try it in Prometheus first") from None
+        raise QueryError(f"is not valid PromQL: {error}; try it in Prometheus first") from None
     if isinstance(expression, promql.MatrixSelector | promql.SubqueryExpr):
-        raise QueryError("gives a range of samples; put a function such as avg_over_time around it")
+        raise QueryError("returns a range of samples; put a function such as avg_over_time around it")
     if isinstance(expression, promql.StringLiteral):
-        raise QueryError("gives text; it must give a number")
+        raise QueryError("returns text; it must return a number")
     return KpiQuery(
         text,
         tuple(sorted(_find_instant_selectors(expression))),
@@ -117,7 +117,7 @@ def _fill_string(string: str, names: Mapping[str, str], pods: str | None) -> str
             return _escape(pods, quote)
         if name not in names:
             raise QueryError(
-                f"{place.group()} is nothing that is known; there are ${', $'.join(PLACEHOLDERS)}"
+                f"{place.group()} is not a known variable; there are ${', $'.join(PLACEHOLDERS)}"
             )
         return _escape(names[name] if pods is None else re.escape(names[name]), quote)
 

@@ -72,21 +72,27 @@ class AStar:
         if limits.freeze:
             return self._keep(state, goal, f"frozen: {limits.freeze}")
         allowed = [each for each in actuators if limits.allows(each.name, now=now)]
-        alive = [each for each in actuators if limits.allows_safeguard(each.name, now=now)]
-        if endangered := self._plan_safeguard(state, goal, alive, limits, is_deadly=True):
-            return endangered
+        safeguard_actuators = [each for each in actuators if limits.allows_safeguard(each.name, now=now)]
+        if safeguard := self._plan_safeguard(state, goal, safeguard_actuators, limits, is_deadly=True):
+            return safeguard
         verdicts = {each.name: each.evaluate(state.objectives.get(each.name)) for each in goal.objectives}
         unknown = [name for name, verdict in verdicts.items() if verdict is ObjectiveVerdict.UNKNOWN]
         if unknown:
             return self._keep(
-                state, goal, f"unknown: {', '.join(unknown)}; nothing is done on what is not known"
+                state,
+                goal,
+                f"unknown: {', '.join(unknown)}; no action is taken while an objective is unknown",
             )
         if not allowed:
-            rests = limits.cooldown_until.get(ALL_ACTUATORS, now) > now
-            why = "what was done last is yet to be judged" if rests else "no actuator may act now"
+            is_cooling_down = limits.cooldown_until.get(ALL_ACTUATORS, now) > now
+            why = (
+                "the effect of the last action is not known yet (cool-down)"
+                if is_cooling_down
+                else "no actuator may act now"
+            )
             return self._keep(state, goal, why)
-        if starved := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
-            return starved
+        if cpu_safeguard := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
+            return cpu_safeguard
         effects = add_priors(effects, goal, state)
         missed = [name for name, verdict in verdicts.items() if verdict is ObjectiveVerdict.MISSED]
         if missed:
@@ -116,7 +122,7 @@ class AStar:
                 goal,
                 found,
                 Purpose.REACH,
-                [*why, f"it is the cheapest of {found.expanded_states} looked at"],
+                [*why, f"this plan is the cheapest of {found.expanded_states} that were examined"],
             )
         if not best.actions:
             tried = (
@@ -124,18 +130,20 @@ class AStar:
             )
             if tried is not None:
                 why.append(
-                    "nothing is sure to bring it nearer; a step that may is tried, to learn what it does"
+                    "no action is certain to improve this; an uncertain step is tried, to learn its effect"
                 )
                 found = SearchResult(tried, (), found.expanded_states, True)
                 return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
-            why.append("nothing that may be done brings it nearer at a cost that is worth it")
+            why.append("no allowed action improves this at an acceptable cost")
             return self._build_plan(state, goal, found, Purpose.KEEP, why)
-        short = [
+        still_missed = [
             _format_outcome(each)
             for each in self._expected_outcomes(best.state, goal)
             if each.verdict is not ObjectiveVerdict.MET
         ]
-        why.append(f"a compromise: not everything can be met; still short: {'; '.join(short)}")
+        why.append(
+            f"a compromise, because not all objectives can be met; still missed: {'; '.join(still_missed)}"
+        )
         return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
 
     def _release(
@@ -148,7 +156,7 @@ class AStar:
         budget: SearchBudget,
     ) -> Plan:
         settings = self._settings
-        sure = msgspec.structs.replace(
+        release_goal = msgspec.structs.replace(
             goal,
             objectives=tuple(
                 each.with_headroom(settings.headroom, _measured_value(state, each.name))
@@ -158,31 +166,38 @@ class AStar:
             is_release=True,
         )
         # Models predict relative changes, so the distance of a zero value from a miss is unknown.
-        blind = [each.name for each in goal.objectives if _measured_value(state, each.name) <= 0]
-        found = self._search(state, sure, actuators, effects, limits, budget)
+        zero_valued = [each.name for each in goal.objectives if _measured_value(state, each.name) <= 0]
+        found = self._search(state, release_goal, actuators, effects, limits, budget)
         enough = settings.min_saving * self._costs.cost(state)
         best = found.best
-        if best.actions and best.is_reached and not blind and -best.cost >= enough:
-            why = [f"all is met with room to spare; {-best.cost:.3g} cores' worth is given back"]
+        if best.actions and best.is_reached and not zero_valued and -best.cost >= enough:
+            why = [
+                f"all objectives are met with a margin; resources worth {-best.cost:.3g} cores are released"
+            ]
             return self._build_plan(state, goal, found, Purpose.RELEASE, why)
         # Without an informative objective, releases would continue until a miss that no model explains. An
         # availability shows
         # failing pods, but not pods that have too little.
-        telling = [
+        informative = [
             each
             for each in goal.objectives
-            if each.name not in blind and each.kind is not KPIType.AVAILABILITY
+            if each.name not in zero_valued and each.kind is not KPIType.AVAILABILITY
         ]
-        if limits.explore or (blind and telling):
-            hopeful = msgspec.structs.replace(sure, z_score=0.0) if limits.explore else sure
-            tried = self._smallest_release(state, hopeful, actuators, effects, limits)
+        if limits.explore or (zero_valued and informative):
+            optimistic = (
+                msgspec.structs.replace(release_goal, z_score=0.0) if limits.explore else release_goal
+            )
+            tried = self._smallest_release(state, optimistic, actuators, effects, limits)
             if tried is not None:
-                why = ["all is met; a small step down is tried, to learn what it does"]
+                why = ["all objectives are met; a small reduction is tried, to learn its effect"]
                 return self._build_plan(
                     state, goal, SearchResult(tried, (), found.expanded_states, True), Purpose.RELEASE, why
                 )
         return self._keep(
-            state, goal, "all is met, and nothing can surely be spared", looked_at=found.expanded_states
+            state,
+            goal,
+            "all objectives are met, and no resources can be released with confidence",
+            looked_at=found.expanded_states,
         )
 
     def _smallest_release(
@@ -195,9 +210,9 @@ class AStar:
     ) -> SearchNode | None:
         """Return the smallest single reduction that is predicted to do no harm."""
         problem = self._build_problem(state, goal, actuators, effects, limits)
-        ways = Search(problem, SearchBudget(max_states=0)).single_steps()
-        saving = [way for way in ways if way.is_reached and way.cost < 0]
-        return max(saving, key=lambda way: way.cost, default=None)
+        nodes = Search(problem, SearchBudget(max_states=0)).single_steps()
+        saving = [node for node in nodes if node.is_reached and node.cost < 0]
+        return max(saving, key=lambda node: node.cost, default=None)
 
     def _best_exploration(
         self,
@@ -208,8 +223,8 @@ class AStar:
         limits: PlanConstraints,
     ) -> SearchNode | None:
         """Return the best single step under optimistic predictions; None if even then none is worth it."""
-        hopeful = msgspec.structs.replace(goal, z_score=-_z_score(self._settings.release_confidence))
-        problem = self._build_problem(state, hopeful, actuators, effects, limits)
+        optimistic = msgspec.structs.replace(goal, z_score=-_z_score(self._settings.release_confidence))
+        problem = self._build_problem(state, optimistic, actuators, effects, limits)
         best = Search(problem, SearchBudget(max_states=0)).best_step()
         return best if best.actions else None
 
@@ -232,8 +247,8 @@ class AStar:
         effects: EffectModels,
         limits: PlanConstraints,
     ) -> SearchProblem:
-        worth = self._settings.full_utility_cost * max(self._costs.cost(state), 0.1)
-        return SearchProblem(state, goal, actuators, effects, limits, self._costs, worth)
+        full_utility_cost = self._settings.full_utility_cost * max(self._costs.cost(state), 0.1)
+        return SearchProblem(state, goal, actuators, effects, limits, self._costs, full_utility_cost)
 
     def _plan_safeguard(
         self,
@@ -245,50 +260,50 @@ class AStar:
         is_deadly: bool,
     ) -> Plan | None:
         found = [
-            emergency
+            proposal
             for each in actuators
             if isinstance(each, Safeguard)
-            and (emergency := each.safeguard(state, goal=goal, limits=limits)) is not None
-            and emergency.is_deadly is is_deadly
-            and limits.find_violation(state, emergency.action.after) is None
+            and (proposal := each.safeguard(state, goal=goal, limits=limits)) is not None
+            and proposal.is_deadly is is_deadly
+            and limits.find_violation(state, proposal.action.after) is None
         ]
         if not found:
             return None
-        deed, why, _ = found[-1]
+        action, why, _ = found[-1]
         return Plan(
             intent=goal.intent,
             purpose=Purpose.REACH,
-            actions=(deed,),
+            actions=(action,),
             is_urgent=is_deadly,
-            why=(f"{why}: that comes before any objective",),
-            outcomes=self._expected_outcomes(deed.after, goal, before=state),
-            cost=self._costs.cost(deed.after) + deed.disruption,
-            saved=self._costs.cost(state) - self._costs.cost(deed.after),
+            why=(f"{why}, which comes before any objective",),
+            outcomes=self._expected_outcomes(action.after, goal, before=state),
+            cost=self._costs.cost(action.after) + action.disruption,
+            saved=self._costs.cost(state) - self._costs.cost(action.after),
         )
 
     def _build_plan(
         self, state: TargetState, goal: Goal, found: SearchResult, purpose: Purpose, why: Sequence[str]
     ) -> Plan:
-        price, best = self._costs.cost(state), found.best
+        cost, best = self._costs.cost(state), found.best
         return Plan(
             intent=goal.intent,
             purpose=purpose,
             actions=best.actions,
             why=tuple(why),
             outcomes=self._expected_outcomes(best.state, goal, before=state),
-            cost=price + best.cost,
+            cost=cost + best.cost,
             saved=-best.cost,
-            utility=1.0 - best.missed_cost / (self._settings.full_utility_cost * max(price, 0.1)),
+            utility=1.0 - best.missed_cost / (self._settings.full_utility_cost * max(cost, 0.1)),
             is_optimal=found.is_optimal,
             alternatives=tuple(
                 PlanAlternative(
-                    actions=way.actions,
-                    outcomes=self._expected_outcomes(way.state, goal, before=state),
-                    cost=price + way.cost,
-                    utility=1.0 - way.missed_cost / (self._settings.full_utility_cost * max(price, 0.1)),
-                    meets_all=way.is_reached,
+                    actions=node.actions,
+                    outcomes=self._expected_outcomes(node.state, goal, before=state),
+                    cost=cost + node.cost,
+                    utility=1.0 - node.missed_cost / (self._settings.full_utility_cost * max(cost, 0.1)),
+                    meets_all=node.is_reached,
                 )
-                for way in found.alternatives[:_MAX_ALTERNATIVES]
+                for node in found.alternatives[:_MAX_ALTERNATIVES]
             ),
             expanded_states=found.expanded_states,
         )
@@ -309,8 +324,8 @@ class AStar:
         found = []
         for each in goal.objectives:
             value = state.objectives.get(each.name)
-            doubt = exp(goal.z_score * state.log_spread.get(each.name, 0.0))
-            low, high = (None, None) if value is None else (value / doubt, value * doubt)
+            factor = exp(goal.z_score * state.log_spread.get(each.name, 0.0))
+            low, high = (None, None) if value is None else (value / factor, value * factor)
             found.append(
                 ExpectedOutcome(
                     objective=each.name,

@@ -89,25 +89,25 @@ class Search:
         # An actuator without a useful action now is not examined again.
         self._useful_actuators = [
             at
-            for at, ways in enumerate(self._first_children)
-            if ways or not problem.actuators[at].diminishing
+            for at, nodes in enumerate(self._first_children)
+            if nodes or not problem.actuators[at].diminishing
         ]
         self._lower_bound = self._build_lower_bound()
 
     def run(self) -> SearchResult:
-        gives_back = self._problem.goal.is_release
-        proven = self._expand(self._min_cost_of_release if gives_back else self._min_cost_to_reach)
-        if not gives_back and proven and not self._best_node.is_reached:
+        is_release = self._problem.goal.is_release
+        proven = self._expand(self._min_cost_of_release if is_release else self._min_cost_to_reach)
+        if not is_release and proven and not self._best_node.is_reached:
             proven = self._expand(self._min_cost_with_misses)
         best = self._best_node
         others = sorted(
-            (way for way in self._best_by_groups.values() if way is not best), key=lambda way: way.rank
+            (node for node in self._best_by_groups.values() if node is not best), key=lambda node: node.rank
         )
         return SearchResult(best, tuple(others), self._expanded, proven)
 
     def single_steps(self) -> list[SearchNode]:
         """Return the nodes of single actions."""
-        return [way for ways in self._first_children for way in ways]
+        return [node for nodes in self._first_children for node in nodes]
 
     def best_step(self) -> SearchNode:
         """Return the best node of no action and of single actions."""
@@ -115,23 +115,23 @@ class Search:
 
     def _expand(self, least_of: Callable[[SearchNode], float]) -> bool:
         """Expand nodes by lowest possible cost; return whether it is certain that none is better than the best."""
-        weighs = least_of == self._min_cost_with_misses
+        allows_misses = least_of == self._min_cost_with_misses
         heap = [(least_of(self._start), 0, 0, self._start)]
         order = 1
         while heap:
-            least, _, _, way = heappop(heap)
+            least, _, _, node = heappop(heap)
             # A node that reaches the goal is never beaten by one that does not, however cheap that is.
             best = self._best_node
             if least == inf or (
-                (best.is_reached or weighs) and least >= best.cost + best.missed_cost - _EPSILON
+                (best.is_reached or allows_misses) and least >= best.cost + best.missed_cost - _EPSILON
             ):
                 return True
             for at in self._useful_actuators:
-                if at < way.next_actuator:
+                if at < node.next_actuator:
                     continue
                 if self._expanded >= self._budget.max_states or self._budget.is_expired():
                     return False
-                for child in self._first_children[at] if way is self._start else self._children(way, at):
+                for child in self._first_children[at] if node is self._start else self._children(node, at):
                     heappush(heap, (least_of(child), len(child.actions), order, child))
                     order += 1
         return True
@@ -150,12 +150,12 @@ class Search:
         return node.cost + self._lower_bound.max_saving(node.next_actuator) if node.is_reached else inf
 
     def _min_cost_with_misses(self, node: SearchNode) -> float:
-        hopes = [
+        best_deficits = [
             deficit - self._lower_bound.max_gain(at, node.next_actuator) if deficit < inf else inf
             for at, deficit in enumerate(node.deficits)
         ]
         return node.cost + self._problem.full_utility_cost * (
-            1.0 - compute_utility(self._problem.goal.objectives, hopes)
+            1.0 - compute_utility(self._problem.goal.objectives, best_deficits)
         )
 
     def _children(self, node: SearchNode, at: int) -> list[SearchNode]:
@@ -166,13 +166,13 @@ class Search:
             return []
         groups = (*node.groups, actuator.group)
         found = []
-        for deed in actuator.candidates(node.state, goal=goal, effects=effects, limits=limits):
+        for action in actuator.candidates(node.state, goal=goal, effects=effects, limits=limits):
             self._expanded += 1
-            if limits.find_violation(state, deed.after) is not None:
+            if limits.find_violation(state, action.after) is not None:
                 continue
-            disruption = node.disruption + max(actuator.disruption, deed.disruption)
+            disruption = node.disruption + max(actuator.disruption, action.disruption)
             child = self._build_node(
-                deed.after, (*node.actions, deed), groups, next_actuator=at + 1, disruption=disruption
+                action.after, (*node.actions, action), groups, next_actuator=at + 1, disruption=disruption
             )
             if goal.is_release or _is_improvement(node, child):
                 found.append(self._record(child))
@@ -211,16 +211,16 @@ class Search:
         """Build the bound from the current optimistic gains of each actuator, without uncertainty."""
         actuators = self._problem.actuators
         now = self._expected_deficits(self._start.state)
-        prospects = [
+        estimates = [
             [
-                ActionEstimate(way.cost, _compute_gains(now, self._expected_deficits(way.state)))
-                for way in ways
+                ActionEstimate(node.cost, _compute_gains(now, self._expected_deficits(node.state)))
+                for node in nodes
             ]
             if actuator.diminishing
             else None
-            for actuator, ways in zip(actuators, self._first_children, strict=True)
+            for actuator, nodes in zip(actuators, self._first_children, strict=True)
         ]
-        return CostLowerBound(prospects, [actuator.disruption for actuator in actuators], len(now))
+        return CostLowerBound(estimates, [actuator.disruption for actuator in actuators], len(now))
 
     def _expected_deficits(self, state: TargetState) -> list[float]:
         """Return the deficits of the expected values, without uncertainty."""

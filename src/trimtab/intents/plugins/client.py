@@ -45,7 +45,7 @@ CALL_TIMEOUT = 1.0
 """The seconds that a plugin has for an answer while a plan is made."""
 EXECUTE_TIMEOUT = 30.0
 """The seconds that a plugin has to execute an action."""
-BUDGET_EXHAUSTED = "its answers take too long for all plans of a turn"
+BUDGET_EXHAUSTED = "the plugin used up its time for all plans of a cycle"
 
 
 class TimeBudget:
@@ -107,8 +107,8 @@ class RemoteActuator:
 
         def ask(channel: grpc.Channel) -> list[IntentAction]:
             answers = CANDIDATES.invoke(channel, request, timeout=self._timeout)
-            deeds = [action_from_message(said, before=state) for said in islice(answers, MAX_CANDIDATES)]
-            return [msgspec.structs.replace(deed, actuator=self.name) for deed in deeds]
+            actions = [action_from_message(said, before=state) for said in islice(answers, MAX_CANDIDATES)]
+            return [msgspec.structs.replace(action, actuator=self.name) for action in actions]
 
         try:
             with self._time_budget.spend():
@@ -189,7 +189,7 @@ class RemotePlanner:
         plan = self._fallback.plan(
             state, goal, actuators=actuators, effects=effects, limits=limits, now=now, budget=budget
         )
-        why = f"planner {self._plugin.info.name} gave no answer to go by: {trouble}"
+        why = f"planner {self._plugin.info.name} returned no usable plan: {trouble}"
         return msgspec.structs.replace(plan, why=(*plan.why, why))
 
     def _request_plan(self, request: pb.PlanRequest) -> pb.PlanResponse | None:
@@ -202,14 +202,14 @@ def check_plan(
 ) -> None:
     """Check that a plugin's plan may be executed; raise InvalidMessageError with the reason if not."""
     groups = {each.name: each.group for each in actuators}
-    turned: set[str] = set()
+    used_groups: set[str] = set()
     if plan.actions and None in state.objectives.values():
-        raise InvalidMessageError("it would act though an objective is unknown")
-    for deed in plan.actions:
-        if deed.actuator not in groups or not limits.allows(deed.actuator, now=now):
-            raise InvalidMessageError(f"{deed.actuator} may not be used")
-        if groups[deed.actuator] in turned:
-            raise InvalidMessageError(f"it has two actions of the group {groups[deed.actuator]}")
-        turned.add(groups[deed.actuator])
-        if breach := limits.find_violation(state, deed.after):
-            raise InvalidMessageError(breach)
+        raise InvalidMessageError("the plan has actions although an objective is unknown")
+    for action in plan.actions:
+        if action.actuator not in groups or not limits.allows(action.actuator, now=now):
+            raise InvalidMessageError(f"actuator {action.actuator} is not allowed now")
+        if groups[action.actuator] in used_groups:
+            raise InvalidMessageError(f"the plan has two actions of the group {groups[action.actuator]}")
+        used_groups.add(groups[action.actuator])
+        if violation := limits.find_violation(state, action.after):
+            raise InvalidMessageError(violation)

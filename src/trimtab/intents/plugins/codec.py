@@ -108,7 +108,7 @@ def effects_to_messages(effects: EffectModels) -> list[pb.Effect]:
 def plan_to_message(plan: Plan) -> pb.PlanResponse:
     return pb.PlanResponse(
         purpose=plan.purpose.value,
-        actions=[action_to_message(deed) for deed in plan.actions],
+        actions=[action_to_message(action) for action in plan.actions],
         why=plan.why,
         outcomes=[
             pb.Outcome(**{**msgspec.structs.asdict(each), "verdict": each.verdict.value})
@@ -131,7 +131,7 @@ def target_to_message(key: WorkloadKey) -> pb.Target:
 
 def state_from_message(message: pb.State) -> TargetState:
     if not 0 <= message.replicas <= MAX_REPLICAS:
-        raise InvalidMessageError(f"{message.replicas} replicas cannot be")
+        raise InvalidMessageError(f"{message.replicas} replicas are not possible")
     objectives: dict[str, float | None] = dict.fromkeys(message.unknown)
     objectives |= {name: _check_finite(value, name) for name, value in message.objectives.items()}
     return TargetState(
@@ -202,14 +202,14 @@ def action_from_message(message: pb.Action, *, before: TargetState) -> IntentAct
     """Convert an action that a plugin proposes in a state. Unknown objectives stay unknown, whatever it claims."""
     after = state_from_message(message.after)
     if invented := after.objectives.keys() - before.objectives.keys():
-        raise InvalidMessageError(f"objective {min(invented)} is none of the intent's")
+        raise InvalidMessageError(f"objective {min(invented)} is not an objective of the Intent")
     objectives = {
         name: None if value is None else after.objectives.get(name, value)
         for name, value in before.objectives.items()
     }
     if [each.container for each in after.sizes] != [each.container for each in before.sizes]:
         raise InvalidMessageError(
-            "it proposes sizes for other containers than there are, or in another order"
+            "the proposed sizes are for other containers than those of the workload, or in another order"
         )
     return IntentAction(
         actuator=message.actuator,
@@ -226,17 +226,17 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
     try:
         purpose = Purpose(message.purpose)
     except ValueError:
-        raise InvalidMessageError(f"a plan cannot be to {message.purpose!r}") from None
-    deeds: list[IntentAction] = []
+        raise InvalidMessageError(f"{message.purpose!r} is not a purpose of a plan") from None
+    actions: list[IntentAction] = []
     state = before
     for each in message.actions:
-        deeds.append(action_from_message(each, before=state))
-        state = deeds[-1].after
+        actions.append(action_from_message(each, before=state))
+        state = actions[-1].after
     return Plan(
         intent=goal.intent,
         # Otherwise a release under another purpose would not wait until all objectives have been met for long enough.
         purpose=Purpose.RELEASE if _is_release(before, state, goal) else purpose,
-        actions=tuple(deeds),
+        actions=tuple(actions),
         why=tuple(words[:MAX_TEXT_LENGTH] for words in message.why[:16]),
         outcomes=_outcomes_from_messages(message.outcomes, goal),
         cost=_check_finite(message.cost, "cost"),
@@ -300,19 +300,19 @@ def _read_optional(message: Any, name: str) -> float | None:
 
 def _check_finite(value: float, what: str) -> float:
     if not math.isfinite(value):
-        raise InvalidMessageError(f"{what} is {value}, which is no number")
+        raise InvalidMessageError(f"{what} is {value}, which is not a number")
     return value
 
 
 def _check_not_negative(value: float, what: str) -> float:
     if _check_finite(value, what) < 0:
-        raise InvalidMessageError(f"{what} is {value:g}, which is less than nothing")
+        raise InvalidMessageError(f"{what} is {value:g}, which is negative")
     return value
 
 
 def _check_share(value: float) -> float:
     if not 0 <= _check_finite(value, "availability") <= 1:
-        raise InvalidMessageError(f"an availability of {value:g} cannot be")
+        raise InvalidMessageError(f"an availability of {value:g} is not possible")
     return value
 
 

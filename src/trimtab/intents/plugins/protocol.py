@@ -149,7 +149,9 @@ def listen(
     try:
         port = server.add_secure_port(place, shown) if shown else server.add_insecure_port(place)
     except RuntimeError:  # gRPC does not report the cause
-        raise TrimtabError(f"address {address}: plugins cannot be listened for there; name another") from None
+        raise TrimtabError(
+            f"address {address}: the operator cannot listen for plugins there; choose another address"
+        ) from None
     server.start()
     return server, port
 

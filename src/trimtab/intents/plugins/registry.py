@@ -60,7 +60,7 @@ class RegisteredPlugin:
     """True if the configuration names the plugin."""
     failures: int = 0
     check_at: float = 0.0
-    last_error: str = "it was not asked yet"
+    last_error: str = "the plugin was not contacted yet"
     """The reason why the plugin is unavailable; empty if it is available."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -191,7 +191,9 @@ class PluginRegistry:
         else:
             if (told.type, told.name) != (info.type, info.name) or VERSION not in told.versions:
                 known.failures += 1
-                known.mark_failed(f"it says that it is {told.name!r} and speaks {', '.join(told.versions)}")
+                known.mark_failed(
+                    f"the plugin reports that it is {told.name!r} and speaks {', '.join(told.versions)}"
+                )
             else:
                 info.group = told.group or info.name
                 known.mark_available()

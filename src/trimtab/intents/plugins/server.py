@@ -88,20 +88,20 @@ class ActuatorService:
             (OBSERVE, lambda _: pb.ObserveResponse()),
         )
 
-    def _candidates(self, asked: pb.CandidatesRequest) -> Sequence[pb.Action]:
+    def _candidates(self, request: pb.CandidatesRequest) -> Sequence[pb.Action]:
         found = self.actuator.candidates(
-            state_from_message(asked.state),
-            goal=goal_from_message(asked.goal),
+            state_from_message(request.state),
+            goal=goal_from_message(request.goal),
             effects=EffectModels(),
-            limits=constraints_from_message(asked.constraints),
+            limits=constraints_from_message(request.constraints),
         )
-        return [action_to_message(deed) for deed in found]
+        return [action_to_message(action) for action in found]
 
-    def _execute(self, asked: pb.PerformRequest) -> pb.PerformResponse:
-        before = state_from_message(asked.state)
+    def _execute(self, request: pb.PerformRequest) -> pb.PerformResponse:
+        before = state_from_message(request.state)
         return pb.PerformResponse(
             blocked_reason=self.execute(
-                action_from_message(asked.action, before=before), target_from_message(asked.target)
+                action_from_message(request.action, before=before), target_from_message(request.target)
             )
         )
 
@@ -118,23 +118,23 @@ class PlannerService:
     def call_handlers(self) -> CallHandlers:
         return ((PLAN, self._plan),)
 
-    def _plan(self, asked: pb.PlanRequest) -> pb.PlanResponse:
-        goal = goal_from_message(asked.goal)
+    def _plan(self, request: pb.PlanRequest) -> pb.PlanResponse:
+        goal = goal_from_message(request.goal)
         plan = self.planner.plan(
-            state_from_message(asked.state),
+            state_from_message(request.state),
             goal,
-            actuators=[self._actuator(each) for each in asked.actuators],
-            effects=_decode_plan_effects(goal, asked.effects),
-            limits=constraints_from_message(asked.constraints),
-            now=asked.now,
-            budget=SearchBudget(max_states=asked.max_states or SearchBudget().max_states),
+            actuators=[self._actuator(each) for each in request.actuators],
+            effects=_decode_plan_effects(goal, request.effects),
+            limits=constraints_from_message(request.constraints),
+            now=request.now,
+            budget=SearchBudget(max_states=request.max_states or SearchBudget().max_states),
         )
         return plan_to_message(plan)
 
-    def _actuator(self, asked: pb.ActuatorSettings) -> Actuator:
-        key = asked.SerializeToString(deterministic=True)
+    def _actuator(self, request: pb.ActuatorSettings) -> Actuator:
+        key = request.SerializeToString(deterministic=True)
         if key not in self._actuators:
-            self._actuators[key] = actuator(asked.name, **struct_to_dict(asked.settings))
+            self._actuators[key] = actuator(request.name, **struct_to_dict(request.settings))
         return self._actuators[key]
 
 
@@ -213,7 +213,7 @@ def _decode_plan_effects(goal: Goal, message: Sequence[pb.Effect]) -> EffectMode
         for each in message
         if each.objective in profiles
     ]
-    effects, troubles = decode_effects(goal, kept)
-    for trouble in troubles:
-        log.warning("plugin.effect_unreadable", error=trouble)
+    effects, errors = decode_effects(goal, kept)
+    for error in errors:
+        log.warning("plugin.effect_unreadable", error=error)
     return effects

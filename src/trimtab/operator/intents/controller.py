@@ -159,20 +159,20 @@ class IntentController:
         self._update_metrics(observations, now)
         self._executed_at = self._last_execution_times(intents, now)
         await self._show_to_plugins(observations)
-        claims = {}
+        requests = {}
         self._oom_messages, self._crashing = {}, []
         for observation in observations:
             with self._isolate_errors(intent=str(observation.intent)):
-                if claim := await self._build_request(observation, now):
-                    claims[observation.intent.key] = claim
-        rulings = await self._plan_requests(claims.values(), observations, now) if claims else {}
-        self._waiting_since = {name: ruling.waiting_since for name, ruling in rulings.items()}
+                if request := await self._build_request(observation, now):
+                    requests[observation.intent.key] = request
+        decisions = await self._plan_requests(requests.values(), observations, now) if requests else {}
+        self._waiting_since = {name: decision.waiting_since for name, decision in decisions.items()}
         for observation in observations:
             with self._isolate_errors(intent=str(observation.intent)):
-                claim = claims.get(observation.intent.key)
+                request = requests.get(observation.intent.key)
                 outcome = (
-                    await self._execute_decision(observation, claim, rulings, now)
-                    if claim
+                    await self._execute_decision(observation, request, decisions, now)
+                    if request
                     else self._report_only(observation)
                 )
                 await self._status_writer.write_observed(observation, outcome, now=now)
@@ -273,7 +273,7 @@ class IntentController:
         owner = self._intent_index.controlling_intent(workload.key) if workload else None
         if owner is None or owner.key == observation.intent.key or not observation.spec.active:
             return IntentOutcome(oom_message=self._oom_messages.get(observation.intent.key, ""))
-        return IntentOutcome(remarks=(f"Intent {owner} is about the same workload, and comes first",))
+        return IntentOutcome(remarks=(f"Intent {owner} has the same target and comes first",))
 
     async def _execute_decision(
         self,
@@ -305,15 +305,15 @@ class IntentController:
         self, requests: Iterable[PlanRequest], observations: Sequence[IntentObservation], now: float
     ) -> dict[str, PlanDecision]:
         """Plan for each request within the shared capacity."""
-        catalog = self._cluster_state
-        room = available_capacity(
-            nodes=catalog.nodes,
-            pods=catalog.pods,
-            quotas=catalog.quotas,
+        cluster_state = self._cluster_state
+        capacity = available_capacity(
+            nodes=cluster_state.nodes,
+            pods=cluster_state.pods,
+            quotas=cluster_state.quotas,
             targets=_group_states_by_namespace(filter(self._is_controlling, observations)),
             settings=self._config().intents,
         )
-        return await self._planning_service.plan_requests(list(requests), capacity=room, now=now)
+        return await self._planning_service.plan_requests(list(requests), capacity=capacity, now=now)
 
     async def _execute_plan(
         self,
@@ -331,14 +331,14 @@ class IntentController:
         # Record the start first: if this process ends before it writes the status, the action must not be repeated.
         await self._status_writer.write_started(observation, outcome, now=now)
         plugins = self._planning_service.plugin_actuators()
-        performed = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
-        if performed.blocked_reason and not performed.is_transient:
+        result = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
+        if result.blocked_reason and not result.is_transient:
             # Otherwise the best plan would be the refused one in every cycle.
-            self._refused_at[observation.goal.intent, plan.actions[len(performed.done)].actuator] = now
-        for deed in plan.actions:
-            result = "done" if deed in performed.done else "blocked"
-            self._metrics.intent_actions.labels(observation.goal.namespace, deed.actuator, result).inc()
-        return replace(outcome, done=performed.done, blocked_reason=performed.blocked_reason)
+            self._refused_at[observation.goal.intent, plan.actions[len(result.done)].actuator] = now
+        for action in plan.actions:
+            label = "done" if action in result.done else "blocked"
+            self._metrics.intent_actions.labels(observation.goal.namespace, action.actuator, label).inc()
+        return replace(outcome, done=result.done, blocked_reason=result.blocked_reason)
 
     def _release_blocked_reason(self, before: Document, now: float) -> str:
         """Return the reason why no resources are released yet; empty if they may be."""
@@ -346,7 +346,7 @@ class IntentController:
         since = objectives_met_since(before, now=now)
         if since is not None and now - since >= wait:
             return ""
-        return f"resources are given back once all objectives have been met for {wait:g} s"
+        return f"resources are released once all objectives have been met for {wait:g} s"
 
     def _cooldown_until(self, observation: IntentObservation) -> float:
         """Return until when nothing more is done to a target: its KPIs must show what was done last, by any Intent.
@@ -395,8 +395,8 @@ class IntentController:
         for each in observations:
             verdicts = [one.evaluate(each.readings[one.name].value) for one in each.goal.objectives]
             for verdict in verdicts:
-                place = each.goal.namespace, verdict.value
-                counts[place] = counts.get(place, 0) + 1
+                labels = each.goal.namespace, verdict.value
+                counts[labels] = counts.get(labels, 0) + 1
             if ObjectiveVerdict.MISSED in verdicts:
                 self._metrics.intent_violation.labels(each.goal.namespace).inc(passed)
         self._metrics.intent_objectives.clear()

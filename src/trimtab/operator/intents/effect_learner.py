@@ -120,7 +120,7 @@ class EffectLearner:
 
     def forget_all_but(self, goals: Iterable[Goal]) -> None:
         kept = {(goal.intent, goal.target) for goal in goals}
-        self._records = {key: pupil for key, pupil in self._records.items() if key in kept}
+        self._records = {key: record for key, record in self._records.items() if key in kept}
 
     def get_effects(self, goal: Goal, state: TargetState) -> EffectModels:
         """Return the effects for a goal, with priors where nothing was learned."""
@@ -128,8 +128,8 @@ class EffectLearner:
 
     async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
         """Restore an Intent from the store once it is available; return the uptime of its past pods."""
-        pupil = self._get_record(goal)
-        if pupil.is_restored or 0 <= now - self._store_failed_at < RESTORE_RETRY:
+        record = self._get_record(goal)
+        if record.is_restored or 0 <= now - self._store_failed_at < RESTORE_RETRY:
             return None
         try:
             async with asyncio.timeout(RESTORE_TIMEOUT):
@@ -142,29 +142,34 @@ class EffectLearner:
                 "intent.restore_failed", intent=goal.intent, error=str(error) or "the store does not answer"
             )
             return None
-        pupil.is_restored = True
-        effects, troubles = decode_effects(goal, kept)
-        for trouble in troubles:
-            log.warning("intent.effect_unreadable", error=trouble)
-        pupil.effects = effects
+        record.is_restored = True
+        effects, problems = decode_effects(goal, kept)
+        for problem in problems:
+            log.warning("intent.effect_unreadable", error=problem)
+        record.effects = effects
         before = _IntentRecord()
         for at, state in _decode_states(events):
             before.add_state(at, state)
-        pupil.recent = sorted({**dict(before.recent), **dict(pupil.recent)}.items())
-        pupil.pods = before.pods | pupil.pods
+        record.recent = sorted({**dict(before.recent), **dict(record.recent)}.items())
+        record.pods = before.pods | record.pods
         past = events[0].data.get("history", {}) if events else {}
         return Uptime(up=float(past.get("up", 0.0)), down=float(past.get("down", 0.0)))
 
     async def record(self, goal: Goal, state: TargetState, plan: Plan | None, *, now: float) -> None:
         """Record the state and the plan if they are new."""
-        pupil = self._get_record(goal)
-        gist = (state.replicas, state.sizes, len(state.pods), plan.actions if plan and plan.actions else None)
-        if gist == pupil.last_recorded and 0 <= now - pupil.recorded_at < RECORD_INTERVAL:
+        record = self._get_record(goal)
+        summary = (
+            state.replicas,
+            state.sizes,
+            len(state.pods),
+            plan.actions if plan and plan.actions else None,
+        )
+        if summary == record.last_recorded and 0 <= now - record.recorded_at < RECORD_INTERVAL:
             return
-        pupil.last_recorded, pupil.recorded_at = gist, now
-        pupil.add_state(now, state)
-        deeds = (
-            [{"name": deed.actuator, "properties": dict(deed.parameters)} for deed in plan.actions]
+        record.last_recorded, record.recorded_at = summary, now
+        record.add_state(now, state)
+        actions = (
+            [{"name": action.actuator, "properties": dict(action.parameters)} for action in plan.actions]
             if plan
             else []
         )
@@ -173,27 +178,27 @@ class EffectLearner:
             name=goal.intent,
             timestamp=now,
             desired_objectives={each.name: each.value for each in goal.objectives},
-            plan=deeds or None,
+            plan=actions or None,
             **encode_state(msgspec.structs.replace(state, data={**state.data, TARGET_KEY: goal.target})),
         )
         self._events_queue.put([event])
 
     async def refit(self, goal: Goal, *, now: float) -> bool:
         """Refit the effects if it is time; return whether they were refitted."""
-        pupil = self._get_record(goal)
+        record = self._get_record(goal)
         settings = self._settings()
-        if 0 <= now - pupil.fitted_at < settings.learn_every.seconds or not (pupil.recent or pupil.pods):
+        if 0 <= now - record.fitted_at < settings.learn_every.seconds or not (record.recent or record.pods):
             return False
-        pupil.fitted_at = now
+        record.fitted_at = now
         try:
-            learned = await asyncio.to_thread(learn_effects, goal, pupil.history(now), now=now)
+            learned = await asyncio.to_thread(learn_effects, goal, record.history(now), now=now)
         except (ArithmeticError, ValueError) as error:
             log.warning("intent.fit_failed", intent=goal.intent, error=str(error))
             return False
-        pupil.effects = EffectModels(
-            learned_models=learned.learned_models, user_models=pupil.effects.user_models
+        record.effects = EffectModels(
+            learned_models=learned.learned_models, user_models=record.effects.user_models
         )
-        if not pupil.is_restored:
+        if not record.is_restored:
             return True
         self._effects_queue.put(encode_effects(goal, learned, cluster=self._cluster, now=now))
         return True

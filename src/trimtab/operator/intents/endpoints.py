@@ -51,22 +51,22 @@ class KpiEndpoints:
         servers = list(asked)
         answers = await asyncio.gather(*(self._query_server(server, asked[server], at) for server in servers))
         return {
-            (server, question): reading
+            (server, query): reading
             for server, answer in zip(servers, answers, strict=True)
-            for question, reading in answer.items()
+            for query, reading in answer.items()
         }
 
     async def _query_server(
-        self, server: str, questions: Iterable[KpiQuery], at: float
+        self, server: str, queries: Iterable[KpiQuery], at: float
     ) -> dict[KpiQuery, KpiReading]:
         try:
-            asking = self._clients.get(server) or await self._open_client(server)
-            return await asking.read_kpis(questions, at=at)
+            client = self._clients.get(server) or await self._open_client(server)
+            return await client.read_kpis(queries, at=at)
         except TrimtabError as error:
-            return dict.fromkeys(questions, unknown_reading(str(error)))
+            return dict.fromkeys(queries, unknown_reading(str(error)))
         except Exception as error:  # anyone may name a server, and none may block the others
             log.exception("intent.server_failed", server=server)
-            return dict.fromkeys(questions, unknown_reading(f"{server} cannot be asked: {describe(error)}"))
+            return dict.fromkeys(queries, unknown_reading(f"{server} cannot be asked: {describe(error)}"))
 
     async def _open_client(self, server: str) -> KpiClient:
         if server == OPERATOR_SERVER:

@@ -99,33 +99,33 @@ class PlanExecutor:
         state = observation.state
         assert state is not None
         done: list[IntentAction] = []
-        for deed in plan.actions:
-            if breach := limits.find_violation(state, deed.after):
-                return ExecutionResult(tuple(done), f"{deed.actuator}: {breach}")
+        for action in plan.actions:
+            if violation := limits.find_violation(state, action.after):
+                return ExecutionResult(tuple(done), f"{action.actuator}: {violation}")
             if not self._may_write():
                 return ExecutionResult(tuple(done), "this process may not write any more")
-            if deed.actuator in OPTION_ACTUATORS and any(
+            if action.actuator in OPTION_ACTUATORS and any(
                 each.actuator in RESIZING_ACTUATORS for each in done
             ):
-                return ExecutionResult(tuple(done), f"{deed.actuator}: the change of size comes first")
-            if deed.actuator in RESIZING_ACTUATORS and any(
+                return ExecutionResult(tuple(done), f"{action.actuator}: the resize comes first")
+            if action.actuator in RESIZING_ACTUATORS and any(
                 each.actuator in RESIZING_ACTUATORS for each in done
             ):
-                done.append(deed)  # it was part of the first resize, because a pod is changed once
+                done.append(action)  # it was part of the first resize, because a pod is changed once
                 continue
             try:
-                refused = await self._execute_action(deed, plan, observation, plugins, now)
+                refusal = await self._execute_action(action, plan, observation, plugins, now)
             except NotFound:
-                refused = "it is gone"
+                refusal = "the workload no longer exists"
             except KubeError as error:
                 passes = error.transient or is_lost_race(error)
-                return ExecutionResult(tuple(done), f"{deed.actuator}: {describe(error)}", passes)
-            if refused:
-                words = f"{deed.actuator}: {refused}"
+                return ExecutionResult(tuple(done), f"{action.actuator}: {describe(error)}", passes)
+            if refusal:
+                reason = f"{action.actuator}: {refusal}"
                 return ExecutionResult(
-                    tuple(done), words, is_transient=isinstance(refused, _TransientRefusal)
+                    tuple(done), reason, is_transient=isinstance(refusal, _TransientRefusal)
                 )
-            done.append(deed)
+            done.append(action)
         return ExecutionResult(tuple(done))
 
     async def sync_pods(self, observation: IntentObservation, now: float) -> ReconcileResult | None:
@@ -133,12 +133,14 @@ class PlanExecutor:
         workload = observation.workload
         if workload is None or not observation.pods:
             return None
-        marks, hold = read_change_annotations(workload), read_hold(workload.annotations)
-        if marks is None or not (marks.change or marks.applied):
+        annotations, hold = read_change_annotations(workload), read_hold(workload.annotations)
+        if annotations is None or not (annotations.change or annotations.applied):
             return None
-        if marks.change and hold and hold.sizes:
+        if annotations.change and hold and hold.sizes:
             return None  # a user chose this size, and the policy applies it
-        return await self._resize(observation, workload, marks.change.after if marks.change else {}, now)
+        return await self._resize(
+            observation, workload, annotations.change.after if annotations.change else {}, now
+        )
 
     async def relieve_oom(
         self, observation: IntentObservation, sizes: Sizes, now: float
@@ -155,11 +157,11 @@ class PlanExecutor:
             self._resized_workloads.remove(key)
             self._actuator.forget(key)
             workload = known(key)
-            marks = read_change_annotations(workload) if workload else None
-            if workload and marks and marks.change and self._may_write():
+            annotations = read_change_annotations(workload) if workload else None
+            if workload and annotations and annotations.change and self._may_write():
                 message = (
-                    f"no active Intent is about it any more; the change to {format_sizes(marks.change.after)} is left to a policy that is, "
-                    "and else as it is"
+                    f"No active Intent targets this workload any more. The change to {format_sizes(annotations.change.after)} "
+                    "stays as it is unless a policy continues it"
                 )
                 self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
 
@@ -183,22 +185,22 @@ class PlanExecutor:
         if action.actuator in RESIZING_ACTUATORS:
             sizes = {size.container: _to_resources(size) for size in _merge_resizes(state, plan.actions)}
             effective = effective_sizes(workload, observation.pods)
-            report = await self._resize(
+            result = await self._resize(
                 observation, workload, sizes, now, urgent=plan.is_urgent, effective=effective
             )
-            return _refusal_reason(report, now)
+            return _refusal_reason(result, now)
         if action.actuator in OPTION_ACTUATORS:
             return await self._set_options(observation, workload, action.after, now)
         if action.actuator == REMOVE_POD_ACTUATOR:
             return await self._remove_pod(observation, str(action.parameters.get("name", "")))
-        return "nothing in this cluster does it"
+        return "no actuator with this name is available"
 
     async def _scale(self, workload: Workload, state: TargetState, replicas: int) -> str:
         present = await self._cluster.get_workload(workload.key)
         if present is None or present.uid != workload.uid:
-            return "it is gone"
+            return "the workload no longer exists"
         if present.replicas != state.replicas:
-            return f"it has been scaled to {present.replicas} meanwhile"
+            return f"the workload has been scaled to {present.replicas} meanwhile"
         try:
             await self._cluster.scale(present, replicas)
         except Conflict:
@@ -214,7 +216,7 @@ class PlanExecutor:
         state, present = observation.state, await self._cluster.get_workload(workload.key)
         assert state is not None
         if present is None or present.uid != workload.uid:
-            return "it is gone"
+            return "the workload no longer exists"
         mark = start_options_change(
             present,
             PodOptions(after.cache_class, after.power_profile),
@@ -238,16 +240,18 @@ class PlanExecutor:
         if mark.phase is OptionsPhase.ROLLING:
             return
         if mark.phase is OptionsPhase.REVERTED:
-            message = f"{mark.after} could not be had in time, so it is back at {mark.before}"
+            message = (
+                f"The rollout to {mark.after} did not complete in time, so it was reverted to {mark.before}"
+            )
             self._cluster.emit(workload, type="Warning", reason="OptionsReverted", message=message)
         else:
-            message = f"its pods have {mark.after}, instead of {mark.before}"
+            message = f"All pods now have {mark.after} instead of {mark.before}"
             self._cluster.emit(workload, type="Normal", reason="OptionsChanged", message=message)
 
     async def _remove_pod(self, observation: IntentObservation, name: str) -> str:
         pod = next((pod for pod in observation.pods if pod.name == name), None)
         if pod is None:
-            return f"pod {name} is not there"
+            return f"pod {name} no longer exists"
         await self._cluster.evict(pod)
         return ""
 
@@ -264,7 +268,7 @@ class PlanExecutor:
         """Resize a workload to these sizes, which were planned from the effective ones."""
         used = observation.state.memory_used if observation.state else None
         watched = Duration.parse(f"{max(1, round(self._observation_period()))}s")
-        wish = DesiredChange(
+        desired = DesiredChange(
             sizes=sizes,
             strategy=UpdateStrategy(
                 min_interval=Duration.parse("0s"),
@@ -283,27 +287,27 @@ class PlanExecutor:
         self._resized_workloads.add(workload.key)
         # Reconcile only if there is something to do: reading all resized workloads again would be expensive in every
         # cycle.
-        report = self._actuator.check_cached(workload, observation.pods, wish, now=int(now))
-        return report or await self._actuator.reconcile(workload.key, wish, now=int(now))
+        result = self._actuator.check_cached(workload, observation.pods, desired, now=int(now))
+        return result or await self._actuator.reconcile(workload.key, desired, now=int(now))
 
 
 def has_running_pod_to_resize(workload: Workload, pods: Iterable[Pod]) -> bool:
     """Return whether a change is in progress and a pod that can be resized now does not have its size."""
-    marks = read_change_annotations(workload)
-    change = marks.change if marks else None
+    annotations = read_change_annotations(workload)
+    change = annotations.change if annotations else None
     return change is not None and any(
         not is_crash_looping(pod) and not has_size(pod, change.after) for pod in pods
     )
 
 
-def _refusal_reason(report: ReconcileResult | None, now: float) -> str:
+def _refusal_reason(result: ReconcileResult | None, now: float) -> str:
     """Return the reason why a resize was not executed; empty if it was."""
-    if report is None:
-        return "it is gone"
-    if report.actions:
+    if result is None:
+        return "the workload no longer exists"
+    if result.actions:
         return ""
-    is_next = report.requeue_at is not None and report.requeue_at <= now + POLL_INTERVAL
-    return _TransientRefusal(report.reason) if is_next else report.reason
+    is_next = result.requeue_at is not None and result.requeue_at <= now + POLL_INTERVAL
+    return _TransientRefusal(result.reason) if is_next else result.reason
 
 
 def _merge_resizes(state: TargetState, plan: Sequence[IntentAction]) -> Sequence[ContainerSize]:
@@ -311,13 +315,13 @@ def _merge_resizes(state: TargetState, plan: Sequence[IntentAction]) -> Sequence
     plugin promises.
     """
     sizes = list(state.sizes)
-    for deed in plan:
-        size = deed.after.main_size
-        if size is None or deed.actuator not in RESIZING_ACTUATORS:
+    for action in plan:
+        size = action.after.main_size
+        if size is None or action.actuator not in RESIZING_ACTUATORS:
             continue
         fields = (
             ("cpu_request", "cpu_limit")
-            if deed.actuator == ResizeCpu.name
+            if action.actuator == ResizeCpu.name
             else ("memory_request", "memory_limit")
         )
         asked = {name: getattr(size, name) for name in fields}

@@ -114,11 +114,11 @@ def explain_no_release(state: TargetState, goal: Goal) -> list[str]:
     """Explain for the status why nothing will be given back."""
     if not goal.watches_capacity:
         return [
-            "none of its objectives shows when pods have too little, so nothing is given back; add one on latency"
+            "no objective shows when pods have too little CPU, so nothing is released; add an objective on latency"
         ]
     if state.cpu_used is not None:
         return []
-    return ["what CPU its pods use is not known, so no CPU is given back, and no pod that has a place"]
+    return ["the CPU usage of the pods is unknown, so neither CPU nor scheduled pods are released"]
 
 
 class AutoscalerConstraints:
@@ -225,34 +225,34 @@ def protected_reason(workload: Workload, config: OperatorConfig) -> str:
     if config.dry_run:
         return "the operator runs with dryRun"
     if workload.namespace in config.limits.untouched_namespaces:
-        return f"namespace {workload.namespace} is never touched, see limits.untouchedNamespaces"
+        return f"namespace {workload.namespace} is excluded by limits.untouchedNamespaces"
     return ""
 
 
 def _freeze_reason(workload: Workload, config: OperatorConfig, autoscalers: AutoscalerConstraints) -> str:  # noqa: PLR0911 - one return a reason
     if why := blocked_reason(workload, config):
         return why
-    marks = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
-    if isinstance(marks, UnreadableAnnotations):
-        return marks.reason
-    if marks.change is not None and not autoscalers.forbids_resizing:  # otherwise nobody continues it
-        return "a change of size is under way"
+    annotations = decode_change_annotations(dict(workload.annotations), uid=workload.uid)
+    if isinstance(annotations, UnreadableAnnotations):
+        return annotations.reason
+    if annotations.change is not None and not autoscalers.forbids_resizing:  # otherwise nobody continues it
+        return "a resize is in progress"
     options = read_options_annotation(workload)
     if options is not None and options.phase is OptionsPhase.ROLLING:
-        return f"a rollout is under way, to {options.after}"
+        return f"a rollout is in progress, to {options.after}"
     if workload.replicas == 0:
-        return "it is scaled to zero, which tells autoscalers to leave it so"
+        return "the workload is scaled to zero, which tells autoscalers to leave it so"
     if workload.paused:
-        return "it is paused"
-    return "a rollout is under way" if workload.is_rolling_out else ""
+        return "the workload is paused"
+    return "a rollout is in progress" if workload.is_rolling_out else ""
 
 
 def _retry_times_after_revert(workload: Workload) -> dict[str, float]:
     """Return the time until which reverted sizes and options are not retried; other actions may help meanwhile."""
     found: dict[str, float] = {}
-    marks = read_change_annotations(workload)
-    if marks and marks.reverted:
-        found |= dict.fromkeys(RESIZING_ACTUATORS, float(marks.reverted.until))
+    annotations = read_change_annotations(workload)
+    if annotations and annotations.reverted:
+        found |= dict.fromkeys(RESIZING_ACTUATORS, float(annotations.reverted.until))
     options = read_options_annotation(workload)
     if options is not None and options.phase is OptionsPhase.REVERTED:
         found |= dict.fromkeys(OPTION_ACTUATORS, options.since + RETRY_AFTER)

@@ -93,7 +93,7 @@ class _IntentQueries:
     extra: dict[str, ServerQuery] = field(default_factory=dict)
 
     def iter_all(self) -> Iterable[ServerQuery]:
-        yield from (asked for asked in self.objectives.values() if isinstance(asked, tuple))
+        yield from (query for query in self.objectives.values() if isinstance(query, tuple))
         yield from self.extra.values()
 
 
@@ -130,25 +130,25 @@ class IntentObserver:
         """
         isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
-        asked: list[tuple[IntentRecord, _IntentQueries]] = []
+        query: list[tuple[IntentRecord, _IntentQueries]] = []
         by_server: dict[str, list[KpiQuery]] = {}
         for intent in wanted:
             with isolate(intent):
-                questions = self._build_queries(intent)
-                for server, each in questions.iter_all():
+                queries = self._build_queries(intent)
+                for server, each in queries.iter_all():
                     by_server.setdefault(server, []).append(each)
-                asked.append((intent, questions))
+                query.append((intent, queries))
         readings = await self._endpoints.read_kpis(by_server, at=now)
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
-        closed = cache(self._excluded_nodes)  # most workloads have the same scheduling constraints
+        excluded_nodes = cache(self._excluded_nodes)  # most workloads have the same scheduling constraints
         found = []
-        for intent, questions in asked:
+        for intent, queries in query:
             assert intent.target is not None
             with isolate(intent):
                 self._observe_pods(intent.target, seen, now)
-                found.append(self._build_observation(intent, questions, readings, closed))
+                found.append(self._build_observation(intent, queries, readings, excluded_nodes))
         return found
 
     # Queries
@@ -169,26 +169,25 @@ class IntentObserver:
         target, namespace = intent.spec.target_ref, intent.namespace
         found = _IntentQueries()
         for objective in intent.spec.objectives:
-            how = self.resolve_kpi(objective.measured_by, namespace)
-            if how.problem:
-                found.objectives[objective.name] = unknown_reading(how.problem)
-            elif how.is_from_pods:
+            definition = self.resolve_kpi(objective.measured_by, namespace)
+            if definition.problem:
+                found.objectives[objective.name] = unknown_reading(definition.problem)
+            elif definition.is_from_pods:
                 found.objectives[objective.name] = None
             else:
                 try:
-                    asked = how.endpoint, how.build_query(namespace=namespace, target=target)
+                    query = definition.endpoint, definition.build_query(namespace=namespace, target=target)
                 except QueryError as error:
                     # A profile is checked at admission, but not for this target: only its objective is unknown.
                     found.objectives[objective.name] = unknown_reading(
                         f"KPIProfile {objective.measured_by}, query: {error}"
                     )
                     continue
-                found.objectives[objective.name] = asked
-                if how.type is KPIType.THROUGHPUT:
-                    found.extra.setdefault(LOAD_PROPERTY, asked)
-        for name, query in self._extra_queries(intent).items():
+                found.objectives[objective.name] = query
+                if definition.type is KPIType.THROUGHPUT:
+                    found.extra.setdefault(LOAD_PROPERTY, query)
+        for name, (server, text) in self._extra_queries(intent).items():
             if name not in found.extra:
-                server, text = query
                 try:
                     found.extra[name] = server, build_kpi_query(text, namespace=namespace, target=target)
                 except QueryError:
@@ -230,17 +229,17 @@ class IntentObserver:
         history = self._history.get(target) or PodHistory({})
         self._history[target] = history.observe(live_pods(self._cluster_state.list_pods(workload)), now=now)
 
-    def _excluded_nodes(self, placing: SchedulingConstraints) -> frozenset[str]:
+    def _excluded_nodes(self, scheduling: SchedulingConstraints) -> frozenset[str]:
         """Return the nodes that such pods cannot use."""
         nodes = self._cluster_state.nodes
-        return frozenset(node.name for node in nodes if not placing.allows_node(node.taints, node.labels))
+        return frozenset(node.name for node in nodes if not scheduling.allows_node(node.taints, node.labels))
 
     def _build_observation(
         self,
         intent: IntentRecord,
-        questions: _IntentQueries,
+        queries: _IntentQueries,
         readings: Mapping[ServerQuery, KpiReading],
-        closed: Callable[[SchedulingConstraints], frozenset[str]],
+        excluded_nodes: Callable[[SchedulingConstraints], frozenset[str]],
     ) -> IntentObservation:
         spec, target = intent.spec, intent.target
         assert spec is not None
@@ -248,28 +247,34 @@ class IntentObserver:
         workload = self._cluster_state.get(target)
         goal = self.build_goal(intent, spec)
         if workload is None or workload.deleting:
-            gone = f"{target} is not there"
-            nothing = dict.fromkeys(questions.objectives, unknown_reading(gone))
+            gone = f"{target} does not exist"
+            nothing = dict.fromkeys(queries.objectives, unknown_reading(gone))
             return IntentObservation(intent, spec, goal, nothing, None, problem=gone)
         pods = live_pods(self._cluster_state.list_pods(workload))
         history = self._history.get(target) or PodHistory({})
         found: dict[str, KpiReading] = {}
-        for name, asked in questions.objectives.items():
-            if asked is None:
+        for name, query in queries.objectives.items():
+            if query is None:
                 serving = [history.availability(pod.uid) for pod in pods]
                 found[name] = KpiReading.from_value(combine_availabilities(serving))
             else:
-                found[name] = readings[asked] if isinstance(asked, tuple) else asked
+                found[name] = readings[query] if isinstance(query, tuple) else query
         for objective in goal.objectives:
             if objective.kind is KPIType.AVAILABILITY:
                 found[objective.name] = as_availability(found[objective.name], wanted=objective.value)
-        more = {name: readings[asked].value for name, asked in questions.extra.items()}
+        more = {name: readings[query].value for name, query in queries.extra.items()}
         main = find_main_container(workload.containers)
         state = build_state(
-            workload, pods, history, found, more, main=main, excluded_nodes=closed(workload.scheduling)
+            workload,
+            pods,
+            history,
+            found,
+            more,
+            main=main,
+            excluded_nodes=excluded_nodes(workload.scheduling),
         )
         window = max(
-            (asked[1].window for asked in questions.objectives.values() if isinstance(asked, tuple)),
+            (query[1].window for query in queries.objectives.values() if isinstance(query, tuple)),
             default=0.0,
         )
         return IntentObservation(intent, spec, goal, found, workload, pods, state, main, kpi_window=window)

@@ -44,9 +44,9 @@ class PlanningService:
 
     def plugin_actuators(self) -> dict[str, RemoteActuator]:
         """Return the available actuator plugins; a plugin cannot replace a built-in actuator."""
-        patience = self._settings().plugins.timeout.seconds
+        timeout = self._settings().plugins.timeout.seconds
         found = [
-            RemoteActuator(known, timeout=patience, time_budget=self._create_time_budget())
+            RemoteActuator(known, timeout=timeout, time_budget=self._create_time_budget())
             for known in self._registry.list_available(pb.PLUGIN_TYPE_ACTUATOR)
         ]
         return {each.name: each for each in found if each.name not in self._settings().actuators}
@@ -58,14 +58,15 @@ class PlanningService:
         self._reload_actuators()
         actuators = [*self._actuators, *self.plugin_actuators().values()]
         wanted = {
-            claim.goal.namespace: self._settings().planner_for(claim.goal.namespace) for claim in requests
+            request.goal.namespace: self._settings().planner_for(request.goal.namespace)
+            for request in requests
         }
         planners = {name: self._resolve_planner(name) for name in set(wanted.values())}
 
-        def make(claim: PlanRequest, limits: PlanConstraints) -> Plan:
-            planner_, name = planners[wanted[claim.goal.namespace]]
+        def make(request: PlanRequest, limits: PlanConstraints) -> Plan:
+            planner_, name = planners[wanted[request.goal.namespace]]
             with self._metrics.intent_planning_duration.labels(name).time():
-                return self._make_plan(planner_, claim, limits, actuators, now)
+                return self._make_plan(planner_, request, limits, actuators, now)
 
         return await asyncio.to_thread(arbitrate, requests, capacity=capacity, make=make, now=now)
 

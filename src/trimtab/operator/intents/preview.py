@@ -99,13 +99,13 @@ async def preview_intent(
     """Preview the plan for an Intent of a cluster, with current data from Prometheus and the store."""
     await _require_intent(client, key)
     async with AsyncExitStack() as stack:
-        following = InformerSet(client)
-        catalog = ClusterState(following, operator_namespace=config.namespace, enqueue=lambda _: None)
-        roll = IntentIndex(following)
-        await stack.enter_async_context(_run_informers(catalog))
-        intent = roll.get_intent(key)
+        informers = InformerSet(client)
+        cluster_state = ClusterState(informers, operator_namespace=config.namespace, enqueue=lambda _: None)
+        intent_index = IntentIndex(informers)
+        await stack.enter_async_context(_run_informers(cluster_state))
+        intent = intent_index.get_intent(key)
         if intent is None or intent.spec is None:
-            unread = catalog.unsynced_reason(INTENTS)
+            unread = cluster_state.unsynced_reason(INTENTS)
             missing = f"Intents cannot be read: {unread}" if unread else "there is no such Intent"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
@@ -120,25 +120,25 @@ async def preview_intent(
                 timeout=settings.timeout.seconds,
             )
         )
-        observer = IntentObserver(catalog, roll, endpoints, settings=lambda: settings)
+        observer = IntentObserver(cluster_state, intent_index, endpoints, settings=lambda: settings)
         (observation,) = await observer.observe([intent], now=now)
         if observation.state is None or observation.workload is None:
             raise TrimtabError(f"{'/'.join(key)}: {observation.problem}")
         workload = observation.workload
         others = AutoscalerConstraints(
             workload,
-            hpas=catalog.list_hpas(workload),
-            vpa=catalog.active_vpa(workload.key),
-            vpas_unsynced_reason=catalog.unsynced_reason(VPAS),
+            hpas=cluster_state.list_hpas(workload),
+            vpa=cluster_state.active_vpa(workload.key),
+            vpas_unsynced_reason=cluster_state.unsynced_reason(VPAS),
             can_resize_in_place=await supports_in_place_resize(client),
         )
         own = build_constraints(
             observation, config=config, autoscalers=others, safe=SafeSize(), cooldown_until=0.0
         )
-        room = available_capacity(
-            nodes=catalog.nodes,
-            pods=catalog.pods,
-            quotas=catalog.quotas,
+        capacity = available_capacity(
+            nodes=cluster_state.nodes,
+            pods=cluster_state.pods,
+            quotas=cluster_state.quotas,
             targets={intent.namespace: [observation.state]},
             settings=settings,
         )
@@ -146,8 +146,8 @@ async def preview_intent(
             observation.state,
             observation.goal,
             settings=settings,
-            limits=room.constrain(own, observation.state, intent.namespace),
-            effects=await _restore_effects(config, catalog.cluster_name, observation, stack),
+            limits=capacity.constrain(own, observation.state, intent.namespace),
+            effects=await _restore_effects(config, cluster_state.cluster_name, observation, stack),
             now=now,
             clock=time.perf_counter,
             remarks=(*others.explain(), *explain_no_release(observation.state, observation.goal)),

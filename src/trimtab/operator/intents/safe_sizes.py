@@ -35,7 +35,7 @@ class SafeSize:
 
     min_memory: float = inf
     """The fewest bytes; infinity if memory must not be reduced."""
-    reason: str = "its use of memory is not known yet"
+    reason: str = "the memory usage is not known yet"
     oom_relief: Sizes = field(default_factory=dict)
     """The sizes that containers get immediately after an OOM kill; empty if nothing was killed, or if more would
     feed a leak."""
@@ -69,13 +69,11 @@ class RecommenderSafeSizes:
     async def get_safe_size(
         self, workload: Workload, pods: Sequence[Pod], main: str, *, now: float
     ) -> SafeSize:
-        mandate = self._policy_resolver.resolve(workload)
-        sizing = self._policy_resolver.resolve_strategy(mandate, is_required=True)
+        policy = self._policy_resolver.resolve(workload)
+        sizing = self._policy_resolver.resolve_strategy(policy, is_required=True)
         if sizing is None:
             return SafeSize()
-        rules = _rules_with_limits(
-            mandate.spec if mandate and not mandate.problem else OptimizationPolicySpec()
-        )
+        rules = _rules_with_limits(policy.spec if policy and not policy.problem else OptimizationPolicySpec())
 
         def learned(container: str) -> ContainerEstimate | None:
             name = WorkloadContainer.from_workload(workload.key, container)
@@ -87,7 +85,7 @@ class RecommenderSafeSizes:
                 self._cluster_state.list_failed_pods(workload),
             )
             self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
-            assessment = recommend_workload(
+            recommendation = recommend_workload(
                 workload,
                 pods,
                 rules=rules,
@@ -98,7 +96,9 @@ class RecommenderSafeSizes:
                 source=self._recommender.ingester_for(sizing).name,
                 now=now,
             )
-        return derive_safe_size(assessment, effective_containers(workload, pods), main, rules=rules, now=now)
+        return derive_safe_size(
+            recommendation, effective_containers(workload, pods), main, rules=rules, now=now
+        )
 
 
 def derive_safe_size(
@@ -124,21 +124,21 @@ def derive_safe_size(
 
 
 def _describe_oom_kills(
-    assessment: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float
+    recommendation: WorkloadRecommendation, has: Sizes, relief: Sizes, now: float
 ) -> Iterator[str]:
     """Describe each recent OOM kill: the container, its memory, the time, and its new memory."""
-    held = {each.container: each.no_change_reason for each in assessment.recommendations}
-    for name, evidence in assessment.evidence.items():
+    held = {each.container: each.no_change_reason for each in recommendation.recommendations}
+    for name, evidence in recommendation.evidence.items():
         if name not in has or not was_just_killed(evidence, now):
             continue
         last = max(evidence.kills, key=lambda kills: kills.last)
         at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
-        told = f"container {name} was OOM-killed with {format_amount('memory', last.memory)} at {at} UTC"
+        kill = f"container {name} was OOM-killed with {format_amount('memory', last.memory)} at {at} UTC"
         memory = max(_effective_memory(has[name]), _effective_memory(relief.get(name, has[name])))
         if memory > last.memory:
-            yield f"{told}, and its memory is raised to {format_amount('memory', memory)}"
+            yield f"{kill}, and its memory is raised to {format_amount('memory', memory)}"
         else:
-            yield f"{told}, and is given no more: {held.get(name) or 'none was found to help'}"
+            yield f"{kill}, and gets no more: {held.get(name) or 'more memory was not found to help'}"
 
 
 def _effective_memory(resources: Resources) -> int:

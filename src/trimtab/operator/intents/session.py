@@ -107,8 +107,8 @@ class IntentSession:
             await asyncio.to_thread(self._registry.check, time.monotonic())
             counts: dict[tuple[str, str], int] = {}
             for known in self._registry.list_all():
-                place = _PLUGIN_TYPES.get(known.info.type, "other"), "no" if known.last_error else "yes"
-                counts[place] = counts.get(place, 0) + 1
+                labels = _PLUGIN_TYPES.get(known.info.type, "other"), "no" if known.last_error else "yes"
+                counts[labels] = counts.get(labels, 0) + 1
             self._metrics.intent_plugins.clear()
             for (type_, answers), count in counts.items():
                 self._metrics.intent_plugins.labels(type_, answers).set(count)

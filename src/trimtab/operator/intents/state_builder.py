@@ -120,15 +120,15 @@ def build_goal(
     """Build the goal of an Intent; `resolve_kpi` returns the definition of a KPIProfile."""
     objectives = []
     for each in spec.objectives:
-        how = resolve_kpi(each.measured_by)
+        definition = resolve_kpi(each.measured_by)
         objectives.append(
             Objective(
                 name=each.name,
                 value=each.value,
-                kind=how.type,
-                less_is_better=how.less_is_better,
+                kind=definition.type,
+                less_is_better=definition.less_is_better,
                 tolerance=each.tolerance,
-                weight=settings.utilities.get(how.type, 1.0),
+                weight=settings.utilities.get(definition.type, 1.0),
                 measured_by=each.measured_by,
             )
         )

@@ -148,8 +148,8 @@ def _ready_condition(observation: IntentObservation) -> Document:
     if observation.problem:
         return _condition("Ready", False, "TargetNotFound", observation.problem)
     if not observation.spec.active:
-        return _condition("Ready", True, "Inactive", "It only reports: active is false.")
-    return _condition("Ready", True, "Observed", "Its objectives are looked after.")
+        return _condition("Ready", True, "Inactive", "The Intent only reports, because active is false.")
+    return _condition("Ready", True, "Observed", "The objectives are measured and planned for.")
 
 
 def _met_condition(objectives: Sequence[Document], killed: str) -> Document:

@@ -55,13 +55,13 @@ class IntentStatusWriter:
 
         It has the executed actions: if the server rejects it, they must not be repeated.
         """
-        said = self._statuses.get(intent.key)
-        if said is not None and said[0] == intent.uid:
-            return said[1]
+        written = self._statuses.get(intent.key)
+        if written is not None and written[0] == intent.uid:
+            return written[1]
         return upgrade_status(msgspec.json.decode(intent.status) or {})
 
     def forget_all_but(self, intents: Container[IntentKey]) -> None:
-        self._statuses = {key: said for key, said in self._statuses.items() if key in intents}
+        self._statuses = {key: written for key, written in self._statuses.items() if key in intents}
 
     async def write_observed(
         self, observation: IntentObservation, outcome: IntentOutcome, *, now: float
@@ -145,20 +145,22 @@ class IntentStatusWriter:
         plan = outcome.plan
         if plan is None or not plan.actions:
             return
-        deeds = "; ".join(deed.describe() for deed in outcome.done or plan.actions)
+        actions = "; ".join(action.describe() for action in outcome.done or plan.actions)
         if outcome.done:
             rest = f"; not done: {outcome.blocked_reason}" if outcome.blocked_reason else ""
-            self._emit(intent, "Normal", plan.purpose.value, f"{deeds}{rest}; because {'; '.join(plan.why)}")
+            self._emit(
+                intent, "Normal", plan.purpose.value, f"{actions}{rest}; because {'; '.join(plan.why)}"
+            )
         elif (
             outcome.blocked_reason
             and (before.get("plan") or {}).get("blockedReason") != outcome.blocked_reason
         ):
-            self._emit(intent, "Normal", "Blocked", f"{deeds}; not done: {outcome.blocked_reason}")
+            self._emit(intent, "Normal", "Blocked", f"{actions}; not done: {outcome.blocked_reason}")
 
     def _emit_oom_kills(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:
         """Emit a Warning Event for OOM kills, once for each message."""
-        said = [each["message"] for each in before.get("conditions") or () if each["type"] == "Met"]
-        if outcome.oom_message and not any(outcome.oom_message in message for message in said):
+        written = [each["message"] for each in before.get("conditions") or () if each["type"] == "Met"]
+        if outcome.oom_message and not any(outcome.oom_message in message for message in written):
             self._emit(intent, "Warning", "OOMKilled", outcome.oom_message)
 
     def _emit(self, intent: IntentRecord, kind: EventType, reason: str, message: str) -> None:
