@@ -90,7 +90,7 @@ async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
         "returns nothing": ask(LATENCY, "gone"),
         "200 s old": ask(LATENCY, "old"),
         "not a number": ask(LATENCY, "nan"),
-        "4 numbers": ask('{__name__="latency"}'),
+        "4 values": ask('{__name__="latency"}'),
     }
     found = await asking.read_kpis(asked.values(), at=END)
     for words, each in asked.items():
