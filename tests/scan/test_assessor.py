@@ -88,7 +88,7 @@ def surveyed(
     return Assessor(picture, lessons, {strategy: sizing}, ResourcePrices(), "told", NOW).assess(found)
 
 
-def test_a_pod_that_is_being_deleted_is_paid_for_no_more() -> None:
+def test_assessor_ignores_pod_being_deleted() -> None:
     leaving = pod("db-2", deletionTimestamp="2026-11-16T10:00:00Z")
     picture = picture_of(DB, pod("db-0"), pod("db-1"), leaving)
     found = surveyed(picture, DB, memory=100.0 * MIB)
@@ -101,7 +101,7 @@ STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopi
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("told_by", ["pod", "source", "both"])
-def test_scan_gives_a_killed_container_more_than_the_limit_that_it_hit(strategy: str, told_by: str) -> None:
+def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, told_by: str) -> None:
     """Its sampled peak is 297Mi and it was killed at its limit of 1Gi 25 hours ago: it was told to shrink to 342Mi."""
     ago = 25 * 3600.0
     status = None if told_by == "source" else killed(ago)
@@ -123,7 +123,7 @@ def test_scan_gives_a_killed_container_more_than_the_limit_that_it_hit(strategy:
     assert sum(each.count for each in container.evidence.kills) == 1
 
 
-def test_scan_shrinks_again_once_the_learning_history_has_passed_since_a_kill() -> None:
+def test_assessor_reduces_memory_again_after_history_of_oom_kill() -> None:
     ago = 8.5 * DAY
     picture = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(ago)))
     found = surveyed(picture, LIMITED_DB, memory=297.0 * MIB)
@@ -131,7 +131,7 @@ def test_scan_shrinks_again_once_the_learning_history_has_passed_since_a_kill() 
     assert found.containers[0].recommendation.resources.memory_limit == 360 * MIB
 
 
-def test_scan_lists_a_crash_looping_container_of_which_no_usage_is_known() -> None:
+def test_assessor_lists_crash_looping_container_without_usage() -> None:
     """metrics-server knows nothing of one that is always about to start; its pod's status has the kills."""
     crashing = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(60)))
     found = surveyed(crashing, LIMITED_DB, days=0)

@@ -6,7 +6,7 @@ from trimtab.scan.explanation import backtest_strategies
 from trimtab.usage.trace import Trace
 
 
-def test_a_strategy_is_replayed_with_the_settings_that_it_is_asked_with() -> None:
+def test_backtest_strategies_applies_settings_to_chosen_strategy() -> None:
     draw = np.random.default_rng(1)
     cpu, memory = draw.gamma(2.0, 0.2, (864, 1)), draw.normal(3e8, 2e7, (864, 1))
     trace = Trace(("web",), start=0.0, step=300.0, cpu=cpu, memory=memory)

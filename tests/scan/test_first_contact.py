@@ -10,7 +10,7 @@ from trimtab.cli import run
 from trimtab.usage.usage import PodContainer
 
 
-def test_metrics_server_alone_gives_a_first_answer_of_low_confidence(
+def test_scan_with_metrics_server_only_has_low_confidence(
     node_cluster: Cluster, plodder: PodContainer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metrics = f"/apis/metrics.k8s.io/v1beta1/namespaces/{plodder.namespace}/pods"

@@ -75,7 +75,7 @@ def deployment(cluster: Cluster, namespace: str) -> None:
     cluster.call("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", body)
 
 
-async def test_scan_leaves_out_a_custom_kind_that_cannot_be_listed_and_says_so(
+async def test_take_snapshot_reports_custom_kind_that_cannot_be_listed(
     cluster: Cluster, namespace: str, brokers: Resource
 ) -> None:
     """As where helm removed its operator and left its CRD."""
@@ -89,7 +89,7 @@ async def test_scan_leaves_out_a_custom_kind_that_cannot_be_listed_and_says_so(
         assert len(await list_selected_uids(client, kinds, [namespace], labels="app=web")) == 1
 
 
-async def test_scan_ends_where_a_kind_of_kubernetes_cannot_be_listed(
+async def test_take_snapshot_fails_if_built_in_kind_cannot_be_listed(
     fault_proxy: FaultProxy, namespace: str
 ) -> None:
     """Without its Deployments a cluster would look as if there were hardly anything to size."""

@@ -23,12 +23,12 @@ from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer, Usage
 
 
-def test_without_prices_opencosts_are_taken() -> None:
+def test_resource_prices_default_to_opencost() -> None:
     month = ResourcePrices().price_requests(Resources(1000, None, 1024 * MIB, None))
     assert month == pytest.approx(730 * (0.031611 + 0.004237))
 
 
-def test_a_price_given_by_itself_wins_over_the_file(tmp_path: Path) -> None:
+def test_read_prices_prefers_option_to_file(tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("cpu: 0.05\ncurrency: €\n")
     prices = read_prices(file, memory=0.01)
@@ -38,7 +38,7 @@ def test_a_price_given_by_itself_wins_over_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["- 1", "cpu: [", "cpu: cheap", "gpu: 1", "cpu: .nan", "1: 2", "currency: '[/]'", "currency: <b>"]
 )
-def test_a_price_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+def test_read_prices_rejects_invalid_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "prices").write_text(text)
     with pytest.raises(TrimtabError, match="price"):
         read_prices(tmp_path / "prices")
@@ -48,7 +48,7 @@ def found(has: Resources, evidence: Evidence, consumed: UsageTotals) -> tuple[Ri
     return assess_risks(Container("app", "main", has), evidence, consumed, rules=PolicyRules(), now=NOW)
 
 
-def test_a_kill_a_peak_at_the_limit_and_throttling_are_dangers() -> None:
+def test_assess_risks_reports_oom_peak_at_limit_and_throttling() -> None:
     capped = Resources(100, 200, 64 * MIB, 128 * MIB)
     well = Evidence(samples=9, throttled_share=0.01)
     assert found(capped, well, UsageTotals(memory_peak=100 * MIB)) == ()
@@ -57,7 +57,7 @@ def test_a_kill_a_peak_at_the_limit_and_throttling_are_dangers() -> None:
     assert found(capped, Evidence(throttled_share=0.3), UsageTotals()) == ("throttling",)
 
 
-def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
+def test_assess_risks_reports_oom_until_memory_was_raised() -> None:
     dead = Evidence(kills=(killed(NOW - 7 * 86400, 128 * MIB),))
     assert found(Resources(100, 200, 128 * MIB, 128 * MIB), dead, UsageTotals()) == ("OOM",)
     assert found(Resources(100, 200, 256 * MIB, 256 * MIB), dead, UsageTotals()) == ()
@@ -65,7 +65,7 @@ def test_a_kill_is_a_danger_until_the_container_has_clearly_more() -> None:
     assert found(Resources(100, 200, 128 * MIB, 128 * MIB), over, UsageTotals()) == ()
 
 
-def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
+def test_rate_severity_orders_risk_before_cost_before_missing_requests() -> None:
     much, some, less = (Resources(cpu, None, 64 * MIB, None) for cpu in (1000, 100, 80))
     ranked = [
         rate_severity(("OOM",), some, much, instances=1, is_missing_requests=False),
@@ -77,7 +77,7 @@ def test_a_danger_outranks_money_and_money_outranks_tidiness() -> None:
     assert ranked == [Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW, Severity.NONE]
 
 
-def test_waste_counts_replicas_and_what_is_missing_does_not_lessen_it() -> None:
+def test_scan_result_waste_counts_replicas_and_ignores_missing_requests() -> None:
     small, large = Resources(100, None, 0, None), Resources(300, None, 0, None)
     found = survey(
         surveyed("wide", container(has=large, should=small, pods=5), pods=5),
@@ -102,11 +102,11 @@ def test_waste_counts_replicas_and_what_is_missing_does_not_lessen_it() -> None:
         ("UNSET", True),
     ],
 )
-def test_a_threshold_is_met_or_not(text: str, broken: bool) -> None:  # noqa: FBT001 - a table of answers
+def test_fail_condition_finds_violation(text: str, broken: bool) -> None:  # noqa: FBT001 - a table of answers
     assert bool(FailCondition.parse(text).find_violation([survey()])) is broken
 
 
-def test_a_container_in_two_dangers_is_one_at_risk() -> None:
+def test_fail_condition_counts_container_with_two_risks_once() -> None:
     size = Resources(100, 200, 64 * MIB, 128 * MIB)
     both = container(has=size, should=size, memory=128 * MIB, throttled=0.5)
     found = survey(surveyed("web", both))
@@ -116,12 +116,12 @@ def test_a_container_in_two_dangers_is_one_at_risk() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "waste<3", "risk>30%", "waste>much", "luck>1"])
-def test_a_threshold_that_is_none_is_refused(text: str) -> None:
+def test_fail_condition_rejects_invalid_text(text: str) -> None:
     with pytest.raises(TrimtabError, match="--fail-on"):
         FailCondition.parse(text)
 
 
-def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_source_are_no_rest() -> None:
+def test_usage_accumulator_averages_since_first_sample_without_source_gaps() -> None:
     owners = PodOwnerIndex([workload("db", resource=STATEFUL_SETS)])
     pods = tuple(PodContainer("shop", f"db-{number}", "app") for number in range(2))
     nan = np.nan
@@ -137,7 +137,7 @@ def test_consumption_is_of_all_pods_since_the_first_was_seen_and_gaps_of_the_sou
     assert consumption.get(WorkloadContainer("shop", "StatefulSet", "other", "app")) == UsageTotals()
 
 
-def test_jobs_that_are_alone_in_what_is_read_rest_between_their_runs() -> None:
+def test_usage_accumulator_counts_idle_time_between_job_runs() -> None:
     owners = PodOwnerIndex([workload("nightly", resource=CRON_JOBS)])
     runs = tuple(PodContainer("shop", f"nightly-2900000{number}-bcdfg", "app") for number in range(2))
     rows = np.full((11, 2), np.nan)
@@ -150,7 +150,7 @@ def test_jobs_that_are_alone_in_what_is_read_rest_between_their_runs() -> None:
     assert (found.pods, found.cpu) == pytest.approx((4 / 9, 500 * 4 / 9))
 
 
-def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
+def test_usage_accumulator_counts_idle_time_before_first_cron_job_run() -> None:
     owners = PodOwnerIndex([workload("monthly", resource=CRON_JOBS), workload("db", resource=STATEFUL_SETS)])
     everyone = (PodContainer("shop", "db-0", "app"), PodContainer("shop", "monthly-29000000-bcdfg", "app"))
     grid = np.full((10, 2), np.nan)
@@ -167,7 +167,7 @@ def test_a_cron_job_rests_also_before_the_first_run_that_was_seen() -> None:
     assert consumption.get(name).pods == 1.0
 
 
-def test_a_cron_job_that_is_alone_rests_also_before_its_first_run_where_the_source_knew_of_others() -> None:
+def test_usage_accumulator_counts_idle_time_of_only_cron_job() -> None:
     owners = PodOwnerIndex([workload("monthly", resource=CRON_JOBS)])
     grid = np.full((10, 1), np.nan)
     grid[9] = 0.5
@@ -183,7 +183,7 @@ def test_a_cron_job_that_is_alone_rests_also_before_its_first_run_where_the_sour
     assert pods == [1.0, 1 / 10]
 
 
-def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_between() -> None:
+def test_usage_accumulator_fills_missing_cpu_at_ends_of_run() -> None:
     owners = PodOwnerIndex([workload("db", resource=STATEFUL_SETS)])
     cpu = np.array([[np.nan], [0.5], [0.7], [np.nan]])
     usage = Usage((PodContainer("shop", "db-0", "app"),), 0.0, 60.0, cpu, np.full((4, 1), 1.0 * MIB))
@@ -193,7 +193,7 @@ def test_a_run_whose_rate_is_not_known_at_its_ends_used_there_what_it_used_betwe
     assert found == pytest.approx(UsageTotals(600.0, 1.0 * MIB, 1.0, 700.0, 1.0 * MIB))
 
 
-def test_amounts_are_short() -> None:
+def test_units_format_short_amounts() -> None:
     assert [format_cpu(amount) for amount in (None, 0, 12, 999, 1000, 1250, 12_345, 250_400)] == [
         "none",
         "0m",
@@ -218,7 +218,7 @@ def test_amounts_are_short() -> None:
     ]
 
 
-def test_severity_does_not_depend_on_the_currency() -> None:
+def test_rate_severity_is_independent_of_currency() -> None:
     has, should = Resources(100, None, 128 * MIB, None), Resources(80, None, 96 * MIB, None)
     found = {
         container(

@@ -42,14 +42,14 @@ class Counted(Source[Settings]):
         return Usage((), query.start, query.step, nothing, nothing)
 
 
-async def test_a_small_cluster_is_read_at_once_and_finely() -> None:
+async def test_plan_read_uses_finest_step_for_small_cluster() -> None:
     reading = await plan_read(Counted(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
     assert reading.query.step == STEPS[0]
     assert reading.split() == [reading.query]
     assert not reading.is_large
 
 
-async def test_a_large_cluster_is_read_more_coarsely_and_in_parts() -> None:
+async def test_plan_read_uses_coarse_step_and_parts_for_large_cluster() -> None:
     source = Counted(20_000)
     reading = await plan_read(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
     assert reading.query.step == 900.0
@@ -63,7 +63,7 @@ async def test_a_large_cluster_is_read_more_coarsely_and_in_parts() -> None:
     assert told[-1] == 1.0
 
 
-async def test_a_step_that_was_given_is_kept_whatever_it_costs() -> None:
+async def test_plan_read_keeps_given_step() -> None:
     reading = await plan_read(Counted(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
     assert reading.query.step == 60.0
 
@@ -73,7 +73,7 @@ async def test_a_step_that_was_given_is_kept_whatever_it_costs() -> None:
     series=st.integers(0, 200_000),
     step=st.sampled_from([60.0, 300.0, 900.0]),
 )
-def test_parts_are_the_window_and_none_is_too_large(steps: int, series: int, step: float) -> None:
+def test_read_plan_split_covers_window_within_limit(steps: int, series: int, step: float) -> None:
     ask = UsageQuery.last(steps * step, now=NOW, step=step, namespaces=["shop"])
     parts = ReadPlan(ask, Cost(queries=1, series=series, samples=series * steps, bytes=0)).split()
     assert parts[0].start == ask.start

@@ -16,7 +16,7 @@ def vpa(*policies: dict[str, Any], **more: Any) -> tuple[VerticalPodAutoscaler, 
     return folded(vpa_projection(), {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), spec
 
 
-def test_each_policy_of_a_container_becomes_a_rule_of_its_name() -> None:
+def test_convert_vpa_maps_container_policies_to_rules() -> None:
     found = convert_vpa(
         *vpa(
             {"containerName": "app", "minAllowed": {"cpu": "1"}, "maxAllowed": {"cpu": "2"}},
@@ -39,7 +39,7 @@ def test_each_policy_of_a_container_becomes_a_rule_of_its_name() -> None:
     assert found.notes == ()
 
 
-def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is_told() -> None:
+def test_convert_vpa_notes_limits_that_follow_in_some_containers_only() -> None:
     found = convert_vpa(*vpa({"containerName": "proxy", "controlledValues": "RequestsOnly"}), [WEB])
     assert found.policy is not None
     assert found.policy["spec"]["mode"] == "Auto"
@@ -47,7 +47,7 @@ def test_where_limits_follow_in_one_container_only_they_follow_in_none_and_it_is
     assert any("limits follow requests in only some of its containers" in line for line in found.notes)
 
 
-def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
+def test_convert_vpa_keeps_startup_boost_factor() -> None:
     boost = {"startupBoost": {"cpu": {"type": "Factor", "factor": 3, "durationSeconds": 60}}}
     found = convert_vpa(*vpa(**boost), [WEB])
     assert found.policy is not None
@@ -59,7 +59,7 @@ def test_more_cpu_while_pods_start_is_taken_over_where_it_is_a_factor() -> None:
     assert "its startupBoost is omitted: a policy supports only a factor" in fixed.notes
 
 
-def test_what_a_policy_has_no_field_for_is_told() -> None:
+def test_convert_vpa_notes_fields_without_equivalent() -> None:
     named = {"containerName": "app", "oomBumpUpRatio": "1.5"}
     found = convert_vpa(*vpa(named, updatePolicy={"updateMode": "Recreate", "minReplicas": 3}), [WEB])
     assert found.notes == (
@@ -68,7 +68,7 @@ def test_what_a_policy_has_no_field_for_is_told() -> None:
     )
 
 
-def test_policy_of_names_the_owner_of_a_target_that_another_workload_owns() -> None:
+def test_convert_vpa_names_owner_of_owned_target() -> None:
     owner = WorkloadKey("Shop.example", "shop", "all")
     found = convert_vpa(*vpa(), [], {WEB.key: owner})
     assert found.policy is None

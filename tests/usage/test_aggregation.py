@@ -42,7 +42,7 @@ def usage(containers: list[PodContainer], cpu: list[list[float]], memory: list[l
     )
 
 
-def test_of_replicas_the_highest_counts_each_resource_by_itself() -> None:
+def test_max_over_replicas_takes_maximum_of_each_resource() -> None:
     found = max_over_replicas(
         usage([web(0), web(1)], [[1, NAN, 3], [2, NAN, 1]], [[5, 5, NAN], [4, 6, NAN]]), OWNERS
     )
@@ -52,7 +52,7 @@ def test_of_replicas_the_highest_counts_each_resource_by_itself() -> None:
     np.testing.assert_array_equal(found.memory[:, 0], [5, 6, NAN])
 
 
-def test_the_runs_of_a_cron_job_follow_one_another_under_its_name() -> None:
+def test_aggregation_joins_runs_of_cron_job() -> None:
     runs = usage([night(0), night(1)], [[1, NAN, NAN], [NAN, NAN, 2]], [[5, NAN, NAN], [NAN, NAN, 6]])
     for found in (max_over_replicas(runs, OWNERS), per_replica(runs, OWNERS)):
         assert found.containers == (NIGHTLY,)
@@ -60,7 +60,7 @@ def test_the_runs_of_a_cron_job_follow_one_another_under_its_name() -> None:
         np.testing.assert_array_equal(found.memory, [[5], [NAN], [6]])
 
 
-def test_replicas_kept_apart_are_observations_at_the_same_time() -> None:
+def test_per_replica_keeps_column_per_replica() -> None:
     two = usage([web(0), night(0), web(1)], [[1, 2], [7, 8], [NAN, 3]], [[5, 5], [7, 7], [NAN, 6]])
     found = per_replica(two, OWNERS)
     assert found.containers == (NIGHTLY, WEB)
@@ -80,7 +80,7 @@ def test_replicas_kept_apart_are_observations_at_the_same_time() -> None:
     np.testing.assert_array_equal(found.to_trace().cpu, [[7, 1], [8, 3]])
 
 
-def test_what_belongs_to_nobody_is_left_out_and_named() -> None:
+def test_aggregation_lists_unowned_containers() -> None:
     found = max_over_replicas(usage([STRANGER, web(0)], [[9], [1]], [[9], [1]]), OWNERS)
     assert found.containers == (WEB,)
     assert found.unowned == (STRANGER,)
@@ -90,7 +90,7 @@ def test_what_belongs_to_nobody_is_left_out_and_named() -> None:
     assert per_replica(usage([STRANGER], [[9]], [[9]]), OWNERS).containers == ()
 
 
-def test_the_time_after_a_start_can_be_left_out() -> None:
+def test_max_over_replicas_skips_startup() -> None:
     starts = usage([web(0)], [[1, 2, NAN, 9, 8, 3]], [[1, 2, NAN, 9, 8, 3]])
     found = max_over_replicas(starts, OWNERS, skip_startup=120)
     np.testing.assert_array_equal(found.cpu[:, 0], [1, 2, NAN, NAN, NAN, 3])
@@ -98,7 +98,7 @@ def test_the_time_after_a_start_can_be_left_out() -> None:
     np.testing.assert_array_equal(known.cpu[:, 0], [NAN, NAN, NAN, NAN, NAN, 3])
 
 
-def test_a_kill_is_told_with_the_highest_memory_before_it() -> None:
+def test_max_over_replicas_reports_oom_with_preceding_memory_peak() -> None:
     killed = replace(
         usage([web(0)], [[1, 1, 1]], [[50, 70, 10]]),
         ooms=(Oom(720.0, web(0)), Oom(720.0, STRANGER), Oom(780.0, web(1))),
@@ -109,7 +109,7 @@ def test_a_kill_is_told_with_the_highest_memory_before_it() -> None:
     assert np.isnan(unsampled.memory)
 
 
-def test_a_strategy_learns_from_it() -> None:
+def test_per_replica_and_maximum_feed_strategy() -> None:
     day = 24 * 60
     steady = Usage((web(0), web(1)), 0.0, 60.0, np.full((day, 2), 0.5), np.full((day, 2), 1e9))
     steady = replace(steady, ooms=(Oom(3600.0, web(1)),))
@@ -138,7 +138,7 @@ def usages(draw: st.DrawFn) -> Usage:
 
 
 @given(usages())
-def test_merging_keeps_the_highest_and_keeping_apart_keeps_every_sample(usage: Usage) -> None:
+def test_per_replica_keeps_every_sample_and_its_maximum(usage: Usage) -> None:
     highest, kept = max_over_replicas(usage, OWNERS), per_replica(usage, OWNERS)
     assert highest.containers == kept.containers
     np.testing.assert_array_equal(kept.to_trace().cpu, highest.cpu)

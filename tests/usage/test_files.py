@@ -20,7 +20,7 @@ def csv(path: Path, text: str) -> Path:
     return file
 
 
-def test_rows_of_two_series_become_two_columns(tmp_path: Path) -> None:
+def test_read_trace_returns_column_per_series(tmp_path: Path) -> None:
     trace = read_trace(
         csv(
             tmp_path,
@@ -33,7 +33,7 @@ def test_rows_of_two_series_become_two_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(trace.memory, [[10, 20], [30, np.nan], [50, np.nan]])
 
 
-def test_parquet_and_csv_read_alike(tmp_path: Path) -> None:
+def test_read_trace_reads_parquet_and_csv_alike(tmp_path: Path) -> None:
     columns = {"series": ["x", "y", "x"], "t_seconds": [0, 300, 300], "cpu_fraction": [0.1, 0.2, 0.3]}
     pq.write_table(pa.table(columns), tmp_path / "one.parquet")
     pq.write_table(
@@ -49,12 +49,12 @@ def test_parquet_and_csv_read_alike(tmp_path: Path) -> None:
         assert trace.sample_count == 3
 
 
-def test_of_samples_that_fall_on_one_step_the_highest_is_kept(tmp_path: Path) -> None:
+def test_read_trace_keeps_maximum_of_step(tmp_path: Path) -> None:
     file = csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\na,10,7\na,20,2\na,60,3\n")
     np.testing.assert_array_equal(read_trace(file, step=60).cpu[:, 0], [7, 3])
 
 
-def test_days_without_any_sample_are_left_out_and_the_time_of_day_stays(tmp_path: Path) -> None:
+def test_read_trace_skips_empty_days_and_keeps_time_of_day(tmp_path: Path) -> None:
     rows = [(3600 + 60 * i, 1) for i in range(3)] + [(1000 * DAY + 7200 + 60 * i, 2) for i in range(3)]
     file = csv(tmp_path, "series,t_seconds,cpu_cores\n" + "".join(f"a,{t},{v}\n" for t, v in rows))
     trace = read_trace(file)
@@ -63,11 +63,11 @@ def test_days_without_any_sample_are_left_out_and_the_time_of_day_stays(tmp_path
     assert trace.cpu[-1, 0] == 2
 
 
-def test_a_fraction_of_memory_is_taken_of_16_gib(tmp_path: Path) -> None:
+def test_read_trace_scales_memory_fraction_to_16_gib(tmp_path: Path) -> None:
     assert read_trace(csv(tmp_path, "series,t_seconds,mem_fraction\na,0,0.5\n")).memory[0, 0] == 8 * 2**30
 
 
-def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
+def test_read_trace_finds_single_file_of_folder(tmp_path: Path) -> None:
     csv(tmp_path, "series,t_seconds,cpu_cores\na,0,1\n")
     (tmp_path / "series_meta.csv").write_text("series\na\n")
     assert read_trace(tmp_path).container_count == 1
@@ -93,26 +93,26 @@ def test_the_one_file_of_a_folder_is_found(tmp_path: Path) -> None:
         ("series;t_seconds;cpu_cores\na;0;0,5\n", "; separate columns with commas and use decimal points"),
     ],
 )
-def test_a_file_that_is_not_usage_is_refused_in_one_line(tmp_path: Path, text: str, line: str) -> None:
+def test_read_trace_rejects_other_content_in_one_line(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(TrimtabError) as refused:
         read_trace(csv(tmp_path, text))
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_blanks_behind_commas_change_nothing(tmp_path: Path) -> None:
+def test_read_trace_ignores_blanks_after_commas(tmp_path: Path) -> None:
     trace = read_trace(csv(tmp_path, "series, t_seconds, cpu_cores\na, 0, 1\na, 60, 2\n"))
     np.testing.assert_array_equal(trace.cpu[:, 0], [1, 2])
 
 
-def test_a_text_that_is_not_in_utf_8_is_refused(tmp_path: Path) -> None:
+def test_read_trace_rejects_text_other_than_utf_8(tmp_path: Path) -> None:
     (tmp_path / "usage.csv").write_text("series,t_seconds,cpu_cores\na,0,1\n", "utf-16")
     with pytest.raises(TrimtabError, match="the file is not UTF-8 text; convert it"):
         read_trace(tmp_path / "usage.csv")
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_times_of_the_calendar_are_read_in_parquet(tmp_path: Path, unit: str) -> None:
+def test_read_trace_reads_parquet_timestamps(tmp_path: Path, unit: str) -> None:
     times = pa.array([0, 60], pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))
     table = pa.table({"series": ["a", "a"], "t_seconds": times, "cpu_cores": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "usage.parquet", version="2.6")
@@ -124,7 +124,7 @@ def test_times_of_the_calendar_are_read_in_parquet(tmp_path: Path, unit: str) ->
     ("cpu", "kind"),
     [([[0.1]], "list<element: double>"), (["lots"], "string"), ([{"a": 1}], "struct<a: int64>")],
 )
-def test_a_column_of_something_else_than_numbers_is_refused(
+def test_read_trace_rejects_column_without_numbers(
     tmp_path: Path, cpu: list[object], kind: str
 ) -> None:
     pq.write_table(
@@ -135,7 +135,7 @@ def test_a_column_of_something_else_than_numbers_is_refused(
     assert f"column cpu_cores must contain numbers, but has type {kind}" in str(refused.value)
 
 
-def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
+def test_read_trace_rejects_path_without_usage_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
     (tmp_path / "b.parquet").write_text("no")
     for path, line in (
@@ -148,7 +148,7 @@ def test_a_path_that_is_not_a_usage_file_is_refused(tmp_path: Path) -> None:
             read_trace(path)
 
 
-def test_parquet_without_pyarrow_says_what_to_install(
+def test_read_trace_names_package_if_pyarrow_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.parquet").write_text("")

@@ -57,13 +57,13 @@ NO = math.nan
         pytest.param([[NO, NO]], 0, id="nothing at all"),
     ],
 )
-def test_complete_steps_ends_before_the_first_sample_that_is_still_to_come(
+def test_complete_steps_end_before_first_outstanding_sample(
     rows: list[list[float]], expected: int
 ) -> None:
     assert complete(usage(rows)) == expected
 
 
-def test_complete_steps_waits_for_who_had_samples_before_and_has_none_now() -> None:
+def test_complete_steps_wait_for_container_that_had_samples_before() -> None:
     before, found = usage([[1, 1]] * 3, start=STEP), usage([[1]], start=4 * STEP)
     assert complete(found, before=before) == 0
     assert complete(found, before=before, running={NAMES[0]: -math.inf}) == 1, "it runs no more"
@@ -71,20 +71,20 @@ def test_complete_steps_waits_for_who_had_samples_before_and_has_none_now() -> N
     assert complete(found, before=before, running=restarted) == 1, "it was started again"
 
 
-def test_complete_steps_waits_for_nobody_longer_than_the_bound() -> None:
+def test_complete_steps_wait_no_longer_than_the_bound() -> None:
     found = usage([[1, 1], [1, NO], [1, 1], [1, NO]])
     assert complete(found, sure=2 * STEP) == 3
     assert complete(found, sure=4 * STEP) == 4
 
 
-def test_complete_steps_waits_for_more_samples_of_the_last_step_that_has_any() -> None:
+def test_complete_steps_exclude_last_step_with_samples() -> None:
     """A server that is twenty seconds behind has only a part of the last step's samples."""
     now, before = usage([[1, 1], [1, 1]]), usage([[1, 1]])
     assert complete(now, read_before=before, whole_steps=False) == 1
     assert complete(usage([[1, 1], [1, 1], [NO, 1]]), read_before=now, whole_steps=False) == 1
 
 
-def test_complete_steps_waits_for_more_samples_of_a_step_that_had_none_at_the_last_read() -> None:
+def test_complete_steps_exclude_step_that_was_empty_at_last_read() -> None:
     """A gap is being filled: the step may have a part of its samples, though later ones have them all."""
     before, now = usage([[1, 1], [1, NO], [1, 1], [1, 1]]), usage([[1, 1]] * 4)
     assert complete(now, read_before=before, whole_steps=False) == 1
@@ -92,19 +92,19 @@ def test_complete_steps_waits_for_more_samples_of_a_step_that_had_none_at_the_la
     assert complete(now, whole_steps=False) == 0, "nothing is known of an earlier read"
 
 
-def test_complete_steps_does_not_wait_for_a_rate_that_there_never_is() -> None:
+def test_complete_steps_do_not_wait_for_cpu_that_never_exists() -> None:
     found = usage([[1, 1], [1, 1]])
     found.cpu[:] = math.nan
     assert complete(found) == 2
 
 
-def test_complete_steps_waits_for_a_rate_that_comes_after_the_gauge() -> None:
+def test_complete_steps_wait_for_cpu_that_follows_memory() -> None:
     found = usage([[1, 1], [1, 1], [1, 1]])
     found.cpu[2, 1] = math.nan
     assert complete(found) == 2
 
 
-def test_complete_steps_does_not_wait_for_who_is_scraped_less_often() -> None:
+def test_complete_steps_do_not_wait_for_containers_scraped_less_often() -> None:
     slow = [[1, 1 if row % 5 == 0 else NO] for row in range(16)]
     before, found = usage(slow), usage(slow[1:5], start=17 * STEP)
     assert complete(found, before=before, read_before=found, whole_steps=False) == 3
@@ -112,7 +112,7 @@ def test_complete_steps_does_not_wait_for_who_is_scraped_less_often() -> None:
     assert complete(late, before=before) == 0, "later than usual"
 
 
-def test_complete_steps_waits_again_after_an_outage_that_nobody_made_up_for() -> None:
+def test_complete_steps_wait_again_after_outage() -> None:
     """One gap is no habit."""
     before = usage([[1], [1], [NO], [NO], [NO], [1], [1]])
     assert complete(usage([[NO]], start=8 * STEP), before=before) == 0
@@ -179,7 +179,7 @@ patterns = st.lists(st.tuples(*[delay] * PODS), min_size=STEPS, max_size=STEPS).
 
 @settings(max_examples=200)
 @given(patterns, st.frozensets(st.integers(1, STEPS), max_size=3), st.booleans())
-def test_every_sample_that_comes_within_the_bound_is_learned_from_once(
+def test_complete_steps_ingest_every_sample_within_the_bound_once(
     delays: list[tuple[float, ...]],
     restarts: frozenset[int],
     whole_steps: bool,  # noqa: FBT001
@@ -208,7 +208,7 @@ class InParts(Late):
 
 @settings(max_examples=100)
 @given(patterns, st.frozensets(st.integers(1, STEPS), max_size=3), st.booleans())
-def test_no_step_is_learned_from_while_it_has_only_a_part_of_its_samples(
+def test_complete_steps_never_ingest_partial_step(
     delays: list[tuple[float, ...]],
     restarts: frozenset[int],
     in_order: bool,  # noqa: FBT001

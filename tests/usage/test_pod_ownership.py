@@ -59,7 +59,7 @@ def key(kind: str, name: str) -> WorkloadKey:
     return WorkloadKey(kind, "shop", name)
 
 
-def test_a_pod_that_is_there_belongs_to_the_top_of_its_owners() -> None:
+def test_resolve_pod_returns_top_level_workload() -> None:
     web, cron = workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")
     rollout = workload(ROLLOUTS, "canary")
     of_web, of_canary = between("web-6d4", web, "Deployment"), between("canary-7f5", rollout, "Rollout")
@@ -75,12 +75,12 @@ def test_a_pod_that_is_there_belongs_to_the_top_of_its_owners() -> None:
     assert owners.resolve_pod(pod("bare")) == key("Pod", "bare")
 
 
-def test_a_static_pod_is_its_own_and_not_the_nodes() -> None:
+def test_resolve_pod_returns_static_pod_itself() -> None:
     node = between("node-1")
     assert PodOwnerIndex([]).resolve_pod(pod("etcd-node-1", node, "Node")) == key("Pod", "etcd-node-1")
 
 
-def test_what_stands_above_a_workload_is_no_workload() -> None:
+def test_resolve_pod_ignores_owner_above_workload() -> None:
     operator = between("kafka")
     brokers = workload(STATEFUL_SETS, "kafka-brokers", operator, "Kafka")
     assert PodOwnerIndex([brokers]).resolve_pod(pod("x", brokers, "StatefulSet")) == key(
@@ -88,7 +88,7 @@ def test_what_stands_above_a_workload_is_no_workload() -> None:
     )
 
 
-def test_an_owner_that_is_not_watched_is_still_told_from_its_replica_sets() -> None:
+def test_resolve_pod_names_unwatched_owner_of_replica_set() -> None:
     unseen = between("canary")
     replicas = between("canary-7f5", unseen, "Rollout")
     owners = PodOwnerIndex([], replica_sets=[replicas])
@@ -96,13 +96,13 @@ def test_an_owner_that_is_not_watched_is_still_told_from_its_replica_sets() -> N
     assert owners.resolve_pod(pod("x", unseen, "SparkApplication")) == key("SparkApplication", "canary")
 
 
-def test_a_pod_whose_replica_set_is_gone_is_told_by_its_name() -> None:
+def test_resolve_pod_uses_pod_name_if_replica_set_is_deleted() -> None:
     gone = between("web-6d4b75cb6d")
     owners = PodOwnerIndex([workload(DEPLOYMENTS, "web")])
     assert owners.resolve_pod(pod("web-6d4b75cb6d-x7k2p", gone, "ReplicaSet")) == key("Deployment", "web")
 
 
-def test_owners_that_own_each_other_are_not_followed_for_ever() -> None:
+def test_resolve_pod_ends_with_circular_owners() -> None:
     first = workload(DEPLOYMENTS, "first")
     second = workload(DEPLOYMENTS, "second", first, "Deployment")
     circle = PodOwnerIndex([second, workload(DEPLOYMENTS, "first", second, "Deployment")])
@@ -129,7 +129,7 @@ def test_owners_that_own_each_other_are_not_followed_for_ever() -> None:
         ("", None),
     ],
 )
-def test_a_pod_that_is_gone_is_told_by_its_name(name: str, expected: WorkloadKey | None) -> None:
+def test_find_workload_parses_name_of_deleted_pod(name: str, expected: WorkloadKey | None) -> None:
     owners = PodOwnerIndex(
         [
             workload(DEPLOYMENTS, "web"),
@@ -145,12 +145,12 @@ def test_a_pod_that_is_gone_is_told_by_its_name(name: str, expected: WorkloadKey
     assert owners.find_workload("bank", name) is None
 
 
-def test_a_name_that_two_could_have_given_is_nobodys() -> None:
+def test_find_workload_returns_none_if_ambiguous() -> None:
     owners = PodOwnerIndex([workload(DAEMON_SETS, "log"), workload(JOBS, "log")])
     assert owners.find_workload("shop", "log-x7k2p") is None
 
 
-def test_init_containers_and_native_sidecars_are_told_apart() -> None:
+def test_container_role_distinguishes_init_and_sidecar() -> None:
     template = {
         "containers": [{"name": "app"}],
         "initContainers": [{"name": "setup"}, {"name": "mesh", "restartPolicy": "Always"}],
@@ -200,7 +200,7 @@ def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
 
 
 @given(owned())
-def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[WorkloadKey, str]) -> None:
+def test_find_owner_finds_any_single_workload(case: tuple[WorkloadKey, str]) -> None:
     workload, pod_name = case
     names = PodNameIndex()
     names.add([workload])
@@ -208,7 +208,7 @@ def test_the_pods_of_any_one_workload_are_told_by_their_names(case: tuple[Worklo
 
 
 @given(owned(), st.lists(owned(), max_size=8))
-def test_among_many_a_pod_is_its_owners_or_one_that_could_name_it_or_nobodys(
+def test_find_owner_among_many_returns_possible_owner_or_none(
     case: tuple[WorkloadKey, str], others: list[tuple[WorkloadKey, str]]
 ) -> None:
     workload, pod_name = case

@@ -17,7 +17,7 @@ COLUMNS = st.lists(
 
 
 @given(COLUMNS, st.floats(0, 1))
-def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[float]], quantile: float) -> None:
+def test_summarize_usage_ignores_missing_samples(columns: list[list[float]], quantile: float) -> None:
     grid = np.array(columns).T
     names = tuple(PodContainer("shop", f"web-{i}", "app") for i in range(len(columns)))
     summary = summarize_usage(Usage(names, 100.0, 10.0, grid, grid), (quantile, 0.0, 1.0))
@@ -36,12 +36,12 @@ def test_quantiles_count_only_samples_and_none_have_none(columns: list[list[floa
             assert np.isnan([first, last]).all()
 
 
-def test_what_no_container_can_use_is_no_sample() -> None:
+def test_mask_implausible_drops_impossible_values() -> None:
     values = np.array([0.0, 5.0, -1e-9, np.inf, -np.inf, np.nan, 11.0])
     np.testing.assert_array_equal(mask_implausible(values, maximum=10), [0, 5, *[np.nan] * 5])
 
 
-def test_the_window_up_to_now_lies_on_whole_steps() -> None:
+def test_usage_query_last_aligns_to_whole_steps() -> None:
     ask = UsageQuery.last(3600, now=10_030, step=60, namespaces=["shop"])
     assert (ask.end, ask.start, ask.steps) == (10_080, 6_480, 60)
     assert ask.namespaces == ("shop",)
@@ -52,18 +52,18 @@ def test_the_window_up_to_now_lies_on_whole_steps() -> None:
     ("start", "end", "step", "line"),
     [(0, 10, 0, "step: 0 s"), (10, 10, 1, "end: 10 must be after"), (0, 1e9, 1, "use a longer step")],
 )
-def test_a_window_that_cannot_be_is_refused(start: float, end: float, step: float, line: str) -> None:
+def test_usage_query_rejects_invalid_window(start: float, end: float, step: float, line: str) -> None:
     with pytest.raises(TrimtabError, match=line):
         UsageQuery(start=start, end=end, step=step)
 
 
-def test_sources_come_in_by_name_and_a_name_that_is_not_there_is_refused() -> None:
+def test_source_rejects_unknown_name() -> None:
     assert "prometheus" in SOURCES.names()
     with pytest.raises(TrimtabError, match=r"usage source 'prometeus' is not known; there are: .*prometheus"):
         source("prometeus")
 
 
-def test_usage_newest_is_the_last_sample_of_each_and_keeps_nothing_of_the_others() -> None:
+def test_take_latest_copies_only_the_last_samples() -> None:
     grid = np.array([[0.0, 1], [2, 3], [4, np.nan]])
     web = (PodContainer("shop", "web-0", "web"), PodContainer("shop", "web-1", "web"))
     whole = Usage(web, 60.0, 60.0, grid, grid, ooms=(Oom(120.0, web[0]),))
@@ -75,7 +75,7 @@ def test_usage_newest_is_the_last_sample_of_each_and_keeps_nothing_of_the_others
     assert whole.slice_steps(0, 0).take_latest().steps == 0
 
 
-def test_usage_part_has_the_kills_of_its_own_steps() -> None:
+def test_slice_steps_keeps_only_its_own_ooms() -> None:
     grid = np.zeros((4, 1))
     web = PodContainer("shop", "web-0", "web")
     whole = Usage(

@@ -10,7 +10,7 @@ from trimtab.scan.patches.change import build_change, missing_containers_reason
 MIB = 2**20
 
 
-def test_what_a_template_leaves_to_a_limit_range_stays_left_to_it_unless_it_is_to_change() -> None:
+def test_build_change_leaves_limit_range_defaults_unset() -> None:
     filled_in = Resources(100, 200, 64 * MIB, 128 * MIB)
     change = build_change(
         surveyed("web", container(has=filled_in, should=Resources(100, 200, 96 * MIB, 128 * MIB)))
@@ -20,12 +20,12 @@ def test_what_a_template_leaves_to_a_limit_range_stays_left_to_it_unless_it_is_t
     assert change.after == {"app": Resources(memory_request=96 * MIB)}
 
 
-def test_who_has_what_it_should_changes_nothing() -> None:
+def test_build_change_returns_none_if_sizes_are_right() -> None:
     same = Resources(100, None, 64 * MIB, None)
     assert build_change(surveyed("web", container(has=same, should=same))) is None
 
 
-def test_not_in_template_names_a_container_that_something_adds_to_the_pods() -> None:
+def test_missing_containers_reason_names_injected_container() -> None:
     small, large = Resources(100, None, 64 * MIB, None), Resources(200, None, 64 * MIB, None)
     both = surveyed("web", container(has=large, should=small), container("mesh", has=large, should=small))
     own = workload("web", containers=({"name": "app"},))

@@ -42,7 +42,7 @@ def chart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_edit_values_finds_places_by_rendering_the_chart_with_helm(chart: Path) -> None:
+def test_edit_values_finds_paths_by_rendering_chart_with_helm(chart: Path) -> None:
     two = (container("web"), container("fixed"))
     front = change("prod", *two, labels={"app.kubernetes.io/instance": "prod"})
     back = change("prod-back", container("web"), labels={"app.kubernetes.io/instance": "prod"})
@@ -61,20 +61,20 @@ def test_edit_values_finds_places_by_rendering_the_chart_with_helm(chart: Path) 
     ]
 
 
-def test_helm_chart_says_why_it_cannot_be_rendered(chart: Path) -> None:
+def test_helm_chart_reports_render_failure(chart: Path) -> None:
     (chart / "templates" / "broken.yaml").write_text('{{ fail "no way" }}\n')
     with pytest.raises(TrimtabError, match=r"helm template: .*no way"):
         HelmChart(str(chart)).render("web", "shop", [])
     assert HelmChart(str(chart / "none")).defaults == {}
 
 
-def test_helm_chart_needs_helm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helm_chart_requires_helm_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(TrimtabError, match="helm is not on the PATH; install it, or give paths"):
         HelmChart(".").render("web", "shop", [])
 
 
-def test_places_in_finds_what_may_be_resources() -> None:
+def test_places_in_finds_possible_resources() -> None:
     values = {
         "a": {"resources": None},
         "webResources": {},

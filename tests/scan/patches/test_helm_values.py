@@ -62,7 +62,7 @@ def values(
     )
 
 
-def test_edit_values_edits_the_release_of_the_workload_and_no_other_with_equal_amounts() -> None:
+def test_edit_values_edits_only_the_release_of_the_workload() -> None:
     files = {
         "network.yaml": release("web", "network"),
         "default.yaml": release("atuin", "default"),
@@ -76,7 +76,7 @@ def test_edit_values_edits_the_release_of_the_workload_and_no_other_with_equal_a
     assert (again.files, again.ambiguous, again.not_found) == ({}, [], [])
 
 
-def test_edit_values_never_decides_by_equal_amounts() -> None:
+def test_edit_values_does_not_match_by_equal_amounts() -> None:
     text = f"web:\n  resources: {{{SIZE}}}\nteamb:\n  resources: {{requests: {{cpu: 7}}}}\n"
     found = values(text, change())
     assert not found.files
@@ -88,7 +88,7 @@ def test_edit_values_never_decides_by_equal_amounts() -> None:
     ]
 
 
-def test_edit_values_takes_the_path_that_is_given() -> None:
+def test_edit_values_uses_given_path() -> None:
     text = f"a:\n  resources: {{{SIZE}}}\nb:\n  resources: {{{SIZE}}}\n"
     found = values(text, change(), paths=["web=b.resources"])
     assert found.files == {
@@ -104,7 +104,7 @@ def test_edit_values_takes_the_path_that_is_given() -> None:
     assert "--helm-path a.b.resources: values.yaml, line 1 has no a.b" in nowhere.ambiguous[0]
 
 
-def test_edit_values_takes_the_most_specific_path() -> None:
+def test_edit_values_prefers_most_specific_path() -> None:
     text = f"a: {{resources: {{{SIZE}}}}}\nb: {{resources: {{{SIZE}}}}}\nc: {{resources: {{{SIZE}}}}}\n"
     paths = ["web=a.resources", "web/web=b.resources", "bank/web/web=c.resources"]
     assert yaml.safe_load(values(text, change(), paths=paths).files["values.yaml"])["b"]["resources"][
@@ -135,18 +135,18 @@ def test_edit_values_asks_for_the_file_of_a_path_that_several_files_may_have() -
 
 
 @pytest.mark.parametrize("text", ["web", "web=", "=a.b", "a/b/c/d=x", "web=a..b", "/web=a"])
-def test_parse_path_refuses_what_is_no_path(text: str) -> None:
+def test_parse_helm_path_rejects_invalid_path(text: str) -> None:
     with pytest.raises(
         TrimtabError, match=r"^--helm-path .*: write it as CONTAINER=path.to.resources, or as"
     ):
         parse_helm_path(text)
 
 
-def test_parse_path_takes_dots_in_keys() -> None:
+def test_parse_helm_path_accepts_dots_in_keys() -> None:
     assert parse_helm_path(r"web=a\.b.resources").keys == ("a.b", "resources")
 
 
-def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_the_same() -> None:
+def test_edit_values_edits_shared_path_once_if_targets_agree() -> None:
     text = f"resources: {{{SIZE}}}\n"
     both = [change(namespace="staging"), change(namespace="live")]
     assert values(text, *both, paths=["web=resources"]).files == {"values.yaml": text.replace(SIZE, SMALL)}
@@ -185,7 +185,7 @@ def test_edit_values_writes_one_given_place_of_two_namespaces_once_if_both_want_
         ),
     ],
 )  # fmt: skip
-def test_edit_values_knows_the_release_of_a_workload(text: str, workload: ResourceChange) -> None:
+def test_edit_values_finds_release_of_workload(text: str, workload: ResourceChange) -> None:
     found = values(text, workload)
     assert (found.ambiguous, found.not_found) == ([], [])
     assert found.files == {"values.yaml": text.replace(SIZE, SMALL)}
@@ -216,13 +216,13 @@ def test_edit_values_leaves_other_releases_alone(text: str, workload: ResourceCh
     assert "no file has the values of its release; add it with --file" in found.not_found[0]
 
 
-def test_edit_values_takes_a_release_without_namespace_only_from_a_file_that_is_named() -> None:
+def test_edit_values_accepts_release_without_namespace_only_from_named_file() -> None:
     text = release("web", namespace="")
     assert values(text, app()).files
     assert not values(text, app(), named=False).files
 
 
-def test_edit_values_learns_a_namespace_from_the_kustomizations() -> None:
+def test_edit_values_takes_namespace_from_kustomizations() -> None:
     layout = KustomizationTree(
         {
             "/apps/network/web/ks.yaml": "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\n"
@@ -251,7 +251,7 @@ def test_edit_values_learns_a_namespace_from_the_kustomizations() -> None:
         ),
     ],
 )  # fmt: skip
-def test_edit_values_skips_a_place_that_is_not_named_after_the_container(
+def test_edit_values_skips_path_not_named_after_container(
     inner: str, workload: ResourceChange
 ) -> None:
     found = values(release("web", values=inner), workload)
@@ -261,14 +261,14 @@ def test_edit_values_skips_a_place_that_is_not_named_after_the_container(
     )
 
 
-def test_edit_values_keeps_what_is_not_deployed_yet() -> None:
+def test_edit_values_keeps_undeployed_edits() -> None:
     edited_by_hand = release("web", size="requests: {cpu: 3, memory: 3Gi}")
     found = values(edited_by_hand, app())
     assert not found.files
     assert "differs from the cluster: it was edited but not deployed yet" in found.ambiguous[0]
 
 
-def test_edit_values_skips_a_place_that_fits_two_workloads() -> None:
+def test_edit_values_skips_path_that_fits_two_workloads() -> None:
     other = change("web", container("app"), resource=STATEFUL_SETS)
     found = values(release("web"), app(), other)
     assert not found.files
@@ -330,7 +330,7 @@ def rendered(chart: Templates, changes: Sequence[ResourceChange], **files: str) 
     return edit_values(files, changes, charts=dict.fromkeys(files, chart), named=files)
 
 
-def test_edit_values_takes_the_place_that_the_rendered_chart_shows() -> None:
+def test_edit_values_uses_path_found_in_rendered_chart() -> None:
     text = f"odd: {{sizes: {{{SIZE}}}}}\nweb: {{resources: {{{SIZE}}}}}\n"
     found = rendered(Templates({("Deployment", "", "web"): "odd.sizes"}), [change()], values=text)
     assert found.files == {"values": text.replace(SIZE, SMALL, 1)}
@@ -339,7 +339,7 @@ def test_edit_values_takes_the_place_that_the_rendered_chart_shows() -> None:
     assert "the chart's release web sizes it by none of its values" in missing.ambiguous[0]
 
 
-def test_edit_values_skips_a_place_that_the_chart_uses_for_others_too() -> None:
+def test_edit_values_skips_path_shared_by_chart() -> None:
     shared = Templates({("Deployment", "", "web"): "resources", ("Deployment", "-api", "api"): "resources"})
     text = f"resources: {{{SIZE}}}\n"
     found = rendered(shared, [change()], values=text)
@@ -349,7 +349,7 @@ def test_edit_values_skips_a_place_that_the_chart_uses_for_others_too() -> None:
     assert rendered(shared, [change(), api], values=text).files
 
 
-def test_edit_values_adds_a_place_that_only_the_chart_has_and_edits_the_last_file_that_counts() -> None:
+def test_edit_values_adds_chart_default_to_last_values_file() -> None:
     defaults: dict[str, Any] = {"web": {"a": {"resources": {}}, "b": {"resources": {}}}}
     chart = Templates(
         {("Deployment", "", "a"): "web.a.resources", ("Deployment", "-b", "b"): "web.b.resources"}, defaults

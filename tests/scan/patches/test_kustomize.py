@@ -9,11 +9,11 @@ def flux(name: str, **spec: str) -> str:
     return FLUX.format(name=name, spec=", ".join(f"{key}: {value}" for key, value in spec.items()))
 
 
-def test_layout_applies_a_file_that_nothing_includes_as_it_is() -> None:
+def test_kustomization_tree_leaves_unreferenced_file_unbuilt() -> None:
     assert KustomizationTree({}).find_builds("/web.yaml") == UNBUILT
 
 
-def test_layout_gives_the_outermost_namespace_and_all_prefixes() -> None:
+def test_kustomization_tree_combines_namespace_and_prefixes() -> None:
     layout = KustomizationTree(
         {
             "/base/kustomization.yaml": "namespace: base\nnamePrefix: b-\nnameSuffix: -b\nresources: [web.yaml]\n",
@@ -27,7 +27,7 @@ def test_layout_gives_the_outermost_namespace_and_all_prefixes() -> None:
     }
 
 
-def test_layout_knows_patches_and_the_one_name_that_each_is_for() -> None:
+def test_kustomization_tree_finds_patches_and_their_targets() -> None:
     layout = KustomizationTree(
         {
             "/kustomization.yaml": "patchesStrategicMerge:\n- a.yaml\n- |-\n  kind: X\npatches:\n- path: b.yaml\n"
@@ -40,7 +40,7 @@ def test_layout_knows_patches_and_the_one_name_that_each_is_for() -> None:
         assert layout.find_builds(f"/{file}.yaml") == {Build("/", is_patch=True, target=target)}
 
 
-def test_layout_ignores_components_that_nothing_includes_and_what_is_no_yaml() -> None:
+def test_kustomization_tree_ignores_unused_components_and_invalid_yaml() -> None:
     layout = KustomizationTree(
         {
             "/part/kustomization.yaml": "kind: Component\nresources: [a.yaml]\n",
@@ -53,7 +53,7 @@ def test_layout_ignores_components_that_nothing_includes_and_what_is_no_yaml() -
     assert layout.find_builds("/part/a.yaml") == layout.find_builds("/two/b.yaml") == UNBUILT
 
 
-def test_layout_takes_the_namespace_of_flux_before_all_others() -> None:
+def test_kustomization_tree_prefers_namespace_of_flux() -> None:
     layout = KustomizationTree(
         {
             "/repo/apps/kustomization.yaml": "namespace: inner\nresources: [web.yaml]\n",
@@ -63,7 +63,7 @@ def test_layout_takes_the_namespace_of_flux_before_all_others() -> None:
     assert {build.namespace for build in layout.find_builds("/repo/apps/web.yaml")} == {"shop"}
 
 
-def test_layout_includes_all_that_lies_below_a_folder_of_flux_without_kustomization() -> None:
+def test_kustomization_tree_includes_flux_folder_without_kustomization() -> None:
     paths = ["/repo/apps/a/web.yaml", "/repo/apps/b/web.yaml", "/repo/other.yaml"]
     layout = KustomizationTree(
         {
@@ -79,7 +79,7 @@ def test_layout_includes_all_that_lies_below_a_folder_of_flux_without_kustomizat
     ]
 
 
-def test_layout_finds_every_build_of_a_file_that_several_clusters_share() -> None:
+def test_kustomization_tree_finds_every_build_of_shared_file() -> None:
     layout = KustomizationTree(
         {
             f"/repo/clusters/{name}.yaml": flux(name, path="./apps", targetNamespace=name)

@@ -70,7 +70,7 @@ def test_edit_manifests_reports_a_missing_container_and_edits_the_others() -> No
     )
 
 
-def test_edit_manifests_writes_one_manifest_of_two_namespaces_once_if_both_want_the_same() -> None:
+def test_edit_manifests_edits_shared_manifest_once_if_targets_agree() -> None:
     staging, live = change(namespace="staging"), change(namespace="live")
     files = {"web.yaml": WITHOUT_NAMESPACE}
     once = edit_manifests(files, [live])
@@ -102,7 +102,7 @@ def test_edit_manifests_skips_a_broken_file_and_edits_the_others() -> None:
     assert [line.partition(",")[0] for line in found.ambiguous] == ["broken.yaml", "twice.yaml"]
 
 
-def test_edit_manifests_skips_what_an_anchor_shares_and_edits_the_others() -> None:
+def test_edit_manifests_skips_amounts_shared_by_anchor() -> None:
     shared = (
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: api, namespace: shop}\nspec:\n  template:\n"
         "    spec:\n      containers:\n      - name: api\n        resources: &size {requests: {cpu: 1}}\n"
@@ -125,7 +125,7 @@ def test_edit_manifests_leaves_templates_of_charts_alone(*, is_named: bool) -> N
     assert "template" in said[0]
 
 
-def test_edit_manifests_takes_braces_in_a_text_for_no_template() -> None:
+def test_edit_manifests_does_not_mistake_braces_in_text_for_template() -> None:
     text = MANIFESTS.replace("image: web:1", "args: ['{{ .Name }}']")
     assert "cpu: 100m" in edit_manifests({"web.yaml": text}, [change()]).files["web.yaml"]
 
@@ -191,7 +191,7 @@ def test_edit_manifests_removes_an_amount_from_a_patch_by_null() -> None:
     assert web["resources"] == {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": None}}
 
 
-def test_edit_manifests_passes_over_an_overlay_that_does_not_name_the_container() -> None:
+def test_edit_manifests_skips_overlay_without_the_container() -> None:
     overlay = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 3}\n"
     files = {"a-overlay.yaml": overlay, "base.yaml": WITHOUT_NAMESPACE}
     assert edit_manifests(files, [change()]).files.keys() == {"base.yaml"}

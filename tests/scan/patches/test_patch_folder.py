@@ -83,7 +83,7 @@ def test_file_name_differs_for_any_two_workloads() -> None:
     assert build_file_name(other.workload) == "a.deployment.deployment-b.yaml"
 
 
-def test_update_folder_goes_on_with_a_file_of_the_former_name() -> None:
+def test_update_folder_continues_file_with_old_name() -> None:
     former = "a-deployment-deployment-b.yaml"
     one, other = change("b", namespace="a-deployment"), change("deployment-b", namespace="a")
     before = {former: render_manifest(one), "kustomization.yaml": f"patches:\n- path: {former}\n"}
@@ -114,7 +114,7 @@ def test_update_folder_skips_a_file_that_is_not_its_patch_and_writes_the_others(
     ]
 
 
-def test_update_folder_reports_a_container_that_the_workload_has_not() -> None:
+def test_update_folder_reports_container_missing_from_workload() -> None:
     first = update_folder([change("web", *BOTH)], {}).files
     found = update_folder([change("web", container("web"), after={"web": SMALL})], first)
     assert "log" in sizes(found.files[WEB])
@@ -123,20 +123,20 @@ def test_update_folder_reports_a_container_that_the_workload_has_not() -> None:
     ]
 
 
-def test_kustomization_tells_two_of_a_name_apart_by_their_namespace() -> None:
+def test_kustomization_distinguishes_equal_names_by_namespace() -> None:
     both = [change(), change(namespace="bank"), change("api")]
     entries = yaml.safe_load(kustomization(both))["patches"]
     assert [entry["target"].get("namespace") for entry in entries] == ["shop", "bank", None]
 
 
-def test_kustomization_tells_a_namesake_of_an_earlier_run_apart_too() -> None:
+def test_kustomization_distinguishes_equal_names_of_earlier_run() -> None:
     first = update_folder([change()], {}, is_kustomize=True).files
     second = update_folder([change(namespace="bank")], first, is_kustomize=True).files
     entries = yaml.safe_load(second["kustomization.yaml"])["patches"]
     assert [entry["target"].get("namespace") for entry in entries] == ["shop", "bank"]
 
 
-def test_kustomization_that_is_there_only_gets_what_it_lacks() -> None:
+def test_kustomization_gets_only_missing_entries() -> None:
     mine = "# ours\nresources: [../base]\npatches:\n  - path: own.yaml # keep\n\n# the end\nnamespace: shop\n"
     first = kustomization([change()], mine)
     assert (
@@ -166,7 +166,7 @@ RUN = st.dictionaries(st.sampled_from(["web", "log", "side"]), SIZE, min_size=1)
 
 @settings(max_examples=150)
 @given(runs=st.lists(RUN, min_size=1, max_size=4))
-def test_update_folder_holds_after_any_runs_the_last_size_of_each_container(
+def test_update_folder_keeps_last_size_of_each_container_over_runs(
     runs: list[dict[str, Resources]],
 ) -> None:
     folder: dict[str, str] = {}

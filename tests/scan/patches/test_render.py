@@ -14,7 +14,7 @@ from trimtab.kube.rest.resources import JOBS, Resource
 from trimtab.scan.patches.render import render_command, render_diff, render_edit, render_manifest
 
 
-def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
+def test_render_diff_shows_current_and_recommended_template() -> None:
     assert render_diff(change()) == (
         "--- shop/deployment/web now\n"
         "+++ shop/deployment/web recommended\n"
@@ -32,7 +32,7 @@ def test_a_diff_shows_what_the_template_says_and_should_say() -> None:
     )
 
 
-def test_a_command_sets_each_container() -> None:
+def test_render_command_sets_each_container() -> None:
     lines = render_command(change("web", container("web"), container("log"))).splitlines()
     assert lines == [
         f"kubectl set resources -n shop deployments.apps/web --containers={name} "
@@ -41,14 +41,14 @@ def test_a_command_sets_each_container() -> None:
     ]
 
 
-def test_a_limit_that_goes_needs_a_patch() -> None:
+def test_render_command_patches_to_remove_limit() -> None:
     words = shlex.split(render_command(change(after={"web": Resources(100, None, 64 * MIB, None)})))
     assert words[:7] == ["kubectl", "patch", "-n", "shop", "deployments.apps/web", "--type", "strategic"]
     (found,) = json.loads(words[-1])["spec"]["template"]["spec"]["containers"]
     assert found["resources"]["limits"] == {"memory": None}
 
 
-def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
+def test_render_manifest_patches_only_resources() -> None:
     assert yaml.safe_load(render_manifest(change())) == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -71,7 +71,7 @@ def test_a_manifest_is_a_patch_of_the_resources_alone() -> None:
     }
 
 
-def test_what_cannot_be_patched_says_why() -> None:
+def test_change_blocked_reason_explains_unsupported_kinds() -> None:
     rollouts = Resource("argoproj.io", "v1alpha1", "rollouts", "Rollout")
     assert "is immutable" in change(resource=JOBS).blocked_reason
     assert "--format manifests" in change(resource=rollouts).blocked_reason
@@ -79,7 +79,7 @@ def test_what_cannot_be_patched_says_why() -> None:
 
 
 @pytest.mark.parametrize("ends", ["\n", "", "\r\n", "\u2028\n"])
-def test_an_edit_is_a_patch_whatever_the_last_line_ends_with(ends: str, tmp_path: Path) -> None:
+def test_render_edit_applies_with_any_line_ending(ends: str, tmp_path: Path) -> None:
     before, after = (f"# one\x0btwo\nrequests:\n  cpu: {cpu}{ends}" for cpu in ("1", "100m"))
     file = tmp_path / "values.yaml"
     file.write_bytes(before.encode())

@@ -60,22 +60,22 @@ def amounts(**cpu: str | None) -> dict[str, DesiredValue]:
         ("resources: {requests: {cpu: 0.1}}\n", amounts(requests="100m"), "resources: {requests: {cpu: 0.1}}\n"),
     ],
 )  # fmt: skip
-def test_only_the_amounts_change(before: str, wanted: DesiredValue, after: str) -> None:
+def test_put_changes_only_amounts(before: str, wanted: DesiredValue, after: str) -> None:
     assert put(before, wanted) == after
 
 
-def test_a_text_at_the_end_of_a_file_gets_no_line_break_that_it_had_not() -> None:
+def test_put_rejects_block_without_final_line_break() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 2: .* without a line break; add one"):
         put("image: x\nargs: |\n  one", amounts(requests="1"))
 
 
-def test_what_others_share_is_refused_with_its_line() -> None:
+def test_put_rejects_alias_with_its_line() -> None:
     text = "base: &base\n  requests: {cpu: 1}\nresources: *base\n"
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared through an anchor"):
         put(text, amounts(requests="2"))
 
 
-def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
+def test_put_rejects_key_merged_from_anchor() -> None:
     text = "base: &base\n  resources: {limits: {nvidia.com/gpu: 1}}\nweb:\n  <<: *base\n  image: x\n"
     parsed = YamlText(text, where="values.yaml")
     (root,) = parsed.roots
@@ -84,7 +84,7 @@ def test_what_an_anchor_brings_is_not_put_away_by_a_part_of_it() -> None:
         list(parsed.put(root.value[1][1], "resources", amounts(requests="2")))
 
 
-def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
+def test_put_rejects_key_merged_through_two_anchors() -> None:
     text = "base: &base\n  resources: {limits: {memory: 1Gi}}\nmid: &mid\n  <<: *base\n"
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared through an anchor"):
         put(text + "<<: *mid\n", amounts(requests="2"))
@@ -98,14 +98,14 @@ def test_what_an_anchor_has_from_another_is_not_put_away_either() -> None:
         ("base: 1\nother: 2\nresources:\n  limits:\n    cpu: &one 1\nreplicas: *one\n", amounts(limits=None)),
     ],
 )  # fmt: skip
-def test_what_is_written_anew_or_taken_away_as_a_whole_takes_no_anchor_with_it(
+def test_put_rejects_replacing_or_removing_an_anchor(
     text: str, wanted: DesiredValue
 ) -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared through an anchor"):
         put(text, wanted)
 
 
-def test_nothing_is_put_beside_what_others_share() -> None:
+def test_put_rejects_adding_to_shared_mapping() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: resources is shared through an anchor"):
         parsed = YamlText("web: &web\n  image: x\nworker: *web\n", where="values.yaml")
         (root,) = parsed.roots
@@ -113,7 +113,7 @@ def test_nothing_is_put_beside_what_others_share() -> None:
         list(parsed.put(root.value[0][1], "resources", amounts(requests="2")))
 
 
-def test_of_a_key_that_is_there_twice_neither_is_guessed() -> None:
+def test_put_rejects_duplicate_key() -> None:
     text = "resources:\n  requests: {cpu: 1}\nimage: x\nresources:\n  requests: {cpu: 2}\n"
     with pytest.raises(
         TrimtabError, match=r"values.yaml, line 4: resources is already defined in line 1; remove one"
@@ -121,7 +121,7 @@ def test_of_a_key_that_is_there_twice_neither_is_guessed() -> None:
         put(text, amounts(requests="3"))
 
 
-def test_what_two_anchors_bring_is_no_key_that_is_there_twice() -> None:
+def test_put_accepts_two_merge_keys() -> None:
     text = "a: &a {x: 1}\nb: &b {y: 2}\nc:\n  <<: *a\n  <<: *b\nresources: {requests: {cpu: 1}}\n"
     assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
 
@@ -130,7 +130,7 @@ def test_what_two_anchors_bring_is_no_key_that_is_there_twice() -> None:
     "held", [{}, {"requests": {}}, {"requests": {"cpu": 1}}, {"limits": {"memory": "1Gi"}}, None]
 )
 @pytest.mark.parametrize("indent", [None, 2])
-def test_json_stays_json(held: dict[str, Any] | None, indent: int | None) -> None:
+def test_put_keeps_json_valid(held: dict[str, Any] | None, indent: int | None) -> None:
     body = {"name": "web"} if held is None else {"name": "web", "resources": held}
     after = json.loads(put(json.dumps(body, indent=indent), amounts(requests="100m", limits="2")))
     assert after["resources"]["requests"] == {"cpu": "100m"}
@@ -143,12 +143,12 @@ def test_put_writes_a_null_without_quotes() -> None:
     assert put(put(text, amounts(limits="null")), amounts(limits="null")) == put(text, amounts(limits="null"))
 
 
-def test_text_takes_an_anchor_whose_name_is_used_again() -> None:
+def test_put_accepts_reused_anchor_name() -> None:
     text = "a: &n x\nb: *n\nc: &n y\nd: *n\nresources: {requests: {cpu: 1}}\n"
     assert put(text, amounts(requests="2")) == text.replace("cpu: 1", "cpu: 2")
 
 
-def test_edited_refuses_to_change_anything_but_resources() -> None:
+def test_apply_checked_rejects_change_beside_resources() -> None:
     text = "image: x\nresources: {requests: {cpu: 1}}\n"
     parsed = YamlText(text, where="values.yaml")
     at = text.index("x")
@@ -157,7 +157,7 @@ def test_edited_refuses_to_change_anything_but_resources() -> None:
 
 
 @pytest.mark.parametrize("block", ["|", "|-", "|+", "| # ours"])
-def test_embedded_text_is_edited_where_it_stands(block: str) -> None:
+def test_replace_embedded_edits_text_in_place(block: str) -> None:
     text = f"values: {block}\n    # one\n    cpu: 1\n\n    b: 2\n# the end\n"
     parsed = YamlText(text, where="app.yaml")
     node = find_child(parsed.roots[0], "values")
@@ -170,12 +170,12 @@ def test_embedded_text_is_edited_where_it_stands(block: str) -> None:
 
 
 @pytest.mark.parametrize("value", [">\n  a: 1\n", "'a: 1'\n", "|2\n   a: 1\n", "{a: 1}\n"])
-def test_embedded_text_of_another_style_is_left_alone(value: str) -> None:
+def test_parse_embedded_ignores_other_styles(value: str) -> None:
     parsed = YamlText(f"values: {value}", where="app.yaml")
     assert parsed.parse_embedded(find_child(parsed.roots[0], "values")) is None
 
 
-def test_a_template_is_no_plain_yaml() -> None:
+def test_yaml_text_rejects_template() -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 1: .*; give plain YAML, not a template"):
         YamlText("{{- if .Values.on }}\nkind: Deployment\n", where="values.yaml")
 
@@ -203,7 +203,7 @@ def merged(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
 @given(
     held=RESOURCES, wanted=WANTED, flow=st.sampled_from([None, True, False]), indent=st.sampled_from([2, 4])
 )
-def test_any_layout_says_afterwards_what_a_merge_would(
+def test_put_equals_merge_in_any_layout(
     *, held: dict[str, Any], wanted: dict[str, Any], flow: bool | None, indent: int
 ) -> None:
     body = {"name": "web", "resources": held, "ports": [{"port": 80}]}

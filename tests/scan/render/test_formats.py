@@ -58,7 +58,7 @@ FORMS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_form_is_as_it_was_found_good(name: str) -> None:
+def test_renderers_match_golden_files(name: str) -> None:
     told, golden = FORMS[name](), GOLDEN / name
     if os.environ.get("TEST_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
@@ -66,33 +66,33 @@ def test_a_form_is_as_it_was_found_good(name: str) -> None:
     assert told == golden.read_text()
 
 
-def test_a_table_fits_eighty_columns() -> None:
+def test_render_scan_fits_eighty_columns() -> None:
     assert max(map(len, printed(80).splitlines())) <= 80
 
 
-def test_without_a_terminal_there_are_no_colours() -> None:
+def test_render_scan_uses_colour_only_on_terminal() -> None:
     assert "\x1b" not in printed(80)
     assert "\x1b" in printed(80, terminal=True)
 
 
-def test_a_short_table_says_how_much_more_there_is() -> None:
+def test_render_scan_counts_omitted_rows() -> None:
     assert "… and 3 more" in printed(80, top=1)
     assert "more: --top 0" not in printed(80, top=0)
 
 
-def test_csv_has_a_row_a_container_of_every_cluster() -> None:
+def test_render_csv_has_row_per_container_of_every_cluster() -> None:
     rows = list(csv.DictReader(io.StringIO(FORMS["scan.csv"]())))
     assert [row["context"] for row in rows] == ["prod"] * 5 + ["staging"] * 5
     assert rows[0]["risks"] == "OOM"
     assert rows[2]["container"] == "mesh|proxy"
 
 
-def test_a_name_cannot_break_a_markdown_table() -> None:
+def test_render_markdown_escapes_names() -> None:
     row = next(line for line in render_markdown(survey(), top=0).splitlines() if "mesh" in line)
     assert row.replace("\\|", "").count("|") == 9
 
 
-def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
+def test_render_page_is_self_contained_with_valid_charts() -> None:
     text = FORMS["scan.html"]()
     assert "<script" not in text
     assert "src=" not in text
@@ -100,7 +100,7 @@ def test_the_page_fetches_nothing_and_its_charts_are_sound() -> None:
         ET.fromstring("<svg " + chart.partition("</svg>")[0] + "</svg>")
 
 
-def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
+def test_render_markdown_fits_comment_however_many_are_skipped() -> None:
     skipped = tuple(
         SkippedWorkload(
             WorkloadKey("CronJob", "a-long-namespace", f"a-long-name-{number}"), "no usage of it was seen"
@@ -114,14 +114,14 @@ def test_however_much_is_skipped_a_comment_has_room_for_it() -> None:
     assert "a-long-name-4999" in render_markdown(found, top=0)
 
 
-def test_no_bar_is_longer_than_its_picture() -> None:
+def test_render_page_bars_fit_chart() -> None:
     none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
     drawn = render_page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
     assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79])
-def test_a_small_terminal_shows_all_names_and_amounts(width: int) -> None:
+def test_render_scan_shows_names_and_amounts_on_small_terminal(width: int) -> None:
     shown = printed(width).replace("\n", "").replace(" ", "")
     for text in ("shop/deploy/killed", "shop/deploy/web:app", "shop/sts/held-back", "256Mi→360Mi", "a month"):
         assert re.search(".{0,60}".join(map(re.escape, text.replace(" ", ""))), shown)

@@ -8,7 +8,7 @@ from trimtab.scan.render.text_chart import downsample_max, draw_chart
 from trimtab.scan.render.units import format_cpu
 
 
-def test_lines_stand_at_their_height_and_are_named() -> None:
+def test_draw_chart_places_and_names_lines() -> None:
     rows = draw_chart(
         np.array([0.0, 50.0, 100.0, 50.0]),
         {"limit": 200.0, "request": 100.0, "none": None},
@@ -27,7 +27,7 @@ def test_lines_stand_at_their_height_and_are_named() -> None:
     lines=st.dictionaries(st.sampled_from(["limit", "request", "recommended"]), st.floats(0, 1e12)),
     width=st.integers(20, 200),
 )
-def test_a_chart_is_never_wider_or_higher_than_asked(
+def test_draw_chart_keeps_width_and_height(
     usage: list[float], lines: dict[str, float], width: int
 ) -> None:
     rows = draw_chart(
@@ -39,7 +39,7 @@ def test_a_chart_is_never_wider_or_higher_than_asked(
 
 
 @given(usage=st.lists(st.floats(0, 1e9), min_size=1, max_size=500), width=st.integers(1, 100))
-def test_no_peak_is_lost_when_time_is_squeezed(usage: list[float], width: int) -> None:
+def test_downsample_max_keeps_peaks(usage: list[float], width: int) -> None:
     columns = downsample_max(np.array(usage), width)
     assert len(columns) == min(width, len(usage))
     assert columns.max() == max(usage)

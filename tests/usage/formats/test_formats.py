@@ -225,7 +225,7 @@ SAMPLES: list[tuple[str, Callable[[Path], Path], Callable[[Trace], None]]] = [
 @pytest.mark.parametrize(
     ("name", "sample", "check"), SAMPLES, ids=[sample.__name__ for _, sample, _ in SAMPLES]
 )
-def test_a_public_format_is_known_by_its_columns_and_can_be_named(
+def test_read_trace_detects_and_accepts_each_format(
     tmp_path: Path, name: str, sample: Callable[[Path], Path], check: Callable[[Trace], None]
 ) -> None:
     path = sample(tmp_path)
@@ -236,11 +236,11 @@ def test_a_public_format_is_known_by_its_columns_and_can_be_named(
     assert shares[-1] == 1.0
 
 
-def test_every_format_is_tried_here() -> None:
+def test_samples_cover_every_format() -> None:
     assert FORMATS.keys() == {name for name, _, _ in SAMPLES} | {"trimtab"}
 
 
-def test_a_zip_is_read_as_its_folder_would_be(tmp_path: Path) -> None:
+def test_read_trace_reads_zip_like_folder(tmp_path: Path) -> None:
     folder = bitbrains(tmp_path / "unpacked")
     with zipfile.ZipFile(tmp_path / "rnd.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.rglob("*.csv")):
@@ -248,7 +248,7 @@ def test_a_zip_is_read_as_its_folder_would_be(tmp_path: Path) -> None:
     check_bitbrains(read_trace(tmp_path / "rnd.zip"))
 
 
-def test_times_in_milliseconds_are_read_as_the_head_says(tmp_path: Path) -> None:
+def test_bitbrains_reads_milliseconds(tmp_path: Path) -> None:
     rows = "".join(
         f"{1372629600000 + 300000 * i};\t1;\t1000;\t500;\t50;\t1;\t1;\t0;\t0;\t0;\t0\n" for i in (0, 1)
     )
@@ -256,7 +256,7 @@ def test_times_in_milliseconds_are_read_as_the_head_says(tmp_path: Path) -> None
     assert (trace.start, trace.step) == (1372629600, 300)
 
 
-def test_a_folder_with_two_formats_asks_for_one(tmp_path: Path) -> None:
+def test_read_trace_rejects_folder_with_several_formats(tmp_path: Path) -> None:
     alibaba2018(tmp_path)
     tar(tmp_path / "machine_usage.tar.gz", machine_usage=MACHINE_USAGE)
     with pytest.raises(
@@ -266,7 +266,7 @@ def test_a_folder_with_two_formats_asks_for_one(tmp_path: Path) -> None:
     check_alibaba2018_machines(read_trace(tmp_path, format_name="alibaba2018-machines"))
 
 
-def test_of_a_tar_only_the_first_table_is_read(tmp_path: Path) -> None:
+def test_find_parts_reads_only_first_table_of_tar(tmp_path: Path) -> None:
     """To find the second, tens of gigabytes would have to be unpacked."""
     archive = tar(tmp_path / "both.tar.gz", container_usage=CONTAINER_USAGE, batch_task="a,b\n")
     assert [part.member for part in find_parts(archive)] == ["container_usage.csv"]
@@ -286,7 +286,7 @@ def test_of_a_tar_only_the_first_table_is_read(tmp_path: Path) -> None:
         (alibaba2018, lambda data: data[:30], "the archive cannot be read"),
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(
+def test_read_trace_reports_damaged_file_in_one_line(
     tmp_path: Path, sample: Callable[[Path], Path], harm: Callable[[bytes], bytes], line: str
 ) -> None:
     path = sample(tmp_path)
@@ -313,7 +313,7 @@ def test_a_damaged_file_is_refused_in_one_line(
         ("google2019", "start_time,collection_id\n1,2\n", "column instance_index is missing"),
     ],
 )
-def test_a_table_that_is_not_of_its_format_is_refused_by_its_line(
+def test_read_trace_reports_line_that_does_not_match_format(
     tmp_path: Path, name: str, text: str, line: str
 ) -> None:
     with pytest.raises(TrimtabError) as refused:
@@ -324,14 +324,14 @@ def test_a_table_that_is_not_of_its_format_is_refused_by_its_line(
 @pytest.mark.parametrize(
     ("usage", "table"), [(CONTAINER_USAGE, "container_meta"), ("0,vm,1,2,3\n", "vmtable")]
 )
-def test_shares_without_the_table_of_what_they_are_shares_of_are_refused(
+def test_read_trace_requires_capacity_table_for_shares(
     tmp_path: Path, usage: str, table: str
 ) -> None:
     with pytest.raises(TrimtabError, match=f"{table}.csv is missing next to it"):
         read_trace(write(tmp_path / "usage.csv", usage))
 
 
-def test_a_format_that_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_read_trace_rejects_unknown_format(tmp_path: Path) -> None:
     with pytest.raises(TrimtabError, match="format 'gwa' is not known; there are: trimtab, bitbrains,"):
         read_trace(google2011(tmp_path), format_name="gwa")
     with pytest.raises(TrimtabError, match="contains no usage in the format azure"):

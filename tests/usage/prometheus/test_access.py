@@ -22,7 +22,7 @@ ASK = UsageQuery(start=T0, end=T0 + 600, step=60)
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 
-async def test_tls_both_ways_and_a_password_open_a_real_server(tmp_path: Path) -> None:
+async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: Path) -> None:
     try:
         authority, other = Authority(tmp_path / "ca", "ca"), Authority(tmp_path / "other", "other")
     except UnavailableError as why:
@@ -85,7 +85,7 @@ async def test_tls_both_ways_and_a_password_open_a_real_server(tmp_path: Path) -
         ("http://prometheus.example.org", None),
     ],
 )
-async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
+async def test_find_endpoints_uses_environment_proxy_for_external_hosts(
     monkeypatch: pytest.MonkeyPatch, url: str, proxy: str | None
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp:3128")
@@ -96,7 +96,7 @@ async def test_an_address_outside_is_reached_by_the_proxy_of_the_environment(
     assert (connection.proxy, path) == (proxy, "")
 
 
-async def test_a_proxy_is_told_who_asks_also_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prometheus_authenticates_to_proxy_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str | None] = []
 
     async def refuse(asked: web.Request) -> web.Response:
@@ -114,6 +114,6 @@ async def test_a_proxy_is_told_who_asks_also_without_tls(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])
-def test_a_header_is_one_line(settings: dict[str, object]) -> None:
+def test_settings_reject_header_with_line_break(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="must be one line, without a break at its end"):
         PrometheusSettings.model_validate(settings)

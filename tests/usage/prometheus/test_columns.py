@@ -27,7 +27,7 @@ def columns(**samples: list[float]) -> SampleColumns:
         pytest.param([NAN] * 5, [NAN] * 5, id="nothing"),
     ],
 )
-def test_the_edges_of_a_run_are_dropped_unless_they_are_all_of_it(
+def test_drop_edges_keeps_runs_that_are_only_edges(
     given: list[float], kept: list[float]
 ) -> None:
     found = columns(web=given)
@@ -35,7 +35,7 @@ def test_the_edges_of_a_run_are_dropped_unless_they_are_all_of_it(
     np.testing.assert_array_equal(found[WEB], kept)
 
 
-def test_samples_laid_twice_or_twice_on_a_step_are_one() -> None:
+def test_add_samples_merges_duplicates() -> None:
     found = SampleColumns(3, maximum=100)
     for _ in range(2):
         found.add_samples([WEB], np.array([0, 0, 0]), np.array([2, 0, 0]), np.array([7.0, 1.0, 3.0]))
@@ -43,7 +43,7 @@ def test_samples_laid_twice_or_twice_on_a_step_are_one() -> None:
     np.testing.assert_array_equal(found.take_grid([DB, WEB]), [[NAN, 3], [NAN, NAN], [NAN, 7]])
 
 
-def test_there_may_be_more_containers_than_were_expected() -> None:
+def test_add_samples_grows_beyond_expected_containers() -> None:
     names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
     found = SampleColumns(2, maximum=1e6, expected=10)
     for name in names:
@@ -51,7 +51,7 @@ def test_there_may_be_more_containers_than_were_expected() -> None:
     np.testing.assert_array_equal(found.take_grid(names), [[NAN] * 1000, range(1000)])
 
 
-def test_rows_are_laid_as_samples_are_however_many_containers_there_are() -> None:
+def test_add_rows_matches_add_samples_for_many_containers() -> None:
     names = [PodContainer("shop", f"web-{number}", "app") for number in range(1000)]
     found = SampleColumns(3, maximum=1e6, expected=10)
     found.add_rows([*names, *names], 1, np.array([[NAN, number % 1000] for number in range(2000)]))
@@ -60,13 +60,13 @@ def test_rows_are_laid_as_samples_are_however_many_containers_there_are() -> Non
     np.testing.assert_array_equal(found.take_grid(names), [[5] + [NAN] * 999, [NAN] * 1000, range(1000)])
 
 
-def test_who_has_no_sample_has_no_column() -> None:
+def test_sample_columns_omit_containers_without_samples() -> None:
     found = SampleColumns(2, maximum=100)
     found.add_samples([WEB, DB], np.array([1]), np.array([0]), np.array([1.0]))
     assert found.containers == {DB}
 
 
-def test_a_kill_is_told_once_while_it_is_in_the_window() -> None:
+def test_detect_ooms_reports_each_kill_once() -> None:
     seen = columns(web=[NAN, 1, 1, NAN, NAN, NAN, 1, 1], db=[NAN] * 8)
     times = {"start": 100.0, "step": 10.0}
     assert detect_ooms(seen, **times, window=20.0, since=100.0) == (Oom(110.0, WEB), Oom(160.0, WEB))

@@ -115,7 +115,7 @@ def same(one: Usage, other: Usage) -> None:
         pytest.param(body(lambda given: given[:-1] + b',"isPartial":true}'), id="in part, VictoriaMetrics"),
     ],
 )
-async def test_what_fails_for_a_while_is_asked_again_or_in_smaller_parts(
+async def test_prometheus_retries_or_splits_after_temporary_failures(
     faulty: Faulty, right: Usage, misbehaviour: Answer
 ) -> None:
     faulty.next.extend([misbehaviour] * 5)
@@ -123,24 +123,24 @@ async def test_what_fails_for_a_while_is_asked_again_or_in_smaller_parts(
     assert not faulty.next
 
 
-async def test_a_query_that_takes_too_long_is_split(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_splits_query_that_times_out(faulty: Faulty, right: Usage) -> None:
     faulty.next.append(silent)
     same(await read(faulty.url, timeout=1), right)
 
 
-async def test_an_answer_that_is_too_large_is_asked_for_in_parts(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_splits_query_with_too_large_response(faulty: Faulty, right: Usage) -> None:
     same(await read(faulty.url, bytes_an_answer=4096), right)
     assert len(faulty.asked) > 10
 
 
-async def test_a_real_limit_of_samples_is_kept_by_splitting(tmp_path: Path, right: Usage) -> None:
+async def test_prometheus_splits_query_at_server_sample_limit(tmp_path: Path, right: Usage) -> None:
     with Recorded(tmp_path, two_namespaces(), flags=["--query.max-samples=60"]) as limited:
         async with Faulty(limited.url) as seen:
             same(await read(seen.url), right)
             assert len(seen.asked) > 4
 
 
-async def test_only_so_many_queries_run_at_a_time(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_limits_concurrent_queries(faulty: Faulty, right: Usage) -> None:
     same(await read(faulty.url, samples_a_query=20, concurrency=3), right)
     assert len(faulty.asked) > 50
     assert faulty.most_at_a_time <= 3
@@ -154,7 +154,7 @@ def duplicated(given: bytes) -> bytes:
     return json.dumps(answer).encode()
 
 
-async def test_duplicates_and_disorder_change_nothing(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_ignores_duplicate_and_unordered_samples(faulty: Faulty, right: Usage) -> None:
     faulty.always = body(duplicated)
     same(await read(faulty.url), right)
 
@@ -170,7 +170,7 @@ def with_values(change: dict[int, str]) -> Answer:
     return body(changed)
 
 
-async def test_values_that_cannot_be_are_no_samples(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_drops_implausible_values(faulty: Faulty, right: Usage) -> None:
     absurd = {10: "NaN", 11: "+Inf", 12: "-Inf", 13: "-1", 14: "1e300", 15: "1e400"}
     faulty.always = with_values(absurd)
     usage = await read(faulty.url)
@@ -211,7 +211,7 @@ async def test_values_that_cannot_be_are_no_samples(faulty: Faulty, right: Usage
         ),
     ],
 )
-async def test_what_cannot_be_mended_is_an_error_in_one_line(
+async def test_prometheus_reports_permanent_failure_in_one_line(
     faulty: Faulty, misbehaviour: Answer, error: type[UsageError], line: str
 ) -> None:
     faulty.always = misbehaviour
@@ -222,7 +222,7 @@ async def test_what_cannot_be_mended_is_an_error_in_one_line(
     assert len(faulty.asked) < 2000
 
 
-async def test_a_server_that_is_not_there_is_away_and_not_well() -> None:
+async def test_prometheus_reports_unreachable_server() -> None:
     settings = PrometheusSettings(url="http://127.0.0.1:9", retries=1)
     async with Prometheus(settings, backoff=AT_ONCE) as prometheus:
         with pytest.raises(SourceUnavailable, match="cannot connect"):
@@ -230,7 +230,7 @@ async def test_a_server_that_is_not_there_is_away_and_not_well() -> None:
         assert not (await prometheus.check()).ok
 
 
-async def test_headers_tenant_and_a_token_that_changes_are_sent(
+async def test_prometheus_sends_headers_tenant_and_rotated_token(
     faulty: Faulty, right: Usage, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -257,7 +257,7 @@ def service(name: str, **labels: str) -> dict[str, Any]:
     }
 
 
-async def test_a_server_found_in_the_cluster_is_read_through_the_api_server(
+async def test_prometheus_reads_discovered_server_through_api_server_proxy(
     recorded: Recorded, right: Usage, tmp_path: Path
 ) -> None:
     mimir = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "query-frontend"}
@@ -278,7 +278,7 @@ async def test_a_server_found_in_the_cluster_is_read_through_the_api_server(
         assert api.methods == {"GET"}  # a reader has no right to more
 
 
-async def test_without_an_address_and_a_cluster_it_is_said_what_to_set() -> None:
+async def test_prometheus_check_advises_setting_url() -> None:
     async with Prometheus(PrometheusSettings()) as prometheus:
         health = await prometheus.check()
     assert not health.ok

@@ -11,7 +11,7 @@ from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import PodContainer, Usage
 
 
-async def test_the_series_of_a_real_kubelet_are_read(
+async def test_prometheus_reads_series_of_real_kubelet(
     plodder: PodContainer, prometheus: RealPrometheus
 ) -> None:
     async with Prometheus(PrometheusSettings(url=prometheus.url)) as source:

@@ -34,7 +34,7 @@ def patient() -> QueryScheduler:
     )
 
 
-async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> None:
+async def test_query_scheduler_keeps_no_reference_to_responses() -> None:
     patience = patient()
     answers = Answers()
     kept = weakref.ref(answers)
@@ -54,7 +54,7 @@ async def test_nothing_of_the_answers_is_kept_until_the_collector_comes_by() -> 
         gc.enable()
 
 
-async def test_what_is_hopeless_is_found_out_by_a_few_questions() -> None:
+async def test_query_scheduler_gives_up_early_if_every_query_is_too_large() -> None:
     asked: list[QueryShard] = []
 
     async def refuse(part: QueryShard) -> None:
@@ -67,7 +67,7 @@ async def test_what_is_hopeless_is_found_out_by_a_few_questions() -> None:
     assert asked[-1].split() == ()
 
 
-async def test_those_who_ask_at_the_same_time_are_no_more_at_once_than_one_would_be() -> None:
+async def test_query_scheduler_shares_slots_between_callers() -> None:
     patience, at_once, most, answered = patient(), 0, 0, 0
 
     async def ask(_: QueryShard) -> None:

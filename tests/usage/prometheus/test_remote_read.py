@@ -136,7 +136,7 @@ async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) ->
         return await source.read(ask)
 
 
-def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer: bytes) -> None:
+def test_decode_response_equals_samples_of_query_api(server: Recorded, answer: bytes) -> None:
     query = urllib.parse.urlencode({"query": f"wild[{HOURS}h]", "time": T0 + HOURS * 3600})
     with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=30) as response:
         told = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
@@ -149,13 +149,13 @@ def test_every_sample_is_as_the_server_itself_tells_it(server: Recorded, answer:
         np.testing.assert_array_equal(values, [float(value) for _, value in own])
 
 
-def test_of_a_namespace_some_pods_can_be_asked_for(server: Recorded) -> None:
+def test_remote_read_selects_pods_by_last_character(server: Recorded) -> None:
     even = decode_response(handed_out(server, asked("wild", endings="02468")))
     assert sorted(labels["pod"] for labels in even.labels) == sorted(f"pod-{n}" for n in range(0, PODS, 2))
 
 
 @pytest.mark.parametrize("step", [60.0, 97.0, 15.0])
-async def test_raw_samples_give_the_numbers_that_queries_give(server: Recorded, step: float) -> None:
+async def test_remote_read_equals_range_queries(server: Recorded, step: float) -> None:
     raw, queried = await asyncio.gather(
         read(server.url, raw=True, step=step), read(server.url, raw=False, step=step)
     )
@@ -170,7 +170,7 @@ async def test_raw_samples_give_the_numbers_that_queries_give(server: Recorded, 
 
 @settings(max_examples=200)
 @given(data=st.data())
-def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: st.DataObject) -> None:
+def test_decode_response_rejects_damaged_bytes(answer: bytes, data: st.DataObject) -> None:
     damaged = bytearray(answer)
     place = data.draw(st.integers(0, len(answer) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
@@ -179,7 +179,7 @@ def test_an_answer_that_was_damaged_on_its_way_is_refused(answer: bytes, data: s
 
 
 @given(end=st.floats(0.01, 0.99))
-def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end: float) -> None:
+def test_decode_response_rejects_truncated_frame(answer: bytes, end: float) -> None:
     cut = answer[: int(len(answer) * end)]
     try:
         found = every(decode_response(cut))
@@ -191,7 +191,7 @@ def test_an_answer_that_is_cut_off_within_a_frame_is_refused(answer: bytes, end:
 
 @settings(max_examples=200)
 @given(count=st.integers(0, 2000), body=st.binary(max_size=200))
-def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, body: bytes) -> None:
+def test_unpack_series_never_overruns_random_chunk(count: int, body: bytes) -> None:
     chunk = struct.pack(">H", count) + body
     ends = len(chunk) * np.arange(1, 3)
     spans = np.stack([ends - len(chunk), ends], axis=1)
@@ -214,7 +214,7 @@ def test_a_chunk_of_nonsense_is_read_or_refused_and_never_runs_over(count: int, 
         ),
     ],
 )
-async def test_a_server_without_it_is_asked_by_queries(server: Recorded, refuses: dict[str, Any]) -> None:
+async def test_prometheus_falls_back_to_queries_without_remote_read(server: Recorded, refuses: dict[str, Any]) -> None:
     refused = 0
 
     async def answer(call: web.Request) -> web.Response:
@@ -230,7 +230,7 @@ async def test_a_server_without_it_is_asked_by_queries(server: Recorded, refuses
     np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False)).cpu)
 
 
-async def test_victoria_metrics_is_asked_for_these_times_and_no_rounded_ones(server: Recorded) -> None:
+async def test_range_query_disables_victoriametrics_time_rounding(server: Recorded) -> None:
     """As its AdjustStartEnd does to a query of many points that it may answer from its cache."""
 
     async def answer(call: web.Request) -> web.Response:

@@ -22,7 +22,7 @@ def written(value: float) -> str:
 
 @given(st.lists(st.floats(), max_size=50), st.sampled_from([(",", ":"), (", ", ": ")]))
 @example([0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.30000000000000004, 123456789012345680.0], (",", ":"))
-def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple[str, str]) -> None:
+def test_decode_samples_reads_any_float(values: list[float], blanks: tuple[str, str]) -> None:
     pairs = [[GRID.start + row * GRID.step, written(value)] for row, value in enumerate(values)]
     raw = json.dumps(pairs, separators=blanks).encode().replace(b".0,", b",")
     _, rows, found = decode_samples([MatrixSeries(values=msgspec.Raw(raw))], GRID)
@@ -33,7 +33,7 @@ def test_any_number_is_read_as_it_was_written(values: list[float], blanks: tuple
 
 
 @given(st.binary(max_size=12), st.integers(0, 60), st.integers(0, 12))
-def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
+def test_decode_samples_rejects_damage_or_returns_rows_on_grid(
     put: bytes, where: int, instead: int
 ) -> None:
     raw = b'[[1700000000,"0.25"],[1700000060,"1e-05"],[1700000120.0,"-3"]]'
@@ -49,7 +49,7 @@ def test_a_damaged_text_is_refused_or_has_samples_that_were_asked_for(
 @given(st.lists(st.lists(st.floats(width=32), max_size=4), max_size=6))
 @example([[], [math.inf, 1.0], [2.0]])
 @example([])
-def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) -> None:
+def test_decode_samples_reads_many_series_at_once(all_values: list[list[float]]) -> None:
     texts = [
         json.dumps(
             [[int(GRID.start + row * GRID.step), written(value)] for row, value in enumerate(values)],
@@ -84,12 +84,12 @@ def test_many_series_are_read_as_each_would_be(all_values: list[list[float]]) ->
         b'[[NaN,"1"]]',
     ],
 )
-def test_what_is_no_sample_is_refused(raw: bytes) -> None:
+def test_decode_samples_rejects_malformed_pairs(raw: bytes) -> None:
     with pytest.raises(UsageResponseError):
         decode_samples([MatrixSeries(values=msgspec.Raw(raw))], GRID)
 
 
-def test_of_one_number_what_is_none_is_refused_and_nothing_is_nothing() -> None:
+def test_first_sample_rejects_damage_and_returns_none_if_empty() -> None:
     assert first_sample(MatrixSeries(values=msgspec.Raw(b'[[1.5,"2.5"],[2.5,"3"]]'))) == 2.5
     assert first_sample(MatrixSeries()) is None
     for damaged in (b'[[1,"much"]]', b"[[1,2]]", b"{}"):

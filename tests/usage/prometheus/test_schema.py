@@ -60,7 +60,7 @@ async def read(
         ),
     ],
 )
-async def test_each_way_to_name_a_container_is_recognised(labels: dict[str, str], tmp_path: Path) -> None:
+async def test_schema_detects_container_labels(labels: dict[str, str], tmp_path: Path) -> None:
     recording = Recording()
     recording.container(labels, cores=0.5, memory=1e8)
     usage, knows = await read(recording, tmp_path)
@@ -94,21 +94,21 @@ async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path
     np.testing.assert_allclose(np.nanmax(usage.cpu, axis=0), [0.25, 0.125, 0.5], rtol=1e-3)
 
 
-async def test_labels_of_ones_own_can_be_named(tmp_path: Path) -> None:
+async def test_settings_can_name_custom_labels(tmp_path: Path) -> None:
     recording = Recording()
     recording.container({"ns": "shop", "p": "web", "c": "app"}, cores=0.5, memory=1e8)
     usage, _ = await read(recording, tmp_path, namespace_label="ns", pod_label="p", container_label="c")
     assert usage.containers == (APP,)
 
 
-async def test_labels_that_name_no_container_are_shown(tmp_path: Path) -> None:
+async def test_schema_error_lists_labels_that_name_no_container(tmp_path: Path) -> None:
     recording = Recording()
     recording.container({"name": "docker-1"}, cores=0.5, memory=1e8)
     with pytest.raises(SourceRefused, match=r"has only the labels __name__, name; let Prometheus scrape"):
         await read(recording, tmp_path)
 
 
-async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
+async def test_schema_requires_selecting_one_of_several_clusters(tmp_path: Path) -> None:
     recording = Recording()
     recording.container(named("web", cluster="prod"), cores=0.5, memory=2e8)
     recording.container(named("web", cluster="test"), cores=0.1, memory=1e8)
@@ -123,7 +123,7 @@ async def test_of_several_clusters_one_must_be_meant(tmp_path: Path) -> None:
     assert usage.memory[5, 0] == 1e8
 
 
-async def test_throttling_and_kills_are_read_where_they_are_known(tmp_path: Path) -> None:
+async def test_prometheus_reads_throttling_and_ooms_if_available(tmp_path: Path) -> None:
     recording = Recording()
     scrapes = range(120)
     app = named("web")
@@ -157,7 +157,7 @@ async def test_throttling_and_kills_are_read_where_they_are_known(tmp_path: Path
     assert knows == Capabilities(history=True)
 
 
-async def test_a_rule_that_is_made_more_often_than_the_counter_is_scraped_hides_no_cpu(
+async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(
     tmp_path: Path,
 ) -> None:
     recording = Recording()
@@ -169,7 +169,7 @@ async def test_a_rule_that_is_made_more_often_than_the_counter_is_scraped_hides_
     np.testing.assert_allclose(usage.cpu[10:50, 0], 0.5)
 
 
-async def test_what_another_cluster_has_is_not_known_of_this_one(tmp_path: Path) -> None:
+async def test_capabilities_ignore_metrics_of_other_clusters(tmp_path: Path) -> None:
     recording = Recording()
     recording.container(named("web", cluster="test"), cores=0.5, memory=1e8)
     recording.add(
@@ -179,7 +179,7 @@ async def test_what_another_cluster_has_is_not_known_of_this_one(tmp_path: Path)
     assert knows == Capabilities(history=True)
 
 
-async def test_usage_is_looked_for_by_the_rule_and_in_the_cluster_that_is_meant(tmp_path: Path) -> None:
+async def test_has_usage_uses_memory_rule_and_cluster_label(tmp_path: Path) -> None:
     recording = Recording()
     for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
         samples = [(SCRAPE * i, 1e8) for i in scrapes]
@@ -206,7 +206,7 @@ def scraped(pods: dict[str, int], *, until: int = 7200) -> Recording:
 
 
 @pytest.mark.parametrize("minutes", [pytest.param(4, id="by queries"), pytest.param(60, id="by raw samples")])
-async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_read(
+async def test_prometheus_reads_cpu_of_containers_scraped_less_often(
     minutes: int, tmp_path: Path
 ) -> None:
     every = {"a": 15, "b": 30, "c": 60, "d": 90, "e": 120}
@@ -222,7 +222,7 @@ async def test_the_cpu_of_containers_that_are_scraped_less_often_than_others_is_
     np.testing.assert_allclose(usage.cpu[known], 0.5, rtol=1e-3)
 
 
-async def test_for_pods_that_are_new_nobody_is_asked_for_anew_though_another_has_missed_scrapes(
+async def test_prometheus_does_not_query_cpu_again_for_new_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = scraped({"a": 30, "b": 30})
@@ -244,7 +244,7 @@ async def test_for_pods_that_are_new_nobody_is_asked_for_anew_though_another_has
     assert len([promql for promql in asked if "rate(" in promql]) == 1
 
 
-async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path: Path) -> None:
+async def test_prometheus_reports_each_oom_once_between_steps(tmp_path: Path) -> None:
     kills = {f"web-{number}": 600 + 60 * number for number in range(10)}
     recording = scraped(dict.fromkeys(kills, 60), until=3600)
     for pod, killed in kills.items():
@@ -266,7 +266,7 @@ async def test_a_kill_is_told_once_wherever_between_two_steps_it_falls(tmp_path:
     assert unasked.ooms is None
 
 
-async def test_containers_that_are_scraped_less_often_than_others_are_told_of(
+async def test_prometheus_check_reports_containers_scraped_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = scraped({"often": 15, "seldom": 60}, until=3600)

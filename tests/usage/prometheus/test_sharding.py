@@ -19,7 +19,7 @@ SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), 
     st.integers(1, 100),
     st.integers(1, 5000),
 )
-def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
+def test_split_into_shards_covers_every_step_once_within_limits(
     series: dict[str, int], steps: int, points: int, most: int
 ) -> None:
     parts = list(split_into_shards(series, steps=steps, points_a_series=points, samples_a_query=most))
@@ -42,7 +42,7 @@ def test_every_namespace_at_every_step_is_asked_for_once_and_within_the_limits(
 @given(
     st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True), st.integers(0, 9), st.integers(1, 9)
 )
-def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
+def test_shard_split_ends_at_one_step_and_one_last_character(
     namespaces: list[str], first: int, steps: int
 ) -> None:
     left, smallest = [QueryShard(PodSelector(tuple(namespaces)), first, steps, failures=2)], []
@@ -58,7 +58,7 @@ def test_a_part_is_its_halves_down_to_the_pods_of_one_ending_at_one_step(
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
-def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], other: str) -> None:
+def test_one_of_matches_only_the_given_names(names: list[str], other: str) -> None:
     pattern = str(one_of("namespace", names)).removeprefix("namespace=~")
     unquoted = (
         pattern[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
@@ -68,6 +68,6 @@ def test_a_pattern_of_names_matches_these_names_and_no_other(names: list[str], o
         assert (other in names) == bool(re.fullmatch(unquoted, other)) or "\0" in other
 
 
-def test_text_and_durations_are_written_as_promql_reads_them() -> None:
+def test_promql_quotes_text_and_formats_durations() -> None:
     assert quote('a"b\\c\nd') == '"a\\"b\\\\c\\nd"'
     assert (format_duration(60), format_duration(1.5), format_duration(0)) == ("60s", "1500ms", "1ms")

@@ -54,7 +54,7 @@ def column(usage: Usage, pod: str, resource: str) -> np.ndarray[Any, np.dtype[np
     return found
 
 
-def test_what_is_used_is_read_and_a_pods_own_cgroup_is_no_container(usage: Usage) -> None:
+def test_prometheus_reads_usage_without_pod_cgroups(usage: Usage) -> None:
     assert usage.steps == ASK.steps
     assert PodContainer("shop", "steady", "app") in usage.containers
     assert {container.container for container in usage.containers} == {"app"}
@@ -62,14 +62,14 @@ def test_what_is_used_is_read_and_a_pods_own_cgroup_is_no_container(usage: Usage
     np.testing.assert_array_equal(column(usage, "steady", "memory"), 100 * MIB)
 
 
-def test_a_counter_that_starts_again_gives_no_peak_and_no_negative_rate(usage: Usage) -> None:
+def test_prometheus_reads_counter_reset_without_peak_or_negative_rate(usage: Usage) -> None:
     cpu = column(usage, "restarted", "cpu")[3:]
     assert not np.isnan(cpu).any()
     assert (cpu >= 0.15).all()
     assert (cpu <= 0.26).all()
 
 
-def test_a_gap_stays_a_gap_and_its_edges_are_not_too_low(usage: Usage) -> None:
+def test_prometheus_keeps_gaps_and_drops_low_edges(usage: Usage) -> None:
     cpu, memory = column(usage, "away", "cpu"), column(usage, "away", "memory")
     gap = slice(42, 70)  # 40 to 70 minutes, and the window that looks back
     assert np.isnan(cpu[gap]).all()
@@ -78,34 +78,34 @@ def test_a_gap_stays_a_gap_and_its_edges_are_not_too_low(usage: Usage) -> None:
     assert np.count_nonzero(~np.isnan(cpu)) > 80
 
 
-def test_a_counter_that_goes_back_a_little_is_not_taken_for_a_thousand_cores(usage: Usage) -> None:
+def test_prometheus_drops_rate_of_slightly_decreasing_counter(usage: Usage) -> None:
     cpu = column(usage, "glitch", "cpu")
     assert np.isnan(cpu[50:53]).any()
     np.testing.assert_allclose(cpu[~np.isnan(cpu)], 0.5, rtol=1e-3)
 
 
-def test_the_processors_of_an_old_kubelet_are_added_up(usage: Usage) -> None:
+def test_prometheus_sums_cpu_of_kubelet_with_per_processor_series(usage: Usage) -> None:
     np.testing.assert_allclose(column(usage, "by-processor", "cpu")[3:], 0.5)
 
 
-def test_a_number_that_cannot_be_is_no_sample(usage: Usage) -> None:
+def test_prometheus_drops_implausible_memory(usage: Usage) -> None:
     memory = column(usage, "impossible", "memory")
     np.testing.assert_array_equal(memory[~np.isnan(memory)], 20 * MIB)
     assert 0 < np.count_nonzero(np.isnan(memory)) < 10
 
 
-def test_a_namespace_of_any_name_is_read_to_the_letter(server: Recorded, usage: Usage) -> None:
+def test_prometheus_matches_namespace_names_literally(server: Recorded, usage: Usage) -> None:
     only = asyncio.run(read(server, UsageQuery(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
     assert only.containers == (PodContainer(ODD, "elsewhere", "app"),)
     assert PodContainer(ODD, "elsewhere", "app") in usage.containers
 
 
-async def test_it_is_what_a_source_must_be(server: Recorded) -> None:
+async def test_prometheus_conforms_to_source_contract(server: Recorded) -> None:
     async with source("prometheus", url=server.url) as prometheus:
         await conforms(prometheus, ASK)
 
 
-async def test_cut_in_many_parts_it_is_the_same(
+async def test_prometheus_read_in_shards_equals_whole_read(
     server: Recorded, usage: Usage, raw: Literal[True, False]
 ) -> None:
     said: list[float] = []
@@ -121,7 +121,7 @@ async def test_cut_in_many_parts_it_is_the_same(
     assert said[-1] == pytest.approx(1)
 
 
-async def test_a_window_shorter_than_the_time_between_scrapes_is_answered(
+async def test_prometheus_reads_window_shorter_than_scrape_interval(
     server: Recorded, usage: Usage
 ) -> None:
     t = T0 + HOUR + SCRAPE / 2
@@ -130,7 +130,7 @@ async def test_a_window_shorter_than_the_time_between_scrapes_is_answered(
     assert column(one, "steady", "memory") == [100 * MIB]
 
 
-async def test_a_query_that_gives_one_number_gives_it_and_any_other_gives_none(server: Recorded) -> None:
+async def test_prometheus_value_returns_single_number_or_none(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         assert await prometheus.value("sum(machine_cpu_cores)", at=T0 + HOUR) == 8
         assert await prometheus.value("sum(no_such_series)", at=T0 + HOUR) is None
@@ -139,7 +139,7 @@ async def test_a_query_that_gives_one_number_gives_it_and_any_other_gives_none(s
             await prometheus.value("sum(", at=T0 + HOUR)
 
 
-async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) -> None:
+async def test_prometheus_estimates_cost_before_read(server: Recorded, usage: Usage) -> None:
     async with source("prometheus", url=server.url) as prometheus:
         cost = await prometheus.estimate_cost(ASK)
     assert cost.queries == 2
@@ -148,7 +148,7 @@ async def test_the_cost_is_told_before_the_read(server: Recorded, usage: Usage) 
     assert str(cost).startswith("2 queries, ")
 
 
-async def test_a_summary_has_any_quantile_and_when_the_first_and_last_were(server: Recorded) -> None:
+async def test_prometheus_summary_has_quantiles_and_first_and_last_times(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         summary = await prometheus.summarize(ASK, quantiles=(0.5, 0.999))
     place = summary.containers.index(PodContainer("shop", "away", "app"))
@@ -158,7 +158,7 @@ async def test_a_summary_has_any_quantile_and_when_the_first_and_last_were(serve
     assert summary.memory.sample_counts[place] < 100
 
 
-async def test_a_server_without_containers_says_what_to_do(server: Recorded) -> None:
+async def test_prometheus_check_advises_when_container_metrics_are_missing(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         health = await prometheus.check()  # of now, and the recording is old
     assert not health.ok
@@ -166,7 +166,7 @@ async def test_a_server_without_containers_says_what_to_do(server: Recorded) -> 
     assert "/metrics/cadvisor" in health.advice
 
 
-async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Recorded) -> None:
+async def test_prometheus_reads_recording_rule_instead_of_raw_series(server: Recorded) -> None:
     with pytest.raises(TrimtabError, match=r"no_such_rule.* does not exist"):
         await read(server, memory_rule="no_such_rule")
     usage = await read(server, cpu_rule=MEMORY)  # any gauge will do
@@ -186,7 +186,7 @@ async def test_a_recording_rule_is_read_instead_of_the_raw_series(server: Record
         ({"ulr": "http://host"}, "ulr: unknown field"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+def test_settings_reject_invalid_values_in_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(TrimtabError) as refused:
         source("prometheus", **settings)
     assert line in str(refused.value)

@@ -55,25 +55,25 @@ def place(usage: Usage, pod: str) -> int:
         ("elsewhere", 0.125, 1e-6),
     ],
 )
-def test_cpu_is_what_was_used(usage: Usage, pod: str, cores: float, within: float) -> None:
+def test_victoriametrics_reads_cpu(usage: Usage, pod: str, cores: float, within: float) -> None:
     cpu = usage.cpu[3:, place(usage, pod)]
     assert np.count_nonzero(~np.isnan(cpu)) > 80
     np.testing.assert_allclose(cpu[~np.isnan(cpu)], cores, rtol=within)
 
 
-def test_memory_is_what_was_used_and_what_cannot_be_is_no_sample(usage: Usage) -> None:
+def test_victoriametrics_reads_memory_without_implausible_values(usage: Usage) -> None:
     np.testing.assert_array_equal(usage.memory[:, place(usage, "steady")], 100 * MIB)
     odd = usage.memory[:, place(usage, "impossible")]
     np.testing.assert_array_equal(odd[~np.isnan(odd)], 20 * MIB)
 
 
-def test_a_gap_stays_a_gap(usage: Usage) -> None:
+def test_victoriametrics_keeps_gaps(usage: Usage) -> None:
     away = place(usage, "away")
     assert np.isnan(usage.cpu[43:70, away]).all()
     assert np.isnan(usage.memory[45:70, away]).all()
 
 
-def test_cut_in_many_parts_it_is_the_same_but_for_the_edge_of_a_gap(url: str, usage: Usage) -> None:
+def test_victoriametrics_read_in_shards_differs_only_at_gap_edges(url: str, usage: Usage) -> None:
     cut = asyncio.run(read(url, samples_a_query=50, points_a_series=17, concurrency=8))
     assert cut.containers == usage.containers
     np.testing.assert_array_equal(cut.memory, usage.memory)
@@ -82,7 +82,7 @@ def test_cut_in_many_parts_it_is_the_same_but_for_the_edge_of_a_gap(url: str, us
     assert np.count_nonzero(np.isnan(cut.cpu) != np.isnan(usage.cpu)) <= 2
 
 
-def test_a_limit_on_series_below_what_one_namespace_has_is_kept(usage: Usage, tmp_path: Path) -> None:
+def test_victoriametrics_read_splits_namespace_above_series_limit(usage: Usage, tmp_path: Path) -> None:
     with victoriametrics(tmp_path, shop().text, "-search.maxUniqueTimeseries=4") as address:
         few = asyncio.run(read(address))
     assert few.containers == usage.containers
@@ -90,7 +90,7 @@ def test_a_limit_on_series_below_what_one_namespace_has_is_kept(usage: Usage, tm
     np.testing.assert_allclose(few.cpu, usage.cpu)
 
 
-def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:
+def test_victoriametrics_matches_namespace_names_literally(url: str) -> None:
     ask = UsageQuery(start=T0, end=T0 + 3600, step=60, namespaces=(ODD, "sho.*"))
 
     async def only() -> Usage:
@@ -100,12 +100,12 @@ def test_a_namespace_of_any_name_is_read_to_the_letter(url: str) -> None:
     assert asyncio.run(only()).containers == (PodContainer(ODD, "elsewhere", "app"),)
 
 
-async def test_it_is_what_a_source_must_be(url: str) -> None:
+async def test_victoriametrics_conforms_to_source_contract(url: str) -> None:
     async with source("prometheus", url=url) as server:
         await conforms(server, ASK)
 
 
-async def test_a_server_that_knows_no_cpu_is_said_to_lack_it(tmp_path: Path) -> None:
+async def test_victoriametrics_check_reports_missing_cpu_metric(tmp_path: Path) -> None:
     recording = Recording()
     recording.add(MEMORY, named("web"), [(time.time() - T0 - at, MIB) for at in (300, 240, 180, 120, 60, 0)])
     with victoriametrics(tmp_path, recording.text) as address:
@@ -116,7 +116,7 @@ async def test_a_server_that_knows_no_cpu_is_said_to_lack_it(tmp_path: Path) -> 
     assert "scrape the kubelets" in health.advice
 
 
-async def test_what_it_says_of_a_bad_query_is_passed_on(url: str) -> None:
+async def test_victoriametrics_passes_on_error_of_invalid_query(url: str) -> None:
     async with Prometheus(PrometheusSettings(url=url)) as server:
         assert await server.value("sum(machine_cpu_cores)", at=T0 + 3600) == 8
         with pytest.raises(UsageError, match="unexpected token"):

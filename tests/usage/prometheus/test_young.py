@@ -56,7 +56,7 @@ async def test_prometheus_reads_a_window_without_samples_as_empty(
     assert cost.samples == 0
 
 
-async def test_prometheus_reads_what_there_is_of_a_window_that_began_before_it(server: Recorded) -> None:
+async def test_prometheus_reads_window_that_began_before_first_sample(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         usage = await prometheus.read(UsageQuery(start=T0 - DAY, end=LAST, step=300.0))
     (column,) = usage.memory.T
@@ -66,7 +66,7 @@ async def test_prometheus_reads_what_there_is_of_a_window_that_began_before_it(s
     assert seen[-1] >= LAST - 600
 
 
-async def test_prometheus_asks_little_of_a_server_for_windows_without_samples(
+async def test_prometheus_sends_one_request_per_window_without_samples(
     server: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nearly all windows of a young server are empty: each must not cost a whole look at it."""
@@ -86,7 +86,7 @@ async def test_prometheus_asks_little_of_a_server_for_windows_without_samples(
     assert len(asked) == 10
 
 
-async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(server: Recorded) -> None:
+async def test_prometheus_rejects_server_that_never_had_container_samples(server: Recorded) -> None:
     """Nothing later either: that is no young server but one that does not scrape kubelets."""
     now = time.time()
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
@@ -94,7 +94,7 @@ async def test_prometheus_refuses_a_server_that_never_had_samples_of_containers(
             await prometheus.read(UsageQuery(start=now - HOUR, end=now, step=300.0))
 
 
-async def test_prometheus_believes_what_ran_on_a_node_that_was_there_for_part_of_the_window(
+async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
     tmp_path: Path,
 ) -> None:
     """The largest machine of a window is that of any time in it, not of the few moments at which series are counted."""

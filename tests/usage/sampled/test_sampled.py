@@ -59,7 +59,7 @@ def sample(container: PodContainer, at: float, cpu: float = 1.0, memory: float =
     return ContainerSample(container, at, cpu, memory)
 
 
-async def test_samples_become_a_window() -> None:
+async def test_polling_source_reads_samples_as_window() -> None:
     source = told()
     await source.at(NOW, sample(WEB, NOW, 1.0, 100))
     await source.at(NOW + 30, sample(WEB, NOW + 30, 2.0, 300), sample(DB, NOW + 30, 0.5, 50))
@@ -71,7 +71,7 @@ async def test_samples_become_a_window() -> None:
     np.testing.assert_array_equal(usage.cpu[:, 0], [np.nan, 0.5, np.nan])
 
 
-async def test_a_wider_step_has_the_mean_of_cpu_and_the_highest_memory() -> None:
+async def test_polling_source_averages_cpu_and_keeps_memory_maximum() -> None:
     source = told()
     for minute in range(10):
         at = NOW + 60 * minute
@@ -81,7 +81,7 @@ async def test_a_wider_step_has_the_mean_of_cpu_and_the_highest_memory() -> None
     assert usage.memory[:, 0].tolist() == [1004, 1009]
 
 
-async def test_stale_repeated_and_impossible_samples_are_dropped() -> None:
+async def test_polling_source_drops_stale_repeated_and_implausible_samples() -> None:
     source = told()
     await source.at(NOW, sample(WEB, NOW - 1000), sample(DB, NOW + 1000))
     await source.at(NOW + 30, sample(WEB, NOW + 5, cpu=1.0), sample(DB, NOW + 5, cpu=-1.0, memory=np.inf))
@@ -92,7 +92,7 @@ async def test_stale_repeated_and_impossible_samples_are_dropped() -> None:
     assert np.nanmax(usage.cpu) == 1.0
 
 
-async def test_after_a_clock_was_ahead_what_comes_is_new_and_laid_by_again() -> None:
+async def test_history_stores_samples_after_clock_was_ahead() -> None:
     shelf = MemoryBlockStorage()
     history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
     await history.add_samples([sample(WEB, NOW + DAY)], now=NOW + DAY)
@@ -101,7 +101,7 @@ async def test_after_a_clock_was_ahead_what_comes_is_new_and_laid_by_again() -> 
 
 
 @pytest.mark.parametrize("theirs", [NOW, NOW + 9 * DAY], ids=["ours alone", "everybody's"])
-async def test_a_clock_that_is_far_ahead_for_a_moment_has_nothing_forgotten(theirs: float) -> None:
+async def test_history_keeps_hours_if_clock_jumps_ahead_briefly(theirs: float) -> None:
     shelf = MemoryBlockStorage()
     history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
     for hours_ago in (3, 2, 1):
@@ -112,7 +112,7 @@ async def test_a_clock_that_is_far_ahead_for_a_moment_has_nothing_forgotten(thei
     assert set(known) <= set(await shelf.list_hours())
 
 
-async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
+async def test_polling_source_reads_the_same_after_restart(tmp_path: Path) -> None:
     ask = UsageQuery(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
     whole = told()
     for number in range(100):
@@ -136,7 +136,7 @@ async def test_a_restart_changes_nothing(tmp_path: Path) -> None:
     np.testing.assert_array_equal(usage.memory, wanted.memory)
 
 
-async def test_what_is_older_than_is_to_be_kept_is_forgotten(tmp_path: Path) -> None:
+async def test_polling_source_deletes_samples_beyond_retention(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store, told(store, keep=3 * HOUR) as source:
         for hour in range(10):
             at = NOW + hour * HOUR
@@ -146,7 +146,7 @@ async def test_what_is_older_than_is_to_be_kept_is_forgotten(tmp_path: Path) -> 
         assert usage.sample_count == 5
 
 
-async def test_a_damaged_hour_is_lost_and_the_others_are_not(tmp_path: Path) -> None:
+async def test_polling_source_skips_damaged_hour(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         async with told(store) as source:
             for hour in range(3):
@@ -159,7 +159,7 @@ async def test_a_damaged_hour_is_lost_and_the_others_are_not(tmp_path: Path) -> 
     assert usage.sample_count == 2
 
 
-async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) -> None:
+async def test_polling_source_reports_store_failure(tmp_path: Path) -> None:
     file = tmp_path / "trimtab.db"
     async with Store.open(file) as store:
         source = told(store)
@@ -174,7 +174,7 @@ async def test_a_store_that_fails_is_told_of_and_ends_nothing(tmp_path: Path) ->
     assert health.advice == "check the store"
 
 
-async def test_while_nothing_can_be_seen_the_past_can_still_be_read() -> None:
+async def test_polling_source_reads_history_while_polling_fails() -> None:
     source = told()
     source.sees = None
     ask = UsageQuery.last(600, now=NOW, step=60)
@@ -188,7 +188,7 @@ async def test_while_nothing_can_be_seen_the_past_can_still_be_read() -> None:
 
 
 @pytest.mark.parametrize("off", [90.0, -400.0])
-async def test_containers_of_a_node_whose_clock_is_off_are_told_of(off: float) -> None:
+async def test_polling_source_check_reports_clock_skew(off: float) -> None:
     source = told()
     source.sees = (sample(WEB, NOW), sample(DB, NOW + off))
     assert "; 1 container ignored because of a clock more than 60 s ahead" in (await source.check()).detail
@@ -196,7 +196,7 @@ async def test_containers_of_a_node_whose_clock_is_off_are_told_of(off: float) -
     assert "believed" not in (await source.check()).detail
 
 
-async def test_an_open_source_looks_by_itself() -> None:
+async def test_polling_source_polls_while_open() -> None:
     source = told(interval=1)
     source.sees = (sample(WEB, NOW),)
     async with source, asyncio.timeout(30):
@@ -205,7 +205,7 @@ async def test_an_open_source_looks_by_itself() -> None:
     assert (await source.read(UsageQuery.last(60, now=NOW, step=60))).sample_count == 1
 
 
-async def test_it_keeps_the_contract_of_sources() -> None:
+async def test_polling_source_conforms_to_source_contract() -> None:
     source = told()
     for minute in range(5):
         at = NOW + 60 * minute
@@ -213,7 +213,7 @@ async def test_it_keeps_the_contract_of_sources() -> None:
     await conforms(source, UsageQuery.last(600, now=NOW + 240, step=60))
 
 
-def test_a_step_that_does_not_divide_an_hour_is_refused() -> None:
+def test_polling_settings_reject_step_that_does_not_divide_hour() -> None:
     with pytest.raises(ValueError, match="7 s does not"):
         PollingSettings(step=7)
 
@@ -225,7 +225,7 @@ def test_a_step_that_does_not_divide_an_hour_is_refused() -> None:
         max_size=60,
     )
 )
-def test_an_hour_comes_back_from_its_bytes_as_it_was(
+def test_hour_block_unpacks_what_it_packed(
     drawn: list[tuple[PodContainer, float, float, float]],
 ) -> None:
     hour = HourBlock(5, step=60)
@@ -238,7 +238,7 @@ def test_an_hour_comes_back_from_its_bytes_as_it_was(
     assert again.counts.sum() == len(drawn)
 
 
-async def test_many_containers_of_a_day_are_read_at_once() -> None:
+async def test_history_reads_many_containers_of_a_day() -> None:
     history = SampleHistory(MemoryBlockStorage(), step=300, retention=DAY)
     fleet = [PodContainer("many", f"pod-{number}", "c") for number in range(500)]
     for hour in range(24):
@@ -279,7 +279,7 @@ async def seen_after_a_restart(source: Told) -> set[float]:
     return {value for column in usage.memory.T.tolist() for value in column if not math.isnan(value)}
 
 
-async def test_sampled_keeps_the_samples_of_clusters_that_share_a_store_apart(tmp_path: Path) -> None:
+async def test_polling_source_separates_clusters_that_share_a_store(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         prod, test = Named("prod-uid"), Named("test-uid")
         for cluster, memory in ((prod, 3e9), (test, 1e9)):
@@ -289,7 +289,7 @@ async def test_sampled_keeps_the_samples_of_clusters_that_share_a_store_apart(tm
         assert await seen_after_a_restart(told_of(test, store)) == {1e9}
 
 
-async def test_sampled_goes_on_from_samples_that_were_kept_without_a_clusters_name(tmp_path: Path) -> None:
+async def test_polling_source_adopts_samples_without_cluster_name(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         async with told(store, cluster="default") as before:
             await before.at(NOW, sample(WEB, NOW, memory=3e9))
@@ -299,7 +299,7 @@ async def test_sampled_goes_on_from_samples_that_were_kept_without_a_clusters_na
         assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}, "and once more"
 
 
-async def test_sampled_does_not_take_unnamed_samples_for_its_own_where_clusters_share_the_store(
+async def test_polling_source_leaves_unnamed_samples_of_shared_store(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
@@ -311,14 +311,14 @@ async def test_sampled_does_not_take_unnamed_samples_for_its_own_where_clusters_
         assert await seen_after_a_restart(prod) == set()
 
 
-async def test_sampled_keeps_the_name_that_it_was_given(tmp_path: Path) -> None:
+async def test_polling_source_keeps_configured_cluster_name(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         async with told_of(Named("prod-uid"), store, cluster="mine") as source:
             await source.at(NOW, sample(WEB, NOW))
         assert {note.cluster for note in await store.states.list_summaries()} == {"mine"}
 
 
-async def test_sampled_tells_when_it_cannot_name_its_cluster(tmp_path: Path) -> None:
+async def test_polling_source_check_reports_unreadable_cluster_uid(tmp_path: Path) -> None:
     refused = Forbidden(Status(message="namespaces is forbidden"))
     async with Store.open(tmp_path / "trimtab.db") as store:
         async with told_of(Named("", failure=refused), store) as source:

@@ -62,7 +62,7 @@ async def speak(request: web.Request) -> web.Response:
     return web.json_response(answer(request))
 
 
-async def test_a_server_that_speaks_the_protocol_is_a_source() -> None:
+async def test_http_source_reads_server_that_follows_protocol() -> None:
     async with serving(speak) as url, Http(HttpSettings(url=url)) as house:
         await conforms(house, ASK)
         usage = await house.read(ASK)
@@ -72,7 +72,7 @@ async def test_a_server_that_speaks_the_protocol_is_a_source() -> None:
     assert (usage.memory == [2e9, 1e9]).all()
 
 
-async def test_a_token_and_headers_are_sent(tmp_path: Path) -> None:
+async def test_http_source_sends_token_and_headers(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     seen: list[tuple[str | None, str | None]] = []
 
@@ -100,7 +100,7 @@ async def test_a_token_and_headers_are_sent(tmp_path: Path) -> None:
         ({"containers": "none"}, "the response does not follow the protocol"),
     ],
 )
-async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
+async def test_http_source_rejects_response_to_another_query(
     change: dict[str, object], line: str
 ) -> None:
     async def lie(request: web.Request) -> web.Response:
@@ -113,7 +113,7 @@ async def test_an_answer_that_is_not_what_was_asked_is_refused_whole(
     assert str(refused.value).startswith(url)
 
 
-async def test_an_answer_in_another_encoding_is_refused() -> None:
+async def test_http_source_rejects_other_encodings() -> None:
     async def latin(_: web.Request) -> web.Response:
         return web.Response(
             body='{"start": 600, "step": 60, "containers": [["a", "b", "ü"]]}'.encode("latin-1")
@@ -124,7 +124,7 @@ async def test_an_answer_in_another_encoding_is_refused() -> None:
             await house.read(ASK)
 
 
-async def test_it_is_reached_by_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_source_uses_environment_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     async def pass_on(request: web.Request) -> web.Response:
@@ -141,7 +141,7 @@ async def test_it_is_reached_by_the_proxy_of_the_environment(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("status", "kind"), [(503, SourceUnavailable), (403, SourceRefused), (413, QueryTooLarge)]
 )
-async def test_a_failure_has_its_name(status: int, kind: type[UsageError]) -> None:
+async def test_http_source_maps_status_to_error(status: int, kind: type[UsageError]) -> None:
     async def fail(_: web.Request) -> web.Response:
         return web.Response(status=status, text=json.dumps({"error": "not today"}))
 
@@ -154,14 +154,14 @@ async def test_a_failure_has_its_name(status: int, kind: type[UsageError]) -> No
     assert "asleep" in found.detail
 
 
-async def test_a_server_that_is_not_there_is_not_well() -> None:
+async def test_http_source_check_reports_unreachable_server() -> None:
     async with Http(HttpSettings(url="http://127.0.0.1:9")) as house:
         health = await house.check()
     assert not health.ok
     assert "cannot connect" in health.detail
 
 
-def test_it_is_known_by_name_and_its_address_is_checked() -> None:
+def test_http_source_is_registered_and_validates_url() -> None:
     assert isinstance(source("http", url="http://house:80"), Http)
     with pytest.raises(TrimtabError, match="usage source http: url"):
         source("http", url="house")

@@ -34,7 +34,7 @@ async def client(node_cluster: Cluster) -> AsyncIterator[Client]:
 @pytest.mark.parametrize(
     ("name", "settings"), [("metrics-server", {}), ("kubelet", {"reach": "direct", "address": "Hostname"})]
 )
-async def test_a_real_container_is_sampled_and_remembered(
+async def test_live_sources_sample_real_container_and_keep_history(
     name: str, settings: dict[str, str], plodder: PodContainer, client: Client, tmp_path: Path
 ) -> None:
     address = tmp_path / "trimtab.db"
@@ -64,14 +64,14 @@ def _is_the_plodder(usage: Usage, plodder: PodContainer) -> None:
 
 
 @pytest.mark.parametrize("name", ["metrics-server", "kubelet"])
-async def test_without_a_cluster_and_a_past_there_is_nothing_to_read(name: str) -> None:
+async def test_live_sources_require_client_or_history(name: str) -> None:
     live = source(name)
     assert (await live.check()).advice == "give a client"
     with pytest.raises(SourceRefused):
         await live.read(UsageQuery.last(600, now=time.time(), step=60))
 
 
-def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
+def test_parse_pod_metrics_skips_invalid_quantity() -> None:
     page = b"""{"items": [{"metadata": {"name": "web-0", "namespace": "shop"}, "timestamp": "2026-11-15T12:00:00Z",
         "window": "15s", "containers": [{"name": "web", "usage": {"cpu": "1500000n", "memory": "much"}},
                                         {"name": "log", "usage": {"memory": "64Mi"}}]}]}"""
@@ -83,13 +83,13 @@ def test_a_quantity_that_is_none_is_no_sample_and_the_others_are() -> None:
     assert log.memory == 64 * MIB
 
 
-def test_an_answer_that_is_no_list_of_metrics_is_refused() -> None:
+def test_parse_pod_metrics_rejects_other_responses() -> None:
     for page in (b'{"items": [{"metadata": {}}]}', b'{"items": [{"metadata": {"name": "\xfc"}}]}'):
         with pytest.raises(UsageResponseError, match="not a list of PodMetrics"):
             parse_pod_metrics(page)
 
 
-async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client) -> None:
+async def test_kubelet_check_reports_node_that_api_server_cannot_proxy(client: Client) -> None:
     """It never passes a question on to loopback, where the node of these tests is."""
     health = await source("kubelet", client=client, reach="proxy").check()
     assert not health.ok
@@ -97,7 +97,7 @@ async def test_a_node_that_the_api_server_will_not_ask_is_told_of(client: Client
     assert "nodes/proxy" in health.advice
 
 
-def test_a_pod_without_containers_hides_none_of_the_others() -> None:
+def test_parse_summary_reads_pods_beside_pod_without_containers() -> None:
     """As Go writes an empty list."""
     empty = {"podRef": {"name": "starting", "namespace": "shop"}, "containers": None}
     cpu = {"time": "2026-11-15T12:00:00Z", "usageNanoCores": 5e8}
@@ -111,7 +111,7 @@ def test_a_pod_without_containers_hides_none_of_the_others() -> None:
     assert parse_pod_metrics(b'{"items": null}') == []
 
 
-def test_of_a_node_with_addresses_of_both_families_the_first_is_asked() -> None:
+def test_kubelet_url_uses_first_address_of_dual_stack_node() -> None:
     """A cloud tells of a node's IPv6 address too where pods have IPv4 alone."""
     addresses = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "fd00::5")]
     both, later = (
