@@ -9,26 +9,26 @@ from harness import UnavailableError
 from harness.cluster import Cluster
 from harness.namespaces import make_namespace
 from harness.prometheus import Recorded
-from scan.scene import Ask, Scene, Town
+from scan.scene import RunCommand, SampleWorkloads, ScannedCluster
 from trimtab.cli import run
 
 
 @pytest.fixture(scope="module")
-def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def town(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluster]:
     """Not for the session: its node, which is only a name, must be gone before the real one comes."""
     name = f"survey-{secrets.token_hex(4)}"
     make_namespace(cluster, name)
-    with Scene(cluster, name) as scene:
+    with SampleWorkloads(cluster, name) as scene:
         try:
             recorded = Recorded(tmp_path_factory.mktemp("prometheus"), scene.recording())
         except UnavailableError as why:
             pytest.skip(str(why))
         with recorded as running:
-            yield Town(cluster, name, running.url)
+            yield ScannedCluster(cluster, name, running.url)
 
 
 @pytest.fixture
-def ask(town: Town, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(town: ScannedCluster, capsys: pytest.CaptureFixture[str]) -> RunCommand:
     """Run a command on the town: its exit code, what it printed, and what it said on stderr."""
 
     def ask(command: str, *arguments: str) -> tuple[int, str, str]:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageColor
 
-from scan.scene import Ask, Town
+from scan.scene import RunCommand, ScannedCluster
 from trimtab.scan.render.html import MISSING, USED
 
 
 def test_explain_lists_factors_with_sources_and_draws_usage(
-    ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, town: ScannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = ask("explain", f"{town.namespace}/deploy/starved")
@@ -29,7 +29,7 @@ def test_explain_lists_factors_with_sources_and_draws_usage(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_explain_explains_the_sizes_of_a_scan(ask: Ask, town: Town) -> None:
+def test_explain_explains_the_sizes_of_a_scan(ask: RunCommand, town: ScannedCluster) -> None:
     scanned = json.loads(ask("scan", "-o", "json")[1])["clusters"][0]["workloads"]
     sizes = {each["name"]: each["containers"][0]["recommended"] for each in scanned}
     for kind, name in (("deploy", "naked"), ("cron", "nightly")):
@@ -37,7 +37,7 @@ def test_explain_explains_the_sizes_of_a_scan(ask: Ask, town: Town) -> None:
         assert found["containers"][0]["recommended"] == sizes[name]
 
 
-def test_explain_backtests_strategies_on_the_workloads_history(ask: Ask, town: Town) -> None:
+def test_explain_backtests_strategies_on_the_workloads_history(ask: RunCommand, town: ScannedCluster) -> None:
     _, out, _ = ask("explain", f"{town.namespace}/StatefulSet/db", "-o", "json")
     found = json.loads(out)
     assert [each["name"] for each in found["workloads"]] == ["db"]
@@ -46,7 +46,7 @@ def test_explain_backtests_strategies_on_the_workloads_history(ask: Ask, town: T
     assert fared["oracle"]["cpu_slack"] < fared["vpa"]["cpu_slack"]
 
 
-def test_explain_html_embeds_its_charts(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_explain_html_embeds_its_charts(ask: RunCommand, town: ScannedCluster, tmp_path: Path) -> None:
     file = tmp_path / "why.html"
     code, _, _ = ask("explain", f"{town.namespace}/cron/nightly", "-o", "html", "--output-file", str(file))
     assert code == 0
@@ -55,7 +55,7 @@ def test_explain_html_embeds_its_charts(ask: Ask, town: Town, tmp_path: Path) ->
     assert "src=" not in page
 
 
-def test_explain_png_shows_usage_and_sizes(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_explain_png_shows_usage_and_sizes(ask: RunCommand, town: ScannedCluster, tmp_path: Path) -> None:
     file = tmp_path / "why.png"
     code, _, _ = ask("explain", f"{town.namespace}/deploy/web", "-o", "png", "--output-file", str(file))
     assert code == 0
@@ -65,7 +65,7 @@ def test_explain_png_shows_usage_and_sizes(ask: Ask, town: Town, tmp_path: Path)
     assert {ImageColor.getrgb(USED), ImageColor.getrgb(MISSING)} <= colours
 
 
-def test_explain_png_requires_an_output_file(ask: Ask, town: Town) -> None:
+def test_explain_png_requires_an_output_file(ask: RunCommand, town: ScannedCluster) -> None:
     code, out, err = ask("explain", f"{town.namespace}/deploy/web", "-o", "png")
     assert (code, out) == (2, "")
     assert "--output-file" in err
@@ -82,7 +82,7 @@ def test_explain_png_requires_an_output_file(ask: Ask, town: Town) -> None:
     ],
 )
 def test_explain_rejects_bad_input_with_one_line_and_exit_2(
-    ask: Ask, town: Town, workload: str, line: str
+    ask: RunCommand, town: ScannedCluster, workload: str, line: str
 ) -> None:
     code, out, err = ask("explain", workload.format(town.namespace))
     assert (code, out) == (2, "")
@@ -90,7 +90,7 @@ def test_explain_rejects_bad_input_with_one_line_and_exit_2(
     assert err.count("\n") == 1
 
 
-def test_explain_rejects_unknown_strategy_in_one_line(ask: Ask, town: Town) -> None:
+def test_explain_rejects_unknown_strategy_in_one_line(ask: RunCommand, town: ScannedCluster) -> None:
     code, out, err = ask("explain", f"{town.namespace}/deploy/web", "--strategy", "My_Own")
     assert (code, out) == (2, "")
     assert "strategy 'My_Own' is not known; there are: " in err

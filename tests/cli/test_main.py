@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from scan.scans import survey
+from scan.scans import scan_result
 from trimtab import __version__
 from trimtab.cli import COMMANDS, module_name, run
 from trimtab.cli._common.scan_options import ScanOptions, parse_key_values
@@ -144,7 +144,7 @@ def test_scan_keeps_its_exit_code_when_the_pipe_closes(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], many: int
 ) -> None:
     """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
-    one = survey()
+    one = scan_result()
 
     async def look(_self: ScanOptions, **_: object) -> ScanResult:
         return replace(one, workloads=one.workloads * many)

@@ -14,7 +14,7 @@ import yaml
 
 from harness.cluster import Cluster
 from harness.process import wait_for
-from scan.scene import Ask, Town
+from scan.scene import RunCommand, ScannedCluster
 from trimtab.cli import INTERRUPTED, run
 from trimtab.cli._common import clusters
 from trimtab.kube.rest.client import Client
@@ -23,7 +23,7 @@ Found = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def cluster_scan(town: Town, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def cluster_scan(town: ScannedCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One scan of the town, which several tests look at."""
     file = tmp_path_factory.mktemp("scan") / "scan.json"
     asked = ["-n", town.namespace, "--compare", "vpa,krr", "-o", "json", "--output-file", str(file)]
@@ -94,7 +94,7 @@ def test_scan_compares_other_strategies(workloads: Found) -> None:
     assert compared["krr"]["requests"]["memory"] == "345Mi"
 
 
-def test_scan_does_not_compare_a_strategy_with_itself(ask: Ask, town: Town) -> None:
+def test_scan_does_not_compare_a_strategy_with_itself(ask: RunCommand, town: ScannedCluster) -> None:
     where = (
         "scan",
         "-n",
@@ -119,7 +119,7 @@ def test_scan_does_not_compare_a_strategy_with_itself(ask: Ask, town: Town) -> N
 
 
 def test_scan_table_has_headline_first_and_fits_eighty_columns(
-    ask: Ask, town: Town, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, town: ScannedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = ask("scan", "-n", town.namespace)
@@ -130,7 +130,9 @@ def test_scan_table_has_headline_first_and_fits_eighty_columns(
     assert max(map(len, lines)) <= 80
 
 
-def test_scan_applies_selectors_kinds_and_prices(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_scan_applies_selectors_kinds_and_prices(
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("cpu: 1\nmemory: 0\ncurrency: CHF\n")
     where = ("scan", "-n", town.namespace, "-o", "csv", "--price-file", str(prices))
@@ -142,7 +144,7 @@ def test_scan_applies_selectors_kinds_and_prices(ask: Ask, town: Town, tmp_path:
     assert float(web["saving_month"]) == pytest.approx(730 * 3 * spared / 1000, abs=0.01)
 
 
-def test_scan_fail_on_sets_the_exit_code(ask: Ask, town: Town) -> None:
+def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, town: ScannedCluster) -> None:
     where = ("scan", "-n", town.namespace, "-o", "csv")
     code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")
     assert code == 1
@@ -151,7 +153,9 @@ def test_scan_fail_on_sets_the_exit_code(ask: Ask, town: Town) -> None:
     assert ask(*where, "--fail-on", "waste>99%")[0] == 0
 
 
-def test_scan_writes_the_output_file_atomically(ask: Ask, town: Town, tmp_path: Path) -> None:
+def test_scan_writes_the_output_file_atomically(
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+) -> None:
     file = tmp_path / "report.html"
     code, out, _ = ask("scan", "-n", town.namespace, "-o", "html", "--output-file", str(file))
     assert (code, out) == (0, "")
@@ -160,7 +164,7 @@ def test_scan_writes_the_output_file_atomically(ask: Ask, town: Town, tmp_path: 
 
 
 def test_interrupted_scan_leaves_no_partial_file(
-    ask: Ask, town: Town, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -182,7 +186,7 @@ def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "get_cluster_uid", uid)
 
 
-def with_contexts(town: Town, path: Path, *names: str, **changed: Any) -> str:
+def with_contexts(town: ScannedCluster, path: Path, *names: str, **changed: Any) -> str:
     """A kubeconfig with several contexts that lead to one cluster; the last has what is changed."""
     config = yaml.safe_load(town.cluster.kubeconfig.read_text())
     (context,) = config["contexts"]
@@ -197,7 +201,7 @@ def with_contexts(town: Town, path: Path, *names: str, **changed: Any) -> str:
 
 
 def test_scan_counts_contexts_of_one_cluster_once(
-    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = with_contexts(town, tmp_path / "config", "admin", "viewer")
     given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
@@ -208,7 +212,7 @@ def test_scan_counts_contexts_of_one_cluster_once(
 
 
 def test_scan_prefers_the_context_that_sees_all_namespaces(
-    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
     kubeconfig = with_contexts(town, tmp_path / "config", "admin", "nobody", **{"as": "nobody"})
@@ -220,7 +224,7 @@ def test_scan_prefers_the_context_that_sees_all_namespaces(
 
 
 def test_scan_merges_several_contexts_into_one_report(
-    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
 ) -> None:
     config = yaml.safe_load(town.cluster.kubeconfig.read_text())
     (context,) = config["contexts"]
@@ -277,7 +281,7 @@ def altered(cluster: Cluster, path: Path, **user: Any) -> str:
     return str(path)
 
 
-def may_list_pods(town: Town, user: str) -> bool:
+def may_list_pods(town: ScannedCluster, user: str) -> bool:
     asked = {"namespace": town.namespace, "verb": "list", "resource": "pods"}
     review = {"spec": {"user": user, "resourceAttributes": asked}}
     answer = town.cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
@@ -285,7 +289,7 @@ def may_list_pods(town: Town, user: str) -> bool:
 
 
 def test_scan_shows_readable_namespaces_and_names_forbidden_ones(
-    town: Town, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user = f"--user=reader-of-{town.namespace}"
     for arguments in (
@@ -357,7 +361,9 @@ def no_prometheus() -> Iterator[str]:
         (["--output-file", "/nowhere/report"], "/nowhere/report"),
     ],
 )
-def test_scan_rejects_bad_input_with_one_line_and_exit_2(ask: Ask, arguments: list[str], line: str) -> None:
+def test_scan_rejects_bad_input_with_one_line_and_exit_2(
+    ask: RunCommand, arguments: list[str], line: str
+) -> None:
     code, out, err = ask("scan", *arguments)
     assert (code, out) == (2, "")
     assert line in err

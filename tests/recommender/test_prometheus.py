@@ -20,13 +20,13 @@ from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.usage import PodContainer
 from trimtab.web.backends.current_usage import sum_by_pod
-from usage.recording import CPU, MEMORY, MIB, SCRAPE, T0, Recording, named
+from usage.recording import CPU, MEMORY, MIB, SCRAPE, T0, Recording, container_labels
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 EASY = StrategySpec.from_settings("percentile", {"min_samples": 1})
 WEB = WorkloadContainer("shop", "Deployment", "web", "app")
 OWNERS = PodOwnerIndex([workload("web", containers=({"name": "app"},))])
-UNMANAGED = named("etl-0", namespace="batch")
+UNMANAGED = container_labels("etl-0", namespace="batch")
 
 
 def recorded_now(folder: Path, recording: Recording) -> Recorded:
@@ -45,7 +45,7 @@ def now() -> float:
 def young(tmp_path_factory: pytest.TempPathFactory, now: float) -> Iterator[Recorded]:
     """A server with six hours of samples up to now, of which it was down for the third and fourth."""
     first = (now - 6 * HOUR - T0) // SCRAPE
-    pod = named("web-7c9f8d6b5-x2x2x")
+    pod = container_labels("web-7c9f8d6b5-x2x2x")
     recording = Recording()
     for begin, end in ((0, 240), (480, 721)):
         scrapes = range(int(first) + begin, int(first) + end)
@@ -113,7 +113,7 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
     except UnavailableError as why:
         pytest.skip(str(why))
     start, minutes = now - 3 * HOUR, 80
-    pods = {name: named(f"{name}-7c9f8d6b5-x2x2x") for name in LATE}
+    pods = {name: container_labels(f"{name}-7c9f8d6b5-x2x2x") for name in LATE}
     containers = {name: WorkloadContainer("shop", "Deployment", name, "app") for name in LATE}
     owners = PodOwnerIndex([workload(name, containers=({"name": "app"},)) for name in LATE])
     running = {PodContainer("shop", pod["pod"], "app"): start - DAY for pod in pods.values()}

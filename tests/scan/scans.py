@@ -1,4 +1,4 @@
-"""A survey that is always the same, for the forms in which it is told."""
+"""A constant scan result for the tests of renderers."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,8 @@ GIB = 1024 * MIB
 def container(
     name: str = "app",
     *,
-    has: Resources,
-    should: Resources,
+    current: Resources,
+    recommended: Resources,
     pods: int = 1,
     cpu: float = 100.0,
     memory: float = 100 * MIB,
@@ -31,7 +31,7 @@ def container(
     throttled: float | None = None,
     prices: ResourcePrices | None = None,
 ) -> ContainerFinding:
-    """One container, with all that follows from its sizes."""
+    """Return a finding for one container, derived from its sizes."""
     cost = (prices or ResourcePrices()).price_requests
     evidence = Evidence(
         samples=4032,
@@ -42,34 +42,34 @@ def container(
         kills=tuple(kills),
         cpu_peak=int(cpu),
     )
-    consumed = UsageTotals(cpu * pods, memory * pods, float(pods), cpu * 2, memory)
-    found: tuple[Risk, ...] = assess_risks(
-        Container(name, "main", has), evidence, consumed, rules=PolicyRules(), now=NOW
+    usage = UsageTotals(cpu * pods, memory * pods, float(pods), cpu * 2, memory)
+    risks: tuple[Risk, ...] = assess_risks(
+        Container(name, "main", current), evidence, usage, rules=PolicyRules(), now=NOW
     )
-    saving = pods * (cost(has) - cost(should))
+    saving = pods * (cost(current) - cost(recommended))
     return ContainerFinding(
         name=name,
         role="main",
-        current=has,
+        current=current,
         recommendation=Recommendation(
-            name, should, (Factor("cpu strategy", "500m -> 120m: target", "strategy trimtab"),)
+            name, recommended, (Factor("cpu strategy", "500m -> 120m: target", "strategy trimtab"),)
         ),
         evidence=evidence,
-        usage=consumed,
-        risks=found,
+        usage=usage,
+        risks=risks,
         severity=rate_severity(
-            found,
-            has,
-            should,
+            risks,
+            current,
+            recommended,
             instances=pods,
-            is_missing_requests=has.cpu_request is None or has.memory_request is None,
+            is_missing_requests=current.cpu_request is None or current.memory_request is None,
         ),
         saving=saving,
         compared={"vpa": Resources(200, None, 400 * MIB, None), "krr": Resources()},
     )
 
 
-def surveyed(
+def workload_finding(
     name: str, *containers: ContainerFinding, pods: int = 1, kind: Resource = DEPLOYMENTS
 ) -> WorkloadFinding:
     manifest = tuple({"name": each.name} for each in containers)
@@ -83,8 +83,8 @@ def surveyed(
     )
 
 
-def survey(*workloads: WorkloadFinding, context: str = "prod", **more: object) -> ScanResult:
-    """All of it; without workloads, those of a small shop."""
+def scan_result(*workloads: WorkloadFinding, context: str = "prod", **more: object) -> ScanResult:
+    """Return a scan result; without arguments, of the example findings."""
     return ScanResult(
         context=context,
         server="https://127.0.0.1:6443",
@@ -95,7 +95,7 @@ def survey(*workloads: WorkloadFinding, context: str = "prod", **more: object) -
         strategy="trimtab",
         settings={"cpu_risk": 0.02},
         prices=ResourcePrices(),
-        workloads=workloads or shop(),
+        workloads=workloads or example_findings(),
         skipped=(SkippedWorkload(WorkloadKey("Deployment", "shop", "asleep"), "is scaled to zero"),),
         forbidden_namespaces={"secret": "pods is forbidden"},
         errors_by_resource={},
@@ -104,26 +104,36 @@ def survey(*workloads: WorkloadFinding, context: str = "prod", **more: object) -
     )
 
 
-def shop() -> tuple[WorkloadFinding, ...]:
+def example_findings() -> tuple[WorkloadFinding, ...]:
     killed = container(
-        has=Resources(250, None, 256 * MIB, 256 * MIB),
-        should=Resources(250, None, 360 * MIB, 360 * MIB),
+        current=Resources(250, None, 256 * MIB, 256 * MIB),
+        recommended=Resources(250, None, 360 * MIB, 360 * MIB),
         memory=256 * MIB,
         kills=[OomKills(256 * MIB, 1, NOW - 3600, NOW - 3600)],
     )
     wasteful = container(
-        has=Resources(4000, None, 8 * GIB, None), should=Resources(350, None, GIB, None), pods=3, cpu=300
+        current=Resources(4000, None, 8 * GIB, None),
+        recommended=Resources(350, None, GIB, None),
+        pods=3,
+        cpu=300,
     )
     sidecar = container(
-        "mesh|proxy", has=Resources(None, 100, None, None), should=Resources(50, 100, 64 * MIB, None), pods=3
+        "mesh|proxy",
+        current=Resources(None, 100, None, None),
+        recommended=Resources(50, 100, 64 * MIB, None),
+        pods=3,
     )
-    held_back = container(
-        has=Resources(200, 200, 128 * MIB, None), should=Resources(300, 300, 128 * MIB, None), throttled=0.4
+    throttled_app = container(
+        current=Resources(200, 200, 128 * MIB, None),
+        recommended=Resources(300, 300, 128 * MIB, None),
+        throttled=0.4,
     )
-    right = container(has=Resources(120, None, 128 * MIB, None), should=Resources(120, None, 128 * MIB, None))
+    right = container(
+        current=Resources(120, None, 128 * MIB, None), recommended=Resources(120, None, 128 * MIB, None)
+    )
     return (
-        surveyed("killed", killed),
-        surveyed("web", wasteful, sidecar, pods=3),
-        surveyed("held-back", held_back, kind=STATEFUL_SETS),
-        surveyed("right", right),
+        workload_finding("killed", killed),
+        workload_finding("web", wasteful, sidecar, pods=3),
+        workload_finding("held-back", throttled_app, kind=STATEFUL_SETS),
+        workload_finding("right", right),
     )

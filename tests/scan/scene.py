@@ -1,7 +1,7 @@
-"""Twenty workloads of eight kinds on the real API server, made by its own controllers, and a real Prometheus with their past.
+"""Twenty workloads of eight kinds on a real API server, and a real Prometheus with their usage history.
 
-No pod runs: there is a node by name only. What each container used is written down as a kubelet would have reported
-it, under the names that the controllers gave its pods.
+No pod runs: the node exists by name only. Usage is recorded as a kubelet would report it, under the pod names that
+the controllers chose.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, Self
 from harness.cluster import Cluster
 from harness.objects import node
 from harness.process import wait_for
-from usage.recording import CPU, MEMORY, T0, Recording, named
+from usage.recording import CPU, MEMORY, T0, Recording, container_labels
 
 MIB = 2.0**20
 SCRAPE = 300.0
@@ -38,8 +38,8 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Made:
-    """A workload, the size of its one container, and what that uses at its highest."""
+class SampleWorkload:
+    """A workload with one container, its size and its peak usage."""
 
     kind: str
     name: str
@@ -86,32 +86,36 @@ class Made:
         }
         container = {"name": "app", "image": "registry.example/app:1", "resources": sizes}
         ends: Object = {"restartPolicy": "Never"} if self.kind in {"Job", "CronJob"} else {}
-        # As agents of nodes do: the node, which is only a name, is tainted as unreachable after a while.
+        # The node has no kubelet and is tainted as unreachable after a while.
         stays: Object = {"tolerations": [{"operator": "Exists"}]} if self.kind == "DaemonSet" else {}
         return {"containers": [container], "nodeName": NODE if self.kind == "Pod" else None, **ends, **stays}
 
 
 WORKLOADS = (
-    Made("Deployment", "web", 3, cpu="2", memory="2Gi", memory_limit="2Gi", cores=0.3, mib=300),
-    Made("Deployment", "web-api", 4, cpu="1", memory="1Gi", cores=0.2, mib=400),
-    Made("Deployment", "starved", 2, cpu="100m", memory="256Mi", memory_limit="256Mi", cores=0.2, mib=250),
-    Made("Deployment", "throttled", 2, cpu="200m", cpu_limit="200m", cores=0.2, mib=90, throttled=0.4),
-    Made("Deployment", "naked", 2, cpu=None, memory=None, cores=0.15, mib=120),
-    Made("Deployment", "right", cpu="110m", memory="120Mi", cores=0.1, mib=100),
-    Made("Deployment", "scaled", 2, cpu="1", memory="1Gi", cores=0.6, mib=200),
-    Made("Deployment", "idle", cpu="4", memory="8Gi", cores=0.01, mib=40),
-    Made("Deployment", "asleep", 0),
-    Made("Deployment", "unseen"),
-    Made("StatefulSet", "db", 2, cpu="2", memory="4Gi", memory_limit="4Gi", cores=0.8, mib=3000),
-    Made("StatefulSet", "cache", 1, cpu="500m", memory="1Gi", cores=0.05, mib=700),
-    Made("DaemonSet", "logs", cpu="200m", memory="256Mi", cores=0.03, mib=60),
-    Made("DaemonSet", "mesh", cpu="100m", memory="128Mi", cores=0.05, mib=90),
-    Made("ReplicaSet", "legacy", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
-    Made("Job", "import", cpu="1", memory="1Gi", cores=0.5, mib=400),
-    Made("Job", "reindex", cpu="2", memory="2Gi", cores=0.4, mib=300),
-    Made("CronJob", "nightly", cpu="1", memory="1Gi", cores=0.5, mib=400),
-    Made("Pod", "debug", cores=0.01, mib=20),
-    Made("Fleet", "ranks", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
+    SampleWorkload("Deployment", "web", 3, cpu="2", memory="2Gi", memory_limit="2Gi", cores=0.3, mib=300),
+    SampleWorkload("Deployment", "web-api", 4, cpu="1", memory="1Gi", cores=0.2, mib=400),
+    SampleWorkload(
+        "Deployment", "starved", 2, cpu="100m", memory="256Mi", memory_limit="256Mi", cores=0.2, mib=250
+    ),
+    SampleWorkload(
+        "Deployment", "throttled", 2, cpu="200m", cpu_limit="200m", cores=0.2, mib=90, throttled=0.4
+    ),
+    SampleWorkload("Deployment", "naked", 2, cpu=None, memory=None, cores=0.15, mib=120),
+    SampleWorkload("Deployment", "right", cpu="110m", memory="120Mi", cores=0.1, mib=100),
+    SampleWorkload("Deployment", "scaled", 2, cpu="1", memory="1Gi", cores=0.6, mib=200),
+    SampleWorkload("Deployment", "idle", cpu="4", memory="8Gi", cores=0.01, mib=40),
+    SampleWorkload("Deployment", "asleep", 0),
+    SampleWorkload("Deployment", "unseen"),
+    SampleWorkload("StatefulSet", "db", 2, cpu="2", memory="4Gi", memory_limit="4Gi", cores=0.8, mib=3000),
+    SampleWorkload("StatefulSet", "cache", 1, cpu="500m", memory="1Gi", cores=0.05, mib=700),
+    SampleWorkload("DaemonSet", "logs", cpu="200m", memory="256Mi", cores=0.03, mib=60),
+    SampleWorkload("DaemonSet", "mesh", cpu="100m", memory="128Mi", cores=0.05, mib=90),
+    SampleWorkload("ReplicaSet", "legacy", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
+    SampleWorkload("Job", "import", cpu="1", memory="1Gi", cores=0.5, mib=400),
+    SampleWorkload("Job", "reindex", cpu="2", memory="2Gi", cores=0.4, mib=300),
+    SampleWorkload("CronJob", "nightly", cpu="1", memory="1Gi", cores=0.5, mib=400),
+    SampleWorkload("Pod", "debug", cores=0.01, mib=20),
+    SampleWorkload("Fleet", "ranks", 2, cpu="500m", memory="512Mi", cores=0.1, mib=100),
 )
 
 FLEET: Object = {
@@ -140,13 +144,13 @@ FLEET: Object = {
 }
 
 
-Ask = Callable[..., tuple[int, str, str]]
-"""Runs a command: its exit code, what it printed, and what it said on stderr."""
+RunCommand = Callable[..., tuple[int, str, str]]
+"""Runs a command and returns exit code, stdout and stderr."""
 
 
 @dataclass(frozen=True)
-class Town:
-    """A scene with its past."""
+class ScannedCluster:
+    """The cluster, the namespace of the sample workloads and a Prometheus with their history."""
 
     cluster: Cluster
     namespace: str
@@ -154,12 +158,12 @@ class Town:
 
     @property
     def options(self) -> list[str]:
-        """Where a command finds them."""
+        """Return the command-line options that select cluster and Prometheus."""
         return ["--kubeconfig", str(self.cluster.kubeconfig), "--prometheus", self.prometheus]
 
 
-class Scene:
-    """The workloads in one namespace, of which they are the only ones; `with` makes and ends them."""
+class SampleWorkloads:
+    """Creates the workloads in a namespace of their own; `with` deletes them at the end."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
@@ -174,20 +178,20 @@ class Scene:
         self.cluster.call("DELETE", f"/api/v1/nodes/{NODE}")
         kind = f"{CRDS}/{FLEET['metadata']['name']}"
         self.cluster.call("DELETE", kind)
-        # The next scene would apply its kind to the one that is still being deleted, and lose it.
+        # Creating the same CRD again while it is being deleted would lose it.
         wait_for(lambda: not self.cluster.has(kind), what="the kind to be gone")
 
     def _make(self) -> None:
-        """All of them, with the pods that their controllers make."""
+        """Create all workloads and wait for the pods of their controllers."""
         self.cluster.call("POST", "/api/v1/nodes", node(NODE))
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(FLEET))
         self.cluster.kubectl("wait", "--for=condition=Established", f"crd/fleets.{GROUP}")
-        for made in WORKLOADS:
-            self.cluster.call("POST", PATHS[made.kind].format(self.namespace), made.manifest)
+        for workload in WORKLOADS:
+            self.cluster.call("POST", PATHS[workload.kind].format(self.namespace), workload.manifest)
         self.cluster.kubectl("create", "job", "nightly-1", "--from=cronjob/nightly", "-n", self.namespace)
         for number in range(2):
             self._make_pod_of_fleet(number)
-        wanted = {made.name: made.replicas for made in WORKLOADS}
+        wanted = {workload.name: workload.replicas for workload in WORKLOADS}
         wait_for(
             lambda: {name: len(self.pods(name)) for name in wanted} == wanted,
             what="pods of every workload",
@@ -208,60 +212,60 @@ class Scene:
         return sorted(pod["metadata"]["name"] for pod in found["items"])
 
     def recording(self) -> str:
-        """What a Prometheus would hold of them in an hour: so that it does not grow old while tests look at it."""
+        """Return the history up to an hour from now, so that it does not become stale during the tests."""
         recording, now = Recording(), time.time() + 3600
-        for made in WORKLOADS:
-            for pod in self.pods(made.name) if made.name != "unseen" else ():
-                _record(recording, made, named(pod, namespace=self.namespace), now=now)
+        for workload in WORKLOADS:
+            for pod in self.pods(workload.name) if workload.name != "unseen" else ():
+                _record(recording, workload, container_labels(pod, namespace=self.namespace), now=now)
         return recording.text
 
     def _make_pod_of_fleet(self, number: int) -> None:
-        """There is no controller of the custom kind: its pods are made for it."""
-        (made,) = (made for made in WORKLOADS if made.kind == "Fleet")
+        """Create a pod of the custom kind, which has no controller."""
+        (workload,) = (workload for workload in WORKLOADS if workload.kind == "Fleet")
         path = PATHS["Fleet"].format(self.namespace)
-        uid = self.cluster.call("GET", f"{path}/{made.name}")["metadata"]["uid"]
+        uid = self.cluster.call("GET", f"{path}/{workload.name}")["metadata"]["uid"]
         owner = {
             "apiVersion": f"{GROUP}/v1",
             "kind": "Fleet",
-            "name": made.name,
+            "name": workload.name,
             "uid": uid,
             "controller": True,
         }
-        template = made.manifest["spec"]["template"]
-        metadata = {"name": f"{made.name}-{number}", "ownerReferences": [owner], **template["metadata"]}
+        template = workload.manifest["spec"]["template"]
+        metadata = {"name": f"{workload.name}-{number}", "ownerReferences": [owner], **template["metadata"]}
         body = {"metadata": metadata, "spec": {**template["spec"], "nodeName": NODE}}
         self.cluster.call("POST", PATHS["Pod"].format(self.namespace), body)
 
 
-def _record(recording: Recording, made: Made, labels: dict[str, str], *, now: float) -> None:
-    times = list(_times(now, made))
+def _record(recording: Recording, workload: SampleWorkload, labels: dict[str, str], *, now: float) -> None:
+    times = list(_times(now, workload))
     day = [0.5 - 0.5 * math.cos(2 * math.pi * _hour(t, now) / 24) for t in times]
     used, total = [], 0.0
     for share in day:
-        total += made.cores * (0.5 + 0.5 * share) * SCRAPE
+        total += workload.cores * (0.5 + 0.5 * share) * SCRAPE
         used.append(total)
     recording.add(CPU, labels, zip(_since(times), used, strict=True))
-    memory = [made.mib * MIB * (0.9 + 0.1 * share) for share in day]
+    memory = [workload.mib * MIB * (0.9 + 0.1 * share) for share in day]
     recording.add(MEMORY, labels, zip(_since(times), memory, strict=True))
     periods: Callable[[float], float] = lambda t: 10 * (t - times[0])  # noqa: E731 - ten a second
-    if made.cpu_limit:
-        for metric, share in (("periods", 1.0), ("throttled_periods", made.throttled)):
+    if workload.cpu_limit:
+        for metric, share in (("periods", 1.0), ("throttled_periods", workload.throttled)):
             values = [share * periods(t) for t in times]
             recording.add(
                 f"container_cpu_cfs_{metric}_total", labels, zip(_since(times), values, strict=True)
             )
 
 
-def _times(now: float, made: Made) -> Iterator[float]:
+def _times(now: float, workload: SampleWorkload) -> Iterator[float]:
     first = now - DAYS * 86400
     for number in range(int(DAYS * 86400 / SCRAPE) + 1):
         t = first + number * SCRAPE
-        if made.kind != "CronJob" or _hour(t, now) < 2:
+        if workload.kind != "CronJob" or _hour(t, now) < 2:
             yield t
 
 
 def _hour(t: float, now: float) -> float:
-    """Of the scene's own day, in which it is always the same time: tests are run at any."""
+    """Return the hour of the simulated day, in which now is always the same time."""
     return (t - now + NOW_IS) % 86400 / 3600
 
 

@@ -1,4 +1,4 @@
-"""What is said of a workload, from a picture that is made by hand."""
+"""Test the findings for a workload in a hand-made snapshot."""
 
 import math
 from datetime import UTC, datetime
@@ -44,8 +44,8 @@ def pod(name: str, *, app: dict[str, Any] = APP, status: Any = None, **metadata:
     }
 
 
-def killed(ago: float) -> dict[str, Any]:
-    """The status of a container that was killed so many seconds ago and waits to be started again."""
+def oom_killed_status(ago: float) -> dict[str, Any]:
+    """Return the status of a crash-looping container that was OOM-killed so many seconds ago."""
     at = datetime.fromtimestamp(NOW - ago, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": at}
     waiting = {"reason": "CrashLoopBackOff"}
@@ -57,18 +57,18 @@ def killed(ago: float) -> dict[str, Any]:
     }
 
 
-def picture_of(found: Workload, *bodies: dict[str, Any]) -> ClusterSnapshot:
-    picture = ClusterSnapshot()
+def snapshot_with(found: Workload, *bodies: dict[str, Any]) -> ClusterSnapshot:
+    snapshot = ClusterSnapshot()
     cache: Cache[Workload] = Cache({OWNER_INDEX: owner_uid})
     cache.put(found)
-    picture._ownership.add(STATEFUL_SETS, cache)
+    snapshot._ownership.add(STATEFUL_SETS, cache)
     for body in bodies:
-        picture.pods.put(folded(pod_projection(), body))
-    return picture
+        snapshot.pods.put(folded(pod_projection(), body))
+    return snapshot
 
 
-def surveyed(
-    picture: ClusterSnapshot,
+def assess(
+    snapshot: ClusterSnapshot,
     found: Workload,
     *,
     strategy: str = "percentile",
@@ -76,22 +76,22 @@ def surveyed(
     days: float = 14,
     ooms: tuple[Oom, ...] = (),
 ) -> WorkloadFinding | SkippedWorkload:
-    """What is said of a workload whose first pod used so much memory up to now."""
+    """Assess a workload whose first pod has used the given memory up to now."""
     sizing = StrategySpec.from_settings(strategy, {})
-    lessons = UsageModel(picture, [found], [sizing], now=NOW)
+    model = UsageModel(snapshot, [found], [sizing], now=NOW)
     steps = int(days * DAY / STEP)
     name = PodContainer("shop", "db-0", "app")
     used = np.full((steps + 1, 1), memory)
-    lessons.observe_usage(
+    model.observe_usage(
         Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW
     )
-    return Assessor(picture, lessons, {strategy: sizing}, ResourcePrices(), "told", NOW).assess(found)
+    return Assessor(snapshot, model, {strategy: sizing}, ResourcePrices(), "example", NOW).assess(found)
 
 
 def test_assessor_ignores_pod_being_deleted() -> None:
     leaving = pod("db-2", deletionTimestamp="2026-11-16T10:00:00Z")
-    picture = picture_of(DB, pod("db-0"), pod("db-1"), leaving)
-    found = surveyed(picture, DB, memory=100.0 * MIB)
+    snapshot = snapshot_with(DB, pod("db-0"), pod("db-1"), leaving)
+    found = assess(snapshot, DB, memory=100.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert (found.replicas, found.instances) == (2, 2.0)
 
@@ -100,19 +100,19 @@ STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopi
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("told_by", ["pod", "source", "both"])
-def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, told_by: str) -> None:
-    """Its sampled peak is 297Mi and it was killed at its limit of 1Gi 25 hours ago: it was told to shrink to 342Mi."""
+@pytest.mark.parametrize("reported_by", ["pod", "source", "both"])
+def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported_by: str) -> None:
+    """The sampled peak is 297Mi and the kill at the limit of 1Gi is 25 hours old: 342Mi would be too little."""
     ago = 25 * 3600.0
-    status = None if told_by == "source" else killed(ago)
+    status = None if reported_by == "source" else oom_killed_status(ago)
     kill = Oom(NOW - ago + STEP, PodContainer("shop", "db-0", "app"))
-    found = surveyed(
-        picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=status)),
+    found = assess(
+        snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=status)),
         LIMITED_DB,
         strategy=strategy,
         memory=297.0 * MIB,
         days=3,
-        ooms=() if told_by == "pod" else (kill,),
+        ooms=() if reported_by == "pod" else (kill,),
     )
     assert isinstance(found, WorkloadFinding)
     (container,) = found.containers
@@ -125,19 +125,19 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, told_by:
 
 def test_assessor_reduces_memory_again_after_history_of_oom_kill() -> None:
     ago = 8.5 * DAY
-    picture = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(ago)))
-    found = surveyed(picture, LIMITED_DB, memory=297.0 * MIB)
+    snapshot = snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(ago)))
+    found = assess(snapshot, LIMITED_DB, memory=297.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert found.containers[0].recommendation.resources.memory_limit == 360 * MIB
 
 
 def test_assessor_lists_crash_looping_container_without_usage() -> None:
-    """metrics-server knows nothing of one that is always about to start; its pod's status has the kills."""
-    crashing = picture_of(LIMITED_DB, pod("db-0", app=LIMITED, status=killed(60)))
-    found = surveyed(crashing, LIMITED_DB, days=0)
+    """metrics-server has no usage of a crash-looping container; the pod status has its OOM kills."""
+    crashing = snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(60)))
+    found = assess(crashing, LIMITED_DB, days=0)
     assert isinstance(found, WorkloadFinding)
     (container,) = found.containers
     assert (container.risks, container.severity) == (("OOM",), Severity.CRITICAL)
     assert container.recommendation.resources.memory_limit == 1229 * MIB
-    unseen = surveyed(picture_of(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
+    unseen = assess(snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
     assert isinstance(unseen, SkippedWorkload)

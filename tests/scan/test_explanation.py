@@ -1,4 +1,4 @@
-"""How one workload is explained by its own past."""
+"""Test the backtest in the explanation of a workload."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""With metrics-server alone, on a real node: a first answer, and it is said how little it rests on."""
+"""Test a scan of a real node with metrics-server as the only source."""
 
 import json
 
@@ -22,10 +22,10 @@ def test_scan_with_metrics_server_only_has_low_confidence(
     (workload,) = found["workloads"]
     assert workload["confidence"] == "low"
     (container,) = workload["containers"]
-    told = {line["name"]: line["detail"] for line in container["explanation"]}
-    assert told["usage"].startswith("1 sample since")
-    assert {"cpu strategy", "memory strategy"} <= told.keys()
+    details = {line["name"]: line["detail"] for line in container["explanation"]}
+    assert details["usage"].startswith("1 sample since")
+    assert {"cpu strategy", "memory strategy"} <= details.keys()
     assert container["recommended"]["requests"]["memory"] == "32Mi", (
-        "far more than it uses, and the least there is"
+        "the minimum, which is far more than the container uses"
     )
     assert 0 < container["used"]["bytes"] < 64 * 2**20

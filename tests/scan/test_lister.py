@@ -1,4 +1,4 @@
-"""A scan reads what the server can give: one kind that cannot be listed does not cost the others."""
+"""Test that a custom kind that cannot be listed does not prevent a scan."""
 
 import secrets
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ def deployment(cluster: Cluster, namespace: str) -> None:
 async def test_take_snapshot_reports_custom_kind_that_cannot_be_listed(
     cluster: Cluster, namespace: str, brokers: Resource
 ) -> None:
-    """As where helm removed its operator and left its CRD."""
+    """Helm may remove an operator and leave its CRD."""
     deployment(cluster, namespace)
     connection = load_connection(kubeconfig=cluster.kubeconfig)
     async with Client(connection, retry=RetryPolicy(attempts=1)) as client:

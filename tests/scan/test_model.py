@@ -1,4 +1,4 @@
-"""What a survey comes to: prices, dangers, severities, thresholds, consumption."""
+"""Test prices, risks, severities, fail conditions and usage totals."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.records import workload
-from scan.scans import NOW, container, survey, surveyed
+from scan.scans import NOW, container, scan_result, workload_finding
 from sizing.containers import killed
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Container, Resources
@@ -44,8 +44,8 @@ def test_read_prices_rejects_invalid_file(tmp_path: Path, text: str) -> None:
         read_prices(tmp_path / "prices")
 
 
-def found(has: Resources, evidence: Evidence, consumed: UsageTotals) -> tuple[Risk, ...]:
-    return assess_risks(Container("app", "main", has), evidence, consumed, rules=PolicyRules(), now=NOW)
+def found(current: Resources, evidence: Evidence, consumed: UsageTotals) -> tuple[Risk, ...]:
+    return assess_risks(Container("app", "main", current), evidence, consumed, rules=PolicyRules(), now=NOW)
 
 
 def test_assess_risks_reports_oom_peak_at_limit_and_throttling() -> None:
@@ -79,9 +79,9 @@ def test_rate_severity_orders_risk_before_cost_before_missing_requests() -> None
 
 def test_scan_result_waste_counts_replicas_and_ignores_missing_requests() -> None:
     small, large = Resources(100, None, 0, None), Resources(300, None, 0, None)
-    found = survey(
-        surveyed("wide", container(has=large, should=small, pods=5), pods=5),
-        surveyed("narrow", container(has=small, should=large)),
+    found = scan_result(
+        workload_finding("wide", container(current=large, recommended=small, pods=5), pods=5),
+        workload_finding("narrow", container(current=small, recommended=large)),
     )
     assert (found.cpu.requested, found.cpu.wasted, found.cpu.missing) == (1600, 1000, 200)
     assert found.wasted == pytest.approx(ResourcePrices().price_cpu(1000))
@@ -103,13 +103,13 @@ def test_scan_result_waste_counts_replicas_and_ignores_missing_requests() -> Non
     ],
 )
 def test_fail_condition_finds_violation(text: str, broken: bool) -> None:  # noqa: FBT001 - a table of answers
-    assert bool(FailCondition.parse(text).find_violation([survey()])) is broken
+    assert bool(FailCondition.parse(text).find_violation([scan_result()])) is broken
 
 
 def test_fail_condition_counts_container_with_two_risks_once() -> None:
     size = Resources(100, 200, 64 * MIB, 128 * MIB)
-    both = container(has=size, should=size, memory=128 * MIB, throttled=0.5)
-    found = survey(surveyed("web", both))
+    both = container(current=size, recommended=size, memory=128 * MIB, throttled=0.5)
+    found = scan_result(workload_finding("web", both))
     assert (found.count_at_risk("OOM"), found.count_at_risk("throttling")) == (1, 1)
     assert FailCondition.parse("risk>=1").find_violation([found])
     assert not FailCondition.parse("risk>1").find_violation([found])
@@ -154,7 +154,7 @@ def test_usage_accumulator_counts_idle_time_before_first_cron_job_run() -> None:
     owners = PodOwnerIndex([workload("monthly", resource=CRON_JOBS), workload("db", resource=STATEFUL_SETS)])
     everyone = (PodContainer("shop", "db-0", "app"), PodContainer("shop", "monthly-29000000-bcdfg", "app"))
     grid = np.full((10, 2), np.nan)
-    grid[2:, 0] = 0.1  # the source knows of nobody before
+    grid[2:, 0] = 0.1  # the source has no samples before
     grid[9, 1] = 0.5
     consumption = UsageAccumulator(now=1000.0)
     for part in (slice(0, 5), slice(5, 10)):
@@ -219,10 +219,12 @@ def test_units_format_short_amounts() -> None:
 
 
 def test_rate_severity_is_independent_of_currency() -> None:
-    has, should = Resources(100, None, 128 * MIB, None), Resources(80, None, 96 * MIB, None)
+    current, recommended = Resources(100, None, 128 * MIB, None), Resources(80, None, 96 * MIB, None)
     found = {
         container(
-            has=has, should=should, prices=ResourcePrices(cpu=0.03 * rate, memory=0.004 * rate)
+            current=current,
+            recommended=recommended,
+            prices=ResourcePrices(cpu=0.03 * rate, memory=0.004 * rate),
         ).severity
         for rate in (0.0, 1.0, 155.0, 16000.0)
     }

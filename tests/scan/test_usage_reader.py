@@ -1,4 +1,4 @@
-"""A window is read finely and at once where that is cheap, and in parts and more coarsely where it is not."""
+"""Test how step and parts of a read depend on the size of the cluster."""
 
 import itertools
 from typing import Any, ClassVar
@@ -16,8 +16,8 @@ NOW = 1_790_000_000.0
 DAY = 86400.0
 
 
-class Counted(Source[Settings]):
-    """A source with so many series that remembers what it was asked."""
+class CountingSource(Source[Settings]):
+    """A source with a given number of series that records its queries."""
 
     name = "counted"
     settings_type: ClassVar[type[Any]] = Settings
@@ -26,7 +26,7 @@ class Counted(Source[Settings]):
     def __init__(self, series: int) -> None:
         super().__init__(Settings())
         self.series = series
-        self.asked: list[UsageQuery] = []
+        self.queries: list[UsageQuery] = []
 
     async def check(self) -> SourceHealth:
         return SourceHealth(ok=True, detail="counts")
@@ -35,7 +35,7 @@ class Counted(Source[Settings]):
         return Cost(queries=1, series=self.series, samples=self.series * query.steps, bytes=0)
 
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
-        self.asked.append(query)
+        self.queries.append(query)
         if progress:
             progress(1.0)
         nothing = np.empty((query.steps, 0))
@@ -43,29 +43,29 @@ class Counted(Source[Settings]):
 
 
 async def test_plan_read_uses_finest_step_for_small_cluster() -> None:
-    reading = await plan_read(Counted(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
-    assert reading.query.step == STEPS[0]
-    assert reading.split() == [reading.query]
-    assert not reading.is_large
+    plan = await plan_read(CountingSource(100), window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert plan.query.step == STEPS[0]
+    assert plan.split() == [plan.query]
+    assert not plan.is_large
 
 
 async def test_plan_read_uses_coarse_step_and_parts_for_large_cluster() -> None:
-    source = Counted(20_000)
-    reading = await plan_read(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
-    assert reading.query.step == 900.0
-    assert reading.is_large
-    assert reading.cost.samples <= MAX_SAMPLES
-    told: list[float] = []
+    source = CountingSource(20_000)
+    plan = await plan_read(source, window=14 * DAY, step=None, now=NOW, namespaces=["shop"])
+    assert plan.query.step == 900.0
+    assert plan.is_large
+    assert plan.cost.samples <= MAX_SAMPLES
+    shares: list[float] = []
     parts: list[Usage] = []
-    await read_usage(source, reading, parts.append, progress=lambda _, share: told.append(share))
-    assert len(parts) == len(source.asked) > 1
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    await read_usage(source, plan, parts.append, progress=lambda _, share: shares.append(share))
+    assert len(parts) == len(source.queries) > 1
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 async def test_plan_read_keeps_given_step() -> None:
-    reading = await plan_read(Counted(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
-    assert reading.query.step == 60.0
+    plan = await plan_read(CountingSource(10**6), window=DAY, step=60.0, now=NOW, namespaces=[])
+    assert plan.query.step == 60.0
 
 
 @given(

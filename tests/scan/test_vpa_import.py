@@ -1,4 +1,4 @@
-"""What a VPA asks for, as a policy."""
+"""Test the conversion of a VPA to a policy."""
 
 from typing import Any
 

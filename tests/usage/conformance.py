@@ -1,4 +1,4 @@
-"""What every usage source must do, whatever it reads from: a source's own test calls `conforms` with what it made."""
+"""The contract of every usage source: the test of a source calls `conforms`."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,17 +10,17 @@ from trimtab.usage.usage import MAX_BYTES, MAX_CORES, Usage
 
 
 async def conforms(source: Source[Any], ask: UsageQuery) -> None:
-    """`ask` must be of a time of which the source has samples."""
-    await _says_whether_it_is_well(source)
+    """Check a source; `ask` must cover a time with samples."""
+    await _reports_health(source)
     usage = await _reads_the_same_twice(source, ask)
     _is_on_the_grid(usage, ask)
-    _has_no_number_that_cannot_be(usage)
-    _knows_what_it_says_it_knows(source, usage)
-    await _keeps_to_the_namespaces(source, ask, usage)
-    await _sums_up(source, ask, usage)
+    _has_only_plausible_values(usage)
+    _matches_capabilities(source, usage)
+    await _reads_only_selected_namespaces(source, ask, usage)
+    await _summarizes(source, ask, usage)
 
 
-async def _says_whether_it_is_well(source: Source[Any]) -> None:
+async def _reports_health(source: Source[Any]) -> None:
     health = await source.check()
     assert health.detail
     assert "\n" not in health.detail + health.advice
@@ -28,14 +28,14 @@ async def _says_whether_it_is_well(source: Source[Any]) -> None:
 
 
 async def _reads_the_same_twice(source: Source[Any], ask: UsageQuery) -> Usage:
-    said: list[float] = []
-    usage, again = await source.read(ask, progress=said.append), await source.read(ask)
+    shares: list[float] = []
+    usage, again = await source.read(ask, progress=shares.append), await source.read(ask)
     assert usage.sample_count > 0
     assert usage.containers == again.containers
     np.testing.assert_array_equal(usage.cpu, again.cpu)
     np.testing.assert_array_equal(usage.memory, again.memory)
-    assert all(0 <= share <= 1 + 1e-9 for share in said)
-    assert said == sorted(said)
+    assert all(0 <= share <= 1 + 1e-9 for share in shares)
+    assert shares == sorted(shares)
     return usage
 
 
@@ -45,7 +45,7 @@ def _is_on_the_grid(usage: Usage, ask: UsageQuery) -> None:
     assert len(set(usage.containers)) == len(usage.containers)
 
 
-def _has_no_number_that_cannot_be(usage: Usage) -> None:
+def _has_only_plausible_values(usage: Usage) -> None:
     for grid, most in ((usage.cpu, MAX_CORES), (usage.memory, MAX_BYTES)):
         known = grid[~np.isnan(grid)]
         assert ((known >= 0) & (known <= most)).all()
@@ -56,12 +56,12 @@ def _has_no_number_that_cannot_be(usage: Usage) -> None:
         assert usage.ooms == tuple(sorted(usage.ooms))
 
 
-def _knows_what_it_says_it_knows(source: Source[Any], usage: Usage) -> None:
+def _matches_capabilities(source: Source[Any], usage: Usage) -> None:
     assert (usage.throttled is not None) == source.capabilities.throttling
     assert (usage.ooms is not None) == source.capabilities.ooms
 
 
-async def _keeps_to_the_namespaces(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
+async def _reads_only_selected_namespaces(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
     namespace = usage.containers[0].namespace
     some = await source.read(replace(ask, namespaces=(namespace,)))
     assert some.containers == tuple(one for one in usage.containers if one.namespace == namespace)
@@ -70,7 +70,7 @@ async def _keeps_to_the_namespaces(source: Source[Any], ask: UsageQuery, usage: 
     assert none.cpu.shape == (ask.steps, 0)
 
 
-async def _sums_up(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
+async def _summarizes(source: Source[Any], ask: UsageQuery, usage: Usage) -> None:
     cost = await source.estimate_cost(ask)
     assert min(cost.queries, cost.series, cost.samples, cost.bytes) >= 0
     summary = await source.summarize(ask)

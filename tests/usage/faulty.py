@@ -1,4 +1,4 @@
-"""A server before a real Prometheus that can be told to misbehave, and remembers what it was asked."""
+"""A proxy in front of a real Prometheus that injects faults and records queries."""
 
 import asyncio
 from collections import deque
@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 Answer = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
-"""What becomes of a request and the body that Prometheus gave for it."""
+"""Builds a response from a request and the body that Prometheus returned."""
 
 
 @dataclass
@@ -21,9 +21,9 @@ class Faulty:
     prefix: str = ""
     """The path under which Prometheus is, as behind a proxy."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What else it has: JSON by path."""
+    """Additional JSON responses by path."""
     next: deque[Answer] = field(default_factory=deque)
-    """What happens to the next range queries, one after the other."""
+    """Faults for the next range queries, in order."""
     always: Answer | None = None
     asked: list[dict[str, str]] = field(default_factory=list)
     methods: set[str] = field(default_factory=set)
@@ -60,8 +60,8 @@ class Faulty:
                 body = await answer.read()
                 if path == "/api/v1/query_range" and "count" not in form["query"]:
                     self.asked.append(form)
-                    if misbehaviour := self.next.popleft() if self.next else self.always:
-                        return await misbehaviour(request, body)
+                    if fault := self.next.popleft() if self.next else self.always:
+                        return await fault(request, body)
                 return web.Response(body=body, status=answer.status, content_type="application/json")
         finally:
             self._now -= 1
@@ -69,14 +69,14 @@ class Faulty:
 
 def status(code: int, *, error: str = "", kind: str = "", **headers: str) -> Answer:
     async def answer(_: web.Request, __: bytes) -> web.StreamResponse:
-        said = {"status": "error", "errorType": kind, "error": error}
-        return web.json_response(said, status=code, headers=headers)
+        document = {"status": "error", "errorType": kind, "error": error}
+        return web.json_response(document, status=code, headers=headers)
 
     return answer
 
 
 def body(change: Callable[[bytes], bytes]) -> Answer:
-    """A whole answer of 200, with another body."""
+    """Return 200 with a changed body."""
 
     async def answer(_: web.Request, given: bytes) -> web.StreamResponse:
         return web.Response(body=change(given), content_type="application/json")
@@ -85,7 +85,7 @@ def body(change: Callable[[bytes], bytes]) -> Answer:
 
 
 async def torn(request: web.Request, given: bytes) -> web.StreamResponse:
-    """The connection breaks in the middle of the body."""
+    """Abort the connection in the middle of the body."""
     response = web.StreamResponse()
     response.content_length = len(given)
     await response.prepare(request)
@@ -96,6 +96,6 @@ async def torn(request: web.Request, given: bytes) -> web.StreamResponse:
 
 
 async def silent(_: web.Request, __: bytes) -> web.StreamResponse:
-    """No answer ever comes."""
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError("unreachable")

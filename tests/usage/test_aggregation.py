@@ -1,4 +1,4 @@
-"""From pods to workloads: nothing is lost, nothing is invented, and every pod's samples go under one name."""
+"""Test aggregation of pods to workloads: every sample is kept under one name."""
 
 from dataclasses import replace
 
@@ -154,6 +154,6 @@ def test_per_replica_keeps_every_sample_and_its_maximum(usage: Usage) -> None:
 
 
 def _pairs(cpu: Floats, memory: Floats, columns: list[int]) -> list[str]:
-    """The samples of a step, as text: NaN is not equal to itself."""
+    """Return the samples of a step as text, because NaN is not equal to itself."""
     pairs = [(float(cpu[i]), float(memory[i])) for i in columns]
     return sorted(str(pair) for pair in pairs if not np.isnan(pair).all())

@@ -1,4 +1,4 @@
-"""Usage files become arrays: on a grid, gaps as NaN, peaks kept."""
+"""Test reading usage files into arrays with NaN for gaps."""
 
 import sys
 from pathlib import Path
@@ -124,9 +124,7 @@ def test_read_trace_reads_parquet_timestamps(tmp_path: Path, unit: str) -> None:
     ("cpu", "kind"),
     [([[0.1]], "list<element: double>"), (["lots"], "string"), ([{"a": 1}], "struct<a: int64>")],
 )
-def test_read_trace_rejects_column_without_numbers(
-    tmp_path: Path, cpu: list[object], kind: str
-) -> None:
+def test_read_trace_rejects_column_without_numbers(tmp_path: Path, cpu: list[object], kind: str) -> None:
     pq.write_table(
         pa.table({"series": ["a"], "t_seconds": [0], "cpu_cores": cpu}), tmp_path / "usage.parquet"
     )

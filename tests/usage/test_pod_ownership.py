@@ -1,4 +1,4 @@
-"""Whose a pod is: by its owner references while it is there, by its name when it is gone."""
+"""Test the workload of a pod: by owner references while it exists, by name after its deletion."""
 
 import itertools
 import json
@@ -29,29 +29,29 @@ LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _uids = itertools.count()
 
 
-def folded(shape: Projection[Any], written: dict[str, Any]) -> Any:
+def project(shape: Projection[Any], written: dict[str, Any]) -> Any:
     return shape.project(msgspec.json.decode(json.dumps(written), type=shape.wire_type))
 
 
-def named(name: str, owner: Any = None, kind: str = "") -> dict[str, Any]:
+def metadata(name: str, owner: Any = None, kind: str = "") -> dict[str, Any]:
     references = [{"kind": kind, "name": owner.name, "uid": owner.uid, "controller": True}] if owner else []
     return {"name": name, "namespace": "shop", "uid": f"uid-{next(_uids)}", "ownerReferences": references}
 
 
 def workload(resource: Resource, name: str, owner: Any = None, kind: str = "", **spec: Any) -> Workload:
-    made: Workload = folded(
-        workload_projection(resource), {"metadata": named(name, owner, kind), "spec": spec}
+    made: Workload = project(
+        workload_projection(resource), {"metadata": metadata(name, owner, kind), "spec": spec}
     )
     return made
 
 
-def between(name: str, owner: Any = None, kind: str = "") -> Metadata:
-    made: Metadata = folded(metadata_projection(), {"metadata": named(name, owner, kind)})
+def controller(name: str, owner: Any = None, kind: str = "") -> Metadata:
+    made: Metadata = project(metadata_projection(), {"metadata": metadata(name, owner, kind)})
     return made
 
 
 def pod(name: str, owner: Any = None, kind: str = "", **spec: Any) -> Pod:
-    made: Pod = folded(pod_projection(), {"metadata": named(name, owner, kind), "spec": spec})
+    made: Pod = project(pod_projection(), {"metadata": metadata(name, owner, kind), "spec": spec})
     return made
 
 
@@ -62,11 +62,11 @@ def key(kind: str, name: str) -> WorkloadKey:
 def test_resolve_pod_returns_top_level_workload() -> None:
     web, cron = workload(DEPLOYMENTS, "web"), workload(CRON_JOBS, "nightly")
     rollout = workload(ROLLOUTS, "canary")
-    of_web, of_canary = between("web-6d4", web, "Deployment"), between("canary-7f5", rollout, "Rollout")
-    run = between("nightly-28339200", cron, "CronJob")
-    alone = between("alone")
+    of_web, of_canary = controller("web-6d4", web, "Deployment"), controller("canary-7f5", rollout, "Rollout")
+    run = controller("nightly-28339200", cron, "CronJob")
+    alone = controller("alone")
     owners = PodOwnerIndex(
-        [web, cron, rollout], replica_sets=[of_web, of_canary, alone], jobs=[run, between("once")]
+        [web, cron, rollout], replica_sets=[of_web, of_canary, alone], jobs=[run, controller("once")]
     )
     assert owners.resolve_pod(pod("any", of_web, "ReplicaSet")) == key("Deployment", "web")
     assert owners.resolve_pod(pod("any", of_canary, "ReplicaSet")) == key("Rollout.argoproj.io", "canary")
@@ -76,12 +76,12 @@ def test_resolve_pod_returns_top_level_workload() -> None:
 
 
 def test_resolve_pod_returns_static_pod_itself() -> None:
-    node = between("node-1")
+    node = controller("node-1")
     assert PodOwnerIndex([]).resolve_pod(pod("etcd-node-1", node, "Node")) == key("Pod", "etcd-node-1")
 
 
 def test_resolve_pod_ignores_owner_above_workload() -> None:
-    operator = between("kafka")
+    operator = controller("kafka")
     brokers = workload(STATEFUL_SETS, "kafka-brokers", operator, "Kafka")
     assert PodOwnerIndex([brokers]).resolve_pod(pod("x", brokers, "StatefulSet")) == key(
         "StatefulSet", "kafka-brokers"
@@ -89,15 +89,15 @@ def test_resolve_pod_ignores_owner_above_workload() -> None:
 
 
 def test_resolve_pod_names_unwatched_owner_of_replica_set() -> None:
-    unseen = between("canary")
-    replicas = between("canary-7f5", unseen, "Rollout")
+    unseen = controller("canary")
+    replicas = controller("canary-7f5", unseen, "Rollout")
     owners = PodOwnerIndex([], replica_sets=[replicas])
     assert owners.resolve_pod(pod("x", replicas, "ReplicaSet")) == key("Rollout", "canary")
     assert owners.resolve_pod(pod("x", unseen, "SparkApplication")) == key("SparkApplication", "canary")
 
 
 def test_resolve_pod_uses_pod_name_if_replica_set_is_deleted() -> None:
-    gone = between("web-6d4b75cb6d")
+    gone = controller("web-6d4b75cb6d")
     owners = PodOwnerIndex([workload(DEPLOYMENTS, "web")])
     assert owners.resolve_pod(pod("web-6d4b75cb6d-x7k2p", gone, "ReplicaSet")) == key("Deployment", "web")
 
@@ -156,7 +156,7 @@ def test_container_role_distinguishes_init_and_sidecar() -> None:
         "initContainers": [{"name": "setup"}, {"name": "mesh", "restartPolicy": "Always"}],
     }
     web = workload(DEPLOYMENTS, "web", template={"spec": template})
-    replicas = between("web-6d4", web, "Deployment")
+    replicas = controller("web-6d4", web, "Deployment")
     injected = {"containers": [{"name": "app"}, {"name": "agent"}]}
     owners = PodOwnerIndex(
         [web], replica_sets=[replicas], pods=[pod("p", replicas, "ReplicaSet", **injected)]
@@ -177,13 +177,13 @@ HASHES = st.text(LETTERS, min_size=1, max_size=10)
 
 
 def generated(base: str, suffix: str) -> str:
-    """As the API server makes a name of generateName."""
+    """Build a name as the API server does for generateName."""
     return base[:58] + suffix
 
 
 @st.composite
-def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
-    """A workload, and the name of a pod of its."""
+def pod_of_workload(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
+    """Draw a workload and the name of one of its pods."""
     kind = draw(st.sampled_from(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob")))
     longest = {"StatefulSet": 56, "CronJob": 52}.get(kind, 62)
     name, suffix = draw(NAMES)[:longest].rstrip("-"), draw(RANDOM)
@@ -199,7 +199,7 @@ def owned(draw: st.DrawFn) -> tuple[WorkloadKey, str]:
     return key(kind, name), made
 
 
-@given(owned())
+@given(pod_of_workload())
 def test_find_owner_finds_any_single_workload(case: tuple[WorkloadKey, str]) -> None:
     workload, pod_name = case
     names = PodNameIndex()
@@ -207,7 +207,7 @@ def test_find_owner_finds_any_single_workload(case: tuple[WorkloadKey, str]) -> 
     assert names.find_owner("shop", pod_name) == workload
 
 
-@given(owned(), st.lists(owned(), max_size=8))
+@given(pod_of_workload(), st.lists(pod_of_workload(), max_size=8))
 def test_find_owner_among_many_returns_possible_owner_or_none(
     case: tuple[WorkloadKey, str], others: list[tuple[WorkloadKey, str]]
 ) -> None:

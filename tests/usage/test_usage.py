@@ -1,4 +1,4 @@
-"""Samples in a few numbers, and what may be asked."""
+"""Test usage records, summaries and queries."""
 
 import warnings
 

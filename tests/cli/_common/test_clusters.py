@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scan.scans import survey
+from scan.scans import scan_result
 from trimtab.cli._common.clusters import ClusterContext, exclude_known, group_by_cluster
 
 reached = st.builds(
@@ -37,7 +37,7 @@ def test_by_cluster_knows_a_cluster_by_its_uid_at_any_address() -> None:
 
 
 def test_without_omits_clusters_that_were_scanned_before() -> None:
-    found = survey()
+    found = scan_result()
     assert found.workloads
     again = exclude_known(found, [found])
     assert (again.workloads, again.skipped, again.cost) == ((), (), 0)

@@ -1,4 +1,4 @@
-"""Changes to render, made from what manifests say."""
+"""Build changes for the tests of renderers and editors."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def change(
     after: dict[str, Resources] | None = None,
     labels: dict[str, str] | None = None,
 ) -> ResourceChange:
-    """Each container is to have 100m, 64Mi and a limit of 128Mi, if not said otherwise."""
+    """Return a change of each container to 100m, 64Mi and a limit of 128Mi, or to `after`."""
     found = workload(
         name,
         namespace=namespace,

@@ -251,9 +251,7 @@ def test_edit_values_takes_namespace_from_kustomizations() -> None:
         ),
     ],
 )  # fmt: skip
-def test_edit_values_skips_path_not_named_after_container(
-    inner: str, workload: ResourceChange
-) -> None:
+def test_edit_values_skips_path_not_named_after_container(inner: str, workload: ResourceChange) -> None:
     found = values(release("web", values=inner), workload)
     assert not found.files
     assert (

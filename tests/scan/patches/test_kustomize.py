@@ -1,4 +1,4 @@
-"""What the kustomizations of a repository make of its files."""
+"""Test how kustomizations build the files of a repository."""
 
 from trimtab.scan.patches.kustomize import UNBUILT, Build, KustomizationTree
 

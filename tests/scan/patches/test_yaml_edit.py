@@ -1,4 +1,4 @@
-"""Somebody's YAML is changed where it must be, and nowhere else."""
+"""Test edits of YAML files: only the given amounts change."""
 
 import json
 from typing import Any
@@ -98,9 +98,7 @@ def test_put_rejects_key_merged_through_two_anchors() -> None:
         ("base: 1\nother: 2\nresources:\n  limits:\n    cpu: &one 1\nreplicas: *one\n", amounts(limits=None)),
     ],
 )  # fmt: skip
-def test_put_rejects_replacing_or_removing_an_anchor(
-    text: str, wanted: DesiredValue
-) -> None:
+def test_put_rejects_replacing_or_removing_an_anchor(text: str, wanted: DesiredValue) -> None:
     with pytest.raises(TrimtabError, match=r"values.yaml, line 3: resources is shared through an anchor"):
         put(text, wanted)
 
@@ -191,7 +189,7 @@ WANTED = st.dictionaries(
 
 
 def merged(held: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """What Kubernetes makes of a merge, without what is empty."""
+    """Return the result of a Kubernetes merge without empty mappings."""
     found = {kind: dict(amounts or {}) for kind, amounts in held.items()}
     for kind, each in wanted.items():
         found.setdefault(kind, {}).update(each)

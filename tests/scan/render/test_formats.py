@@ -1,6 +1,6 @@
-"""A survey in every form in which it is told, held to what was once found good.
+"""Test every output format of a scan against golden files.
 
-`TEST_GOLDEN=write pytest tests/scan/render/test_formats.py` writes them anew, to be looked at before they are kept.
+`TEST_GOLDEN=write pytest tests/scan/render/test_formats.py` rewrites them; review the difference before you commit it.
 """
 
 import csv
@@ -17,7 +17,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from scan.scans import container, survey, surveyed
+from scan.scans import container, scan_result, workload_finding
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.model import SkippedWorkload
@@ -30,7 +30,7 @@ from trimtab.sizing.recommendation import MIB
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def printed(width: int, *, top: int = 10, terminal: bool = False) -> str:
+def print_scan(width: int, *, top: int = 10, terminal: bool = False) -> str:
     text = io.StringIO()
     console = Console(
         file=text,
@@ -40,60 +40,60 @@ def printed(width: int, *, top: int = 10, terminal: bool = False) -> str:
         highlight=False,
         legacy_windows=False,
     )
-    for line in render_scan(survey(), width=width, top=top):
+    for line in render_scan(scan_result(), width=width, top=top):
         console.print(line)
     return text.getvalue()
 
 
-FORMS: dict[str, Callable[[], str]] = {
-    "narrow.txt": lambda: printed(80),
-    "wide.txt": lambda: printed(160),
-    "colours.txt": lambda: printed(80, terminal=True),
-    "scan.json": lambda: json.dumps(build_document(survey()), indent=2) + "\n",
-    "scan.yaml": lambda: yaml.safe_dump(build_document(survey()), sort_keys=False),
-    "scan.csv": lambda: render_csv([survey(), survey(context="staging")]),
-    "scan.md": lambda: render_markdown(survey(), top=2),
-    "scan.html": lambda: render_page([survey(), survey(context="staging")]),
+RENDERERS: dict[str, Callable[[], str]] = {
+    "narrow.txt": lambda: print_scan(80),
+    "wide.txt": lambda: print_scan(160),
+    "colours.txt": lambda: print_scan(80, terminal=True),
+    "scan.json": lambda: json.dumps(build_document(scan_result()), indent=2) + "\n",
+    "scan.yaml": lambda: yaml.safe_dump(build_document(scan_result()), sort_keys=False),
+    "scan.csv": lambda: render_csv([scan_result(), scan_result(context="staging")]),
+    "scan.md": lambda: render_markdown(scan_result(), top=2),
+    "scan.html": lambda: render_page([scan_result(), scan_result(context="staging")]),
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", RENDERERS)
 def test_renderers_match_golden_files(name: str) -> None:
-    told, golden = FORMS[name](), GOLDEN / name
+    rendered, golden = RENDERERS[name](), GOLDEN / name
     if os.environ.get("TEST_GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
-        golden.write_text(told)
-    assert told == golden.read_text()
+        golden.write_text(rendered)
+    assert rendered == golden.read_text()
 
 
 def test_render_scan_fits_eighty_columns() -> None:
-    assert max(map(len, printed(80).splitlines())) <= 80
+    assert max(map(len, print_scan(80).splitlines())) <= 80
 
 
 def test_render_scan_uses_colour_only_on_terminal() -> None:
-    assert "\x1b" not in printed(80)
-    assert "\x1b" in printed(80, terminal=True)
+    assert "\x1b" not in print_scan(80)
+    assert "\x1b" in print_scan(80, terminal=True)
 
 
 def test_render_scan_counts_omitted_rows() -> None:
-    assert "… and 3 more" in printed(80, top=1)
-    assert "more: --top 0" not in printed(80, top=0)
+    assert "… and 3 more" in print_scan(80, top=1)
+    assert "more: --top 0" not in print_scan(80, top=0)
 
 
 def test_render_csv_has_row_per_container_of_every_cluster() -> None:
-    rows = list(csv.DictReader(io.StringIO(FORMS["scan.csv"]())))
+    rows = list(csv.DictReader(io.StringIO(RENDERERS["scan.csv"]())))
     assert [row["context"] for row in rows] == ["prod"] * 5 + ["staging"] * 5
     assert rows[0]["risks"] == "OOM"
     assert rows[2]["container"] == "mesh|proxy"
 
 
 def test_render_markdown_escapes_names() -> None:
-    row = next(line for line in render_markdown(survey(), top=0).splitlines() if "mesh" in line)
+    row = next(line for line in render_markdown(scan_result(), top=0).splitlines() if "mesh" in line)
     assert row.replace("\\|", "").count("|") == 9
 
 
 def test_render_page_is_self_contained_with_valid_charts() -> None:
-    text = FORMS["scan.html"]()
+    text = RENDERERS["scan.html"]()
     assert "<script" not in text
     assert "src=" not in text
     for chart in text.split("<svg ")[1:]:
@@ -107,7 +107,7 @@ def test_render_markdown_fits_comment_however_many_are_skipped() -> None:
         )
         for number in range(5000)
     )
-    found = dataclasses.replace(survey(), skipped=skipped)
+    found = dataclasses.replace(scan_result(), skipped=skipped)
     short = render_markdown(found, top=10)
     assert len(short) < 65_536
     assert "… and 4900 more" in short
@@ -116,13 +116,15 @@ def test_render_markdown_fits_comment_however_many_are_skipped() -> None:
 
 def test_render_page_bars_fit_chart() -> None:
     none, much = Resources(None, None, None, None), Resources(4000, None, 64 * MIB, None)
-    drawn = render_page([survey(surveyed("web", container(has=none, should=much, pods=5), pods=5))])
+    drawn = render_page(
+        [scan_result(workload_finding("web", container(current=none, recommended=much, pods=5), pods=5))]
+    )
     assert max(float(width) for width in re.findall(r'<rect [^>]*width="([0-9.]+)"', drawn)) < WIDTH
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79])
 def test_render_scan_shows_names_and_amounts_on_small_terminal(width: int) -> None:
-    shown = printed(width).replace("\n", "").replace(" ", "")
+    shown = print_scan(width).replace("\n", "").replace(" ", "")
     for text in ("shop/deploy/killed", "shop/deploy/web:app", "shop/sts/held-back", "256Mi→360Mi", "a month"):
         assert re.search(".{0,60}".join(map(re.escape, text.replace(" ", ""))), shown)
-    assert "…" not in printed(width)
+    assert "…" not in print_scan(width)

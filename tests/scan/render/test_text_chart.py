@@ -1,4 +1,4 @@
-"""A chart of characters says what a chart says."""
+"""Test the text chart."""
 
 import numpy as np
 from hypothesis import given
@@ -27,9 +27,7 @@ def test_draw_chart_places_and_names_lines() -> None:
     lines=st.dictionaries(st.sampled_from(["limit", "request", "recommended"]), st.floats(0, 1e12)),
     width=st.integers(20, 200),
 )
-def test_draw_chart_keeps_width_and_height(
-    usage: list[float], lines: dict[str, float], width: int
-) -> None:
+def test_draw_chart_keeps_width_and_height(usage: list[float], lines: dict[str, float], width: int) -> None:
     rows = draw_chart(
         np.array(usage), dict(lines), text=lambda amount: f"{amount:.0e}", width=width, height=6
     )

@@ -1,4 +1,4 @@
-"""The formats of the public archives are known by their columns and read into cores and bytes."""
+"""Test detection and reading of public trace formats."""
 
 import gzip
 import io
@@ -324,9 +324,7 @@ def test_read_trace_reports_line_that_does_not_match_format(
 @pytest.mark.parametrize(
     ("usage", "table"), [(CONTAINER_USAGE, "container_meta"), ("0,vm,1,2,3\n", "vmtable")]
 )
-def test_read_trace_requires_capacity_table_for_shares(
-    tmp_path: Path, usage: str, table: str
-) -> None:
+def test_read_trace_requires_capacity_table_for_shares(tmp_path: Path, usage: str, table: str) -> None:
     with pytest.raises(TrimtabError, match=f"{table}.csv is missing next to it"):
         read_trace(write(tmp_path / "usage.csv", usage))
 

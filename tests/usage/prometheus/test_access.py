@@ -1,4 +1,4 @@
-"""Who we are to a Prometheus, against the real one's own guards: TLS both ways, a name and a password."""
+"""Test TLS, password and proxy authentication against a real Prometheus."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.endpoint import find_endpoints
 from trimtab.usage.source import UsageQuery
-from usage.recording import T0, Recording, named
+from usage.recording import T0, Recording, container_labels
 
-ASK = UsageQuery(start=T0, end=T0 + 600, step=60)
+QUERY = UsageQuery(start=T0, end=T0 + 600, step=60)
 HASH_OF_TEST = "$2b$12$hNf2lSsxfm0.i4a.1kVpSOVyBCfIB51VRjgBUyv6kdnyTlgWj81Ay"
 
 
@@ -38,7 +38,7 @@ async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: P
         "basic_auth_users": {"admin": HASH_OF_TEST},
     }
     recording = Recording()
-    recording.container(named("web"), cores=0.5, memory=1e8)
+    recording.container(container_labels("web"), cores=0.5, memory=1e8)
     password, wrong = tmp_path / "password", tmp_path / "wrong"
     password.write_text("test\n")
     wrong.write_text("guess\n")
@@ -57,10 +57,10 @@ async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: P
     with recorded as server:
         here = settings.model_copy(update={"url": server.url})
         async with Prometheus(here) as prometheus:
-            assert (await prometheus.read(ASK)).sample_count > 5
+            assert (await prometheus.read(QUERY)).sample_count > 5
         blind = {"ca_file": None, "insecure": True}
         async with Prometheus(here.model_copy(update=blind)) as prometheus:
-            assert (await prometheus.read(ASK)).sample_count > 5
+            assert (await prometheus.read(QUERY)).sample_count > 5
         for change, line in (
             ({"password_file": wrong}, "401 .*check token_file, username"),
             ({"ca_file": other.cert}, "certificate is not trusted"),
@@ -68,7 +68,7 @@ async def test_prometheus_authenticates_with_mutual_tls_and_password(tmp_path: P
         ):
             async with Prometheus(here.model_copy(update=change)) as prometheus:
                 with pytest.raises(SourceRefused, match=line):
-                    await prometheus.read(ASK)
+                    await prometheus.read(QUERY)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ async def test_find_endpoints_uses_environment_proxy_for_external_hosts(
 
 
 async def test_prometheus_authenticates_to_proxy_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str | None] = []
+    credentials: list[str | None] = []
 
-    async def refuse(asked: web.Request) -> web.Response:
-        told.append(asked.headers.get("Proxy-Authorization"))
+    async def refuse(request: web.Request) -> web.Response:
+        credentials.append(request.headers.get("Proxy-Authorization"))
         return web.Response(status=403)
 
     proxy = web.Application()
@@ -110,7 +110,7 @@ async def test_prometheus_authenticates_to_proxy_without_tls(monkeypatch: pytest
         monkeypatch.setenv("no_proxy", "elsewhere.example.org")
         async with Prometheus(PrometheusSettings(url="http://prometheus.example.org:9090")) as prometheus:
             assert not (await prometheus.check()).ok
-    assert told[0] == format_basic_authorization("me", RedactedText("secret")).reveal()
+    assert credentials[0] == format_basic_authorization("me", RedactedText("secret")).reveal()
 
 
 @pytest.mark.parametrize("settings", [{"tenant": "a\n"}, {"headers": {"X-Team": "a\r\nX-Other: b"}}])

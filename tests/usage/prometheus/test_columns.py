@@ -1,4 +1,4 @@
-"""Samples on their way to a grid: laid twice they are the same, and of a run only what is whole is kept."""
+"""Test placing samples on a grid: duplicates are merged and incomplete edges of a run dropped."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,7 @@ def columns(**samples: list[float]) -> SampleColumns:
         pytest.param([NAN] * 5, [NAN] * 5, id="nothing"),
     ],
 )
-def test_drop_edges_keeps_runs_that_are_only_edges(
-    given: list[float], kept: list[float]
-) -> None:
+def test_drop_edges_keeps_runs_that_are_only_edges(given: list[float], kept: list[float]) -> None:
     found = columns(web=given)
     found.drop_edges(1)
     np.testing.assert_array_equal(found[WEB], kept)
@@ -71,4 +69,6 @@ def test_detect_ooms_reports_each_kill_once() -> None:
     times = {"start": 100.0, "step": 10.0}
     assert detect_ooms(seen, **times, window=20.0, since=100.0) == (Oom(110.0, WEB), Oom(160.0, WEB))
     assert detect_ooms(seen, **times, window=40.0, since=100.0) == (Oom(110.0, WEB),)
-    assert detect_ooms(seen, **times, window=20.0, since=120.0) == (Oom(160.0, WEB),), "it was told of before"
+    assert detect_ooms(seen, **times, window=20.0, since=120.0) == (Oom(160.0, WEB),), (
+        "the first kill was reported before"
+    )

@@ -1,4 +1,4 @@
-"""A Prometheus that refuses, hangs, tears and lies: the read is the same, or an error in one line; never a wrong number."""
+"""Test a faulty Prometheus: a read returns the same values or a one-line error, never a wrong number."""
 
 import asyncio
 import json
@@ -26,10 +26,10 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.usage import Usage
 from usage.faulty import Answer, Faulty, body, silent, status, torn
-from usage.recording import T0, Recording, named
+from usage.recording import T0, Recording, container_labels
 
-ASK = UsageQuery(start=T0, end=T0 + 7200, step=60)
-AT_ONCE = Backoff(first=0.001, ceiling=0.01)
+QUERY = UsageQuery(start=T0, end=T0 + 7200, step=60)
+NO_DELAY = Backoff(first=0.001, ceiling=0.01)
 TOO_MANY = "query processing would load too many samples into memory in query execution"
 # A sidecar that went away and the Prometheus behind one, as Thanos v0.42.4 says it; a store of Mimir's; and what gRPC
 # itself finds too large.
@@ -47,7 +47,7 @@ def two_namespaces() -> str:
     recording = Recording()
     for namespace in ("shop", "bank"):
         for i in range(3):
-            labels = named(f"web-{i}", namespace=namespace)
+            labels = container_labels(f"web-{i}", namespace=namespace)
             recording.container(labels, cores=0.1 * (i + 1), memory=1e8 * (i + 1))
     return recording.text
 
@@ -63,7 +63,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 
 @pytest.fixture(scope="module")
-def right(recorded: Recorded) -> Usage:
+def expected(recorded: Recorded) -> Usage:
     return asyncio.run(read(recorded.url))
 
 
@@ -75,18 +75,18 @@ async def faulty(recorded: Recorded) -> AsyncIterator[Faulty]:
 
 async def read(url: str, **settings: Any) -> Usage:
     chosen = PrometheusSettings(url=url, raw_samples=False, **settings)
-    async with Prometheus(chosen, backoff=AT_ONCE) as prometheus:
-        return await prometheus.read(ASK)
+    async with Prometheus(chosen, backoff=NO_DELAY) as prometheus:
+        return await prometheus.read(QUERY)
 
 
-def same(one: Usage, other: Usage) -> None:
+def assert_same(one: Usage, other: Usage) -> None:
     assert one.containers == other.containers
     np.testing.assert_array_equal(one.cpu, other.cpu)
     np.testing.assert_array_equal(one.memory, other.memory)
 
 
 @pytest.mark.parametrize(
-    "misbehaviour",
+    "fault",
     [
         pytest.param(status(422, kind="execution", error=TOO_MANY), id="too many samples"),
         pytest.param(
@@ -116,47 +116,47 @@ def same(one: Usage, other: Usage) -> None:
     ],
 )
 async def test_prometheus_retries_or_splits_after_temporary_failures(
-    faulty: Faulty, right: Usage, misbehaviour: Answer
+    faulty: Faulty, expected: Usage, fault: Answer
 ) -> None:
-    faulty.next.extend([misbehaviour] * 5)
-    same(await read(faulty.url), right)
+    faulty.next.extend([fault] * 5)
+    assert_same(await read(faulty.url), expected)
     assert not faulty.next
 
 
-async def test_prometheus_splits_query_that_times_out(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_splits_query_that_times_out(faulty: Faulty, expected: Usage) -> None:
     faulty.next.append(silent)
-    same(await read(faulty.url, timeout=1), right)
+    assert_same(await read(faulty.url, timeout=1), expected)
 
 
-async def test_prometheus_splits_query_with_too_large_response(faulty: Faulty, right: Usage) -> None:
-    same(await read(faulty.url, bytes_an_answer=4096), right)
+async def test_prometheus_splits_query_with_too_large_response(faulty: Faulty, expected: Usage) -> None:
+    assert_same(await read(faulty.url, bytes_an_answer=4096), expected)
     assert len(faulty.asked) > 10
 
 
-async def test_prometheus_splits_query_at_server_sample_limit(tmp_path: Path, right: Usage) -> None:
+async def test_prometheus_splits_query_at_server_sample_limit(tmp_path: Path, expected: Usage) -> None:
     with Recorded(tmp_path, two_namespaces(), flags=["--query.max-samples=60"]) as limited:
         async with Faulty(limited.url) as seen:
-            same(await read(seen.url), right)
+            assert_same(await read(seen.url), expected)
             assert len(seen.asked) > 4
 
 
-async def test_prometheus_limits_concurrent_queries(faulty: Faulty, right: Usage) -> None:
-    same(await read(faulty.url, samples_a_query=20, concurrency=3), right)
+async def test_prometheus_limits_concurrent_queries(faulty: Faulty, expected: Usage) -> None:
+    assert_same(await read(faulty.url, samples_a_query=20, concurrency=3), expected)
     assert len(faulty.asked) > 50
     assert faulty.most_at_a_time <= 3
 
 
-def duplicated(given: bytes) -> bytes:
-    """Every series twice, the second time in reverse and with some samples twice."""
+def duplicate_series(given: bytes) -> bytes:
+    """Repeat every series in reverse order with some samples duplicated."""
     answer = json.loads(given)
     series = answer["data"]["result"]
     series += [{**one, "values": one["values"][::-1] + one["values"][:3]} for one in series]
     return json.dumps(answer).encode()
 
 
-async def test_prometheus_ignores_duplicate_and_unordered_samples(faulty: Faulty, right: Usage) -> None:
-    faulty.always = body(duplicated)
-    same(await read(faulty.url), right)
+async def test_prometheus_ignores_duplicate_and_unordered_samples(faulty: Faulty, expected: Usage) -> None:
+    faulty.always = body(duplicate_series)
+    assert_same(await read(faulty.url), expected)
 
 
 def with_values(change: dict[int, str]) -> Answer:
@@ -170,19 +170,19 @@ def with_values(change: dict[int, str]) -> Answer:
     return body(changed)
 
 
-async def test_prometheus_drops_implausible_values(faulty: Faulty, right: Usage) -> None:
+async def test_prometheus_drops_implausible_values(faulty: Faulty, expected: Usage) -> None:
     absurd = {10: "NaN", 11: "+Inf", 12: "-Inf", 13: "-1", 14: "1e300", 15: "1e400"}
     faulty.always = with_values(absurd)
     usage = await read(faulty.url)
-    wrong = ~np.isnan(usage.memory) & (usage.memory != right.memory)
+    wrong = ~np.isnan(usage.memory) & (usage.memory != expected.memory)
     assert not wrong.any()
     assert np.isnan(usage.memory[10:16]).all()
-    cpu = ~np.isnan(usage.cpu) & (usage.cpu != right.cpu)
+    cpu = ~np.isnan(usage.cpu) & (usage.cpu != expected.cpu)
     assert not cpu.any()
 
 
 @pytest.mark.parametrize(
-    ("misbehaviour", "error", "line"),
+    ("fault", "error", "line"),
     [
         (status(401), SourceRefused, "401 .*; check token_file, username, tenant"),
         (status(404, error="page not found"), SourceRefused, "404 page not found; check url"),
@@ -212,9 +212,9 @@ async def test_prometheus_drops_implausible_values(faulty: Faulty, right: Usage)
     ],
 )
 async def test_prometheus_reports_permanent_failure_in_one_line(
-    faulty: Faulty, misbehaviour: Answer, error: type[UsageError], line: str
+    faulty: Faulty, fault: Answer, error: type[UsageError], line: str
 ) -> None:
-    faulty.always = misbehaviour
+    faulty.always = fault
     with pytest.raises(error, match=line) as refused:
         await read(faulty.url, retries=2)
     assert str(refused.value).startswith(faulty.url)
@@ -224,14 +224,14 @@ async def test_prometheus_reports_permanent_failure_in_one_line(
 
 async def test_prometheus_reports_unreachable_server() -> None:
     settings = PrometheusSettings(url="http://127.0.0.1:9", retries=1)
-    async with Prometheus(settings, backoff=AT_ONCE) as prometheus:
+    async with Prometheus(settings, backoff=NO_DELAY) as prometheus:
         with pytest.raises(SourceUnavailable, match="cannot connect"):
-            await prometheus.read(ASK)
+            await prometheus.read(QUERY)
         assert not (await prometheus.check()).ok
 
 
 async def test_prometheus_sends_headers_tenant_and_rotated_token(
-    faulty: Faulty, right: Usage, tmp_path: Path
+    faulty: Faulty, expected: Usage, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
@@ -239,14 +239,14 @@ async def test_prometheus_sends_headers_tenant_and_rotated_token(
         url=faulty.url, token_file=token, tenant="a|b", headers={"X-Scope-Extra": "1"}
     )
     async with Prometheus(settings) as prometheus:
-        same(await prometheus.read(ASK), right)
+        assert_same(await prometheus.read(QUERY), expected)
         assert all(headers["Authorization"] == "Bearer first" for headers in faulty.headers)
         assert all(headers["X-Scope-OrgID"] == "a|b" for headers in faulty.headers)
         assert all(headers["X-Scope-Extra"] == "1" for headers in faulty.headers)
         (tmp_path / "new").write_text("second\n")
         (tmp_path / "new").rename(token)
         faulty.headers.clear()
-        await prometheus.read(ASK)
+        await prometheus.read(QUERY)
     assert all(headers["Authorization"] == "Bearer second" for headers in faulty.headers)
 
 
@@ -258,7 +258,7 @@ def service(name: str, **labels: str) -> dict[str, Any]:
 
 
 async def test_prometheus_reads_discovered_server_through_api_server_proxy(
-    recorded: Recorded, right: Usage, tmp_path: Path
+    recorded: Recorded, expected: Usage, tmp_path: Path
 ) -> None:
     mimir = {"app.kubernetes.io/name": "mimir", "app.kubernetes.io/component": "query-frontend"}
     services = [service("thanos", app="thanos-query"), service("mimir", **mimir)]  # of which one answers
@@ -274,7 +274,7 @@ async def test_prometheus_reads_discovered_server_through_api_server_proxy(
         async with Client(load_connection(kubeconfig=kubeconfig)) as client:
             settings = PrometheusSettings(reach="proxy")
             async with Prometheus(settings, client=client) as prometheus:
-                same(await prometheus.read(ASK), right)
+                assert_same(await prometheus.read(QUERY), expected)
         assert api.methods == {"GET"}  # a reader has no right to more
 
 

@@ -1,4 +1,4 @@
-"""A real container, a real kubelet, a real Prometheus: what we read is what it does."""
+"""Test reading the usage of a real container through a real kubelet and Prometheus."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""How a server is asked many things: what is left of it afterwards."""
+"""Test concurrency, splitting and memory of the query scheduler."""
 
 import asyncio
 import gc
@@ -15,71 +15,73 @@ from trimtab.usage.prometheus.query_scheduler import QueryScheduler
 from trimtab.usage.prometheus.sharding import QueryShard
 
 
-class Answers:
-    """What was answered, which may be a great deal."""
+class Responses:
+    """Collects responses, which may be large."""
 
     def __init__(self) -> None:
-        self.parts: list[QueryShard] = []
+        self.shards: list[QueryShard] = []
 
-    async def ask(self, part: QueryShard) -> None:
-        if len(part.pods.namespaces) > 1:
+    async def query(self, shard: QueryShard) -> None:
+        if len(shard.pods.namespaces) > 1:
             raise QueryTooLarge("too many samples")
-        self.parts.append(part)
+        self.shards.append(shard)
 
 
-def patient() -> QueryScheduler:
-    """Two at a time, and nothing twice."""
+def make_scheduler() -> QueryScheduler:
+    """Return a scheduler with two slots and without retries."""
     return QueryScheduler(
         slots=asyncio.Semaphore(2), retries=0, backoff=Backoff(first=0.0), rng=random.Random(1)
     )
 
 
 async def test_query_scheduler_keeps_no_reference_to_responses() -> None:
-    patience = patient()
-    answers = Answers()
-    kept = weakref.ref(answers)
+    scheduler = make_scheduler()
+    responses = Responses()
+    reference = weakref.ref(responses)
     gc.disable()
     try:
-        await patience.run_all(
+        await scheduler.run_all(
             [
                 QueryShard(PodSelector(("a", "b")), first=0, steps=1),
                 QueryShard(PodSelector(("c",)), first=0, steps=1),
             ],
-            answers.ask,
+            responses.query,
         )
-        assert {part.pods.namespaces for part in answers.parts} == {("a",), ("b",), ("c",)}
-        del answers
-        assert kept() is None
+        assert {shard.pods.namespaces for shard in responses.shards} == {("a",), ("b",), ("c",)}
+        del responses
+        assert reference() is None
     finally:
         gc.enable()
 
 
 async def test_query_scheduler_gives_up_early_if_every_query_is_too_large() -> None:
-    asked: list[QueryShard] = []
+    queried: list[QueryShard] = []
 
-    async def refuse(part: QueryShard) -> None:
-        asked.append(part)
+    async def refuse(shard: QueryShard) -> None:
+        queried.append(shard)
         raise QueryTooLarge("the limit is none at all")
 
     with pytest.raises(QueryTooLarge):
-        await patient().run_all([QueryShard(PodSelector(tuple("abcdefgh")), first=0, steps=2048)], refuse)
-    assert len(asked) < 30
-    assert asked[-1].split() == ()
+        await make_scheduler().run_all(
+            [QueryShard(PodSelector(tuple("abcdefgh")), first=0, steps=2048)], refuse
+        )
+    assert len(queried) < 30
+    assert queried[-1].split() == ()
 
 
 async def test_query_scheduler_shares_slots_between_callers() -> None:
-    patience, at_once, most, answered = patient(), 0, 0, 0
+    scheduler, at_once, highest, done = make_scheduler(), 0, 0, 0
 
-    async def ask(_: QueryShard) -> None:
-        nonlocal at_once, most, answered
+    async def query(_: QueryShard) -> None:
+        nonlocal at_once, highest, done
         at_once += 1
-        most = max(most, at_once)
+        highest = max(highest, at_once)
         await asyncio.sleep(0)
         at_once -= 1
-        answered += 1
+        done += 1
 
-    parts = [QueryShard(PodSelector((name,)), first=0, steps=1) for name in "abc"]
+    shards = [QueryShard(PodSelector((name,)), first=0, steps=1) for name in "abc"]
     async with task_group() as group:
         for _ in range(3):
-            group.create_task(patience.run_all(parts, ask))
-    assert (most, answered) == (2, 9)
+            group.create_task(scheduler.run_all(shards, query))
+    assert (highest, done) == (2, 9)

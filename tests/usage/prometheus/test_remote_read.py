@@ -1,4 +1,4 @@
-"""Raw samples by remote read: what a real server hands out is what its own queries answer, whatever the samples are."""
+"""Test that remote read returns the same samples as the query API of a real server."""
 
 import asyncio
 import json
@@ -41,31 +41,31 @@ from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.source import UsageQuery
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Usage
-from usage.recording import CPU, MEMORY, T0, Recording, named
+from usage.recording import CPU, MEMORY, T0, Recording, container_labels
 
 HOURS = 2
 LABELS = ContainerLabels("namespace", "pod", "container")
 PODS = 60
-LEAST = 9
+MIN_CHUNK_BYTES = 9
 """Bytes of a chunk's first sample: a time of one at least, and a value of eight."""
-ODD = (0.0, -0.0, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 2.0**53, -1.0, 0.1)
+SPECIAL_VALUES = (0.0, -0.0, math.inf, -math.inf, 5e-324, 1.7976931348623157e308, 2.0**53, -1.0, 0.1)
 
 
-def wild(seed: int) -> list[tuple[float, float]]:
-    """Samples at odd times, with long gaps and short ones, and values that jump, stay, or are hardly numbers."""
+def random_samples(seed: int) -> list[tuple[float, float]]:
+    """Generate samples at irregular times with values that jump, repeat or are extreme."""
     draw = random.Random(seed)
     at, value, found = draw.uniform(0, 60), draw.uniform(0, 1e9), []
     while at < HOURS * 3600:
         found.append((at, value))
         at += draw.choice((0.001, 1, 15, 30, 30, 30, 30, draw.uniform(1, 2000)))
         value = draw.choice(
-            (value, value + 1, value * draw.random(), draw.choice(ODD), draw.uniform(-1e12, 1e12))
+            (value, value + 1, value * draw.random(), draw.choice(SPECIAL_VALUES), draw.uniform(-1e12, 1e12))
         )
     return found
 
 
-def steps(seed: int) -> list[tuple[float, float]]:
-    """A counter as kubelets have them: it grows, unevenly, and now and then begins anew or is not scraped."""
+def counter_samples(seed: int) -> list[tuple[float, float]]:
+    """Generate a counter that grows unevenly, with resets and missed scrapes."""
     draw = random.Random(seed)
     value, found = draw.uniform(0, 100), []
     for number in range(HOURS * 120):
@@ -77,18 +77,18 @@ def steps(seed: int) -> list[tuple[float, float]]:
     return found
 
 
-def decoded(chunks: PackedChunks, series: int = 0) -> tuple[Times, Floats] | None:
-    """The samples of one series; None where they cannot be read."""
+def decode_series(chunks: PackedChunks, series: int = 0) -> tuple[Times, Floats] | None:
+    """Decode the samples of one series; None if they are damaged."""
     room = count_samples(chunks, series)
     times, values = np.empty(room, np.int64), np.empty(room)
     return None if unpack_series(chunks, series, times, values) == DAMAGED else (times, values)
 
 
-def every(answer: SeriesChunks) -> list[tuple[dict[str, str], list[float], list[float]]]:
-    """Labels, times and values of each series."""
+def decode_all(answer: SeriesChunks) -> list[tuple[dict[str, str], list[float], list[float]]]:
+    """Return labels, times and values of each series."""
     found = []
     for number, labels in enumerate(answer.labels):
-        samples = decoded(answer.chunks, number)
+        samples = decode_series(answer.chunks, number)
         assert samples
         found.append((labels, samples[0].tolist(), samples[1].tolist()))
     return found
@@ -98,12 +98,12 @@ def every(answer: SeriesChunks) -> list[tuple[dict[str, str], list[float], list[
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     recording = Recording()
     for number in range(PODS):
-        recording.add("wild", named(f"pod-{number}"), wild(number))
-        recording.add(CPU, named(f"pod-{number}"), steps(number))
-        recording.add(MEMORY, named(f"pod-{number}"), steps(1000 + number))
+        recording.add("wild", container_labels(f"pod-{number}"), random_samples(number))
+        recording.add(CPU, container_labels(f"pod-{number}"), counter_samples(number))
+        recording.add(MEMORY, container_labels(f"pod-{number}"), counter_samples(1000 + number))
         for metric, share in (("periods", 1.0), ("throttled_periods", 0.3)):
-            counted = [(at, share * value) for at, value in steps(2000 + number)]
-            recording.add(f"container_cpu_cfs_{metric}_total", named(f"pod-{number}"), counted)
+            counted = [(at, share * value) for at, value in counter_samples(2000 + number)]
+            recording.add(f"container_cpu_cfs_{metric}_total", container_labels(f"pod-{number}"), counted)
     try:
         recorded = Recorded(tmp_path_factory.mktemp("prometheus"), recording.text)
     except UnavailableError as why:
@@ -112,12 +112,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         yield running
 
 
-def asked(metric: str, *, endings: str = LAST_CHARACTERS) -> bytes:
+def encode_query(metric: str, *, endings: str = LAST_CHARACTERS) -> bytes:
     pods = PodSelector(("shop",), endings)
     return encode_request(metric, LABELS.build_matchers(pods), start=T0, end=T0 + HOURS * 3600)
 
 
-def handed_out(server: Recorded, question: bytes) -> bytes:
+def fetch(server: Recorded, question: bytes) -> bytes:
     call = urllib.request.Request(f"{server.url}/api/v1/read", question, HEADERS)
     with urllib.request.urlopen(call, timeout=30) as response:
         body: bytes = response.read()
@@ -126,8 +126,8 @@ def handed_out(server: Recorded, question: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def answer(server: Recorded) -> bytes:
-    """What the server hands out of the wild ones."""
-    return handed_out(server, asked("wild"))
+    """Return the response for the random samples."""
+    return fetch(server, encode_query("wild"))
 
 
 async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) -> Usage:
@@ -139,18 +139,18 @@ async def read(url: str, *, raw: bool, step: float = 60.0, start: float = T0) ->
 def test_decode_response_equals_samples_of_query_api(server: Recorded, answer: bytes) -> None:
     query = urllib.parse.urlencode({"query": f"wild[{HOURS}h]", "time": T0 + HOURS * 3600})
     with urllib.request.urlopen(f"{server.url}/api/v1/query?{query}", timeout=30) as response:
-        told = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
-    found = every(decode_response(answer))
-    assert {labels["pod"] for labels, _, _ in found} == told.keys()
+        expected = {each["metric"]["pod"]: each["values"] for each in json.load(response)["data"]["result"]}
+    found = decode_all(decode_response(answer))
+    assert {labels["pod"] for labels, _, _ in found} == expected.keys()
     assert len(found) == PODS
     for labels, times, values in found:
-        own = told[labels["pod"]]
+        own = expected[labels["pod"]]
         assert times == [round(t * 1000) for t, _ in own]
         np.testing.assert_array_equal(values, [float(value) for _, value in own])
 
 
 def test_remote_read_selects_pods_by_last_character(server: Recorded) -> None:
-    even = decode_response(handed_out(server, asked("wild", endings="02468")))
+    even = decode_response(fetch(server, encode_query("wild", endings="02468")))
     assert sorted(labels["pod"] for labels in even.labels) == sorted(f"pod-{n}" for n in range(0, PODS, 2))
 
 
@@ -182,11 +182,11 @@ def test_decode_response_rejects_damaged_bytes(answer: bytes, data: st.DataObjec
 def test_decode_response_rejects_truncated_frame(answer: bytes, end: float) -> None:
     cut = answer[: int(len(answer) * end)]
     try:
-        found = every(decode_response(cut))
+        found = decode_all(decode_response(cut))
     except UsageResponseError:
         return
-    # Between two frames only the connection tells; what came before is whole.
-    assert repr(found) == repr(every(decode_response(answer))[: len(found)])
+    # A cut between two frames is noticed only by the connection; the frames before it are complete.
+    assert repr(found) == repr(decode_all(decode_response(answer))[: len(found)])
 
 
 @settings(max_examples=200)
@@ -196,14 +196,14 @@ def test_unpack_series_never_overruns_random_chunk(count: int, body: bytes) -> N
     ends = len(chunk) * np.arange(1, 3)
     spans = np.stack([ends - len(chunk), ends], axis=1)
     both = PackedChunks.from_body(2 * chunk, chunks=spans, begins=np.array([0, 2]))
-    found = decoded(both)
-    if count and len(body) < LEAST:
+    found = decode_series(both)
+    if count and len(body) < MIN_CHUNK_BYTES:
         assert found is None
     assert found is None or len(found[0]) == len(found[1]) == 2 * count
 
 
 @pytest.mark.parametrize(
-    "refuses",
+    "rejection",
     [
         pytest.param({"status": 404, "text": "404 page not found"}, id="Thanos' Querier has none"),
         pytest.param({"status": 403, "text": "forbidden"}, id="a gateway lets none through"),
@@ -214,24 +214,26 @@ def test_unpack_series_never_overruns_random_chunk(count: int, body: bytes) -> N
         ),
     ],
 )
-async def test_prometheus_falls_back_to_queries_without_remote_read(server: Recorded, refuses: dict[str, Any]) -> None:
-    refused = 0
+async def test_prometheus_falls_back_to_queries_without_remote_read(
+    server: Recorded, rejection: dict[str, Any]
+) -> None:
+    rejections = 0
 
     async def answer(call: web.Request) -> web.Response:
-        nonlocal refused
+        nonlocal rejections
         if call.path == "/api/v1/read":
-            refused += 1
-            return web.Response(**refuses)
-        return await passed_on(server, call)
+            rejections += 1
+            return web.Response(**rejection)
+        return await forward(server, call)
 
-    async with standing_before(answer) as url:
+    async with serve_in_front(answer) as url:
         found = await read(url, raw=True)
-    assert refused
+    assert rejections
     np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False)).cpu)
 
 
 async def test_range_query_disables_victoriametrics_time_rounding(server: Recorded) -> None:
-    """As its AdjustStartEnd does to a query of many points that it may answer from its cache."""
+    """VictoriaMetrics rounds start and end (AdjustStartEnd) unless the query disables its cache."""
 
     async def answer(call: web.Request) -> web.Response:
         if call.path == "/api/v1/read":
@@ -241,16 +243,14 @@ async def test_range_query_disables_victoriametrics_time_rounding(server: Record
             step = float(str(form["step"]))
             for end in ("start", "end"):
                 form[end] = str(float(str(form[end])) // step * step)
-        return await passed_on(server, call, form)
+        return await forward(server, call, form)
 
-    async with standing_before(answer) as url:
+    async with serve_in_front(answer) as url:
         found = await read(url, raw=True, start=T0 + 7)
     np.testing.assert_array_equal(found.cpu, (await read(server.url, raw=False, start=T0 + 7)).cpu)
 
 
-async def passed_on(
-    server: Recorded, call: web.Request, form: Mapping[str, Any] | None = None
-) -> web.Response:
+async def forward(server: Recorded, call: web.Request, form: Mapping[str, Any] | None = None) -> web.Response:
     async with (
         aiohttp.ClientSession() as session,
         session.request(call.method, server.url + call.path_qs, data=form or await call.post()) as given,
@@ -259,8 +259,8 @@ async def passed_on(
 
 
 @asynccontextmanager
-async def standing_before(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    """The address of something that answers in a server's place."""
+async def serve_in_front(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """Serve `answer` in front of a server; yields its address."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, access_log=None)

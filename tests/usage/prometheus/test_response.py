@@ -1,4 +1,4 @@
-"""Samples as text: read at speed what is usual, slowly what is not, and never as another number."""
+"""Test decoding of samples: the fast path and the fallback return the same numbers."""
 
 import json
 import math
@@ -15,16 +15,16 @@ from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, decode_sam
 GRID = TimeGrid(1_700_000_000.0, 60.0, 50)
 
 
-def written(value: float) -> str:
-    """As Go writes a number."""
+def format_go_float(value: float) -> str:
+    """Format a number as Go does."""
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(str(value)) or repr(value)
 
 
 @given(st.lists(st.floats(), max_size=50), st.sampled_from([(",", ":"), (", ", ": ")]))
 @example([0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.30000000000000004, 123456789012345680.0], (",", ":"))
-def test_decode_samples_reads_any_float(values: list[float], blanks: tuple[str, str]) -> None:
-    pairs = [[GRID.start + row * GRID.step, written(value)] for row, value in enumerate(values)]
-    raw = json.dumps(pairs, separators=blanks).encode().replace(b".0,", b",")
+def test_decode_samples_reads_any_float(values: list[float], separators: tuple[str, str]) -> None:
+    pairs = [[GRID.start + row * GRID.step, format_go_float(value)] for row, value in enumerate(values)]
+    raw = json.dumps(pairs, separators=separators).encode().replace(b".0,", b",")
     _, rows, found = decode_samples([MatrixSeries(values=msgspec.Raw(raw))], GRID)
     np.testing.assert_array_equal(rows, np.arange(len(values)))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(values))
@@ -33,9 +33,7 @@ def test_decode_samples_reads_any_float(values: list[float], blanks: tuple[str, 
 
 
 @given(st.binary(max_size=12), st.integers(0, 60), st.integers(0, 12))
-def test_decode_samples_rejects_damage_or_returns_rows_on_grid(
-    put: bytes, where: int, instead: int
-) -> None:
+def test_decode_samples_rejects_damage_or_returns_rows_on_grid(put: bytes, where: int, instead: int) -> None:
     raw = b'[[1700000000,"0.25"],[1700000060,"1e-05"],[1700000120.0,"-3"]]'
     damaged = raw[:where] + put + raw[where + instead :]
     try:
@@ -52,7 +50,7 @@ def test_decode_samples_rejects_damage_or_returns_rows_on_grid(
 def test_decode_samples_reads_many_series_at_once(all_values: list[list[float]]) -> None:
     texts = [
         json.dumps(
-            [[int(GRID.start + row * GRID.step), written(value)] for row, value in enumerate(values)],
+            [[int(GRID.start + row * GRID.step), format_go_float(value)] for row, value in enumerate(values)],
             separators=(",", ":"),
         )
         for values in all_values

@@ -1,4 +1,4 @@
-"""How servers name containers, and where they keep throttling and kills: every way is understood, or refused in words."""
+"""Test detection of container labels, throttling and OOM metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -13,18 +13,18 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.api import PrometheusApi
 from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage
-from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, named
+from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, container_labels
 
-ASK = UsageQuery(start=T0, end=T0 + 3600, step=60)
+QUERY = UsageQuery(start=T0, end=T0 + 3600, step=60)
 APP = PodContainer("shop", "web", "app")
 
 
-def renamed(**names: str) -> dict[str, str]:
-    return {names.get(label, label): value for label, value in named("web").items()}
+def with_renamed_labels(**names: str) -> dict[str, str]:
+    return {names.get(label, label): value for label, value in container_labels("web").items()}
 
 
 async def read(
-    recording: Recording, folder: Path, *, ask: UsageQuery = ASK, **settings: object
+    recording: Recording, folder: Path, *, ask: UsageQuery = QUERY, **settings: object
 ) -> tuple[Usage, Capabilities]:
     try:
         recorded = Recorded(folder, recording.text)
@@ -39,11 +39,13 @@ async def read(
 @pytest.mark.parametrize(
     "labels",
     [
-        pytest.param(named("web"), id="cadvisor"),
+        pytest.param(container_labels("web"), id="cadvisor"),
         pytest.param({"namespace": "shop", "pod": "web", "container": "app"}, id="kubelet resource metrics"),
-        pytest.param(renamed(pod="pod_name", container="container_name"), id="before 1.16"),
+        pytest.param(with_renamed_labels(pod="pod_name", container="container_name"), id="before 1.16"),
         pytest.param(
-            renamed(namespace="exported_namespace", pod="exported_pod", container="exported_container")
+            with_renamed_labels(
+                namespace="exported_namespace", pod="exported_pod", container="exported_container"
+            )
             | {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor"},
             id="pushed aside by the scrape's own",
         ),
@@ -63,15 +65,15 @@ async def read(
 async def test_schema_detects_container_labels(labels: dict[str, str], tmp_path: Path) -> None:
     recording = Recording()
     recording.container(labels, cores=0.5, memory=1e8)
-    usage, knows = await read(recording, tmp_path)
+    usage, capabilities = await read(recording, tmp_path)
     assert usage.containers == (APP,)
     np.testing.assert_allclose(usage.cpu[3:, 0], 0.5)
-    assert knows == Capabilities(history=True)
+    assert capabilities == Capabilities(history=True)
     assert usage.throttled is None
     assert usage.ooms is None
 
 
-def by_a_second_cadvisor(pod: str) -> dict[str, str]:
+def second_cadvisor_labels(pod: str) -> dict[str, str]:
     """The labels of a container as a cAdvisor that is a pod itself has them, scraped with labels of its own."""
     own = {"namespace": "kube-system", "pod": "cadvisor-x", "container": "cadvisor", "job": "cadvisor"}
     return own | {"exported_namespace": "shop", "exported_pod": pod, "exported_container": "app"}
@@ -79,14 +81,14 @@ def by_a_second_cadvisor(pod: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("raw", [True, False], ids=["raw samples", "queries"])
 async def test_prometheus_reads_each_scrape_job_by_its_own_labels(tmp_path: Path, raw: bool) -> None:  # noqa: FBT001
-    """A second cAdvisor's exported_* labels hid all that the kubelets said."""
+    """The exported_* labels of a second cAdvisor must not hide the series of the kubelets."""
     recording = Recording()
-    recording.container(named("web"), cores=0.5, memory=1e8)
-    recording.container(named("db"), cores=0.25, memory=2e8)
-    recording.container(by_a_second_cadvisor("web"), cores=0.5, memory=1.5e8)
-    recording.container(by_a_second_cadvisor("elsewhere"), cores=0.125, memory=3e8)
-    # Its whole machine, which is nobody's usage.
-    machine = {**by_a_second_cadvisor(""), "exported_namespace": "", "exported_container": "", "id": "/"}
+    recording.container(container_labels("web"), cores=0.5, memory=1e8)
+    recording.container(container_labels("db"), cores=0.25, memory=2e8)
+    recording.container(second_cadvisor_labels("web"), cores=0.5, memory=1.5e8)
+    recording.container(second_cadvisor_labels("elsewhere"), cores=0.125, memory=3e8)
+    # The root cgroup of the node, which is not the usage of a container.
+    machine = {**second_cadvisor_labels(""), "exported_namespace": "", "exported_container": "", "id": "/"}
     recording.container(machine, cores=60, memory=2e11)
     usage, _ = await read(recording, tmp_path, raw_samples=raw)
     assert [container.pod for container in usage.containers] == ["db", "elsewhere", "web"]
@@ -110,8 +112,8 @@ async def test_schema_error_lists_labels_that_name_no_container(tmp_path: Path) 
 
 async def test_schema_requires_selecting_one_of_several_clusters(tmp_path: Path) -> None:
     recording = Recording()
-    recording.container(named("web", cluster="prod"), cores=0.5, memory=2e8)
-    recording.container(named("web", cluster="test"), cores=0.1, memory=1e8)
+    recording.container(container_labels("web", cluster="prod"), cores=0.5, memory=2e8)
+    recording.container(container_labels("web", cluster="test"), cores=0.1, memory=1e8)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with pytest.raises(
@@ -126,13 +128,13 @@ async def test_schema_requires_selecting_one_of_several_clusters(tmp_path: Path)
 async def test_prometheus_reads_throttling_and_ooms_if_available(tmp_path: Path) -> None:
     recording = Recording()
     scrapes = range(120)
-    app = named("web")
+    app = container_labels("web")
     recording.container(app, cores=0.5, memory=1e8, scrapes=scrapes)
     for metric, each in (("periods", 300), ("throttled_periods", 75)):
         name = f"container_cpu_cfs_{metric}_total"
         recording.add(name, app, [(SCRAPE * i, each * i) for i in scrapes])
     recording.add("container_oom_events_total", app, [(SCRAPE * i, float(i >= 40)) for i in scrapes])
-    # The same kill and a later one, as kube-state-metrics tells it; its own labels pushed aside.
+    # The same kill and a later one, as kube-state-metrics reports them under exported_* labels.
     state = {"exported_namespace": "shop", "exported_pod": "web", "exported_container": "app"}
     state |= {"namespace": "monitoring", "pod": "kube-state-metrics", "container": "main"}
     recording.add(
@@ -145,16 +147,16 @@ async def test_prometheus_reads_throttling_and_ooms_if_available(tmp_path: Path)
         {**state, "reason": "OOMKilled"},
         [(SCRAPE * i, 1) for i in scrapes if i >= 41],
     )
-    usage, knows = await read(recording, tmp_path)
-    assert knows == Capabilities(history=True, throttling=True, ooms=True)
+    usage, capabilities = await read(recording, tmp_path)
+    assert capabilities == Capabilities(history=True, throttling=True, ooms=True)
     assert usage.throttled is not None
     np.testing.assert_allclose(usage.throttled[3:, 0], 0.25)
     assert usage.ooms == (Oom(T0 + 40 * SCRAPE, APP), Oom(T0 + 80 * SCRAPE, APP))
     (tmp_path / "b").mkdir()
-    without, knows = await read(recording, tmp_path / "b", throttling=False, ooms=False)
+    without, capabilities = await read(recording, tmp_path / "b", throttling=False, ooms=False)
     assert without.throttled is None
     assert without.ooms is None
-    assert knows == Capabilities(history=True)
+    assert capabilities == Capabilities(history=True)
 
 
 async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(
@@ -163,7 +165,9 @@ async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(
     recording = Recording()
     for every, metric in ((15, "pod:memory"), (120, "container_cpu_usage_seconds_total")):
         times = [every * number for number in range(3600 // every + 1)]
-        recording.add(metric, named("web"), [(t, 0.5 * t if metric != "pod:memory" else 1e8) for t in times])
+        recording.add(
+            metric, container_labels("web"), [(t, 0.5 * t if metric != "pod:memory" else 1e8) for t in times]
+        )
     usage, _ = await read(recording, tmp_path, memory_rule="pod:memory")
     assert np.isfinite(usage.cpu[10:50, 0]).all()
     np.testing.assert_allclose(usage.cpu[10:50, 0], 0.5)
@@ -171,19 +175,21 @@ async def test_prometheus_reads_cpu_scraped_less_often_than_memory_rule(
 
 async def test_capabilities_ignore_metrics_of_other_clusters(tmp_path: Path) -> None:
     recording = Recording()
-    recording.container(named("web", cluster="test"), cores=0.5, memory=1e8)
+    recording.container(container_labels("web", cluster="test"), cores=0.5, memory=1e8)
     recording.add(
-        "container_oom_events_total", named("web", cluster="prod"), [(SCRAPE * i, 0.0) for i in range(120)]
+        "container_oom_events_total",
+        container_labels("web", cluster="prod"),
+        [(SCRAPE * i, 0.0) for i in range(120)],
     )
-    _, knows = await read(recording, tmp_path, labels={"cluster": "test"})
-    assert knows == Capabilities(history=True)
+    _, capabilities = await read(recording, tmp_path, labels={"cluster": "test"})
+    assert capabilities == Capabilities(history=True)
 
 
 async def test_has_usage_uses_memory_rule_and_cluster_label(tmp_path: Path) -> None:
     recording = Recording()
     for cluster, scrapes in (("prod", range(240)), ("test", range(120, 240))):
         samples = [(SCRAPE * i, 1e8) for i in scrapes]
-        recording.add("pod:memory", named("web", cluster=cluster), samples)
+        recording.add("pod:memory", container_labels("web", cluster=cluster), samples)
     try:
         recorded = Recorded(tmp_path, recording.text)
     except UnavailableError as why:
@@ -195,24 +201,22 @@ async def test_has_usage_uses_memory_rule_and_cluster_label(tmp_path: Path) -> N
             assert not await prometheus.has_usage(at=T0 + 60 * SCRAPE)
 
 
-def scraped(pods: dict[str, int], *, until: int = 7200) -> Recording:
-    """Pods of which each uses half a core and is scraped every so many seconds."""
+def record_pods(pods: dict[str, int], *, until: int = 7200) -> Recording:
+    """Record pods that use half a core each, scraped at the given intervals in seconds."""
     recording = Recording()
     for pod, every in pods.items():
         seconds = range(every // 2, until, every)
-        recording.add(CPU, named(pod), [(at, 0.5 * at) for at in seconds])
-        recording.add(MEMORY, named(pod), [(at, 1e8) for at in seconds])
+        recording.add(CPU, container_labels(pod), [(at, 0.5 * at) for at in seconds])
+        recording.add(MEMORY, container_labels(pod), [(at, 1e8) for at in seconds])
     return recording
 
 
 @pytest.mark.parametrize("minutes", [pytest.param(4, id="by queries"), pytest.param(60, id="by raw samples")])
-async def test_prometheus_reads_cpu_of_containers_scraped_less_often(
-    minutes: int, tmp_path: Path
-) -> None:
+async def test_prometheus_reads_cpu_of_containers_scraped_less_often(minutes: int, tmp_path: Path) -> None:
     every = {"a": 15, "b": 30, "c": 60, "d": 90, "e": 120}
-    recording = scraped(every)
-    recording.add(CPU, named("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
-    recording.add(MEMORY, named("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
+    recording = record_pods(every)
+    recording.add(CPU, container_labels("new"), [(at, 0.5 * at) for at in range(6780, 7200, 15)])
+    recording.add(MEMORY, container_labels("new"), [(at, 1e8) for at in range(6780, 7200, 15)])
     ask = UsageQuery(start=T0 + 6900 - 60 * minutes, end=T0 + 6900, step=60)
     usage, _ = await read(recording, tmp_path, ask=ask)
     assert [name.pod for name in usage.containers] == [*every, "new"]
@@ -225,52 +229,52 @@ async def test_prometheus_reads_cpu_of_containers_scraped_less_often(
 async def test_prometheus_does_not_query_cpu_again_for_new_pods(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording = scraped({"a": 30, "b": 30})
-    recording.add(MEMORY, named("new"), [(6890, 1e8)])
+    recording = record_pods({"a": 30, "b": 30})
+    recording.add(MEMORY, container_labels("new"), [(6890, 1e8)])
     for metric, each in ((CPU, 0.5), (MEMORY, 0.0)):  # its node was away for eight minutes
         there = [at for at in range(15, 7200, 30) if not 6330 < at < 6820]
-        recording.add(metric, named("c"), [(at, 1e8 + each * at) for at in there])
-    asked: list[str] = []
-    ranged = PrometheusApi.query_range
+        recording.add(metric, container_labels("c"), [(at, 1e8 + each * at) for at in there])
+    queries: list[str] = []
+    query_range = PrometheusApi.query_range
 
-    async def noted(self: PrometheusApi, promql: str, *rest: Any) -> Any:
-        asked.append(promql)
-        return await ranged(self, promql, *rest)
+    async def record_query(self: PrometheusApi, promql: str, *rest: Any) -> Any:
+        queries.append(promql)
+        return await query_range(self, promql, *rest)
 
-    monkeypatch.setattr(PrometheusApi, "query_range", noted)
+    monkeypatch.setattr(PrometheusApi, "query_range", record_query)
     usage, _ = await read(recording, tmp_path, ask=UsageQuery(start=T0 + 6900, end=T0 + 6960, step=60))
     assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
     np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])
-    assert len([promql for promql in asked if "rate(" in promql]) == 1
+    assert len([promql for promql in queries if "rate(" in promql]) == 1
 
 
 async def test_prometheus_reports_each_oom_once_between_steps(tmp_path: Path) -> None:
     kills = {f"web-{number}": 600 + 60 * number for number in range(10)}
-    recording = scraped(dict.fromkeys(kills, 60), until=3600)
+    recording = record_pods(dict.fromkeys(kills, 60), until=3600)
     for pod, killed in kills.items():
         counted = [(at, float(at >= killed)) for at in range(30, 3600, 60)]
-        recording.add("container_oom_events_total", named(pod), counted)
+        recording.add("container_oom_events_total", container_labels(pod), counted)
     try:
         recorded = Recorded(tmp_path, recording.text)
     except UnavailableError as why:
         pytest.skip(str(why))
-    told: list[str] = []
+    reported: list[str] = []
     with recorded as server:
         async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
             for start in range(0, 3600, 600):  # part by part, as the past is read
                 usage = await prometheus.read(UsageQuery(start=T0 + start, end=T0 + start + 600, step=300))
-                told += [oom.container.pod for oom in usage.ooms or ()]
+                reported += [oom.container.pod for oom in usage.ooms or ()]
             unasked = await prometheus.read(UsageQuery(start=T0, end=T0 + 3600, step=300, include_ooms=False))
-            assert prometheus.capabilities.ooms, "whether or not anybody asks"
-    assert sorted(told) == list(kills)
+            assert prometheus.capabilities.ooms, "capabilities do not depend on the query"
+    assert sorted(reported) == list(kills)
     assert unasked.ooms is None
 
 
 async def test_prometheus_check_reports_containers_scraped_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recording = scraped({"often": 15, "seldom": 60}, until=3600)
-    recording.add(MEMORY, named("new"), [(3540, 1e8), (3555, 1e8)])
+    recording = record_pods({"often": 15, "seldom": 60}, until=3600)
+    recording.add(MEMORY, container_labels("new"), [(3540, 1e8), (3555, 1e8)])
     monkeypatch.setattr("trimtab.usage.prometheus.source.time.time", lambda: T0 + 3590)
     try:
         recorded = Recorded(tmp_path, recording.text)

@@ -1,4 +1,4 @@
-"""How a read is cut into queries: everything once, nothing too large, and every cut can be cut again."""
+"""Test how a read is split into queries: complete, without overlap and within limits."""
 
 import itertools
 import re

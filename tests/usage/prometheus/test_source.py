@@ -1,4 +1,4 @@
-"""Usage from a real Prometheus that holds what real ones hold: resets, gaps, duplicates, and numbers that cannot be."""
+"""Test reading usage from a real Prometheus with resets, gaps, duplicates and implausible values."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
-from usage.recording import MEMORY, MIB, ODD, SCRAPE, T0, shop
+from usage.recording import MEMORY, MIB, SCRAPE, SPECIAL_NAMESPACE, T0, example_recording
 
 HOUR = 3600.0
-ASK = UsageQuery(start=T0, end=T0 + 2 * HOUR, step=60)
+QUERY = UsageQuery(start=T0, end=T0 + 2 * HOUR, step=60)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     try:
-        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), shop().text)
+        recorded = Recorded(tmp_path_factory.mktemp("prometheus"), example_recording().text)
     except UnavailableError as why:
         pytest.skip(str(why))
     with recorded as running:
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["raw samples", "queries"])
 def raw(request: pytest.FixtureRequest) -> bool:
-    """Both ways of reading are held to the same."""
+    """Run every test with remote read and with range queries."""
     way: bool = request.param
     return way
 
@@ -43,7 +43,7 @@ def usage(server: Recorded, raw: Literal[True, False]) -> Usage:
     return asyncio.run(read(server, raw_samples=raw))
 
 
-async def read(server: Recorded, ask: UsageQuery = ASK, **settings: Any) -> Usage:
+async def read(server: Recorded, ask: UsageQuery = QUERY, **settings: Any) -> Usage:
     async with Prometheus(PrometheusSettings(url=server.url, **settings)) as prometheus:
         return await prometheus.read(ask)
 
@@ -55,7 +55,7 @@ def column(usage: Usage, pod: str, resource: str) -> np.ndarray[Any, np.dtype[np
 
 
 def test_prometheus_reads_usage_without_pod_cgroups(usage: Usage) -> None:
-    assert usage.steps == ASK.steps
+    assert usage.steps == QUERY.steps
     assert PodContainer("shop", "steady", "app") in usage.containers
     assert {container.container for container in usage.containers} == {"app"}
     np.testing.assert_allclose(column(usage, "steady", "cpu")[3:], 0.5)
@@ -95,35 +95,35 @@ def test_prometheus_drops_implausible_memory(usage: Usage) -> None:
 
 
 def test_prometheus_matches_namespace_names_literally(server: Recorded, usage: Usage) -> None:
-    only = asyncio.run(read(server, UsageQuery(start=T0, end=T0 + HOUR, step=60, namespaces=(ODD, "sho.*"))))
-    assert only.containers == (PodContainer(ODD, "elsewhere", "app"),)
-    assert PodContainer(ODD, "elsewhere", "app") in usage.containers
+    only = asyncio.run(
+        read(server, UsageQuery(start=T0, end=T0 + HOUR, step=60, namespaces=(SPECIAL_NAMESPACE, "sho.*")))
+    )
+    assert only.containers == (PodContainer(SPECIAL_NAMESPACE, "elsewhere", "app"),)
+    assert PodContainer(SPECIAL_NAMESPACE, "elsewhere", "app") in usage.containers
 
 
 async def test_prometheus_conforms_to_source_contract(server: Recorded) -> None:
     async with source("prometheus", url=server.url) as prometheus:
-        await conforms(prometheus, ASK)
+        await conforms(prometheus, QUERY)
 
 
 async def test_prometheus_read_in_shards_equals_whole_read(
     server: Recorded, usage: Usage, raw: Literal[True, False]
 ) -> None:
-    said: list[float] = []
+    progress: list[float] = []
     small = {"samples_a_query": 50, "points_a_series": 17, "bytes_an_answer": 20_000}
     settings = PrometheusSettings(url=server.url, concurrency=8, raw_samples=raw, **small)
     async with Prometheus(settings) as prometheus:
-        cut = await prometheus.read(ASK, progress=said.append)
-        assert (await prometheus.estimate_cost(ASK)).queries > 20
+        cut = await prometheus.read(QUERY, progress=progress.append)
+        assert (await prometheus.estimate_cost(QUERY)).queries > 20
     assert cut.containers == usage.containers
     np.testing.assert_allclose(cut.cpu, usage.cpu, rtol=1e-12)
     np.testing.assert_array_equal(cut.memory, usage.memory)
-    assert said == sorted(said)
-    assert said[-1] == pytest.approx(1)
+    assert progress == sorted(progress)
+    assert progress[-1] == pytest.approx(1)
 
 
-async def test_prometheus_reads_window_shorter_than_scrape_interval(
-    server: Recorded, usage: Usage
-) -> None:
+async def test_prometheus_reads_window_shorter_than_scrape_interval(server: Recorded, usage: Usage) -> None:
     t = T0 + HOUR + SCRAPE / 2
     one = await read(server, UsageQuery(start=t, end=t + 5, step=5))
     assert column(one, "steady", "cpu") == pytest.approx(0.5, rel=0.05)
@@ -141,16 +141,16 @@ async def test_prometheus_value_returns_single_number_or_none(server: Recorded) 
 
 async def test_prometheus_estimates_cost_before_read(server: Recorded, usage: Usage) -> None:
     async with source("prometheus", url=server.url) as prometheus:
-        cost = await prometheus.estimate_cost(ASK)
+        cost = await prometheus.estimate_cost(QUERY)
     assert cost.queries == 2
     assert cost.series == pytest.approx(2 * len(usage.containers), abs=4)
-    assert cost.samples == cost.series * ASK.steps
+    assert cost.samples == cost.series * QUERY.steps
     assert str(cost).startswith("2 queries, ")
 
 
 async def test_prometheus_summary_has_quantiles_and_first_and_last_times(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        summary = await prometheus.summarize(ASK, quantiles=(0.5, 0.999))
+        summary = await prometheus.summarize(QUERY, quantiles=(0.5, 0.999))
     place = summary.containers.index(PodContainer("shop", "away", "app"))
     np.testing.assert_allclose(summary.cpu.values[:, place], 0.5, rtol=1e-3)
     assert summary.memory.first_times[place] == T0

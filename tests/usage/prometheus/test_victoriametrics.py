@@ -1,4 +1,4 @@
-"""Usage from a real VictoriaMetrics: the same as from Prometheus, but for what it makes of a counter that goes back."""
+"""Test reading usage from a real VictoriaMetrics, which treats decreasing counters differently from Prometheus."""
 
 import asyncio
 import time
@@ -15,15 +15,24 @@ from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.usage import PodContainer, Usage
 from usage.conformance import conforms
-from usage.recording import CPU, MEMORY, MIB, ODD, T0, Recording, named, shop
+from usage.recording import (
+    CPU,
+    MEMORY,
+    MIB,
+    SPECIAL_NAMESPACE,
+    T0,
+    Recording,
+    container_labels,
+    example_recording,
+)
 
-ASK = UsageQuery(start=T0, end=T0 + 7200, step=60)
+QUERY = UsageQuery(start=T0, end=T0 + 7200, step=60)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
-        with victoriametrics(tmp_path_factory.mktemp("victoriametrics"), shop().text) as address:
+        with victoriametrics(tmp_path_factory.mktemp("victoriametrics"), example_recording().text) as address:
             yield address
     except UnavailableError as why:
         pytest.skip(str(why))
@@ -36,7 +45,7 @@ def usage(url: str) -> Usage:
 
 async def read(url: str, **settings: int) -> Usage:
     async with Prometheus(PrometheusSettings.model_validate({"url": url, **settings})) as server:
-        return await server.read(ASK)
+        return await server.read(QUERY)
 
 
 def place(usage: Usage, pod: str) -> int:
@@ -83,7 +92,7 @@ def test_victoriametrics_read_in_shards_differs_only_at_gap_edges(url: str, usag
 
 
 def test_victoriametrics_read_splits_namespace_above_series_limit(usage: Usage, tmp_path: Path) -> None:
-    with victoriametrics(tmp_path, shop().text, "-search.maxUniqueTimeseries=4") as address:
+    with victoriametrics(tmp_path, example_recording().text, "-search.maxUniqueTimeseries=4") as address:
         few = asyncio.run(read(address))
     assert few.containers == usage.containers
     np.testing.assert_array_equal(few.memory, usage.memory)
@@ -91,23 +100,25 @@ def test_victoriametrics_read_splits_namespace_above_series_limit(usage: Usage, 
 
 
 def test_victoriametrics_matches_namespace_names_literally(url: str) -> None:
-    ask = UsageQuery(start=T0, end=T0 + 3600, step=60, namespaces=(ODD, "sho.*"))
+    ask = UsageQuery(start=T0, end=T0 + 3600, step=60, namespaces=(SPECIAL_NAMESPACE, "sho.*"))
 
     async def only() -> Usage:
         async with Prometheus(PrometheusSettings(url=url)) as server:
             return await server.read(ask)
 
-    assert asyncio.run(only()).containers == (PodContainer(ODD, "elsewhere", "app"),)
+    assert asyncio.run(only()).containers == (PodContainer(SPECIAL_NAMESPACE, "elsewhere", "app"),)
 
 
 async def test_victoriametrics_conforms_to_source_contract(url: str) -> None:
     async with source("prometheus", url=url) as server:
-        await conforms(server, ASK)
+        await conforms(server, QUERY)
 
 
 async def test_victoriametrics_check_reports_missing_cpu_metric(tmp_path: Path) -> None:
     recording = Recording()
-    recording.add(MEMORY, named("web"), [(time.time() - T0 - at, MIB) for at in (300, 240, 180, 120, 60, 0)])
+    recording.add(
+        MEMORY, container_labels("web"), [(time.time() - T0 - at, MIB) for at in (300, 240, 180, 120, 60, 0)]
+    )
     with victoriametrics(tmp_path, recording.text) as address:
         async with source("prometheus", url=address) as server:
             health = await server.check()

@@ -1,4 +1,4 @@
-"""Windows of which a real Prometheus has nothing, or only a part: it is young, or was down."""
+"""Test windows without samples: the Prometheus server is new or was down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.http_transport import HttpTransport
 from trimtab.usage.source import UsageQuery
-from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, named
+from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, container_labels
 
 HOUR, DAY = 3600.0, 86400.0
 GAP = range(240, 600)
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     """A server that was started at T0, was down from the second hour to the fifth, and has been up until the sixth."""
     recording = Recording()
     for scrapes in (range(GAP.start), range(GAP.stop, 720)):
-        recording.container(named("web"), cores=0.5, memory=100 * MIB, scrapes=scrapes)
+        recording.container(container_labels("web"), cores=0.5, memory=100 * MIB, scrapes=scrapes)
     try:
         recorded = Recorded(tmp_path_factory.mktemp("prometheus"), recording.text)
     except UnavailableError as why:
@@ -69,7 +69,7 @@ async def test_prometheus_reads_window_that_began_before_first_sample(server: Re
 async def test_prometheus_sends_one_request_per_window_without_samples(
     server: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nearly all windows of a young server are empty: each must not cost a whole look at it."""
+    """Nearly all windows of a new server are empty: none may cost a whole inventory of its series."""
     asked: list[str] = []
     exchange = HttpTransport._send
 
@@ -87,7 +87,7 @@ async def test_prometheus_sends_one_request_per_window_without_samples(
 
 
 async def test_prometheus_rejects_server_that_never_had_container_samples(server: Recorded) -> None:
-    """Nothing later either: that is no young server but one that does not scrape kubelets."""
+    """A server without later samples is not new: it does not scrape kubelets."""
     now = time.time()
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         with pytest.raises(UsageError, match="does not exist"):
@@ -103,10 +103,10 @@ async def test_prometheus_accepts_usage_of_node_present_for_part_of_window(
     for metric, small, large in (("machine_cpu_cores", 4, 64), ("machine_memory_bytes", 2**33, 2**38)):
         recording.add(metric, {"node": "small"}, [(SCRAPE * i, small) for i in range(480)])
         recording.add(metric, {"node": "large"}, [(SCRAPE * i, large) for i in night])
-    recording.container(named("web"), cores=0.5, memory=100 * MIB, scrapes=range(480))
-    recording.container(named("night"), cores=30, memory=192 * 2.0**30, scrapes=night)
+    recording.container(container_labels("web"), cores=0.5, memory=100 * MIB, scrapes=range(480))
+    recording.container(container_labels("night"), cores=30, memory=192 * 2.0**30, scrapes=night)
     glitch = [(SCRAPE * i, 2.0**45 if i == 200 else 100 * MIB) for i in range(480)]
-    recording.add(MEMORY, named("glitch"), glitch)
+    recording.add(MEMORY, container_labels("glitch"), glitch)
     try:
         recorded = Recorded(tmp_path, recording.text)
     except UnavailableError as why:

@@ -1,4 +1,4 @@
-"""A source of the present alone gets a past: sampled, bounded, there again after a restart."""
+"""Test polling sources: they keep a bounded history that survives a restart."""
 
 import asyncio
 import math
@@ -32,26 +32,26 @@ NOW = 1_800_000_000.0
 WEB, DB = PodContainer("shop", "web-0", "web"), PodContainer("data", "db-0", "db")
 
 
-class Told(PollingSource[PollingSettings]):
-    """Sees what the test tells it to."""
+class ScriptedSource(PollingSource[PollingSettings]):
+    """Returns the samples that the test sets."""
 
-    name = "told"
+    name = "scripted"
     settings_type = PollingSettings
     now = NOW
-    sees: tuple[ContainerSample, ...] | None = ()
+    samples: tuple[ContainerSample, ...] | None = ()
 
     async def snapshot(self) -> list[ContainerSample]:
-        if self.sees is None:
-            raise SourceUnavailable("told: nothing can be seen; look later")
-        return list(self.sees)
+        if self.samples is None:
+            raise SourceUnavailable("scripted: polling fails; try later")
+        return list(self.samples)
 
-    async def at(self, now: float, *sees: ContainerSample) -> None:
-        self.now, self.sees = now, sees
+    async def poll_at(self, now: float, *samples: ContainerSample) -> None:
+        self.now, self.samples = now, samples
         assert (await self.check()).ok
 
 
-def told(store: Store | None = None, **settings: Any) -> Told:
-    made = Told(PollingSettings(**settings), store=store, clock=lambda: made.now)
+def scripted(store: Store | None = None, **settings: Any) -> ScriptedSource:
+    made = ScriptedSource(PollingSettings(**settings), store=store, clock=lambda: made.now)
     return made
 
 
@@ -60,10 +60,10 @@ def sample(container: PodContainer, at: float, cpu: float = 1.0, memory: float =
 
 
 async def test_polling_source_reads_samples_as_window() -> None:
-    source = told()
-    await source.at(NOW, sample(WEB, NOW, 1.0, 100))
-    await source.at(NOW + 30, sample(WEB, NOW + 30, 2.0, 300), sample(DB, NOW + 30, 0.5, 50))
-    await source.at(NOW + 60, sample(WEB, NOW + 60, 4.0, 200))
+    source = scripted()
+    await source.poll_at(NOW, sample(WEB, NOW, 1.0, 100))
+    await source.poll_at(NOW + 30, sample(WEB, NOW + 30, 2.0, 300), sample(DB, NOW + 30, 0.5, 50))
+    await source.poll_at(NOW + 60, sample(WEB, NOW + 60, 4.0, 200))
     usage = await source.read(UsageQuery(start=NOW - 60, end=NOW + 120, step=60))
     assert usage.containers == (DB, WEB)
     np.testing.assert_array_equal(usage.cpu[:, 1], [np.nan, 1.5, 4.0])
@@ -72,20 +72,22 @@ async def test_polling_source_reads_samples_as_window() -> None:
 
 
 async def test_polling_source_averages_cpu_and_keeps_memory_maximum() -> None:
-    source = told()
+    source = scripted()
     for minute in range(10):
         at = NOW + 60 * minute
-        await source.at(at, sample(WEB, at, minute, 1000 + minute))
+        await source.poll_at(at, sample(WEB, at, minute, 1000 + minute))
     usage = await source.read(UsageQuery(start=NOW, end=NOW + 600, step=300))
     assert usage.cpu[:, 0].tolist() == [2, 7]
     assert usage.memory[:, 0].tolist() == [1004, 1009]
 
 
 async def test_polling_source_drops_stale_repeated_and_implausible_samples() -> None:
-    source = told()
-    await source.at(NOW, sample(WEB, NOW - 1000), sample(DB, NOW + 1000))
-    await source.at(NOW + 30, sample(WEB, NOW + 5, cpu=1.0), sample(DB, NOW + 5, cpu=-1.0, memory=np.inf))
-    await source.at(NOW + 40, sample(WEB, NOW + 5, cpu=9.0), sample(DB, NOW + 6, cpu=1e9, memory=0))
+    source = scripted()
+    await source.poll_at(NOW, sample(WEB, NOW - 1000), sample(DB, NOW + 1000))
+    await source.poll_at(
+        NOW + 30, sample(WEB, NOW + 5, cpu=1.0), sample(DB, NOW + 5, cpu=-1.0, memory=np.inf)
+    )
+    await source.poll_at(NOW + 40, sample(WEB, NOW + 5, cpu=9.0), sample(DB, NOW + 6, cpu=1e9, memory=0))
     usage = await source.read(UsageQuery(start=NOW - 3600, end=NOW + 3600, step=60))
     assert usage.containers == (WEB,)
     assert usage.sample_count == 1
@@ -93,43 +95,43 @@ async def test_polling_source_drops_stale_repeated_and_implausible_samples() -> 
 
 
 async def test_history_stores_samples_after_clock_was_ahead() -> None:
-    shelf = MemoryBlockStorage()
-    history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
+    storage = MemoryBlockStorage()
+    history = SampleHistory(storage, step=60.0, retention=8 * DAY)
     await history.add_samples([sample(WEB, NOW + DAY)], now=NOW + DAY)
     assert await history.add_samples([sample(WEB, NOW)], now=NOW) == 1
-    assert int(NOW // HOUR) in await shelf.list_hours()
+    assert int(NOW // HOUR) in await storage.list_hours()
 
 
-@pytest.mark.parametrize("theirs", [NOW, NOW + 9 * DAY], ids=["ours alone", "everybody's"])
-async def test_history_keeps_hours_if_clock_jumps_ahead_briefly(theirs: float) -> None:
-    shelf = MemoryBlockStorage()
-    history = SampleHistory(shelf, step=60.0, retention=8 * DAY)
+@pytest.mark.parametrize("sample_time", [NOW, NOW + 9 * DAY], ids=["only our clock", "all clocks"])
+async def test_history_keeps_hours_if_clock_jumps_ahead_briefly(sample_time: float) -> None:
+    storage = MemoryBlockStorage()
+    history = SampleHistory(storage, step=60.0, retention=8 * DAY)
     for hours_ago in (3, 2, 1):
         await history.add_samples([sample(WEB, NOW - hours_ago * HOUR)], now=NOW - hours_ago * HOUR)
-    known = await shelf.list_hours()
-    await history.add_samples([sample(WEB, theirs)], now=NOW + 9 * DAY)
+    known = await storage.list_hours()
+    await history.add_samples([sample(WEB, sample_time)], now=NOW + 9 * DAY)
     await history.add_samples([sample(WEB, NOW)], now=NOW)
-    assert set(known) <= set(await shelf.list_hours())
+    assert set(known) <= set(await storage.list_hours())
 
 
 async def test_polling_source_reads_the_same_after_restart(tmp_path: Path) -> None:
     ask = UsageQuery(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
-    whole = told()
+    whole = scripted()
     for number in range(100):
         at = NOW + 60 * number
-        await whole.at(at, sample(WEB, at, number % 7), sample(WEB, at + 1, 1), sample(DB, at, 0.1))
+        await whole.poll_at(at, sample(WEB, at, number % 7), sample(WEB, at + 1, 1), sample(DB, at, 0.1))
     for half in (range(50), range(50, 100)):
         async with Store.open(tmp_path / "trimtab.db") as store:
-            source = told(store)
+            source = scripted(store)
             async with source:
                 for number in half:
                     at = NOW + 60 * number
-                    await source.at(
+                    await source.poll_at(
                         at, sample(WEB, at, number % 7), sample(WEB, at + 1, 1), sample(DB, at, 0.1)
                     )
     async with Store.open(tmp_path / "trimtab.db") as store:
-        again = told(store)
-        again.sees = None
+        again = scripted(store)
+        again.samples = None
         usage, wanted = await again.read(ask), await whole.read(ask)
     assert usage.containers == wanted.containers
     np.testing.assert_array_equal(usage.cpu, wanted.cpu)
@@ -137,10 +139,10 @@ async def test_polling_source_reads_the_same_after_restart(tmp_path: Path) -> No
 
 
 async def test_polling_source_deletes_samples_beyond_retention(tmp_path: Path) -> None:
-    async with Store.open(tmp_path / "trimtab.db") as store, told(store, keep=3 * HOUR) as source:
+    async with Store.open(tmp_path / "trimtab.db") as store, scripted(store, keep=3 * HOUR) as source:
         for hour in range(10):
             at = NOW + hour * HOUR
-            await source.at(at, sample(WEB, at))
+            await source.poll_at(at, sample(WEB, at))
         assert len(await store.states.list_summaries()) == 5
         usage = await source.read(UsageQuery(start=NOW, end=NOW + 10 * HOUR, step=HOUR))
         assert usage.sample_count == 5
@@ -148,13 +150,13 @@ async def test_polling_source_deletes_samples_beyond_retention(tmp_path: Path) -
 
 async def test_polling_source_skips_damaged_hour(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        async with told(store) as source:
+        async with scripted(store) as source:
             for hour in range(3):
-                await source.at(NOW + hour * HOUR, sample(WEB, NOW + hour * HOUR))
-        key = StateKey("default", "usage/told", str(int(NOW // HOUR) + 1))
+                await source.poll_at(NOW + hour * HOUR, sample(WEB, NOW + hour * HOUR))
+        key = StateKey("default", "usage/scripted", str(int(NOW // HOUR) + 1))
         await store.states.save(key, b"not an hour", timestamp=NOW)
-        again = told(store)
-        again.sees = None
+        again = scripted(store)
+        again.samples = None
         usage = await again.read(UsageQuery(start=NOW, end=NOW + 3 * HOUR, step=HOUR))
     assert usage.sample_count == 2
 
@@ -162,10 +164,10 @@ async def test_polling_source_skips_damaged_hour(tmp_path: Path) -> None:
 async def test_polling_source_reports_store_failure(tmp_path: Path) -> None:
     file = tmp_path / "trimtab.db"
     async with Store.open(file) as store:
-        source = told(store)
-        with closing(sqlite3.connect(file)) as vandal:
-            vandal.execute(f"ALTER TABLE {states.name} RENAME COLUMN data TO away")
-        source.sees = (sample(WEB, NOW),)
+        source = scripted(store)
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute(f"ALTER TABLE {states.name} RENAME COLUMN data TO away")
+        source.samples = (sample(WEB, NOW),)
         async with source:
             health = await source.check()
             with pytest.raises(SourceUnavailable, match="the history is unavailable"):
@@ -175,30 +177,30 @@ async def test_polling_source_reports_store_failure(tmp_path: Path) -> None:
 
 
 async def test_polling_source_reads_history_while_polling_fails() -> None:
-    source = told()
-    source.sees = None
+    source = scripted()
+    source.samples = None
     ask = UsageQuery.last(600, now=NOW, step=60)
     with pytest.raises(SourceUnavailable):
         await source.read(ask)
     health = await source.check()
-    assert (health.ok, health.detail, health.advice) == (False, "told: nothing can be seen", "look later")
-    await source.at(NOW, sample(WEB, NOW))
-    source.sees, source.now = None, NOW + 90
+    assert (health.ok, health.detail, health.advice) == (False, "scripted: polling fails", "try later")
+    await source.poll_at(NOW, sample(WEB, NOW))
+    source.samples, source.now = None, NOW + 90
     assert (await source.read(ask)).sample_count == 1
 
 
 @pytest.mark.parametrize("off", [90.0, -400.0])
 async def test_polling_source_check_reports_clock_skew(off: float) -> None:
-    source = told()
-    source.sees = (sample(WEB, NOW), sample(DB, NOW + off))
+    source = scripted()
+    source.samples = (sample(WEB, NOW), sample(DB, NOW + off))
     assert "; 1 container ignored because of a clock more than 60 s ahead" in (await source.check()).detail
-    source.now, source.sees = NOW + 30, (sample(WEB, NOW + 30), sample(DB, NOW + 30))
-    assert "believed" not in (await source.check()).detail
+    source.now, source.samples = NOW + 30, (sample(WEB, NOW + 30), sample(DB, NOW + 30))
+    assert "ignored" not in (await source.check()).detail
 
 
 async def test_polling_source_polls_while_open() -> None:
-    source = told(interval=1)
-    source.sees = (sample(WEB, NOW),)
+    source = scripted(interval=1)
+    source.samples = (sample(WEB, NOW),)
     async with source, asyncio.timeout(30):
         while "1 container," not in (await source.check()).detail:
             await asyncio.sleep(0.01)
@@ -206,10 +208,10 @@ async def test_polling_source_polls_while_open() -> None:
 
 
 async def test_polling_source_conforms_to_source_contract() -> None:
-    source = told()
+    source = scripted()
     for minute in range(5):
         at = NOW + 60 * minute
-        await source.at(at, sample(WEB, at), sample(DB, at))
+        await source.poll_at(at, sample(WEB, at), sample(DB, at))
     await conforms(source, UsageQuery.last(600, now=NOW + 240, step=60))
 
 
@@ -249,8 +251,8 @@ async def test_history_reads_many_containers_of_a_day() -> None:
     assert usage.sample_count == 24 * 500
 
 
-class Named:
-    """A cluster of which only the uid matters: it lists its namespace kube-system."""
+class FakeCluster:
+    """A client that lists only the namespace kube-system, for the uid of the cluster."""
 
     def __init__(self, uid: str, *, failure: KubeError | None = None) -> None:
         self.uid = uid
@@ -263,66 +265,68 @@ class Named:
         return [{"metadata": {"name": "kube-system", "uid": self.uid}}]
 
 
-def told_of(api: Named, store: Store, **settings: Any) -> Told:
+def scripted_for(api: FakeCluster, store: Store, **settings: Any) -> ScriptedSource:
     client = cast("Client", api)
-    made = Told(PollingSettings(**settings), client=client, store=store, clock=lambda: made.now)
+    made = ScriptedSource(PollingSettings(**settings), client=client, store=store, clock=lambda: made.now)
     return made
 
 
-ASKED = UsageQuery(start=NOW - HOUR, end=NOW + HOUR, step=300.0)
+QUERY = UsageQuery(start=NOW - HOUR, end=NOW + HOUR, step=300.0)
 
 
-async def seen_after_a_restart(source: Told) -> set[float]:
-    """What is read of WEB's memory while nothing new can be seen."""
-    source.sees = None
-    usage = await source.read(ASKED)
+async def read_memory_after_restart(source: ScriptedSource) -> set[float]:
+    """Read the stored memory values while polling fails."""
+    source.samples = None
+    usage = await source.read(QUERY)
     return {value for column in usage.memory.T.tolist() for value in column if not math.isnan(value)}
 
 
 async def test_polling_source_separates_clusters_that_share_a_store(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        prod, test = Named("prod-uid"), Named("test-uid")
+        prod, test = FakeCluster("prod-uid"), FakeCluster("test-uid")
         for cluster, memory in ((prod, 3e9), (test, 1e9)):
-            async with told_of(cluster, store) as source:
-                await source.at(NOW, sample(WEB, NOW, memory=memory))
-        assert await seen_after_a_restart(told_of(prod, store)) == {3e9}
-        assert await seen_after_a_restart(told_of(test, store)) == {1e9}
+            async with scripted_for(cluster, store) as source:
+                await source.poll_at(NOW, sample(WEB, NOW, memory=memory))
+        assert await read_memory_after_restart(scripted_for(prod, store)) == {3e9}
+        assert await read_memory_after_restart(scripted_for(test, store)) == {1e9}
 
 
 async def test_polling_source_adopts_samples_without_cluster_name(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        async with told(store, cluster="default") as before:
-            await before.at(NOW, sample(WEB, NOW, memory=3e9))
+        async with scripted(store, cluster="default") as before:
+            await before.poll_at(NOW, sample(WEB, NOW, memory=3e9))
         await store.states.save(StateKey("prod-uid", "trimtab", "a/0"), b"learned", timestamp=NOW)
-        assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}
+        assert await read_memory_after_restart(scripted_for(FakeCluster("prod-uid"), store)) == {3e9}
         assert {note.cluster for note in await store.states.list_summaries()} == {"prod-uid"}
-        assert await seen_after_a_restart(told_of(Named("prod-uid"), store)) == {3e9}, "and once more"
+        assert await read_memory_after_restart(scripted_for(FakeCluster("prod-uid"), store)) == {3e9}, (
+            "and once more"
+        )
 
 
 async def test_polling_source_leaves_unnamed_samples_of_shared_store(
     tmp_path: Path,
 ) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        async with told(store, cluster="default") as before:
-            await before.at(NOW, sample(WEB, NOW, memory=3e9))
+        async with scripted(store, cluster="default") as before:
+            await before.poll_at(NOW, sample(WEB, NOW, memory=3e9))
         await store.states.save(StateKey("test-uid", "trimtab", "a/0"), b"learned", timestamp=NOW)
-        prod = told_of(Named("prod-uid"), store)
-        await prod.at(NOW + HOUR, sample(DB, NOW + HOUR))
-        assert await seen_after_a_restart(prod) == set()
+        prod = scripted_for(FakeCluster("prod-uid"), store)
+        await prod.poll_at(NOW + HOUR, sample(DB, NOW + HOUR))
+        assert await read_memory_after_restart(prod) == set()
 
 
 async def test_polling_source_keeps_configured_cluster_name(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
-        async with told_of(Named("prod-uid"), store, cluster="mine") as source:
-            await source.at(NOW, sample(WEB, NOW))
+        async with scripted_for(FakeCluster("prod-uid"), store, cluster="mine") as source:
+            await source.poll_at(NOW, sample(WEB, NOW))
         assert {note.cluster for note in await store.states.list_summaries()} == {"mine"}
 
 
 async def test_polling_source_check_reports_unreadable_cluster_uid(tmp_path: Path) -> None:
     refused = Forbidden(Status(message="namespaces is forbidden"))
     async with Store.open(tmp_path / "trimtab.db") as store:
-        async with told_of(Named("", failure=refused), store) as source:
-            source.sees = (sample(WEB, NOW),)
+        async with scripted_for(FakeCluster("", failure=refused), store) as source:
+            source.samples = (sample(WEB, NOW),)
             health = await source.check()
         assert not health.ok
         assert "namespaces is forbidden" in health.detail

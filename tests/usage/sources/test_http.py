@@ -1,4 +1,4 @@
-"""Anything that speaks the small protocol is a source; what does not is refused in one line."""
+"""Test the HTTP usage protocol and its errors."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,18 +22,18 @@ from trimtab.usage.source import UsageQuery, source
 from trimtab.usage.sources.http import Http, HttpSettings
 from usage.conformance import conforms
 
-ASK = UsageQuery(start=600.0, end=900.0, step=60.0)
+QUERY = UsageQuery(start=600.0, end=900.0, step=60.0)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
 async def serving(usage: Handler, health: object = None) -> AsyncIterator[str]:
-    async def well(_: web.Request) -> web.Response:
+    async def report_health(_: web.Request) -> web.Response:
         return web.json_response(health or {"ok": True, "detail": "two containers", "history": True})
 
     app = web.Application()
     app.router.add_get("/house/v1/usage", usage)
-    app.router.add_get("/house/v1/health", well)
+    app.router.add_get("/house/v1/health", report_health)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -45,7 +45,7 @@ async def serving(usage: Handler, health: object = None) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def answer(request: web.Request) -> dict[str, Any]:
+def usage_response(request: web.Request) -> dict[str, Any]:
     start, end, step = (float(request.query[name]) for name in ("start", "end", "step"))
     steps = round((end - start) / step)
     wanted = request.query.get("namespaces")
@@ -58,14 +58,14 @@ def answer(request: web.Request) -> dict[str, Any]:
     return {"start": start, "step": step, "containers": names, "cpu": cpu, "memory": memory}
 
 
-async def speak(request: web.Request) -> web.Response:
-    return web.json_response(answer(request))
+async def respond(request: web.Request) -> web.Response:
+    return web.json_response(usage_response(request))
 
 
 async def test_http_source_reads_server_that_follows_protocol() -> None:
-    async with serving(speak) as url, Http(HttpSettings(url=url)) as house:
-        await conforms(house, ASK)
-        usage = await house.read(ASK)
+    async with serving(respond) as url, Http(HttpSettings(url=url)) as http_source:
+        await conforms(http_source, QUERY)
+        usage = await http_source.read(QUERY)
     assert [container.pod for container in usage.containers] == ["db-0", "web-0"]
     np.testing.assert_array_equal(usage.cpu[:, 1], [0.5, 0.5, 0.5, 0.5, np.nan])
     assert np.isnan(usage.cpu[:, 0]).all()
@@ -76,14 +76,14 @@ async def test_http_source_sends_token_and_headers(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     seen: list[tuple[str | None, str | None]] = []
 
-    async def note(request: web.Request) -> web.Response:
+    async def record_request(request: web.Request) -> web.Response:
         seen.append((request.headers.get("Authorization"), request.headers.get("X-House")))
-        return await speak(request)
+        return await respond(request)
 
-    async with serving(note) as url:
+    async with serving(record_request) as url:
         settings = HttpSettings(url=url, token_file=tmp_path / "token", headers={"X-House": "blue"})
-        async with Http(settings) as house:
-            await house.read(ASK)
+        async with Http(settings) as http_source:
+            await http_source.read(QUERY)
     assert seen == [("Bearer s3cret", "blue")]
 
 
@@ -100,15 +100,13 @@ async def test_http_source_sends_token_and_headers(tmp_path: Path) -> None:
         ({"containers": "none"}, "the response does not follow the protocol"),
     ],
 )
-async def test_http_source_rejects_response_to_another_query(
-    change: dict[str, object], line: str
-) -> None:
-    async def lie(request: web.Request) -> web.Response:
-        return web.json_response(answer(request) | change)
+async def test_http_source_rejects_response_to_another_query(change: dict[str, object], line: str) -> None:
+    async def respond_wrongly(request: web.Request) -> web.Response:
+        return web.json_response(usage_response(request) | change)
 
-    async with serving(lie) as url, Http(HttpSettings(url=url)) as house:
+    async with serving(respond_wrongly) as url, Http(HttpSettings(url=url)) as http_source:
         with pytest.raises(UsageResponseError) as refused:
-            await house.read(ASK)
+            await http_source.read(QUERY)
     assert line in str(refused.value)
     assert str(refused.value).startswith(url)
 
@@ -119,23 +117,23 @@ async def test_http_source_rejects_other_encodings() -> None:
             body='{"start": 600, "step": 60, "containers": [["a", "b", "ü"]]}'.encode("latin-1")
         )
 
-    async with serving(latin) as url, Http(HttpSettings(url=url)) as house:
+    async with serving(latin) as url, Http(HttpSettings(url=url)) as http_source:
         with pytest.raises(UsageResponseError, match="the response does not follow the protocol"):
-            await house.read(ASK)
+            await http_source.read(QUERY)
 
 
 async def test_http_source_uses_environment_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    hosts = []
 
-    async def pass_on(request: web.Request) -> web.Response:
-        asked.append(request.host)
-        return await speak(request)
+    async def forward(request: web.Request) -> web.Response:
+        hosts.append(request.host)
+        return await respond(request)
 
-    async with serving(pass_on) as proxy:
+    async with serving(forward) as proxy:
         monkeypatch.setenv("http_proxy", proxy.removesuffix("/house"))
-        async with Http(HttpSettings(url="http://usage.example.org/house")) as house:
-            await house.read(ASK)
-    assert asked == ["usage.example.org"]
+        async with Http(HttpSettings(url="http://usage.example.org/house")) as http_source:
+            await http_source.read(QUERY)
+    assert hosts == ["usage.example.org"]
 
 
 @pytest.mark.parametrize(
@@ -146,17 +144,17 @@ async def test_http_source_maps_status_to_error(status: int, kind: type[UsageErr
         return web.Response(status=status, text=json.dumps({"error": "not today"}))
 
     health = {"ok": False, "detail": "asleep"}
-    async with serving(fail, health) as url, Http(HttpSettings(url=url)) as house:
+    async with serving(fail, health) as url, Http(HttpSettings(url=url)) as http_source:
         with pytest.raises(kind):
-            await house.read(ASK)
-        found = await house.check()
+            await http_source.read(QUERY)
+        found = await http_source.check()
     assert not found.ok
     assert "asleep" in found.detail
 
 
 async def test_http_source_check_reports_unreachable_server() -> None:
-    async with Http(HttpSettings(url="http://127.0.0.1:9")) as house:
-        health = await house.check()
+    async with Http(HttpSettings(url="http://127.0.0.1:9")) as http_source:
+        health = await http_source.check()
     assert not health.ok
     assert "cannot connect" in health.detail
 

@@ -1,4 +1,4 @@
-"""A real container, a real kubelet, a real metrics-server: what is sampled is what it does."""
+"""Test sampling of a real container through kubelet and metrics-server."""
 
 import asyncio
 import math
@@ -47,7 +47,7 @@ async def test_live_sources_sample_real_container_and_keep_history(
                     await asyncio.sleep(0.5)
         _is_the_plodder(usage, plodder)
     async with Store.open(address) as store:
-        # Without a client: from what was kept alone, under the uid of the cluster.
+        # Without a client: from the stored history, under the uid of the cluster.
         again = source(name, store=store, cluster=await get_cluster_uid(client))
         _is_the_plodder(await _last(again, plodder.namespace), plodder)
         await conforms(again, UsageQuery.last(600, now=time.time(), step=60))
@@ -90,7 +90,7 @@ def test_parse_pod_metrics_rejects_other_responses() -> None:
 
 
 async def test_kubelet_check_reports_node_that_api_server_cannot_proxy(client: Client) -> None:
-    """It never passes a question on to loopback, where the node of these tests is."""
+    """The API server does not proxy to loopback, where the node of these tests listens."""
     health = await source("kubelet", client=client, reach="proxy").check()
     assert not health.ok
     assert "address not allowed" in health.detail
@@ -98,7 +98,7 @@ async def test_kubelet_check_reports_node_that_api_server_cannot_proxy(client: C
 
 
 def test_parse_summary_reads_pods_beside_pod_without_containers() -> None:
-    """As Go writes an empty list."""
+    """Go encodes an empty list as null."""
     empty = {"podRef": {"name": "starting", "namespace": "shop"}, "containers": None}
     cpu = {"time": "2026-11-15T12:00:00Z", "usageNanoCores": 5e8}
     web = {
@@ -112,7 +112,7 @@ def test_parse_summary_reads_pods_beside_pod_without_containers() -> None:
 
 
 def test_kubelet_url_uses_first_address_of_dual_stack_node() -> None:
-    """A cloud tells of a node's IPv6 address too where pods have IPv4 alone."""
+    """Clouds list the IPv6 address of a node even where pods have IPv4 only."""
     addresses = [{"type": "InternalIP", "address": each} for each in ("10.0.0.5", "fd00::5")]
     both, later = (
         msgspec.convert({"metadata": {"name": "n"}, "status": {"addresses": each}}, kubelet.KubeletNode)
