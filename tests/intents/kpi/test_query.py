@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
 from trimtab.intents.kpi.measurement import LINKERD_QUERIES, resolve_kpi
-from trimtab.intents.kpi.query import QueryError, build_kpi_query, find_kpi_query_problem
+from trimtab.intents.kpi.query import build_kpi_query
 from trimtab.usage.pod_names import build_pod_name_pattern
+from trimtab.usage.prometheus.template import QueryError, find_query_problem
 
 names = st.text(min_size=1, max_size=20)
 
@@ -48,7 +49,7 @@ def test_build_kpi_query_escapes_names_in_regex_matchers() -> None:
 @given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True))
 def test_build_kpi_query_accepts_every_query_that_passed_its_check(kind: str, quote: str, name: str) -> None:
     query = f"sum(rate(hits{{pod=~{quote}$pods{quote},app={quote}$name{quote}}}[1m]))"
-    assert find_kpi_query_problem(query) is None
+    assert find_query_problem(query) is None
     asked = build_kpi_query(query, namespace="shop", target=target(name, kind))
     assert matchers(asked.promql) == {"pod": build_pod_name_pattern(kind, name), "app": name}
 
@@ -74,12 +75,12 @@ def test_build_kpi_query_matches_pod_names_of_each_kind() -> None:
         ('"text"', "returns text"),
     ],
 )
-def test_find_kpi_query_problem_names_the_remedy(query: str, words: str) -> None:
-    assert words in (find_kpi_query_problem(query) or "")
+def test_find_query_problem_names_the_remedy(query: str, words: str) -> None:
+    assert words in (find_query_problem(query) or "")
 
 
-def test_find_kpi_query_problem_ignores_comments() -> None:
-    assert find_kpi_query_problem('sum(up{a="b"}) # in $') is None
+def test_find_query_problem_ignores_comments() -> None:
+    assert find_query_problem('sum(up{a="b"}) # in $') is None
 
 
 def test_kpi_query_lists_instant_selectors() -> None:

@@ -69,3 +69,18 @@ async def test_without_anybody_to_ask_all_are_unknown() -> None:
         "errors": None
     }
     assert await PromqlGuardrailChecker(None).check_guardrails(workload(), [], now=7.0) == {}
+
+
+async def test_guardrail_query_escapes_the_names_of_the_workload() -> None:
+    client = Told(0.0)
+    hostile = workload('web"} or vector(0) #')
+    await PromqlGuardrailChecker(client).check_guardrails(hostile, [ERRORS], now=7.0)
+    assert client.asked == [(r'sum(errors{namespace="shop",app="web\"} or vector(0) #"})', 7.0)]
+
+
+async def test_guardrail_with_unquoted_placeholder_is_unknown() -> None:
+    client = Told(0.0)
+    stored = Guardrail.model_construct(name="errors", query="errors_$workload", max=2)
+    found = await PromqlGuardrailChecker(client).check_guardrails(workload(), [stored], now=7.0)
+    assert found == {"errors": None}
+    assert client.asked == []

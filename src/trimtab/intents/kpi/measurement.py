@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.query import KpiQuery, build_kpi_query, find_kpi_query_problem
+from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
+from trimtab.usage.prometheus.template import find_query_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def find_profile_problem(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -
     """Describe the first problem of a profile's queries; empty if there is none. A KPI can be measured without its
     load.
     """
-    wrong = find_kpi_query_problem(spec.props[LOAD_PROPERTY]) if LOAD_PROPERTY in spec.props else None
+    wrong = find_query_problem(spec.props[LOAD_PROPERTY]) if LOAD_PROPERTY in spec.props else None
     return resolve_kpi(spec, queries).problem or (f"props.load: {wrong}" if wrong else "")
 
 
@@ -49,7 +50,7 @@ def resolve_kpi(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> KpiDefi
     """Resolve a profile to a definition, with the operator's default queries by type."""
     query = spec.query or queries.get(spec.type, "")
     if query:
-        wrong = find_kpi_query_problem(query)
+        wrong = find_query_problem(query)
         problem = f"query: {wrong}" if wrong else ""
     elif spec.type is KPIType.AVAILABILITY:
         problem = ""

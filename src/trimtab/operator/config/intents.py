@@ -16,9 +16,9 @@ from trimtab.api.quantity import Quantity
 from trimtab.errors import TrimtabError
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.intents.kpi.measurement import LINKERD_QUERIES
-from trimtab.intents.kpi.query import find_kpi_query_problem
 from trimtab.intents.planner import PLANNERS, SearchBudget
 from trimtab.operator.config.types import Address
+from trimtab.usage.prometheus.template import find_query_problem
 
 
 def _default_actuators() -> dict[str, dict[str, Any]]:
@@ -180,7 +180,7 @@ class IntentSettings(ApiModel):
     @model_validator(mode="after")
     def _check_references(self) -> Self:
         for type_, query in self.queries.items():
-            if wrong := find_kpi_query_problem(query):
+            if wrong := find_query_problem(query):
                 raise validation_problem(wrong, field=f"queries.{type_}")
         for name, settings in self.actuators.items():
             try:

@@ -168,7 +168,7 @@ class Guardrail(ApiModel):
     """The name in statuses and Events, such as error-rate."""
 
     query: PromQL
-    """PromQL that returns one number; higher is worse. $namespace, $kind and $workload stand for the workload."""
+    """PromQL that returns one number; higher is worse. "$namespace", "$kind" and "$workload", in quotes, stand for the workload."""
 
     max: Number = 0.0
     """The largest acceptable number. 0 suits a comparison, such as errors > bool 5."""

@@ -9,9 +9,9 @@ from yarl import URL
 
 from trimtab.api.errors import validation_problem
 from trimtab.errors import TrimtabError
-from trimtab.operator.config.promql import find_query_problem
 from trimtab.store import AddressError
 from trimtab.store.url import select_backend
+from trimtab.usage.prometheus.template import find_query_problem
 
 _SECRET = re.compile(r"(?i)(password|passwd|token|secret|api[-_]?key|credential|authorization)s?$")
 

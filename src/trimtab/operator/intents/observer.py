@@ -23,7 +23,7 @@ from trimtab.intents.kpi.measurement import (
     resolve_kpi,
     unknown_reading,
 )
-from trimtab.intents.kpi.query import KpiQuery, QueryError, build_kpi_query
+from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
@@ -44,6 +44,7 @@ from trimtab.operator.intents.state_builder import (
     find_main_container,
 )
 from trimtab.usage.prometheus.promql import equals, format_duration
+from trimtab.usage.prometheus.template import QueryError
 
 MIN_WINDOW = 15.0
 MAX_WINDOW = 300.0

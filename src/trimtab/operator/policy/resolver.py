@@ -27,7 +27,6 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.config.promql import find_query_problem
 from trimtab.operator.policy.matching import MatchingPolicies
 from trimtab.operator.policy.status_writer import DEFAULT_POLICY, PolicyKey
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
@@ -35,6 +34,7 @@ from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.strategy import STRATEGIES
+from trimtab.usage.prometheus.template import find_query_problem
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
 DAY = 86400.0

@@ -18,9 +18,9 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.policies import Policy
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.config.promql import find_query_problem
 from trimtab.operator.policy.overlap import can_overlap
 from trimtab.sizing.strategy import STRATEGIES
+from trimtab.usage.prometheus.template import find_query_problem
 
 GUARDRAIL_ANNOTATION: Final = "trimtab.io/guardrail"
 """The annotation by which a policy adds its own guardrail: PromQL that returns 0 while it is satisfied."""

@@ -14,9 +14,9 @@ import structlog
 from trimtab.kube.errors import describe
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.config.model import Guardrail
-from trimtab.operator.config.promql import fill_placeholders
 from trimtab.operator.sizing.throttling import QUERY_TIMEOUT
 from trimtab.usage.errors import UsageError
+from trimtab.usage.prometheus.template import QueryError, fill_template
 
 log = structlog.get_logger(__name__)
 
@@ -45,12 +45,12 @@ class PromqlGuardrailChecker:
     async def _check_guardrail(self, guardrail: Guardrail, workload: Workload, now: float) -> bool | None:
         if self._client is None:
             return None
-        query = fill_placeholders(
-            guardrail.query, namespace=workload.namespace, kind=workload.kind, workload=workload.name
-        )
         try:
+            query = fill_template(
+                guardrail.query, namespace=workload.namespace, kind=workload.kind, name=workload.name
+            )
             async with asyncio.timeout(QUERY_TIMEOUT):
                 return guardrail.is_satisfied(await self._client.value(query, at=now))
-        except (UsageError, TimeoutError) as error:
+        except (QueryError, UsageError, TimeoutError) as error:
             log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
             return None
