@@ -34,7 +34,7 @@ def in_namespace(namespace: str, **content: Any) -> dict[str, Any]:
     return {"metadata": {"name": "x", "namespace": namespace, "uid": namespace}, **content}
 
 
-def test_a_namespaces_limits_and_quota_are_around_its_own_workloads_only() -> None:
+def test_cluster_constraints_apply_limits_and_quota_of_the_own_namespace() -> None:
     limits = {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}
     quota = in_namespace("shop", status={"hard": {"requests.cpu": "10"}, "used": {"requests.cpu": "4"}})
     near = ClusterConstraints(
@@ -47,7 +47,7 @@ def test_a_namespaces_limits_and_quota_are_around_its_own_workloads_only() -> No
     assert (bank.ranges.container_cpu.max, bank.quota.cpu_request, bank.replicas) == (None, None, 3)
 
 
-def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
+def test_cluster_constraints_subtract_daemon_sets_from_node_capacity() -> None:
     found = [
         folded(node_projection(), node("small", cpu="2", memory="4Gi")),
         folded(node_projection(), node("large", cpu="8", memory="16Gi")),
@@ -63,7 +63,7 @@ def test_what_runs_on_every_node_takes_its_part_of_each() -> None:
     assert ClusterConstraints().constraints_for(workload(), replicas=1, hpas=()).nodes == ()
 
 
-def test_daemon_set_with_resources_as_a_whole_takes_those_of_each_node() -> None:
+def test_cluster_constraints_count_pod_level_resources_of_daemon_sets() -> None:
     found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
     whole = daemons(1, resources={"requests": {"cpu": "2", "memory": "3Gi"}})
     around = ClusterConstraints(nodes=found, daemon_sets=[whole]).constraints_for(
@@ -72,7 +72,7 @@ def test_daemon_set_with_resources_as_a_whole_takes_those_of_each_node() -> None
     assert around.nodes == (NodeResources(6000, 13 * GIB, 1),)
 
 
-def test_daemon_set_has_what_the_others_leave_of_a_node() -> None:
+def test_daemon_set_capacity_excludes_other_daemon_sets() -> None:
     """Its own request is what is being sized: were it taken off as well, it could grow only to half of a node."""
     found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
     own, other = daemons(1), daemons(2)
@@ -82,7 +82,7 @@ def test_daemon_set_has_what_the_others_leave_of_a_node() -> None:
     assert near.constraints_for(workload(), replicas=1, hpas=()).nodes == (NodeResources(7000, 14 * GIB, 1),)
 
 
-def test_daemon_set_grows_into_the_whole_node() -> None:
+def test_daemon_set_capacity_includes_its_own_requests() -> None:
     found = [folded(node_projection(), node("large", cpu="8", memory="16Gi"))]
     own = daemons(1)
     near = ClusterConstraints(nodes=found, daemon_sets=[own]).constraints_for(own, replicas=1, hpas=())
@@ -102,7 +102,7 @@ def test_daemon_set_grows_into_the_whole_node() -> None:
     )
 
 
-def test_autoscalers_on_a_share_of_the_request_are_told_by_name() -> None:
+def test_cluster_constraints_name_utilisation_autoscalers() -> None:
     metric = {
         "type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},

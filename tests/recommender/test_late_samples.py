@@ -72,23 +72,23 @@ class Bed:
         self.restart()
 
     def restart(self) -> None:
-        self.school = SourceIngester(
+        self.ingester = SourceIngester(
             self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
         )
 
     async def advance(self, now: float) -> None:
         self.source.now = now
-        await self.school.ingest(
+        await self.ingester.ingest(
             now,
             tracked=self.wanted,
             owners=lambda: self.owners,
             running=set(self.wanted),
             pods=self.pods,
         )
-        assert self.school.last_error == ""
+        assert self.ingester.last_error == ""
 
     def evidence(self, name: str) -> Evidence:
-        found = self.school.estimate(container(name), EASY, now=self.source.now, is_long_running=True)
+        found = self.ingester.estimate(container(name), EASY, now=self.source.now, is_long_running=True)
         assert found
         return found.evidence
 
@@ -102,7 +102,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-async def test_school_learns_from_a_source_that_is_always_some_minutes_behind(store: Store) -> None:
+async def test_ingester_learns_from_a_delayed_source(store: Store) -> None:
     bed = Bed(store, "web", delay=lambda *_: 150.0)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
@@ -113,7 +113,7 @@ async def test_school_learns_from_a_source_that_is_always_some_minutes_behind(st
     assert bed.gauge("containers_without_samples") == 0
 
 
-async def test_school_learns_a_peak_that_was_stuck_in_a_remote_write_queue(store: Store) -> None:
+async def test_ingester_learns_a_peak_delayed_by_remote_write(store: Store) -> None:
     def behind(_: str, t: float) -> float:
         """Eight minutes behind for a quarter of an hour."""
         return max(0.0, NOW + 23 * MINUTE - t) if NOW + 5 * MINUTE <= t < NOW + 20 * MINUTE else 0.0
@@ -129,7 +129,7 @@ async def test_school_learns_a_peak_that_was_stuck_in_a_remote_write_queue(store
     assert evidence.coverage == 1.0
 
 
-async def test_school_has_a_peak_at_once_though_another_container_is_waited_for(store: Store) -> None:
+async def test_ingester_records_a_peak_while_waiting_for_another_container(store: Store) -> None:
     """The steps are not learned from yet; but what is known of them is evidence."""
     bed = Bed(
         store,
@@ -144,45 +144,45 @@ async def test_school_has_a_peak_at_once_though_another_container_is_waited_for(
     assert evidence.memory_peak == 2_000_000_000
     assert evidence.last_sample_at == NOW + 7 * MINUTE
     assert bed.evidence("late").last_sample_at == NOW
-    used = bed.school.latest_usage(container("web"), EASY)
+    used = bed.ingester.latest_usage(container("web"), EASY)
     assert used
     assert used.memory == 2e9
 
 
-async def test_school_waits_for_no_sample_longer_than_the_bound(store: Store) -> None:
+async def test_ingester_bounds_the_wait_for_late_samples(store: Store) -> None:
     gone = NOW + 5 * MINUTE
     bed = Bed(store, "web", "gone", delay=lambda name, t: DAY if name == "gone" and t > gone else 0.0)
     learned = []
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
-        learned.append(bed.school._cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
+        learned.append(bed.ingester._cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
     assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
     assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.max_lateness + MINUTE
 
 
-async def test_school_reports_containers_that_run_without_samples(store: Store) -> None:
+async def test_ingester_reports_running_containers_without_samples(store: Store) -> None:
     bed = Bed(store, "web", "silent", "new", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
     bed.pods[pod("new")] = NOW - MINUTE
     for minute in range(3):
         await bed.advance(NOW + minute * MINUTE + 6)
-    assert [*bed.school.unsampled] == [pod("silent")], "the new one may still get some"
+    assert [*bed.ingester.unsampled] == [pod("silent")], "the new one may still get some"
     assert bed.gauge("containers_without_samples") == 1
     await bed.advance(NOW + UNSAMPLED_AFTER + MINUTE)
-    assert set(bed.school.unsampled) == {pod("silent"), pod("new")}
+    assert set(bed.ingester.unsampled) == {pod("silent"), pod("new")}
     bed.source.delay = lambda *_: 0.0
     await bed.advance(NOW + UNSAMPLED_AFTER + 2 * MINUTE)
-    assert [*bed.school.unsampled] == []
+    assert [*bed.ingester.unsampled] == []
     assert bed.gauge("containers_without_samples") == 0
 
 
-async def test_school_does_not_report_containers_that_nobody_wants(store: Store) -> None:
+async def test_ingester_does_not_report_untracked_containers(store: Store) -> None:
     bed = Bed(store, "web", "other", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
     del bed.wanted[container("other")]
     await bed.advance(NOW + 6)
-    assert bed.school.unsampled == ()
+    assert bed.ingester.unsampled == ()
 
 
-async def test_school_learns_from_every_sample_of_a_step_that_came_in_parts(store: Store) -> None:
+async def test_ingester_learns_every_sample_of_a_step_that_arrives_in_parts(store: Store) -> None:
     """A server that is twenty seconds behind has only the first samples of the last step when it is read."""
 
     class Partly(Scripted):
@@ -199,7 +199,7 @@ async def test_school_learns_from_every_sample_of_a_step_that_came_in_parts(stor
     bed.restart()
     for minute in range(12):
         await bed.advance(NOW + minute * MINUTE + 6)
-    cohort = bed.school.find_cohort(container("web"), EASY)
+    cohort = bed.ingester.find_cohort(container("web"), EASY)
     assert cohort
     lowest = cohort.get_proposal(container("web"), now=bed.source.now).memory.lower
     assert lowest == pytest.approx(3e8 * 1.2, rel=0.02), "no half step was learned from"
@@ -229,12 +229,14 @@ def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> d
             for minute in range(MINUTES + 12):
                 if minute in restarts:
                     if restarts[minute]:
-                        await bed.school.save(bed.source.now)
+                        await bed.ingester.save(bed.source.now)
                     bed.restart()
                 await bed.advance(NOW + minute * MINUTE + 6)
             found: dict[str, tuple[object, ...]] = {}
             for name in names:
-                learned = bed.school.estimate(container(name), EASY, now=bed.source.now, is_long_running=True)
+                learned = bed.ingester.estimate(
+                    container(name), EASY, now=bed.source.now, is_long_running=True
+                )
                 assert learned
                 proposal, evidence = learned.proposal, learned.evidence
                 targets = (proposal.cpu.target, proposal.memory.target)
@@ -259,7 +261,7 @@ late = st.one_of(st.just(0.0), st.floats(0.0, PACE.max_lateness - 2 * MINUTE))
     st.fixed_dictionaries({name: st.lists(late, min_size=MINUTES, max_size=MINUTES) for name in "ab"}),
     st.dictionaries(st.integers(1, MINUTES + 8), st.booleans(), max_size=2),
 )
-def test_what_is_learned_does_not_depend_on_how_late_samples_come(
+def test_estimates_are_independent_of_sample_delay(
     delays: dict[str, list[float]], restarts: dict[int, bool]
 ) -> None:
     on_time = {name: [0.0] * MINUTES for name in delays}

@@ -39,7 +39,7 @@ def of_image(image: str, name: str = "web-0", *, created: int = NOW - 100, kille
     return msgspec.structs.replace(made, containers=containers)
 
 
-def test_kills_tell_their_image_and_sizes_that_of_the_newest_pod() -> None:
+def test_oom_kills_carry_image_and_sizes_of_the_newest_pod() -> None:
     old, new = of_image("web:1", killed=True), of_image("web:2", "web-1", created=NOW - 10)
     (kill,) = find_oom_kills(NAME, [old, new])
     (now,) = memory_sizes(workload(template={"web": FULL}), [old, new], [NAME])
@@ -48,7 +48,7 @@ def test_kills_tell_their_image_and_sizes_that_of_the_newest_pod() -> None:
     assert 0 not in {kill.image, now.image}
 
 
-def test_memory_sizes_are_those_of_most_pods_and_the_largest_of_before() -> None:
+def test_memory_sizes_are_those_of_most_pods_and_the_largest_earlier_size() -> None:
     found = workload(template={"web": FULL})
     (size,) = memory_sizes(found, [pod(sizes={"web": CUT})], [NAME])
     assert (size.memory, size.before) == (250 * MIB, GIB)
@@ -76,7 +76,7 @@ def decrease(started: int) -> ChangeAnnotations:
     )
 
 
-def test_a_kill_from_before_a_decrease_under_way_counts_with_the_size_of_before() -> None:
+def test_oom_kill_before_a_running_decrease_uses_the_earlier_size() -> None:
     """Its pod has been made smaller since: what killed it was more."""
     dead = pod(sizes={"web": CUT}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
     (kill,) = find_oom_kills(NAME, [dead], decrease(NOW - 3))
@@ -86,9 +86,7 @@ def test_a_kill_from_before_a_decrease_under_way_counts_with_the_size_of_before(
 
 
 @pytest.mark.parametrize(("settled", "limit"), [(-1, GIB), (0, 250 * MIB), (1, 250 * MIB)])
-def test_a_kill_in_the_second_in_which_a_raise_takes_effect_counts_with_the_size_of_before(
-    settled: int, limit: int
-) -> None:
+def test_oom_kill_in_the_second_of_a_raise_uses_the_earlier_size(settled: int, limit: int) -> None:
     """Else a raise would follow that nobody needs, and be counted for a leak."""
     raised = pod(sizes={"web": FULL}, exits={"web": ContainerTermination("OOMKilled", 137, NOW)})
     change = OngoingChange(
@@ -170,7 +168,7 @@ def sized(cohort: Known, rules: PolicyRules, has: Resources, now: float) -> Reso
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_strategy_keeps_a_killed_container_above_its_limit_for_the_learning_history(
+def test_every_strategy_keeps_killed_container_above_the_killed_size(
     strategy: str,
 ) -> None:
     """After a kill at 1Gi a day ago `percentile` proposed 360Mi and `peak` 343Mi."""
@@ -190,7 +188,7 @@ def test_every_strategy_keeps_a_killed_container_above_its_limit_for_the_learnin
         assert (has.memory_limit or 0) < GIB, "it is over after that"
 
 
-def test_a_kill_of_the_past_counts_at_the_limit_once_that_is_told() -> None:
+def test_backfilled_oom_kill_counts_at_the_limit_once_known() -> None:
     cohort, rules = cohort_of("percentile")
     begin, quiet = float(NOW) // HOUR * HOUR, np.full(1440, 297.0 * MIB)
     for day in (2, 1):
@@ -201,7 +199,7 @@ def test_a_kill_of_the_past_counts_at_the_limit_once_that_is_told() -> None:
     assert sized(cohort, rules, FULL, begin).memory_limit == 1229 * MIB
 
 
-def test_a_kill_without_a_limit_counts_with_what_was_used_or_requested() -> None:
+def test_oom_kill_without_limit_counts_with_usage_or_request() -> None:
     cohort = Known(StrategySpec.from_settings("percentile", {}))
     cohort.observe_usage(usage(NOW - 600.0, np.full(10, 500.0 * MIB)), running=[NAME], until=NOW)
     cohort.take_in_kills([OomKill(NAME, NOW - 60.0, 0.0, 200.0 * MIB)])
@@ -210,7 +208,7 @@ def test_a_kill_without_a_limit_counts_with_what_was_used_or_requested() -> None
 
 
 @pytest.mark.parametrize("strategy", ["percentile", "vpa", "peak", "trimtab"])
-def test_a_nightly_job_is_not_cut_just_before_it_runs(strategy: str) -> None:
+def test_nightly_job_is_not_reduced_before_its_run(strategy: str) -> None:
     """The peak of a day was forgotten after 22 hours: with `percentile` it was killed in 7 of 9 nights."""
     cohort, rules = cohort_of(strategy)
     begin, has = 20_833 * DAY, FULL

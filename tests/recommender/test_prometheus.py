@@ -61,15 +61,15 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-async def test_school_learns_what_there_is_from_a_prometheus_younger_than_the_history_it_wants(
+async def test_ingester_backfills_from_prometheus_with_short_history(
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        school = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
+        ingester = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
         wanted = {WEB: TrackedContainer(EASY, now - 30 * DAY)}
-        await school.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
-        assert school.last_error == ""
-        found = school.estimate(WEB, EASY, now=now, is_long_running=True)
+        await ingester.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
+        assert ingester.last_error == ""
+        found = ingester.estimate(WEB, EASY, now=now, is_long_running=True)
     assert found
     evidence = found.evidence
     assert evidence.first_sample_at == pytest.approx(now - 6 * HOUR, abs=300)
@@ -78,12 +78,12 @@ async def test_school_learns_what_there_is_from_a_prometheus_younger_than_the_hi
     assert evidence.memory_peak == 100 * MIB
 
 
-async def test_school_reads_the_present_of_all_namespaces_from_prometheus(
+async def test_ingester_reads_present_usage_of_all_namespaces_from_prometheus(
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        school = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
-        found = sum_by_pod(await school.read_present(now))
+        ingester = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
+        found = sum_by_pod(await ingester.read_present(now))
     assert found["batch", "etl-0"].cpu == pytest.approx(2.0, rel=0.01)
     assert found["batch", "etl-0"].memory == 300 * MIB
     assert found["shop", "web-7c9f8d6b5-x2x2x"].cpu == pytest.approx(0.5, rel=0.01)
@@ -104,7 +104,7 @@ def lateness_of(pod: str, at: float, start: float) -> float:
     return LATE[pod.partition("-")[0]]((at - start) / MINUTE)
 
 
-async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late_it_came(
+async def test_ingester_learns_every_late_prometheus_sample_once(
     tmp_path: Path, store: Store, now: float
 ) -> None:
     """By remote write, in order and not, and with a restart of the operator in between."""
@@ -136,7 +136,7 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
     done = 0
     with server:
         async with Prometheus(settings) as source:
-            school = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
+            ingester = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
             for minute in range(10, minutes):
                 at = start + minute * MINUTE + 6
                 known = next(
@@ -145,17 +145,17 @@ async def test_school_learns_every_sample_of_a_real_prometheus_once_however_late
                 server.write((labels, taken, value) for _, labels, taken, value in samples[done:known])
                 done = known
                 if minute == 42:
-                    school = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
-                await school.ingest(
+                    ingester = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
+                await ingester.ingest(
                     at,
                     tracked={each: TrackedContainer(EASY, start - DAY) for each in containers.values()},
                     owners=lambda: owners,
                     running=set(containers.values()),
                     pods=running,
                 )
-                assert school.last_error == ""
+                assert ingester.last_error == ""
     found = {
-        name: school.estimate(each, EASY, now=at, is_long_running=True) for name, each in containers.items()
+        name: ingester.estimate(each, EASY, now=at, is_long_running=True) for name, each in containers.items()
     }
     evidence = {name: each.evidence for name, each in found.items() if each}
     assert {each.samples for each in evidence.values()} == {evidence["prompt"].samples}

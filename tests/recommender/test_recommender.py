@@ -52,7 +52,7 @@ class Sources:
         return found.proposal.cpu.target if found else None
 
 
-async def test_each_container_is_learned_of_from_its_own_source(tmp_path: Path) -> None:
+async def test_recommender_reads_each_container_from_its_own_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         assert await both.advance(NOW) == {WEB, API}
@@ -66,7 +66,7 @@ async def test_each_container_is_learned_of_from_its_own_source(tmp_path: Path) 
         )
 
 
-async def test_a_source_that_is_away_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+async def test_recommender_isolates_an_unavailable_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         both.thanos.go_away()
@@ -79,7 +79,7 @@ async def test_a_source_that_is_away_keeps_nobody_from_the_others(tmp_path: Path
         assert both.cpu(API, THANOS) == pytest.approx(960, rel=0.1)
 
 
-async def test_what_was_learned_from_each_is_kept_apart(tmp_path: Path) -> None:
+async def test_recommender_stores_state_by_source(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         before = Sources(store)
         await before.advance(NOW)
@@ -93,7 +93,7 @@ async def test_what_was_learned_from_each_is_kept_apart(tmp_path: Path) -> None:
     assert state_key("c", USUAL, 0) != state_key("c", THANOS, 0)
 
 
-async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path) -> None:
+async def test_recommender_passes_oom_kills_to_the_source_of_the_container(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         await both.advance(NOW)
@@ -102,7 +102,7 @@ async def test_a_kill_is_noted_by_whoever_learns_of_the_container(tmp_path: Path
         assert both.learning.observe_ooms([kill]) == set()
 
 
-async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path: Path) -> None:
+async def test_recommender_counts_oom_kills_despite_node_clock_skew(tmp_path: Path) -> None:
     """One kill with a time of next year hid all later ones of the container: it never got more memory again."""
     web, ahead = workload("web", containers=({"name": "web"},)), NOW + 365 * 86_400
 
@@ -129,7 +129,7 @@ async def test_learning_counts_kills_whatever_the_clock_of_a_node_says(tmp_path:
 
 
 @pytest.mark.parametrize(("containers", "cpu", "memory"), [(1, 25, 250 << 20), (2, 12, 125 << 20)])
-async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
+async def test_recommender_divides_the_vpa_minimum_among_containers(
     tmp_path: Path, containers: int, cpu: int, memory: int
 ) -> None:
     """As VPA's recommender does: 25m and 250Mi are of a pod, not of each small sidecar."""
@@ -151,14 +151,14 @@ async def test_learning_divides_the_vpa_minimum_among_the_containers_of_a_pod(
             assert (found.proposal.cpu.target, found.proposal.memory.target) == (cpu, memory)
 
 
-def test_census_counts_the_containers_of_a_pod_with_those_that_were_injected() -> None:
+def test_containers_per_pod_includes_injected_containers() -> None:
     made = workload("web", containers=({"name": "web"}, {"name": "log"}))
     injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
     assert count_containers_per_pod([], made) == 2
     assert count_containers_per_pod([injected], made) == 4
 
 
-async def test_learning_reports_how_late_each_source_is_until_it_no_longer_leads(tmp_path: Path) -> None:
+async def test_recommender_removes_lag_gauges_when_leadership_ends(tmp_path: Path) -> None:
     async with Store.open(tmp_path / "trimtab.db") as store:
         both = Sources(store)
         await both.advance(NOW + 30)

@@ -100,8 +100,10 @@ class NoisyLoad:
             source="test",
             now=now,
         )
-        wish = found.to_desired_change(self.spec.update_strategy, can_resize_in_place=True, blocked_reason="")
-        run(self.actuator.reconcile(KEY, wish, now=self.world.now))
+        desired = found.to_desired_change(
+            self.spec.update_strategy, can_resize_in_place=True, blocked_reason=""
+        )
+        run(self.actuator.reconcile(KEY, desired, now=self.world.now))
 
 
 @given(spread=st.floats(1.0, 3.0), seed=st.integers(0, 10_000))
@@ -117,7 +119,7 @@ def test_rollouts_for_a_noisy_daily_load_are_bounded(spread: float, seed: int) -
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pods_that_are_resized_in_place_follow_the_load_more_often(seed: int) -> None:
+def test_in_place_resizes_follow_the_load_more_often(seed: int) -> None:
     rollouts, in_place = (NoisyLoad(update, spread=3.0, seed=seed) for update in (ROLLOUTS, IN_PLACE))
     for load in (rollouts, in_place):
         load.live(3 * 24)
@@ -125,7 +127,7 @@ def test_pods_that_are_resized_in_place_follow_the_load_more_often(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pods_restart_for_more_within_hours(seed: int) -> None:
+def test_increases_restart_pods_within_hours(seed: int) -> None:
     """Only what takes away waits: a load that grows is followed."""
     load = NoisyLoad(ROLLOUTS, spread=3.0, seed=seed)
     load.live(3 * 24)

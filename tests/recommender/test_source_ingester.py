@@ -1,4 +1,4 @@
-"""Learning from a source that comes and goes: nothing is learned twice, nothing is lost, nobody starts from nothing."""
+"""A source ingester learns every sample once, across outages of the source and restarts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def nobody(_: StrategySpec, error: Exception) -> None:
 
 
 class Published(PollingSource[PollingSettings]):
-    """What a metrics-server tells: of each pod what it measured up to a minute ago."""
+    """A metrics-server: for each pod, a measurement up to a minute old."""
 
     name = "published"
     settings_type = PollingSettings
@@ -82,13 +82,13 @@ class Bed:
         self.metrics = Metrics()
         self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
         self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
-        self.school = self.restarted()
+        self.ingester = self.restarted()
 
     def restarted(self) -> SourceIngester:
-        self.school = SourceIngester(
+        self.ingester = SourceIngester(
             self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
         )
-        return self.school
+        return self.ingester
 
     def add(self, name: str, *, created: float = OLD, sizing: StrategySpec = EASY) -> None:
         self.source.pods.append(pod(name))
@@ -98,38 +98,38 @@ class Bed:
         """To this time; the names of those that are new."""
         names = {each.name for each in self.wanted}
         owners = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in names])
-        new = await self.school.ingest(
+        new = await self.ingester.ingest(
             now, tracked=self.wanted, owners=lambda: owners, running=set(self.wanted), largest_node=machine
         )
         return {each.name for each in new}
 
     def cpu(self, name: str, now: float) -> float:
-        found = self.school.estimate(container(name), EASY, now=now, is_long_running=True)
+        found = self.ingester.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.proposal.cpu.target if found else math.nan
 
     def samples(self, name: str, now: float) -> int:
-        found = self.school.estimate(container(name), EASY, now=now, is_long_running=True)
+        found = self.ingester.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.evidence.samples if found else 0
 
     def cohort(self, name: str) -> StrategyCohort:
-        found = self.school.find_cohort(container(name), EASY)
+        found = self.ingester.find_cohort(container(name), EASY)
         assert found
         return found
 
 
-async def test_of_a_source_that_keeps_its_own_samples_every_one_is_seen_although_it_comes_late(
+async def test_ingester_reads_every_late_sample_of_a_polling_source(
     store: Store,
 ) -> None:
     bed = Bed(store, "a")
     source = Published(pod("a"))
-    bed.school = SourceIngester(source, store, cluster="c", schedule=PACE, metrics=bed.metrics)
+    bed.ingester = SourceIngester(source, store, cluster="c", schedule=PACE, metrics=bed.metrics)
     for minute in range(30):
         for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
             source.now = NOW + minute * MINUTE + second
             await source.check()
         source.now = NOW + (minute + 1) * MINUTE + 6
         await bed.advance(source.now)
-    found = bed.school.estimate(container("a"), EASY, now=source.now, is_long_running=True)
+    found = bed.ingester.estimate(container("a"), EASY, now=source.now, is_long_running=True)
     assert found is not None
     assert found.evidence.samples >= 25
     assert found.evidence.coverage > 0.8
@@ -146,7 +146,7 @@ def steps(asked: Iterable[UsageQuery]) -> list[float]:
     return [ask.start + row * ask.step for ask in asked for row in range(ask.steps)]
 
 
-async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step_by_step(
+async def test_ingester_backfills_in_parts_then_reads_the_present(
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
@@ -162,14 +162,14 @@ async def test_a_new_cohort_is_shown_the_past_in_parts_and_then_the_present_step
     bed.source.asked.clear()
     await bed.advance(NOW + MINUTE)
     assert steps(bed.source.asked) == [NOW + MINUTE]
-    assert not any(ask.include_ooms for ask in bed.source.asked), "of the present the pods tell of kills"
+    assert not any(ask.include_ooms for ask in bed.source.asked), "pod statuses report present kills"
 
 
-async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present(store: Store) -> None:
+async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
     bed = Bed(store, "web")
     for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
         await bed.advance(now)
-    found = bed.school.estimate(container("web"), EASY, now=now, is_long_running=False)
+    found = bed.ingester.estimate(container("web"), EASY, now=now, is_long_running=False)
     assert found
     evidence = found.evidence
     assert evidence.run_seconds == pytest.approx(now - evidence.first_sample_at, abs=PACE.backfill_step)
@@ -181,7 +181,7 @@ async def test_samples_of_the_past_stand_for_more_time_than_those_of_the_present
     assert kept.evidence.run_seconds == evidence.run_seconds + MINUTE
 
 
-async def test_school_drops_present_samples_above_what_any_node_has(store: Store) -> None:
+async def test_ingester_drops_present_samples_above_node_capacity(store: Store) -> None:
     bed = Bed(store, "web", history=False, script=steady(100.0, 1e14))
     machine = NodeResources(cpu=64_000, memory=1 << 38)
     await bed.advance(NOW, machine=machine)
@@ -191,7 +191,7 @@ async def test_school_drops_present_samples_above_what_any_node_has(store: Store
     assert bed.samples("web", NOW + MINUTE) == 1
 
 
-async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) -> None:
+async def test_ingester_keeps_backfilled_samples_of_removed_nodes(store: Store) -> None:
     """A node pool at zero, or a spot node that was taken back: what ran there ran all the same."""
     large, small = NodeResources(cpu=64_000, memory=256 << 30), NodeResources(cpu=16_000, memory=64 << 30)
 
@@ -201,23 +201,23 @@ async def test_school_keeps_past_samples_of_nodes_that_are_gone(store: Store) ->
     found = {}
     for machine in (large, small):
         bed = Bed(store, "web", script=nightly)
-        bed.school = SourceIngester(
+        bed.ingester = SourceIngester(
             bed.source, store, cluster=str(machine), schedule=PACE, metrics=bed.metrics
         )
         await bed.advance(NOW, machine=machine)
-        found[machine] = bed.school.estimate(container("web"), EASY, now=NOW, is_long_running=True)
+        found[machine] = bed.ingester.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert found[small] == found[large]
     assert [each.evidence.memory_peak for each in found.values() if each] == [192 << 30] * 2
 
 
-async def test_school_keeps_samples_of_a_node_that_left_since_they_were_taken(store: Store) -> None:
+async def test_ingester_keeps_samples_of_a_node_removed_since(store: Store) -> None:
     bed = Bed(store, "web", history=False, script=steady(30.0, 192.0 * 2**30))
     await bed.advance(NOW, machine=NodeResources(cpu=64_000, memory=256 << 30))
     await bed.advance(NOW + MINUTE, machine=NodeResources(cpu=16_000, memory=64 << 30))
     assert bed.samples("web", NOW + MINUTE) == 2
 
 
-async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> None:
+async def test_ingester_does_not_backfill_from_a_source_without_history(store: Store) -> None:
     bed = Bed(store, "web", history=False)
     for minute in range(5):
         await bed.advance(NOW + minute * MINUTE)
@@ -225,7 +225,7 @@ async def test_a_source_without_a_past_is_asked_for_now_alone(store: Store) -> N
     assert bed.samples("web", NOW + 4 * MINUTE) == 5
 
 
-async def test_a_source_that_finds_out_at_the_start_that_it_knows_no_past_is_not_asked_for_it(
+async def test_ingester_does_not_backfill_if_the_source_loses_its_history_capability(
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
@@ -234,7 +234,7 @@ async def test_a_source_that_finds_out_at_the_start_that_it_knows_no_past_is_not
     assert steps(bed.source.asked) == [NOW]
 
 
-async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_nothing_when_it_is_back(
+async def test_ingester_catches_up_after_a_source_outage(
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
@@ -243,7 +243,7 @@ async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_noth
     bed.source.go_away()
     for minute in range(1, 4):
         await bed.advance(NOW + minute * MINUTE)
-        assert "no answer" in bed.school.last_error
+        assert "no answer" in bed.ingester.last_error
     assert (bed.cpu("web", NOW), bed.samples("web", NOW)) == (known, before)
     errors = bed.metrics.registry.get_sample_value
     assert (
@@ -252,22 +252,22 @@ async def test_a_source_that_is_away_leaves_everything_as_it_was_and_misses_noth
     bed.source.come_back()
     bed.source.asked.clear()
     await bed.advance(NOW + 4 * MINUTE)
-    assert bed.school.last_error == ""
+    assert bed.ingester.last_error == ""
     assert steps(bed.source.asked) == [NOW + minute * MINUTE for minute in range(1, 5)]
     assert bed.samples("web", NOW + 4 * MINUTE) == before + 4
 
 
-async def test_a_plugin_that_fails_in_a_way_of_its_own_stops_nobody(store: Store) -> None:
+async def test_ingester_survives_unexpected_source_errors(store: Store) -> None:
     bed = Bed(store, "web")
     bed.source.failure = ZeroDivisionError("oh")
     await bed.advance(NOW)
-    assert bed.school.last_error == "scripted failed: ZeroDivisionError('oh')"
+    assert bed.ingester.last_error == "scripted failed: ZeroDivisionError('oh')"
     bed.source.come_back()
     await bed.advance(NOW)
     assert math.isfinite(bed.cpu("web", NOW))
 
 
-async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ingester_isolates_a_failing_strategy(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     of_theirs, observe = (
         StrategySpec.from_settings("percentile", {"min_samples": 2}),
         PercentileStrategy.observe,
@@ -285,12 +285,12 @@ async def test_a_strategy_that_fails_stops_nobody_else(store: Store, monkeypatch
     for minute in range(3):
         await bed.advance(NOW + minute * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == 3
-    assert bed.school.last_error == ""
+    assert bed.ingester.last_error == ""
     failures = {"policy": "", "error_type": "ZeroDivisionError"}
     assert bed.metrics.registry.get_sample_value("trimtab_reconciliation_errors_total", failures) == 4
 
 
-async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_over(
+async def test_ingester_logs_strategy_failure_and_recovery_once(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     works = PercentileStrategy.observe
@@ -305,23 +305,23 @@ async def test_each_run_of_failures_of_a_strategy_is_told_once_and_that_it_is_ov
             monkeypatch.setattr(PercentileStrategy, "observe", works if minute in {3, 4, 7} else fail)
             await bed.advance(NOW + minute * MINUTE)
             await bed.advance(NOW + minute * MINUTE + 1)
-    told = [line["event"] for line in lines if line["event"].startswith("recommender.strategy")]
-    assert told == ["recommender.strategy_failed", "recommender.strategy_recovered"] * 2 + [
+    events = [line["event"] for line in lines if line["event"].startswith("recommender.strategy")]
+    assert events == ["recommender.strategy_failed", "recommender.strategy_recovered"] * 2 + [
         "recommender.strategy_failed"
     ]
 
 
-@pytest.mark.parametrize("deed", ["__init__", "arrays", "load_arrays", "observe"])
-async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_learned_of_and_saved(
-    store: Store, monkeypatch: pytest.MonkeyPatch, deed: str
+@pytest.mark.parametrize("action", ["__init__", "arrays", "load_arrays", "observe"])
+async def test_ingester_saves_other_cohorts_when_a_strategy_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     of_theirs, works = (
         StrategySpec.from_settings("percentile", {"min_samples": 2}),
-        getattr(PercentileStrategy, deed),
+        getattr(PercentileStrategy, action),
     )
 
     def fail(self: PercentileStrategy, *given: Any) -> Any:
-        settings = given[1] if deed == "__init__" else self.settings
+        settings = given[1] if action == "__init__" else self.settings
         if settings.min_samples == 2:
             raise ZeroDivisionError("a bug of theirs")
         return works(self, *given)
@@ -330,19 +330,19 @@ async def test_a_strategy_that_fails_at_anything_keeps_nobody_else_from_being_le
     bed.add("theirs", sizing=of_theirs)
     bed.add("web")
     await bed.advance(NOW)
-    monkeypatch.setattr(PercentileStrategy, deed, fail)
+    monkeypatch.setattr(PercentileStrategy, action, fail)
     for minute in range(1, 12):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.school.save(NOW + 12 * MINUTE)
+    await bed.ingester.save(NOW + 12 * MINUTE)
     bed.restarted()
     await bed.advance(NOW + 12 * MINUTE)
     bed.add("more", sizing=of_theirs, created=NEW)
     await bed.advance(NOW + 13 * MINUTE)
     assert bed.samples("web", NOW + 13 * MINUTE) == 14
-    assert bed.school.last_error == ""
+    assert bed.ingester.last_error == ""
 
 
-async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before(
+async def test_ingester_clears_estimates_of_a_failing_strategy(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = Bed(store, "web")
@@ -360,22 +360,22 @@ async def test_a_strategy_that_begins_to_fail_no_longer_says_what_it_said_before
     assert math.isfinite(bed.cpu("web", NOW + 2 * MINUTE))
 
 
-async def test_nonsense_of_a_source_is_not_believed(store: Store) -> None:
+async def test_ingester_ignores_implausible_samples(store: Store) -> None:
     bed = Bed(store, "web", script=lambda _, t: (-1.0, math.inf) if t % 120 else (math.nan, 1e18))
     await bed.advance(NOW)
     assert math.isnan(bed.cpu("web", NOW))
     assert bed.samples("web", NOW) == 0
 
 
-async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_missed(store: Store) -> None:
+async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: Store) -> None:
     bed = Bed(store, "web", "api")
     await bed.advance(NOW)
-    await bed.school.save(NOW)
-    before = [bed.school.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
+    await bed.ingester.save(NOW)
+    before = [bed.ingester.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     bed.restarted()
     bed.source.go_away()
     await bed.advance(NOW)
-    after = [bed.school.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
+    after = [bed.ingester.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     assert after == before
     bed.source.come_back()
     bed.source.asked.clear()
@@ -387,7 +387,7 @@ async def test_a_restart_goes_on_with_the_same_answers_and_reads_only_what_it_mi
     assert asked[0] > NOW - PACE.max_lateness, "only who was sampled lately is looked up"
 
 
-async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Store) -> None:
+async def test_ingester_uses_coarser_steps_after_a_long_absence(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     bed.source.asked.clear()
@@ -400,7 +400,7 @@ async def test_after_a_long_absence_the_past_is_read_in_coarser_steps(store: Sto
     assert min(steps(bed.source.asked)) >= NOW + 30 * DAY - PACE.backfill_period - PACE.backfill_step
 
 
-async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learning(store: Store) -> None:
+async def test_ingester_recovers_from_a_clock_that_was_ahead(store: Store) -> None:
     bed = Bed(store, "a")
     for now in (NOW, NOW + 30 * DAY, NOW + MINUTE):
         await bed.advance(now)
@@ -408,14 +408,14 @@ async def test_a_clock_that_was_far_ahead_for_a_moment_keeps_nobody_from_learnin
     assert bed.samples("a", NOW + MINUTE) > 20, "its past was read again"
 
 
-async def test_what_is_learned_is_saved_also_after_the_clock_was_set_back(store: Store) -> None:
+async def test_ingester_saves_after_the_clock_was_set_back(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW + DAY)
     await bed.advance(NOW)
     assert {note.timestamp for note in await store.states.list_summaries()} == {NOW}
 
 
-async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> None:
+async def test_new_containers_with_history_get_their_own_cohort(store: Store) -> None:
     bed = Bed(store, "web")
     assert await bed.advance(NOW) == {"web"}
     bed.add("api")
@@ -426,32 +426,32 @@ async def test_newcomers_with_a_past_get_a_cohort_of_their_own(store: Store) -> 
     bed.add("tiny", created=NOW + MINUTE)
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("tiny") is bed.cohort("api")
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("api") is not bed.cohort("web")
     assert bed.cohort("tiny") is bed.cohort("api")
 
 
-async def test_when_there_are_too_many_cohorts_all_begin_anew_together_and_no_old_one_comes_back(
+async def test_cohorts_are_merged_when_there_are_too_many(
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     for number in range(MAX_STRATEGY_COHORTS):
-        await bed.school.save(NOW)
+        await bed.ingester.save(NOW)
         bed.add(f"w{number}")
         await bed.advance(NOW + number * MINUTE)
     everybody = {id(bed.cohort(name.name)) for name in bed.wanted}
     assert len(everybody) == 1
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     bed.restarted()
     await bed.advance(NOW + MAX_STRATEGY_COHORTS * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
     assert bed.samples("web", NOW) > 10
 
 
-async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store) -> None:
+async def test_ingester_forgets_removed_containers_after_a_day(store: Store) -> None:
     bed = Bed(store, "web", "api")
     await bed.advance(NOW)
     away = {container("api"): bed.wanted.pop(container("api"))}
@@ -464,10 +464,10 @@ async def test_who_is_gone_is_forgotten_after_a_day_and_not_before(store: Store)
     await bed.advance(NOW + 2 * DAY)
     assert container("api") in bed.cohort("web").table, "its absence began anew"
     await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
-    assert bed.school.find_cohort(container("api"), EASY) is None
+    assert bed.ingester.find_cohort(container("api"), EASY) is None
 
 
-async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: Store) -> None:
+async def test_cohort_manager_drops_unused_strategy_specs(store: Store) -> None:
     """Else every change of a policy's settings would be looked through at each turn, and saved."""
     found = cohort_manager.CohortManager(
         store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
@@ -481,7 +481,7 @@ async def test_a_sizing_that_nobody_wants_any_more_is_not_kept_for_ever(store: S
     assert [cohort.strategy_spec for cohort in found.strategy_cohorts] == [sizing]
 
 
-async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_half_of_it(
+async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread goes on: what it learns from would be taken for learned, and never be read again."""
@@ -499,7 +499,7 @@ async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_ha
     turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
     await asyncio.to_thread(learning.wait, 10)
     turn.cancel()
-    saving = asyncio.create_task(bed.school.save(NOW + 4 * MINUTE))
+    saving = asyncio.create_task(bed.ingester.save(NOW + 4 * MINUTE))
     await asyncio.wait([saving], timeout=0.5)
     go_on.set()
     await asyncio.wait([turn, saving])
@@ -509,42 +509,40 @@ async def test_who_is_ended_while_it_learns_saves_what_it_has_learned_and_not_ha
     assert bed.samples("web", NOW + 5 * MINUTE) == before + 5
 
 
-async def test_a_store_that_fails_costs_nothing_but_the_past_read_again(store: Store, tmp_path: Path) -> None:
+async def test_ingester_without_store_backfills_again(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web")
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
     await bed.advance(NOW)
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     with pytest.raises(StoreError):
         await store.states.list_summaries()
-    assert bed.school.last_error == ""
+    assert bed.ingester.last_error == ""
     assert math.isfinite(bed.cpu("web", NOW))
 
 
-async def test_a_store_that_is_away_when_a_leader_begins_keeps_what_it_has_and_is_gone_on_from_later(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_ingester_restores_state_after_a_store_outage_at_start(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.school.save(NOW + 30 * MINUTE)
+    await bed.ingester.save(NOW + 30 * MINUTE)
     bed.restarted()
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await bed.advance(NOW + 30 * MINUTE)
         assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
-    await bed.school.save(NOW + 31 * MINUTE)
+    await bed.ingester.save(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
     bed.restarted()
     await bed.advance(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 31
 
 
-async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strategy(
+async def test_cohort_manager_queries_an_unavailable_store_once_per_cycle(
     store: Store, tmp_path: Path
 ) -> None:
-    """To be told that it does not answer may take half a minute, in which nobody can be looked at."""
+    """A timeout may take half a minute, in which no workload is reconciled."""
     found = cohort_manager.CohortManager(
         store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
     )
@@ -567,7 +565,7 @@ async def test_a_store_that_is_away_is_asked_once_a_time_and_not_by_every_strate
 
 @settings(max_examples=100)
 @given(st.data())
-def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None:
+def test_cohort_rejects_damaged_state(data: st.DataObject) -> None:
     cohort = StrategyCohort(EASY, until=NOW)
     cohort.include([container("web")])
     state = bytearray(cohort.state())
@@ -584,10 +582,10 @@ def test_a_state_that_is_damaged_is_as_good_as_none(data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("damaged", ["percentile", "evidence"])
-async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store: Store, damaged: str) -> None:
+async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, damaged: str) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     (note,) = [note for note in await store.states.list_summaries() if note.strategy == damaged]
     key = StateKey(note.cluster, note.strategy, note.shard)
     await store.states.save(key, b"no cohort's", timestamp=NOW)
@@ -597,56 +595,56 @@ async def test_a_damaged_state_in_the_store_is_read_again_from_the_source(store:
     assert math.isfinite(bed.cpu("web", NOW + MINUTE))
 
 
-async def test_a_state_that_is_not_what_was_saved_is_learned_anew_and_saved_over(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web", history=False)
     await bed.advance(NOW)
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("UPDATE trimtab_states SET data = x'00'")
         meddler.commit()
     bed.restarted()
     await bed.advance(NOW + MINUTE)
-    await bed.school.save(NOW + MINUTE)
+    await bed.ingester.save(NOW + MINUTE)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == 2
 
 
-async def test_a_kill_is_known_at_once_and_new_once(store: Store) -> None:
+async def test_ingester_reports_each_oom_kill_once(store: Store) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     kill = OomKill(container("web"), NOW + 5, 5e8, 5e8)
     other = OomKill(container("nobody"), NOW + 5, 5e8, 5e8)
-    assert bed.school.observe_ooms([kill, kill, other]) == {kill}
-    assert bed.school.observe_ooms([kill]) == set()
-    found = bed.school.estimate(container("web"), EASY, now=NOW + 6, is_long_running=True)
+    assert bed.ingester.observe_ooms([kill, kill, other]) == {kill}
+    assert bed.ingester.observe_ooms([kill]) == set()
+    found = bed.ingester.estimate(container("web"), EASY, now=NOW + 6, is_long_running=True)
     assert found
     assert [each.memory for each in found.evidence.kills] == [500_000_000]
 
 
-async def test_what_was_used_last_is_that_of_the_replica_that_used_most(store: Store) -> None:
+async def test_latest_usage_is_that_of_the_busiest_replica(store: Store) -> None:
     def script(of: PodContainer, t: float) -> tuple[float, float]:
         return (0.3, 1e8) if of.pod.endswith("x2x2x") else (0.1, t / 10)
 
     bed = Bed(store, "web", script=script)
     bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
-    assert bed.school.latest_usage(container("web"), EASY) is None
+    assert bed.ingester.latest_usage(container("web"), EASY) is None
     await bed.advance(NOW)
-    used = bed.school.latest_usage(container("web"), EASY)
+    used = bed.ingester.latest_usage(container("web"), EASY)
     assert used == (0.3, NOW / 10)
     bed.add("api", created=NEW)
-    async with bed.school.lock:
-        seen = bed.school._cohorts.find_evidence(container("web"))
+    async with bed.ingester.lock:
+        seen = bed.ingester._cohorts.find_evidence(container("web"))
         assert seen
         seen.include([container("api")])
-    assert bed.school.latest_usage(container("web"), EASY) == pytest.approx((math.nan, math.nan), nan_ok=True)
+    assert bed.ingester.latest_usage(container("web"), EASY) == pytest.approx(
+        (math.nan, math.nan), nan_ok=True
+    )
 
 
-async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
+async def test_estimate_waits_until_a_cohort_has_ingested(store: Store) -> None:
     bed = Bed(store, "web")
-    async with bed.school.lock:
+    async with bed.ingester.lock:
         advancing = asyncio.create_task(bed.advance(NOW))
         await asyncio.sleep(0)
         assert bed.source.asked == []
@@ -654,34 +652,34 @@ async def test_who_asks_waits_until_a_cohort_has_learned(store: Store) -> None:
     assert bed.source.asked
 
 
-async def test_what_was_proposed_of_late_is_known_from_the_past_and_through_a_restart(store: Store) -> None:
+async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> None:
     def busy_an_hour_ago(_: PodContainer, t: float) -> tuple[float, float]:
         return (0.2 if t > NOW - HOUR else 0.8), 3e8
 
     bed = Bed(store, "web", script=busy_an_hour_ago)
     await bed.advance(NOW)
-    before = bed.school.estimate(container("web"), EASY, now=NOW, is_long_running=True)
+    before = bed.ingester.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert before
     this_hour, *earlier = before.proposal.cpu.recent
     assert this_hour >= before.proposal.cpu.target > 0
     assert max(earlier) > 0, "of the past that was read"
-    await bed.school.save(NOW)
+    await bed.ingester.save(NOW)
     bed.restarted()
     await bed.advance(NOW + MINUTE)
-    after = bed.school.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
+    after = bed.ingester.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
     assert after
     assert after.proposal.cpu.recent == before.proposal.cpu.recent
 
 
 @pytest.mark.parametrize(("kept", "keeps"), [(86400.0, True), (0.0, False)])
-def test_a_proposal_says_whether_it_is_for_as_long_as_sizes_are_kept(kept: float, keeps: bool) -> None:  # noqa: FBT001
+def test_proposal_states_whether_it_covers_stabilization(kept: float, keeps: bool) -> None:  # noqa: FBT001
     cohort = StrategyCohort(StrategySpec.from_settings("trimtab", {"stabilization": kept}), until=NOW)
     cohort.include([container("web")])
     found = cohort.get_proposal(container("web"), now=NOW)
     assert (found.cpu.covers_stabilization, found.memory.covers_stabilization) == (keeps, False)
 
 
-def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_policy() -> None:
+def test_cohort_facts_list_strategy_settings_without_policy_settings() -> None:
     for told, facts in (
         ({"stabilization": 86400.0}, []),
         ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
@@ -692,7 +690,7 @@ def test_an_explanation_opens_with_what_was_said_of_the_strategy_and_not_of_the_
         assert [fact.detail for fact in found.facts] == facts
 
 
-async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_on_after_a_restart(
+async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cohort_manager, "MAX_COHORT_SIZE", 3)
@@ -704,7 +702,7 @@ async def test_many_containers_learn_in_cohorts_of_a_bounded_size_and_each_goes_
     await bed.advance(NOW + MINUTE)
     together = Counter(id(bed.cohort(name.name)) for name in bed.wanted)
     assert sorted(together.values()) == [1, 3, 3, 3]
-    await bed.school.save(NOW + MINUTE)
+    await bed.ingester.save(NOW + MINUTE)
     asked = len(bed.source.asked)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
@@ -718,7 +716,7 @@ VPA = StrategySpec.from_settings("vpa", {})
 
 @pytest.mark.parametrize("history", [True, False], ids=["a source with a past", "one without"])
 @pytest.mark.parametrize("other", [OTHER, VPA], ids=["other settings", "another strategy"])
-async def test_school_keeps_the_evidence_of_a_container_when_another_policy_sizes_it(
+async def test_ingester_keeps_evidence_across_a_policy_change(
     store: Store,
     history: bool,  # noqa: FBT001
     other: StrategySpec,
@@ -728,40 +726,40 @@ async def test_school_keeps_the_evidence_of_a_container_when_another_policy_size
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     now = NOW + 29 * MINUTE
-    bed.school.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
+    bed.ingester.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
     kill = OomKill(container("web"), now - 10, 5e8, 4e8)
-    assert bed.school.observe_ooms([kill]) == {kill}
-    before = bed.school.estimate(container("web"), EASY, now=now, is_long_running=True)
+    assert bed.ingester.observe_ooms([kill]) == {kill}
+    before = bed.ingester.estimate(container("web"), EASY, now=now, is_long_running=True)
     assert before
     bed.wanted[container("web")] = TrackedContainer(other, OLD)
     await bed.advance(now)
-    after = bed.school.estimate(container("web"), other, now=now, is_long_running=True)
+    after = bed.ingester.estimate(container("web"), other, now=now, is_long_running=True)
     assert after
     assert after.evidence == before.evidence
-    assert bed.school.observe_ooms([kill]) == set(), "it is known"
-    await bed.school.save(now)
+    assert bed.ingester.observe_ooms([kill]) == set(), "it is known"
+    await bed.ingester.save(now)
     bed.restarted()
     await bed.advance(now)
-    again = bed.school.estimate(container("web"), other, now=now, is_long_running=True)
+    again = bed.ingester.estimate(container("web"), other, now=now, is_long_running=True)
     assert again
     assert again.evidence == before.evidence
 
 
-async def test_school_teaches_a_strategy_that_takes_over_what_the_source_knows_of_the_past(
+async def test_ingester_backfills_a_strategy_that_takes_over(
     store: Store,
 ) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
     bed.wanted[container("web")] = TrackedContainer(OTHER, OLD)
     await bed.advance(NOW + MINUTE)
-    found = bed.school.estimate(container("web"), OTHER, now=NOW + MINUTE, is_long_running=True)
+    found = bed.ingester.estimate(container("web"), OTHER, now=NOW + MINUTE, is_long_running=True)
     assert found
     assert found.proposal.cpu.target == pytest.approx(240, rel=0.1)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.sampled_from([EASY, OTHER, VPA]), min_size=8, max_size=8), st.booleans())
-def test_evidence_does_not_depend_on_which_policy_sizes_a_container_when(
+def test_evidence_is_independent_of_policy_changes(
     sizings: list[StrategySpec],
     history: bool,  # noqa: FBT001
 ) -> None:
@@ -778,8 +776,8 @@ def test_evidence_does_not_depend_on_which_policy_sizes_a_container_when(
                     bed.wanted[container("web")] = TrackedContainer(sizing, OLD)
                     await bed.advance(now)
                     if minute == 3:
-                        bed.school.observe_ooms([OomKill(container("web"), now, 5e8, 5e8)])
-                    learned = bed.school.estimate(container("web"), sizing, now=now, is_long_running=True)
+                        bed.ingester.observe_ooms([OomKill(container("web"), now, 5e8, 5e8)])
+                    learned = bed.ingester.estimate(container("web"), sizing, now=now, is_long_running=True)
                     assert learned
                     found.append(learned.evidence)
         return found
@@ -787,14 +785,14 @@ def test_evidence_does_not_depend_on_which_policy_sizes_a_container_when(
     assert asyncio.run(evidence(sizings)) == asyncio.run(evidence([EASY] * len(sizings)))
 
 
-async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_with_each_strategy(
+async def test_ingester_restores_evidence_of_an_earlier_release(
     store: Store,
 ) -> None:
     """With a source that knows no past it could not be read again."""
     bed = Bed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.school.save(NOW + 29 * MINUTE)
+    await bed.ingester.save(NOW + 29 * MINUTE)
     kept = {
         name: await store.states.load(state_key("c", sizing, 0))
         for name, sizing in (("strategy", EASY), ("evidence", StrategySpec.for_evidence()))
@@ -814,9 +812,7 @@ async def test_school_goes_on_from_the_evidence_that_an_earlier_release_kept_wit
 @pytest.mark.parametrize(
     "strategy", [name for name in STRATEGIES.names() if STRATEGIES.load_type(name).counts_samples]
 )
-async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_in_coarser_steps(
-    store: Store, strategy: str
-) -> None:
+async def test_ingester_weighs_backfilled_samples_by_their_duration(store: Store, strategy: str) -> None:
     """With a sample every five minutes, the day before the start weighed as much as the five hours after it."""
 
     def script(_: PodContainer, t: float) -> tuple[float, float]:
@@ -829,12 +825,12 @@ async def test_school_weighs_the_past_as_much_as_the_present_though_it_is_read_i
         bed = Bed(store, script=script)
         bed.add("web", sizing=sizing)
         pace = replace(PACE, backfill_period=26 * HOUR, backfill_step=past_step)
-        bed.school = SourceIngester(
+        bed.ingester = SourceIngester(
             bed.source, store, cluster=str(past_step), schedule=pace, metrics=bed.metrics
         )
         for minute in range(0, 121, 5):
             await bed.advance(NOW + minute * MINUTE)
-        learned = bed.school.estimate(container("web"), sizing, now=NOW + 2 * HOUR, is_long_running=True)
+        learned = bed.ingester.estimate(container("web"), sizing, now=NOW + 2 * HOUR, is_long_running=True)
         assert learned
         asked = learned.proposal.cpu, learned.proposal.memory
         found.append([(ask.lower, ask.target, ask.upper) for ask in asked])

@@ -76,22 +76,22 @@ def assessed(
     )
 
 
-def test_a_container_is_sized_from_what_it_has_now_and_not_from_its_template() -> None:
+def test_recommend_workload_starts_from_the_effective_size() -> None:
     (found,) = assessed(learned(400), sizes=HAS, template=FEW).recommendations
     assert found.resources.cpu_request == 500, "by half at a time"
     assert "5,000 samples since" in found.text
     assert "scripted" in found.text
 
 
-def test_what_nothing_is_known_of_keeps_what_it_has_and_is_told_why() -> None:
+def test_recommend_workload_without_estimate_explains_no_change() -> None:
     found = assessed(None)
     assert found.sizes == {}
     assert found.no_change_reason.startswith("web: ")
-    wish = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
-    assert (wish.sizes, wish.no_sizes_reason) == ({}, found.no_change_reason)
+    desired = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
+    assert (desired.sizes, desired.no_sizes_reason) == ({}, found.no_change_reason)
 
 
-def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
+def test_recommend_workload_skips_pod_level_resources() -> None:
     found = recommend_workload(
         workload(template={"web": HAS, "log": Resources()}, pod_resources=Resources(cpu_request=1000)),
         [],
@@ -105,7 +105,7 @@ def test_pods_that_have_resources_as_a_whole_are_left_alone() -> None:
     assert found.no_change_reason == f"web, log: {POD_LEVEL_RESOURCES}"
 
 
-def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
+def test_desired_change_names_excluded_containers() -> None:
     found = recommend_workload(
         workload(template={"web": HAS}),
         [pod(sizes={"web": HAS, "proxy": HAS, "agent": HAS})],
@@ -120,21 +120,21 @@ def test_the_wish_names_the_containers_that_are_not_ours_to_size() -> None:
         source="scripted",
         now=NOW,
     )
-    wish = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
-    assert wish.excluded_containers == {"proxy"}
-    assert wish.sizes.keys() == {"web"}
+    desired = found.to_desired_change(UpdateStrategy(), can_resize_in_place=True, blocked_reason="")
+    assert desired.excluded_containers == {"proxy"}
+    assert desired.sizes.keys() == {"web"}
 
 
-def test_the_wish_says_what_is_needed() -> None:
-    wish = assessed(learned(400)).to_desired_change(
+def test_desired_change_contains_needed_memory() -> None:
+    desired = assessed(learned(400)).to_desired_change(
         UpdateStrategy(), can_resize_in_place=False, blocked_reason="no"
     )
-    assert wish.needed_memory == {"web": 110 * MIB}, "its peak and headroom"
-    assert (wish.blocked_reason, wish.can_resize_in_place, wish.is_urgent) == ("no", False, False)
+    assert desired.needed_memory == {"web": 110 * MIB}, "its peak and headroom"
+    assert (desired.blocked_reason, desired.can_resize_in_place, desired.is_urgent) == ("no", False, False)
 
 
 @pytest.mark.parametrize(("ago", "urgent"), [(60.0, True), (RECENT_OOM_WINDOW + 60, False)])
-def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: float, urgent: bool) -> None:
+def test_memory_increase_is_urgent_after_a_recent_oom_kill(*, ago: float, urgent: bool) -> None:
     limited = Resources(1000, None, 128 * MIB, 128 * MIB)
     killed = learned(memory=600.0 * MIB, kills=(OomKills(128 * MIB, 1, NOW - ago, NOW - ago),))
     found = recommend_workload(
@@ -151,7 +151,7 @@ def test_more_memory_after_a_kill_is_urgent_while_the_kill_is_fresh(*, ago: floa
     assert found.is_urgent is urgent
 
 
-def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
+def test_recommend_workload_skips_init_containers() -> None:
     on = workload()
     init = Container("setup", "init", HAS)
     found = recommend_workload(
@@ -166,7 +166,7 @@ def test_a_container_that_ends_before_the_others_start_is_not_sized() -> None:
     assert [each.container for each in found.recommendations] == ["web"]
 
 
-def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
+def test_strategy_spec_passes_stabilization_to_strategies_with_that_setting() -> None:
     changes = ChangePolicy(stabilization=Duration.parse("6h"))
     specs = {
         name: OptimizationPolicySpec(changes=changes, strategy=StrategyChoice(name=name, settings=settings))
@@ -183,7 +183,7 @@ def test_a_strategy_that_asks_for_it_is_told_how_long_sizes_are_kept() -> None:
     )
 
 
-def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
+def test_find_kills_uses_the_memory_at_the_time_of_the_kill() -> None:
     name = WorkloadContainer("shop", "Deployment", "web", "web")
     killed = pod("web-1", sizes={"web": HAS}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
     failed = pod("web-2", sizes={"web": HAS}, exits={"web": ContainerTermination("Error", 1, NOW - 5)})
@@ -193,7 +193,7 @@ def test_a_pod_remembers_its_kills_with_the_memory_that_it_had() -> None:
 
 
 @pytest.mark.parametrize(("until", "memory"), [(NOW - 3, 64 * MIB), (NOW - 9, 512 * MIB)])
-def test_a_kill_from_before_a_raise_counts_with_what_it_had_then(until: int, memory: int) -> None:
+def test_find_kills_before_a_raise_uses_the_earlier_memory(until: int, memory: int) -> None:
     """Else it would be answered again, by more: after a restart, when nobody remembers that it was answered."""
     name = WorkloadContainer("shop", "Deployment", "web", "web")
     raised = pod("web-1", sizes={"web": HAS}, exits={"web": ContainerTermination("OOMKilled", 137, NOW - 5)})
@@ -231,11 +231,11 @@ def memory_for(found: Workload, *pods: Pod) -> int:
 
 
 @pytest.mark.parametrize("options", ["-Xmx700m", "-XX:MaxRAMPercentage=35"])
-def test_a_java_process_is_never_made_smaller_than_its_heap(options: str) -> None:
+def test_java_container_stays_above_its_heap(options: str) -> None:
     assert memory_for(java(options)) >= 1.25 * 700 * MIB
 
 
-def test_one_that_was_made_smaller_in_place_still_has_the_heap_that_it_started_with() -> None:
+def test_java_container_shrunk_in_place_keeps_the_heap_of_its_start() -> None:
     resized = pod(sizes={"web": Resources(1000, None, 900 * MIB, 1024 * MIB)})
     assert memory_for(java("-XX:MaxRAMPercentage=35"), resized) >= 1.25 * 700 * MIB
 
@@ -273,10 +273,10 @@ class JavaWorld:
                 source="test",
                 now=world.now,
             )
-            wish = found.to_desired_change(
+            desired = found.to_desired_change(
                 UpdateStrategy(canary=QUICK), can_resize_in_place=True, blocked_reason=""
             )
-            run(self.actuator.reconcile(KEY, wish, now=world.now))
+            run(self.actuator.reconcile(KEY, desired, now=world.now))
             world.pass_time(30)
             for each in world.pods_by_name.values():
                 heap = self.started.get(each.number, 0) * self.percent // 100
@@ -291,7 +291,7 @@ class JavaWorld:
     events=st.lists(st.sampled_from(["none", "replace", "add"]), min_size=3, max_size=6),
 )
 @settings(max_examples=100, deadline=None)
-def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
+def test_recommend_workload_keeps_memory_above_the_heap_at_start(
     percent: int, template: int, more: int, events: list[str]
 ) -> None:
     java_world = JavaWorld(percent=percent, template=template * GIB, born=(template + more) * GIB)
@@ -303,7 +303,7 @@ def test_assess_never_cuts_memory_below_the_heap_that_a_process_started_with(
         java_world.live_a_day()
 
 
-def test_assess_remembers_the_limit_of_the_start_through_successive_cuts() -> None:
+def test_recommend_workload_keeps_the_limit_at_start_through_decreases() -> None:
     """4Gi with a heap of half of it come down to 2560Mi in two steps, and there they stay while the pods run."""
     java_world = JavaWorld(percent=50, template=GIB, born=4 * GIB)
     seen = []
@@ -313,7 +313,7 @@ def test_assess_remembers_the_limit_of_the_start_through_successive_cuts() -> No
     assert seen == [{2868 * MIB}, {2560 * MIB}, {2560 * MIB}, {2560 * MIB}]
 
 
-def test_assess_keeps_memory_whose_share_of_an_unknown_limit_is_the_heap() -> None:
+def test_recommend_workload_keeps_memory_if_the_limit_at_start_is_unknown() -> None:
     """Somebody else gave the pod more than its template: what its process started with is not known."""
     size = Resources(1000, None, 4 * GIB, 4 * GIB)
     for _ in range(4):
@@ -321,5 +321,5 @@ def test_assess_keeps_memory_whose_share_of_an_unknown_limit_is_the_heap() -> No
     assert memory_for(java("-Xmx700m"), pod(sizes={"web": size})) < 4 * GIB, "a size does not depend on it"
 
 
-def test_one_that_says_nothing_of_its_heap_is_sized_by_what_it_uses() -> None:
+def test_container_without_heap_flags_is_sized_by_usage() -> None:
     assert memory_for(java("-server")) < 1.25 * 700 * MIB

@@ -16,12 +16,12 @@ GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-strategy.md"
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_strategy(name: str, check: Callable[[str], None]) -> None:
+def test_strategy_conforms_to_the_contract(name: str, check: Callable[[str], None]) -> None:
     check(name)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_strategy_of_the_guide_passes_what_every_strategy_must(
+def test_example_strategy_of_the_guide_conforms_to_the_contract(
     check: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0]

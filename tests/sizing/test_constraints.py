@@ -32,7 +32,7 @@ def node(name: str, cpu: int, memory: int, **more: Any) -> Node:
     )
 
 
-def test_of_several_limit_ranges_the_strictest_holds() -> None:
+def test_merge_limit_ranges_keeps_the_strictest_bounds() -> None:
     def one(kind: str, least: int | None, most: int | None, ratio: float | None) -> LimitRange:
         amounts = ResourceList(most, None)
         limits = LimitRangeItem(
@@ -48,7 +48,7 @@ def test_of_several_limit_ranges_the_strictest_holds() -> None:
     assert found.container_memory == AllowedRange()
 
 
-def test_of_several_quotas_the_least_is_left_and_scoped_ones_do_not_count() -> None:
+def test_remaining_quota_is_the_least_of_all_unscoped_quotas() -> None:
     def quota(name: str, hard: int, used: int | None, *, scoped: bool = False) -> ResourceQuota:
         return ResourceQuota(
             "shop",
@@ -67,7 +67,7 @@ def test_of_several_quotas_the_least_is_left_and_scoped_ones_do_not_count() -> N
     assert remaining_quota([]) == Resources()
 
 
-def test_the_largest_node_counts_if_it_can_be_used() -> None:
+def test_largest_node_capacities_skips_unschedulable_nodes() -> None:
     nodes = [
         node("small", 4000, 16 * GIB),
         node("away", 64_000, 256 * GIB, ready=False),
@@ -79,9 +79,7 @@ def test_the_largest_node_counts_if_it_can_be_used() -> None:
     assert largest_node_capacities([], NodeResources()) == ()
 
 
-def test_of_nodes_the_one_with_the_most_cpu_and_the_one_with_the_most_memory_count_each_with_its_own() -> (
-    None
-):
+def test_largest_node_capacities_keeps_cpu_and_memory_of_the_same_node() -> None:
     nodes = [node("a", 64_000, 128 * GIB), node("b", 16_000, 512 * GIB), node("c", 16_000, 64 * GIB)]
     assert largest_node_capacities(nodes, NodeResources()) == (
         NodeResources(64_000, 128 * GIB, 1),
@@ -89,7 +87,7 @@ def test_of_nodes_the_one_with_the_most_cpu_and_the_one_with_the_most_memory_cou
     )
 
 
-def test_an_autoscalers_targets_know_the_highest_that_was_seen() -> None:
+def test_utilisation_targets_include_the_highest_observed_share() -> None:
     hpa = HorizontalPodAutoscaler(
         "shop", "web", "", 1, AutoscalerTarget("Deployment", "apps", "web"), 1, 9,
         (UtilizationTarget("cpu", 80, "", 40), UtilizationTarget("memory", 70, "app", None)),
@@ -100,7 +98,7 @@ def test_an_autoscalers_targets_know_the_highest_that_was_seen() -> None:
     assert utilisation_targets(hpa)[0].highest_seen == 0.4
 
 
-def test_containers_stand_beside_those_that_run_at_the_same_time() -> None:
+def test_sum_other_containers_counts_concurrent_containers_only() -> None:
     pod = [
         Container("app", "main", Resources(100, 200, 10, None)),
         Container("proxy", "sidecar", Resources(10, 20, 1, 2)),
@@ -111,7 +109,7 @@ def test_containers_stand_beside_those_that_run_at_the_same_time() -> None:
     assert sum_other_containers(pod, "") == Resources(110, 220, 11, 2)
 
 
-def test_qos_classes_are_reckoned_as_kubernetes_does() -> None:
+def test_qos_class_matches_kubernetes() -> None:
     guaranteed = Resources(100, 100, GIB, GIB)
     assert qos_class([guaranteed, Resources(None, 100, None, GIB)]) == "Guaranteed"
     assert qos_class([guaranteed, Resources(100, 100)]) == "Burstable"
@@ -119,7 +117,7 @@ def test_qos_classes_are_reckoned_as_kubernetes_does() -> None:
     assert qos_class([Resources(), Resources(None, None, None, GIB)]) == "Burstable"
 
 
-def test_a_daemon_set_has_a_size_for_each_group_of_nodes_and_the_largest_for_all() -> None:
+def test_group_proposals_returns_the_largest_size_of_each_node_group() -> None:
     nodes = [
         node("a", 4000, 16 * GIB, labels=(("node.kubernetes.io/instance-type", "m5"),)),
         node("b", 4000, 16 * GIB, labels=(("node.kubernetes.io/instance-type", "m5"),)),

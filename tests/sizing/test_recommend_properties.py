@@ -202,8 +202,8 @@ def test_property_14_strategy_application(usage: list[float], percentile: str, f
     assert memory is not None
     assert exact * 1000 * 0.985 <= cpu <= exact * 1000 * 1.07 + 1  # the strategy's buckets, and our rounding
     assert exact * GIB * 0.985 <= memory <= exact * GIB * 1.02 + MIB
-    said = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor:.15g}, window 86400"
-    assert found.explanation[0] == Factor("settings", said, "strategy percentile")
+    settings = f"quantile {int(percentile[1:]) / 100}, safety_factor {factor:.15g}, window 86400"
+    assert found.explanation[0] == Factor("settings", settings, "strategy percentile")
 
 
 @examples
@@ -219,7 +219,7 @@ def test_property_24_skip_reason_recording(made: Made) -> None:
 
 @examples
 @given(made=recommendations())
-def test_no_recommended_limit_is_below_what_the_container_needs(made: Made) -> None:
+def test_recommended_limit_is_never_below_the_needed_amount(made: Made) -> None:
     """Neither below a peak and its margin nor below a heap; and where too little is known, no limit comes down."""
     found, has = made.found.resources, made.has
     for resource in RESOURCES:
@@ -257,7 +257,7 @@ def test_recommended_amounts_are_readable(made: Made) -> None:
 
 @examples
 @given(made=recommendations())
-def test_a_request_is_never_above_its_limit(made: Made) -> None:
+def test_recommended_request_is_never_above_its_limit(made: Made) -> None:
     found = made.found.resources
     for resource in RESOURCES:
         asked, most = request(found, resource), limit(found, resource)
@@ -266,7 +266,7 @@ def test_a_request_is_never_above_its_limit(made: Made) -> None:
 
 @examples
 @given(made=recommendations())
-def test_the_lines_of_an_explanation_lead_to_its_numbers(made: Made) -> None:
+def test_explanation_steps_lead_to_the_recommended_amounts(made: Made) -> None:
     found, has = made.found, made.has
     for resource in RESOURCES:
         if is_held(found, resource):
@@ -286,7 +286,7 @@ def test_the_lines_of_an_explanation_lead_to_its_numbers(made: Made) -> None:
 
 @examples
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
-def test_the_qos_class_of_a_pod_never_changes(
+def test_recommendation_keeps_the_qos_class_of_a_pod(
     data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     found = recommend_pod(
@@ -303,7 +303,7 @@ def test_the_qos_class_of_a_pod_never_changes(
 
 @examples
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
-def test_a_pod_grows_only_into_what_its_namespace_has_left(
+def test_recommendation_stays_within_the_remaining_quota(
     data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     found = recommend_pod(
@@ -338,7 +338,7 @@ def _counted(has: Resources, field: str) -> int | None:
 
 @examples
 @given(made=recommendations())
-def test_what_is_recommended_is_admitted_by_the_limit_range(made: Made) -> None:
+def test_recommendation_is_admitted_by_the_limit_range(made: Made) -> None:
     found, has, around = made.found, made.has, made.around
     for resource in RESOURCES:
         if is_held(found, resource) or getattr(found.resources, f"{resource}_request") == getattr(
@@ -360,7 +360,7 @@ def test_what_is_recommended_is_admitted_by_the_limit_range(made: Made) -> None:
     usage=st.lists(st.integers(1, 8000), min_size=4, max_size=4),
     target=st.floats(0.2, 1.0),
 )
-def test_utilisation_never_rises_above_an_autoscalers_target(
+def test_recommendation_keeps_utilisation_below_the_hpa_target(
     requests: list[int], wanted: list[int], usage: list[int], target: float
 ) -> None:
     used = [min(use, 2 * asked) for use, asked in zip(usage, requests, strict=False)]
@@ -385,9 +385,7 @@ def test_utilisation_never_rises_above_an_autoscalers_target(
 
 @examples
 @given(has=any_resources, made=any_proposal, around=any_surroundings)
-def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
-    has: Resources, made: Proposal, around: Constraints
-) -> None:
+def test_hold_mode_keeps_the_resource_of_the_hpa(has: Resources, made: Proposal, around: Constraints) -> None:
     found = recommend_container(
         Container("app", "main", has),
         proposal=made,
@@ -408,7 +406,7 @@ def test_holding_beside_an_autoscaler_leaves_its_resource_alone(
     pause=st.floats(60, 7 * DAY),
     cut=st.none() | st.integers(1, 4),
 )
-def test_a_leak_is_fed_a_few_times_and_then_held(
+def test_memory_leak_is_raised_a_few_times_and_then_kept(
     start: int, most: int | None, kills_at_each: list[int], pause: float, cut: int | None
 ) -> None:
     """A container that fills whatever it gets, in any number of replicas, killed any number of times at each size.
@@ -462,7 +460,7 @@ def test_a_leak_is_fed_a_few_times_and_then_held(
     killed_at=st.integers(1, 8 * GIB),
     ago=st.floats(0, 7.9 * DAY),
 )
-def test_memory_never_falls_nor_stays_at_a_size_that_killed(
+def test_memory_rises_above_every_killed_size(
     has: Resources, made: Proposal, evidence: Evidence, asked: PolicyRules, killed_at: int, ago: float
 ) -> None:
     """Whatever the strategy, the samples and the policy say, for the learning history after a kill."""
@@ -487,7 +485,7 @@ def test_memory_never_falls_nor_stays_at_a_size_that_killed(
         assert size > killed_at or is_held(found, "memory") or asked.memory.limit is LimitMode.REMOVE
 
 
-def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> None:
+def test_request_below_its_limit_does_not_creep_down() -> None:
     follows = ResourceRules(min_request=1, limit=LimitMode.MULTIPLIER, multiplier=1.0, max_decrease=0.0)
     asked = PolicyRules(cpu=follows, memory=ResourceRules(limit=LimitMode.KEEP), minimum_change=0.0)
     has = Resources(cpu_request=2499, cpu_limit=2500, memory_request=2**30, memory_limit=2**30)
@@ -506,7 +504,7 @@ def test_a_request_that_is_kept_apart_from_its_limit_does_not_creep_down() -> No
 
 @examples
 @given(has=any_resources, made=any_proposal, asked=any_rules, around=any_surroundings)
-def test_what_was_recommended_is_not_changed_again(
+def test_applied_recommendation_is_stable(
     has: Resources, made: Proposal, asked: PolicyRules, around: Constraints
 ) -> None:
     """With the same evidence sizes come to rest: what is applied does not set off another change for ever."""
@@ -529,7 +527,7 @@ def test_what_was_recommended_is_not_changed_again(
 
 @given(recommendations())
 @examples
-def test_what_the_policy_leaves_alone_stays_as_it_is(made: Made) -> None:
+def test_uncontrolled_resource_is_not_changed(made: Made) -> None:
     found = made.found.resources
     for resource, rule in (("cpu", made.rules.cpu), ("memory", made.rules.memory)):
         if not rule.is_controlled:

@@ -35,7 +35,7 @@ def least(evidence: Evidence, rules: PolicyRules = FREE) -> SafeMinimum | None:
     return safe_minimum(sized_resource(WEB, "memory", evidence=evidence, rules=rules, now=NOW))
 
 
-def test_safe_minimum_is_the_highest_reason_and_says_where_it_comes_from() -> None:
+def test_safe_minimum_is_the_highest_minimum_and_names_its_source() -> None:
     peaked = with_(WELL_KNOWN, memory_peak=400 * MIB)
     found = least(peaked)
     assert found is not None
@@ -45,20 +45,20 @@ def test_safe_minimum_is_the_highest_reason_and_says_where_it_comes_from() -> No
     assert (heaped.name, heaped.amount, heaped.source) == ("heap", 1000 * MIB, "-Xmx in args")
 
 
-def test_safe_minimum_forbids_any_decrease_of_what_was_never_measured() -> None:
+def test_safe_minimum_forbids_decrease_without_measurements() -> None:
     found = least(with_(WELL_KNOWN, memory_peak=None))
     assert found is not None
     assert found.amount == NO_DECREASE
 
 
-def test_safe_minimum_of_a_container_of_its_own_rules_is_theirs() -> None:
+def test_safe_minimum_uses_the_rules_of_the_container() -> None:
     bounded = with_(FREE, memory=with_(FREE.memory, min_request=700 * MIB))
     found = least(WELL_KNOWN, bounded)
     assert found is not None
     assert (found.name, found.amount, found.binds_limit) == ("bounds", 700 * MIB, False)
 
 
-def test_needed_memory_is_unknown_without_a_peak_and_no_short_history_counts_for_it() -> None:
+def test_needed_memory_is_unknown_without_peak_and_ignores_short_history() -> None:
     strict = with_(FREE, minimum_history=30 * 86400.0)
     assert needed_memory(WEB, evidence=Evidence(), rules=FREE, now=NOW) is None
     peaked = with_(WELL_KNOWN, memory_peak=400 * MIB)
@@ -66,7 +66,7 @@ def test_needed_memory_is_unknown_without_a_peak_and_no_short_history_counts_for
 
 
 @given(has=any_resources, evidence=any_evidence, rules=any_rules, role=any_role)
-def test_needed_memory_never_exceeds_what_is_safe(
+def test_needed_memory_never_exceeds_safe_minimum(
     has: Resources, evidence: Evidence, rules: PolicyRules, role: Role
 ) -> None:
     container = Container("app", role, has)

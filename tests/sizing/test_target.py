@@ -1,4 +1,4 @@
-"""A recommendation tells the next step and where the steps lead; both come out of the same guards."""
+"""A recommendation contains the next step and the final target; the same guards compute both."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +37,7 @@ def recommended(cpu: float, *, evidence: Evidence = WELL_KNOWN, quota: int | Non
     return found
 
 
-def test_recommendation_that_takes_steps_tells_the_next_one_and_the_target() -> None:
+def test_recommendation_in_steps_has_next_step_and_target() -> None:
     found = recommended(178)
     assert found.resources.cpu_request == 60
     assert found.target.cpu_request == 180
@@ -50,17 +50,17 @@ def test_recommendation_that_takes_one_step_is_its_own_target() -> None:
     assert found.target == found.resources
 
 
-def test_recommendation_that_is_held_has_what_runs_as_its_target() -> None:
+def test_recommendation_without_change_targets_the_current_size() -> None:
     found = recommended(178, evidence=Evidence(samples=1, first_sample_at=NOW, last_sample_at=NOW))
     assert found.no_change_reason
     assert found.target == found.resources == SMALL
 
 
-def test_target_goes_no_further_than_what_is_admitted() -> None:
+def test_target_stays_within_admitted_range() -> None:
     assert recommended(178, quota=100).target.cpu_request == 120
 
 
-def test_target_is_not_smaller_where_the_policy_never_makes_anything_smaller() -> None:
+def test_target_is_not_smaller_if_the_policy_forbids_decreases() -> None:
     (found,) = recommend_pod(
         [Container("web", "main", Resources(1000))],
         proposals={"web": proposing(100)},
@@ -74,7 +74,7 @@ def test_target_is_not_smaller_where_the_policy_never_makes_anything_smaller() -
 
 @settings(max_examples=300)
 @given(data=st.data(), pod=any_pod(), asked=any_rules, around=any_surroundings)
-def test_target_is_what_would_be_recommended_if_steps_were_not_limited(
+def test_target_equals_recommendation_without_step_limits(
     data: st.DataObject, pod: tuple[Container, ...], asked: PolicyRules, around: Constraints
 ) -> None:
     proposals = {one.name: data.draw(any_proposal) for one in pod}

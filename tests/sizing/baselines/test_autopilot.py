@@ -1,4 +1,4 @@
-"""Autopilot's two recommenders do what the paper says of them."""
+"""The two Autopilot recommenders behave as their paper describes."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ def after(name: str, cpu: list[float], memory: list[float] | None = None, **sett
     return shown(name, cpu, memory, **settings).recommend(len(cpu) * 300.0)
 
 
-def test_the_window_serves_a_share_of_the_load_not_of_time() -> None:
+def test_autopilot_window_serves_a_share_of_load() -> None:
     """One sample in twenty is twenty times as large: half of the load, though a twentieth of the time."""
     spiky = [2.0 if place % 20 == 0 else 0.1 for place in range(400)]
     assert after("autopilot-window", spiky, cpu_quantile=0.9).cpu.target == pytest.approx(2.2, rel=0.02)
 
 
-def test_the_window_forgets_cpu_by_half_in_twelve_hours() -> None:
+def test_autopilot_window_cpu_half_life_is_twelve_hours() -> None:
     then, now = [4.0] * 288, [1.0] * 288 * 4
     assert after("autopilot-window", then + now[:100]).cpu.target > 4
     assert after("autopilot-window", then + now).cpu.target == pytest.approx(1.1, rel=0.02)
@@ -37,19 +37,19 @@ def test_the_window_forgets_cpu_by_half_in_twelve_hours() -> None:
 @pytest.mark.parametrize(
     ("tolerance", "expected"), [("minimal", 4.4e9), ("low", 1.1e9), ("intermediate", 2.2e9)]
 )
-def test_memory_is_asked_for_by_how_well_ooms_are_borne(tolerance: str, expected: float) -> None:
+def test_autopilot_window_memory_depends_on_oom_tolerance(tolerance: str, expected: float) -> None:
     memory = [1e9] * 500 + [4e9] + [1e9] * 75
     sizes = after("autopilot-window", [1.0] * 576, memory, oom_tolerance=tolerance)
     assert sizes.memory.target == pytest.approx(expected, rel=0.03)
 
 
-def test_the_ensemble_settles_where_use_is_steady() -> None:
+def test_autopilot_ml_converges_for_steady_usage() -> None:
     sizes = after("autopilot-ml", [0.5] * 600)
     assert sizes.cpu.target == pytest.approx(0.5, rel=0.03)
     assert sizes.cpu.upper == pytest.approx(0.5 * 1.25, rel=0.03)
 
 
-def test_the_ensemble_is_more_careful_the_more_an_overrun_costs() -> None:
+def test_autopilot_ml_requests_more_for_costlier_overruns() -> None:
     rng = np.random.default_rng(0)
     cpu = list(rng.lognormal(0, 0.8, 800))
     cheap, dear = (after("autopilot-ml", cpu, cpu_over_cost=cost).cpu.target for cost in (0.5, 200.0))
@@ -57,7 +57,7 @@ def test_the_ensemble_is_more_careful_the_more_an_overrun_costs() -> None:
     assert dear > np.quantile(cpu, 0.98)
 
 
-def test_the_ensemble_changes_its_limit_seldom() -> None:
+def test_autopilot_ml_changes_its_limit_seldom() -> None:
     rng = np.random.default_rng(1)
     sizer = strategy("autopilot-ml", containers=1)
     targets = []
@@ -68,17 +68,17 @@ def test_the_ensemble_changes_its_limit_seldom() -> None:
     assert np.count_nonzero(np.diff(settled)) <= 12
 
 
-def test_the_ensemble_follows_a_new_regime() -> None:
+def test_autopilot_ml_follows_a_level_shift() -> None:
     assert after("autopilot-ml", [0.2] * 600 + [2.0] * 144).cpu.target >= 2.0
 
 
-def test_after_an_oom_no_less_is_asked_for_than_what_was_too_little() -> None:
+def test_autopilot_after_oom_kill_requests_more_than_the_killed_size() -> None:
     sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
     sizer.observe_oom(100 * 300.0, np.array([0]), np.array([3e9]))
     assert sizer.recommend(100 * 300.0).memory.target == pytest.approx(3.3e9)
 
 
-def test_a_kill_that_is_heard_of_late_does_no_model_good() -> None:
+def test_autopilot_ml_late_oom_kill_improves_no_model() -> None:
     sizer = shown("autopilot-ml", [0.5] * 100, [1e9] * 100)
     before = sizer.arrays()["memory.cost"].copy()
     sizer.observe_oom(50 * 300.0, np.array([0]), np.array([3e9]))
@@ -88,6 +88,6 @@ def test_a_kill_that_is_heard_of_late_does_no_model_good() -> None:
 @pytest.mark.parametrize(
     "given", [{"half_lives": [0.0]}, {"half_lives": [3600.0, -1.0]}, {"margins": [-0.5]}]
 )
-def test_models_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+def test_autopilot_ml_settings_reject_invalid_models(given: dict[str, Any]) -> None:
     with pytest.raises(TrimtabError, match="must be"):
         strategy("autopilot-ml", containers=1, **given)

@@ -1,4 +1,4 @@
-"""`seasonal` finds what repeats, says so only where something does, and sizes by it."""
+"""Strategy `seasonal` finds periods, only where there are any, and sizes by them."""
 
 import numpy as np
 import numpy.typing as npt
@@ -29,19 +29,19 @@ def period(series: npt.NDArray[np.float32]) -> int:
     return int(find_periods(series[None, :], least=4, strength=0.4)[0])
 
 
-def test_a_day_is_found() -> None:
+def test_seasonal_finds_daily_period() -> None:
     assert period(noisy(daily())) == 24
 
 
-def test_a_week_is_found() -> None:
+def test_seasonal_finds_weekly_period() -> None:
     assert period(noisy(weekly())) == 168
 
 
-def test_a_turn_that_is_no_day_is_found() -> None:
+def test_seasonal_finds_period_other_than_a_day() -> None:
     assert period(noisy(1 + 0.8 * np.sin(HOUR / 9 * 2 * np.pi))) in {9, 18}
 
 
-def test_a_period_is_found_through_gaps() -> None:
+def test_seasonal_finds_period_despite_gaps() -> None:
     series = noisy(daily())
     series[NOISE.random(series.size) < 0.3] = np.nan
     assert period(series) == 24
@@ -59,11 +59,11 @@ def test_a_period_is_found_through_gaps() -> None:
     ],
     ids=["constant", "nothing", "trend", "noise", "walk", "gaps"],
 )
-def test_what_does_not_repeat_has_no_period(series: npt.NDArray[np.float64]) -> None:
+def test_seasonal_finds_no_period_in_aperiodic_usage(series: npt.NDArray[np.float64]) -> None:
     assert period(series.astype(np.float32)) == 0
 
 
-def test_a_container_is_sized_by_the_coming_hour() -> None:
+def test_seasonal_sizes_for_the_coming_hour() -> None:
     sizer = strategy("seasonal", containers=2)
     asked = []
     for hour, wave in zip(HOUR, daily(), strict=True):
@@ -77,7 +77,7 @@ def test_a_container_is_sized_by_the_coming_hour() -> None:
     assert last_day[:, 1] == pytest.approx(1.1)
 
 
-def test_without_a_period_the_last_day_counts() -> None:
+def test_seasonal_without_period_uses_the_last_day() -> None:
     sizer = strategy("seasonal", containers=1)
     for hour in range(72):
         sizer.observe(hour * 3600.0, np.array([4.0 if hour < 24 else 1.0]), np.array([1e9]))
@@ -87,7 +87,7 @@ def test_without_a_period_the_last_day_counts() -> None:
 
 
 @pytest.mark.parametrize("memory", [7 * 24, 7 * 24 + 5])
-def test_what_was_used_of_late_is_not_taken_for_what_is_usual(memory: int) -> None:
+def test_seasonal_recent_usage_does_not_replace_the_usual_level(memory: int) -> None:
     """Also where a whole number of turns is remembered, so that the last hour lies where the first would."""
     sizer = strategy("seasonal", containers=1, memory=memory)
     for hour in range(3 * 24 + 3):

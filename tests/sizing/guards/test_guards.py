@@ -66,7 +66,7 @@ def limit_rules(mode: LimitMode, **more: float) -> PolicyRules:
 # Rules of some containers only
 
 
-def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_else_the_longest() -> None:
+def test_container_rules_prefer_exact_name_then_longest_pattern() -> None:
     found = rules(
         resourceBounds={"cpu": {"max": "1"}},
         containers=[
@@ -86,7 +86,7 @@ def test_of_the_rules_that_are_about_a_container_the_one_with_its_name_holds_els
     assert not found.for_container("istio-agent").cpu.is_controlled
 
 
-def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
+def test_excluded_container_is_explained() -> None:
     alone = sized(100, 100 * MIB, asked=rules(containers=[{"name": "app", "controlledResources": []}]))
     assert alone.resources == HAS
     assert alone.no_change_reason == "cpu: the policy excludes it; memory: the policy excludes it"
@@ -95,7 +95,7 @@ def test_a_container_that_the_policy_leaves_alone_says_so() -> None:
     assert "memory held: stays at 1024Mi: the policy excludes it [policy containers]" in half.text
 
 
-def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the_explanation() -> None:
+def test_container_bounds_replace_policy_bounds_and_are_named_in_the_explanation() -> None:
     own = {"name": "app", "resourceBounds": {"cpu": {"min": "700m"}}}
     found = sized(600, asked=rules(resourceBounds={"cpu": {"max": "650m"}}, containers=[own]))
     assert found.resources.cpu_request == 700
@@ -115,7 +115,7 @@ def test_bounds_of_a_container_hold_in_place_of_the_policys_and_are_named_in_the
     ],
     ids=["too few", "stale", "nothing", "impossible"],
 )
-def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> None:
+def test_data_quality_rejects_insufficient_evidence(evidence: Evidence, why: str) -> None:
     around = Constraints(qos_class="Burstable", nodes=(NodeResources(cpu=64_000, memory=256 * GIB, pods=1),))
     hold = check_data_quality(
         cases(
@@ -127,19 +127,19 @@ def test_the_gate_lets_no_bad_evidence_through(evidence: Evidence, why: str) -> 
 
 
 @pytest.mark.parametrize("target", [math.nan, math.inf, -math.inf, -1.0, 1e12])
-def test_the_gate_believes_no_impossible_target(target: float) -> None:
+def test_data_quality_rejects_implausible_target(target: float) -> None:
     assert (
         check_data_quality(cases(proposal=Proposal(cpu=ResourceTarget(target), strategy="test"))[0])
         is not None
     )
 
 
-def test_a_job_that_ran_yesterday_is_not_stale() -> None:
+def test_data_quality_accepts_job_that_ran_yesterday() -> None:
     evidence = with_(WELL_KNOWN, last_sample_at=NOW - DAY, is_long_running=False)
     assert sized(500, 500 * MIB, evidence=evidence).no_change_reason is None
 
 
-def test_without_data_for_one_resource_the_other_is_sized() -> None:
+def test_data_quality_is_checked_for_each_resource() -> None:
     found = sized(cpu=500)
     assert found.resources == Resources(500, 2000, GIB, 2 * GIB)
     assert found.no_change_reason is None
@@ -149,7 +149,7 @@ def test_without_data_for_one_resource_the_other_is_sized() -> None:
 # Floors
 
 
-def test_a_short_history_may_raise_but_not_lower() -> None:
+def test_short_history_allows_increase_only() -> None:
     young = with_(WELL_KNOWN, first_sample_at=NOW - 3600)
     assert sized(500, evidence=young).resources.cpu_request == 1000
     assert sized(1800, evidence=young).resources.cpu_request == 1800
@@ -167,7 +167,7 @@ def stabilized(target: float, *lately: float, hours: float = 24.0, has: Resource
     )
 
 
-def test_a_container_shrinks_only_to_the_highest_of_late_and_says_so() -> None:
+def test_stabilization_keeps_highest_recent_target_and_explains_it() -> None:
     found = stabilized(300, 350, 800, 400)
     assert found.resources.cpu_request == 800
     (line,) = (each for each in found.explanation if each.name == "cpu stabilization")
@@ -177,11 +177,11 @@ def test_a_container_shrinks_only_to_the_highest_of_late_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(("hours", "gets"), [(0, 300), (0.5, 400), (1, 400), (1.5, 600), (24, 800)])
-def test_of_late_is_what_the_policy_says_in_whole_hours_of_the_clock(hours: float, gets: int) -> None:
+def test_stabilization_window_is_in_whole_clock_hours(hours: float, gets: int) -> None:
     assert stabilized(300, 400, 600, 800, hours=hours).resources.cpu_request == gets
 
 
-def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late() -> None:
+def test_stabilization_is_left_to_a_strategy_that_covers_it() -> None:
     lasting = Proposal(cpu=ResourceTarget(300, recent=(300, 800), covers_stabilization=True), strategy="test")
     case = cases(proposal=lasting, asked=with_(FREE, stabilization=DAY))[0]
     assert floors.check_stabilization(case) is None
@@ -189,29 +189,31 @@ def test_what_is_asked_for_all_of_that_time_is_not_held_to_the_highest_of_late()
     assert floors.check_stabilization(restarting) is not None, (
         "a forecast moves with its window, and pods restart for it"
     )
-    assert lasting.cpu.raise_to_recent().target == 800, "who follows every number is told of the day"
+    assert lasting.cpu.raise_to_recent().target == 800, (
+        "a consumer that applies every target gets the highest of the day"
+    )
 
 
-def test_what_was_proposed_of_late_does_not_hold_back_growth() -> None:
+def test_stabilization_does_not_limit_growth() -> None:
     assert stabilized(1800, 300, 2500).resources.cpu_request == 1800
 
 
-def test_a_container_of_which_nothing_was_proposed_before_shrinks_at_once() -> None:
+def test_stabilization_without_earlier_proposals_allows_decrease() -> None:
     assert stabilized(300, 0, 0).resources.cpu_request == 300
 
 
-def test_gaps_may_hide_peaks() -> None:
+def test_low_coverage_forbids_decrease() -> None:
     assert sized(500, evidence=with_(WELL_KNOWN, coverage=0.4)).resources.cpu_request == 1000
 
 
-def test_a_throttled_container_keeps_its_cpu_and_its_limit() -> None:
+def test_throttled_container_keeps_cpu_request_and_limit() -> None:
     throttled = with_(WELL_KNOWN, throttled_share=0.3)
     found = sized(500, evidence=throttled, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
     assert (found.resources.cpu_request, found.resources.cpu_limit) == (1000, 2000)
     assert "cpu throttling" in names(found)
 
 
-def test_memory_shrinks_no_further_than_its_recent_peak_and_headroom() -> None:
+def test_memory_request_stays_above_recent_peak_with_headroom() -> None:
     found = sized(memory=100 * MIB, evidence=with_(WELL_KNOWN, memory_peak=500 * MIB))
     assert found.resources.memory_request == 550 * MIB
     assert (
@@ -219,7 +221,7 @@ def test_memory_shrinks_no_further_than_its_recent_peak_and_headroom() -> None:
     )
 
 
-def test_a_limit_shrinks_no_further_than_the_peak_either() -> None:
+def test_memory_limit_stays_above_recent_peak() -> None:
     evidence = with_(WELL_KNOWN, memory_peak=1536 * MIB)
     found = sized(memory=GIB, evidence=evidence, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=1.0))
     assert found.resources.memory_limit == 1690 * MIB, "the peak and a tenth, in whole MiB"
@@ -243,7 +245,7 @@ def test_cpu_limit_stays_above_the_peak_of_a_week(mode: LimitMode, more: dict[st
     assert "recent peak of 314m and 20%" in found.text
 
 
-def test_cpu_limit_comes_below_the_peak_where_the_policy_says_so() -> None:
+def test_cpu_limit_may_be_below_peak_if_the_policy_allows_it() -> None:
     spec: dict[str, Any] = {"updateStrategy": {"updateRequestsOnly": False}}
     evidence = with_(WELL_KNOWN, cpu_peak=314)
     has = Resources(500, 500, GIB, 2 * GIB)
@@ -274,7 +276,7 @@ def test_cpu_of_a_guaranteed_pod_stays_above_its_peak() -> None:
     ("mode", "more"),
     [(LimitMode.MULTIPLIER, {"multiplier": 1.5}), (LimitMode.HEADROOM, {"headroom": 10 * MIB})],
 )
-def test_first_limit_waits_until_enough_is_known(
+def test_first_limit_waits_for_sufficient_evidence(
     evidence: Evidence, mode: LimitMode, more: dict[str, float]
 ) -> None:
     """A limit for a container without one is a decrease: it was set after ten samples, and killed in the morning."""
@@ -288,7 +290,7 @@ def test_first_limit_waits_until_enough_is_known(
     assert known.resources.memory_limit >= 220 * MIB
 
 
-def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -> None:
+def test_first_limit_that_waits_keeps_the_namespace_default() -> None:
     """Until then new pods are given the LimitRange's default, and a request above it would not be admitted."""
     short = with_(WELL_KNOWN, first_sample_at=NOW - HOUR)
     around = Constraints(
@@ -304,7 +306,7 @@ def test_first_limit_that_waits_leaves_the_default_of_the_namespace_in_force() -
     assert (found.resources.memory_request, found.resources.memory_limit) == (100 * MIB, None)
 
 
-def test_limit_ignores_small_moves_of_the_peak_and_rises_again_with_it() -> None:
+def test_limit_ignores_small_changes_of_the_peak_and_rises_with_it() -> None:
     """It followed every fall of the peak, by bytes, and never rose."""
     asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=1.0), minimum_change=0.1)
     has, limits_seen = Resources(100, None, 300 * MIB, 350 * MIB), []
@@ -315,14 +317,14 @@ def test_limit_ignores_small_moves_of_the_peak_and_rises_again_with_it() -> None
     assert limits_seen == [350.0] * 10 + [407.0] * 2 + [300.0]
 
 
-def test_memory_covers_the_start_and_cpu_does_so_for_init_containers_only() -> None:
+def test_startup_floor_covers_memory_and_cpu_of_init_containers() -> None:
     start = with_(WELL_KNOWN, startup_memory_peak=600 * MIB, startup_cpu_peak=800)
     assert sized(memory=100 * MIB, evidence=start).resources.memory_request == 660 * MIB
     assert sized(cpu=100, evidence=start).resources.cpu_request == 100
     assert sized(cpu=100, evidence=start, role="init").resources.cpu_request == 800
 
 
-def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
+def test_heap_floor_is_the_maximum_heap_with_overhead() -> None:
     java = with_(WELL_KNOWN, heap=Heap(600 * MIB, "-Xmx in args"))
     found = sized(memory=100 * MIB, evidence=java)
     assert found.resources.memory_request == 750 * MIB
@@ -332,14 +334,14 @@ def test_a_heap_needs_its_bound_and_what_stands_besides() -> None:
     assert small.amount == 128 * MIB
 
 
-def test_a_sawtooth_of_unknown_bound_keeps_a_quarter_above_its_peak() -> None:
+def test_heap_floor_of_a_sawtooth_is_a_quarter_above_its_peak() -> None:
     found = sized(
         memory=100 * MIB, evidence=with_(WELL_KNOWN, has_sawtooth_memory=True, memory_peak=400 * MIB)
     )
     assert found.resources.memory_request == 500 * MIB
 
 
-def test_an_init_container_shrinks_only_as_far_as_that_saves_anything() -> None:
+def test_init_container_floor_stops_where_nothing_is_saved() -> None:
     around = Constraints(qos_class="Burstable", running_containers=Resources(600, 0, 0, 0))
     assert sized(cpu=100, role="init", around=around).resources.cpu_request == 600
     below = Constraints(qos_class="Burstable", running_containers=Resources(1500, 0, 0, 0))
@@ -354,7 +356,7 @@ def autoscaled(highest: float | None, container: str | None = None) -> Constrain
     return Constraints(qos_class="Burstable", autoscalers=(scaler,))
 
 
-def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> None:
+def test_hpa_floor_stops_decrease_at_the_utilisation_target() -> None:
     assert sized(cpu=100, around=autoscaled(0.4)).resources.cpu_request == 500
     assert sized(cpu=100, around=autoscaled(0.8)).resources.cpu_request == 1000
     assert sized(cpu=100, around=autoscaled(None)).resources.cpu_request == 1000
@@ -363,17 +365,17 @@ def test_beside_an_autoscaler_a_request_shrinks_until_the_target_is_met() -> Non
     assert sized(cpu=100, evidence=busy_by_day, around=autoscaled(0.1)).resources.cpu_request == 750
 
 
-def test_an_autoscaler_on_another_resource_is_harmless() -> None:
+def test_hpa_floor_ignores_other_resources() -> None:
     assert sized(memory=500 * MIB, around=autoscaled(0.9)).resources.memory_request == 500 * MIB
 
 
-def test_a_policy_may_hold_what_an_autoscaler_looks_at() -> None:
+def test_hpa_hold_mode_keeps_the_scaled_resource() -> None:
     found = sized(100, 500 * MIB, asked=with_(FREE, hpa_mode=HpaMode.HOLD), around=autoscaled(0.1))
     assert found.resources == Resources(1000, 2000, 500 * MIB, 2 * GIB)
     assert "cpu held" in names(found)
 
 
-def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> None:
+def test_bounds_do_not_lower_a_request_below_the_hpa_floor() -> None:
     asked = with_(FREE, cpu=with_(FREE.cpu, max_request=300))
     found = sized(cpu=100, asked=asked, around=autoscaled(0.4))
     assert found.resources.cpu_request == 1000
@@ -383,14 +385,14 @@ def test_bounds_do_not_bring_a_request_below_what_its_autoscaler_allows() -> Non
 # Changes
 
 
-def test_a_plausible_request_is_left_alone() -> None:
+def test_deadband_keeps_request_within_the_plausible_range() -> None:
     case, _ = cases(proposal=Proposal(cpu=ResourceTarget(700.0, 500.0, 1200.0), strategy="test"))
     assert change_size.apply_deadband(700, case) == GuardStep(
         1000, "lies between 500m and 1200m: not worth a change", "strategy"
     )
 
 
-def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
+def test_minimum_change_skips_small_changes_by_share_and_amount() -> None:
     case, _ = cases(asked=with_(FREE, minimum_change=0.1))
     assert change_size.apply_minimum_change(901, case) is not None
     assert change_size.apply_minimum_change(900, case) is None
@@ -402,7 +404,7 @@ def test_small_changes_are_left_undone_by_share_and_by_amount() -> None:
     assert change_size.apply_minimum_change(5, tiny) is None
 
 
-def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
+def test_largest_step_limits_increase_and_decrease() -> None:
     asked = rules()
     assert asked.memory.max_decrease < asked.memory.max_increase
     cpu, memory = cases(asked=asked)
@@ -426,7 +428,7 @@ def test_one_step_goes_so_far_and_shrinking_is_slower() -> None:
         (Resources(None, None, 32 * MIB), {"memory": {"increase": 0.1}}),
     ],
 )
-def test_who_may_take_only_small_steps_gets_there_all_the_same(
+def test_largest_step_allows_small_increases_to_reach_the_target(
     has: Resources, changes: dict[str, Any]
 ) -> None:
     asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
@@ -447,7 +449,9 @@ def test_who_may_take_only_small_steps_gets_there_all_the_same(
         (Resources(None, None, 400 * MIB), {"memory": {"decrease": 0.002}}),  # less than 1 MiB
     ],
 )
-def test_who_may_shrink_only_a_little_at_once_gets_there_too(has: Resources, changes: dict[str, Any]) -> None:
+def test_largest_step_allows_small_decreases_to_reach_the_target(
+    has: Resources, changes: dict[str, Any]
+) -> None:
     asked = rules(changes=changes, resourceBounds={"cpu": {"min": "1m"}, "memory": {"min": "1Mi"}})
     for _ in range(400):
         found = sized(
@@ -461,7 +465,7 @@ def test_who_may_shrink_only_a_little_at_once_gets_there_too(has: Resources, cha
 
 
 @given(amount=st.integers(1, 10**6))
-def test_rounding_never_goes_below_the_need_nor_far_above(amount: int) -> None:
+def test_rounding_stays_at_or_slightly_above_the_amount(amount: int) -> None:
     rounded = round_up("cpu", amount)
     assert amount <= rounded <= amount * 1.05
     assert rounded == amount or amount >= 100
@@ -469,7 +473,7 @@ def test_rounding_never_goes_below_the_need_nor_far_above(amount: int) -> None:
     assert amount <= round_up("memory", amount) < amount + MIB
 
 
-def test_rounded_numbers_can_be_read() -> None:
+def test_rounding_returns_readable_numbers() -> None:
     assert [round_up("cpu", amount) for amount in (7, 99, 101, 201, 999, 1001, 2345, 12345)] == [
         7, 99, 105, 210, 1000, 1050, 2400, 12500,
     ]  # fmt: skip
@@ -489,7 +493,7 @@ def kills(*with_memory: int) -> tuple[OomKills, ...]:
 UNLIMITED = Resources(1000, None, GIB, None)
 
 
-def test_a_kill_raises_memory_above_what_there_was() -> None:
+def test_oom_kill_raises_memory_above_the_killed_size() -> None:
     case = cases(has=UNLIMITED, evidence=with_(WELL_KNOWN, kills=kills(GIB)))[1]
     assert raise_after_kills(GIB, case) == GuardStep(math.ceil(GIB * 1.2), "killed with 1024Mi", "OOM kills")
     tiny = with_(UNLIMITED, memory_request=64 * MIB)
@@ -506,7 +510,7 @@ def test_a_kill_raises_memory_above_what_there_was() -> None:
         (LimitMode.REMOVE, {}, 100),
     ],
 )
-def test_a_kill_raises_the_limit_and_the_request_only_as_far_as_that_follows_it(
+def test_oom_kill_raises_the_limit_and_the_request_along_with_it(
     mode: LimitMode, more: dict[str, float], asks: int
 ) -> None:
     has = with_(HAS, memory_request=100 * MIB, memory_limit=GIB)
@@ -518,7 +522,7 @@ def test_a_kill_raises_the_limit_and_the_request_only_as_far_as_that_follows_it(
 
 
 @pytest.mark.parametrize("days", [0, 1, 7.9])
-def test_memory_is_not_lowered_for_the_learning_history_after_a_kill(days: float) -> None:
+def test_oom_kill_forbids_decrease_during_the_learning_history(days: float) -> None:
     answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
     asked = limit_rules(LimitMode.KEEP_RATIO)
     seen = with_(WELL_KNOWN, kills=(killed(NOW - days * DAY, GIB),), memory_peak=MIB)
@@ -527,7 +531,7 @@ def test_memory_is_not_lowered_for_the_learning_history_after_a_kill(days: float
     assert "memory recovery" in names(found)
 
 
-def test_memory_is_lowered_again_once_a_kill_is_older_than_the_learning_history() -> None:
+def test_oom_kill_older_than_the_learning_history_allows_decrease() -> None:
     answered = with_(HAS, memory_request=121 * MIB, memory_limit=1240 * MIB)
     asked = limit_rules(LimitMode.KEEP_RATIO)
     over = with_(WELL_KNOWN, kills=(killed(NOW - 8.1 * DAY, GIB),), memory_peak=MIB)
@@ -536,7 +540,7 @@ def test_memory_is_lowered_again_once_a_kill_is_older_than_the_learning_history(
 
 
 @pytest.mark.parametrize("mode", [mode for mode in LimitMode if mode is not LimitMode.KEEP])
-def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mode: LimitMode) -> None:
+def test_oom_kill_raises_the_request_to_the_limit_range_ratio(mode: LimitMode) -> None:
     has = with_(HAS, memory_request=512 * MIB, memory_limit=GIB)
     around = Constraints(
         qos_class="Burstable", ranges=AllowedRanges(container_memory=AllowedRange(ratio=2.0))
@@ -550,7 +554,7 @@ def test_a_kill_raises_the_request_as_far_as_a_limit_range_asks_for_the_limit(mo
 @pytest.mark.parametrize(
     ("mode", "more"), [(LimitMode.MULTIPLIER, {"multiplier": 2.0}), (LimitMode.HEADROOM, {"headroom": MIB})]
 )
-def test_a_limit_that_was_raised_by_hand_after_a_kill_is_not_brought_below_what_killed(
+def test_oom_kill_keeps_a_manually_raised_limit_above_the_killed_size(
     mode: LimitMode, more: dict[str, float]
 ) -> None:
     raised = with_(HAS, memory_request=100 * MIB, memory_limit=4 * GIB)
@@ -560,7 +564,7 @@ def test_a_limit_that_was_raised_by_hand_after_a_kill_is_not_brought_below_what_
     assert GIB * 1.2 <= (found.memory_limit or 0) < GIB * 1.21
 
 
-def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
+def test_oom_kill_raises_a_limit_before_it_is_removed() -> None:
     asked, dead = limit_rules(LimitMode.REMOVE), with_(WELL_KNOWN, kills=kills(2 * GIB))
     raised = sized(memory=GIB, evidence=dead, asked=asked).resources
     assert raised == with_(HAS, memory_limit=2458 * MIB)
@@ -572,7 +576,7 @@ def test_a_limit_that_is_to_go_is_raised_first_and_then_goes() -> None:
 
 
 @pytest.mark.parametrize("mode", list(LimitMode))
-def test_a_kill_without_a_limit_raises_the_request_whatever_becomes_of_limits(mode: LimitMode) -> None:
+def test_oom_kill_without_limit_raises_the_request_in_every_limit_mode(mode: LimitMode) -> None:
     """The node ran short, and who uses more than it requested goes first."""
     asked = limit_rules(mode, multiplier=2.0)
     for evidence in (with_(WELL_KNOWN, kills=kills(GIB)), Evidence(kills=kills(GIB))):
@@ -581,7 +585,7 @@ def test_a_kill_without_a_limit_raises_the_request_whatever_becomes_of_limits(mo
 
 
 @pytest.mark.parametrize("mode", list(LimitMode))
-def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
+def test_oom_kill_with_zero_limit_is_handled(mode: LimitMode) -> None:
     """Kubernetes admits it, and kubelets set none."""
     nothing = with_(HAS, memory_request=0, memory_limit=0)
     asked = limit_rules(mode, multiplier=2.0)
@@ -589,7 +593,7 @@ def test_a_kill_with_a_limit_of_nothing_has_an_answer(mode: LimitMode) -> None:
     assert found.no_change_reason or found.resources != nothing
 
 
-def test_a_kill_raises_a_limit_that_has_no_request_to_keep_a_ratio_to() -> None:
+def test_oom_kill_raises_a_limit_without_a_request() -> None:
     bare = with_(HAS, memory_request=0, memory_limit=GIB)
     found = sized(
         memory=100 * MIB,
@@ -600,14 +604,14 @@ def test_a_kill_raises_a_limit_that_has_no_request_to_keep_a_ratio_to() -> None:
     assert GIB * 1.2 <= (found.resources.memory_limit or 0) <= GIB * 1.22
 
 
-def test_a_kill_needs_no_other_data() -> None:
+def test_oom_kill_passes_the_data_quality_check() -> None:
     for mode in (LimitMode.KEEP_RATIO, LimitMode.REMOVE):
         found = sized(evidence=Evidence(kills=kills(2 * GIB)), asked=limit_rules(mode), memory=math.nan)
         assert 2.4 * GIB <= (found.resources.memory_limit or 0) < 2.5 * GIB
         assert found.resources.cpu_request == 1000
 
 
-def test_a_kill_in_a_guaranteed_pod_raises_request_and_limit_alike() -> None:
+def test_oom_kill_in_guaranteed_pod_raises_request_and_limit_equally() -> None:
     has = Resources(1000, 1000, GIB, GIB)
     for mode, more in ((LimitMode.KEEP_RATIO, {}), (LimitMode.MULTIPLIER, {"multiplier": 2.0})):
         asked = limit_rules(mode, **more)
@@ -617,7 +621,7 @@ def test_a_kill_in_a_guaranteed_pod_raises_request_and_limit_alike() -> None:
         assert after.memory_request == after.memory_limit == 1229 * MIB
 
 
-def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_it() -> None:
+def test_oom_kill_of_excluded_container_names_the_remedy() -> None:
     alone = rules(containers=[{"name": "app", "controlledResources": ["cpu"]}])
     found = sized(1000, GIB, has=UNLIMITED, asked=alone, evidence=with_(WELL_KNOWN, kills=kills(GIB)))
     assert found.resources == UNLIMITED
@@ -626,7 +630,7 @@ def test_a_kill_of_a_container_that_is_left_alone_is_told_to_who_has_to_answer_i
     )
 
 
-def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
+def test_oom_kill_at_kept_limit_is_explained() -> None:
     for evidence in (with_(WELL_KNOWN, kills=kills(2 * GIB)), Evidence(kills=kills(2 * GIB))):
         found = sized(memory=GIB, evidence=evidence)
         assert found.resources == HAS
@@ -637,7 +641,7 @@ def test_a_kill_at_a_limit_that_is_kept_changes_nothing_and_says_so() -> None:
     assert more.resources.memory_request == 2 * GIB, "what its usage asks for it gets"
 
 
-def test_killed_again_and_again_with_more_is_a_leak() -> None:
+def test_repeated_oom_kills_after_raises_are_a_leak() -> None:
     ceiling = with_(FREE, memory=with_(FREE.memory, max_request=64 * GIB))
     four = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
     leak = cases(has=UNLIMITED, evidence=four, asked=ceiling)[1]
@@ -649,7 +653,7 @@ def test_killed_again_and_again_with_more_is_a_leak() -> None:
     assert isinstance(raise_after_kills(GIB, loop), GuardStep)
 
 
-def test_without_a_ceiling_memory_is_raised_once() -> None:
+def test_oom_kill_without_ceiling_raises_memory_once() -> None:
     twice = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB))
     held = raise_after_kills(GIB, cases(has=UNLIMITED, evidence=twice)[1])
     assert isinstance(held, NoChange)
@@ -658,7 +662,7 @@ def test_without_a_ceiling_memory_is_raised_once() -> None:
     assert isinstance(raise_after_kills(GIB, cases(has=UNLIMITED, evidence=twice, around=node)[1]), GuardStep)
 
 
-def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
+def test_leak_is_kept_whatever_the_strategy_proposes() -> None:
     ceiling = with_(FREE, memory=with_(FREE.memory, max_request=64 * GIB))
     leak = with_(WELL_KNOWN, kills=kills(GIB, 2 * GIB, 3 * GIB, 4 * GIB))
     plenty = with_(UNLIMITED, memory_request=8 * GIB)
@@ -666,7 +670,7 @@ def test_a_leak_is_held_whatever_the_strategy_asks_for() -> None:
     assert sized(memory=4 * GIB, has=plenty, evidence=leak, asked=ceiling).resources == plenty
 
 
-def test_a_killed_container_gets_back_at_once_what_it_had_before_a_decrease() -> None:
+def test_oom_kill_after_decrease_restores_the_earlier_memory() -> None:
     cut = with_(HAS, memory_request=250 * MIB, memory_limit=250 * MIB)
     seen = with_(WELL_KNOWN, kills=kills(250 * MIB), recent_memory=GIB, earlier_memory=GIB)
     found = sized(memory=200 * MIB, has=cut, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
@@ -674,7 +678,7 @@ def test_a_killed_container_gets_back_at_once_what_it_had_before_a_decrease() ->
     assert "had 1024Mi before" in found.text
 
 
-def test_a_container_killed_again_gets_back_what_it_had_a_month_ago_and_is_no_leak() -> None:
+def test_second_oom_kill_restores_memory_of_the_last_month() -> None:
     """It was cut weeks ago; its month's end needs what it had then."""
     cut = with_(HAS, memory_request=720 * MIB, memory_limit=720 * MIB)
     asked = limit_rules(LimitMode.KEEP_RATIO)
@@ -686,7 +690,7 @@ def test_a_container_killed_again_gets_back_what_it_had_a_month_ago_and_is_no_le
     assert least == 864 * MIB, "a month ago may have been far too much"
 
 
-def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> None:
+def test_oom_kill_at_the_largest_earlier_size_raises_memory_above_it() -> None:
     has = with_(HAS, memory_request=GIB, memory_limit=GIB)
     seen = with_(WELL_KNOWN, kills=kills(GIB), recent_memory=GIB, earlier_memory=GIB)
     found = sized(memory=200 * MIB, has=has, evidence=seen, asked=limit_rules(LimitMode.KEEP_RATIO))
@@ -696,13 +700,13 @@ def test_a_container_killed_with_all_that_it_ever_had_gets_more_than_that() -> N
 # Caps
 
 
-def test_a_pod_has_a_floor_that_its_containers_share() -> None:
+def test_pod_minimum_is_divided_among_containers() -> None:
     asked = with_(FREE, safety=with_(FREE.safety, min_pod_cpu=25))
     case, _ = cases(asked=asked, around=Constraints(container_count=2))
     assert caps.apply_pod_minimum(1, case) == GuardStep(13, "a pod has at least 25m", "operator")
 
 
-def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() -> None:
+def test_node_capacity_caps_the_pod_with_its_other_containers() -> None:
     around = Constraints(
         qos_class="Burstable",
         nodes=(NodeResources(cpu=4000, memory=8 * GIB, pods=1),),
@@ -712,7 +716,7 @@ def test_a_pod_is_no_larger_than_the_largest_node_beside_its_other_containers() 
     assert sized(cpu=9000, has=Resources(3000), around=around).resources.cpu_request == 3000
 
 
-def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
+def test_node_capacity_uses_cpu_and_memory_of_the_same_node() -> None:
     rooms = (
         NodeResources(cpu=64_000, memory=128 * GIB, pods=1),
         NodeResources(cpu=16_000, memory=512 * GIB, pods=1),
@@ -726,7 +730,7 @@ def test_a_pod_gets_cpu_and_memory_of_the_same_node() -> None:
     assert (found.cpu_request, found.memory_request) == (16_000, 500 * GIB)
 
 
-def test_growth_stops_at_what_is_left_of_the_quota() -> None:
+def test_quota_caps_growth() -> None:
     around = Constraints(qos_class="Burstable", quota=Resources(500, None, None, None), replicas=5)
     found = sized(cpu=1500, around=around)
     assert found.resources.cpu_request == 1100
@@ -734,7 +738,7 @@ def test_growth_stops_at_what_is_left_of_the_quota() -> None:
     assert sized(cpu=500, around=around).resources.cpu_request == 500
 
 
-def test_a_limit_range_bounds_containers_and_pods() -> None:
+def test_limit_range_bounds_containers_and_pods() -> None:
     mine = Constraints(
         qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(min=200, max=2000))
     )
@@ -748,7 +752,7 @@ def test_a_limit_range_bounds_containers_and_pods() -> None:
     assert sized(cpu=9000, around=pod, has=Resources(1000)).resources.cpu_request == 1800
 
 
-def test_what_cannot_all_be_met_is_held() -> None:
+def test_conflicting_constraints_prevent_changes() -> None:
     asked = with_(FREE, cpu=ResourceRules(min_request=500))
     around = Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(max=300)))
     found = sized(cpu=100, has=Resources(200), asked=asked, around=around)
@@ -778,11 +782,11 @@ def test_limits_follow_as_the_policy_says(
     assert sized(cpu=500, has=has, asked=limit_rules(mode, **more)).resources == expected
 
 
-def test_a_request_stops_at_a_limit_that_is_kept() -> None:
+def test_kept_limit_caps_the_request() -> None:
     assert sized(cpu=5000).resources == Resources(2000, 2000, GIB, 2 * GIB)
 
 
-def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
+def test_limit_with_a_namespace_default_is_not_removed() -> None:
     asked = limit_rules(LimitMode.REMOVE)
     for around in (
         Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(default=3000))),
@@ -791,14 +795,14 @@ def test_a_limit_that_the_namespace_would_bring_back_is_not_removed() -> None:
         assert sized(cpu=500, asked=asked, around=around).resources.cpu_limit == 2000
 
 
-def test_a_limit_is_no_more_above_its_request_than_the_namespace_admits() -> None:
+def test_limit_stays_within_the_limit_range_ratio() -> None:
     around = Constraints(qos_class="Burstable", ranges=AllowedRanges(container_cpu=AllowedRange(ratio=3.0)))
     assert sized(cpu=500, around=around).resources.cpu_request == 670
     follows = sized(cpu=500, asked=limit_rules(LimitMode.MULTIPLIER, multiplier=5.0), around=around)
     assert (follows.resources.cpu_request, follows.resources.cpu_limit) == (500, 1500)
 
 
-def test_a_limit_that_differs_little_is_left_alone() -> None:
+def test_limit_with_a_small_difference_is_kept() -> None:
     asked = with_(limit_rules(LimitMode.MULTIPLIER, multiplier=2.1), minimum_change=0.1)
     assert limits.follow_policy(RequestLimitPair(1000, 2000), cases(asked=asked)[0]) is None
 
@@ -808,7 +812,7 @@ def test_a_limit_that_differs_little_is_left_alone() -> None:
 GUARANTEED = Resources(1000, 1000, GIB, GIB)
 
 
-def test_a_guaranteed_pod_keeps_its_requests_where_limits_are_kept() -> None:
+def test_guaranteed_pod_with_kept_limits_keeps_its_requests() -> None:
     found = sized(500, 500 * MIB, has=GUARANTEED)
     assert found.resources == GUARANTEED
     assert found.no_change_reason is not None
@@ -816,12 +820,12 @@ def test_a_guaranteed_pod_keeps_its_requests_where_limits_are_kept() -> None:
 
 
 @pytest.mark.parametrize("mode", [LimitMode.KEEP_RATIO, LimitMode.REMOVE, LimitMode.MULTIPLIER])
-def test_a_guaranteed_pod_stays_guaranteed_however_its_limits_follow(mode: LimitMode) -> None:
+def test_guaranteed_pod_stays_guaranteed_in_every_limit_mode(mode: LimitMode) -> None:
     found = sized(500, 500 * MIB, has=GUARANTEED, asked=limit_rules(mode, multiplier=2.0))
     assert found.resources == Resources(500, 500, 500 * MIB, 500 * MIB)
 
 
-def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
+def test_best_effort_pod_gets_requests_only_without_keep_qos() -> None:
     found = sized(500, 500 * MIB, has=Resources())
     assert found.resources == Resources()
     assert "BestEffort" in str(found.no_change_reason)
@@ -831,12 +835,12 @@ def test_a_best_effort_pod_gets_no_requests_unless_asked() -> None:
     )
 
 
-def test_a_container_without_requests_in_a_burstable_pod_gets_them() -> None:
+def test_container_without_requests_in_burstable_pod_gets_them() -> None:
     found = sized(500, 500 * MIB, has=Resources(), around=Constraints(qos_class="Burstable"))
     assert found.resources == Resources(500, None, 500 * MIB, None)
 
 
-def test_a_burstable_pod_does_not_become_guaranteed() -> None:
+def test_burstable_pod_does_not_become_guaranteed() -> None:
     found = sized(5000, 5 * GIB)
     assert found.resources == Resources(1999, 2000, 2 * GIB, 2 * GIB)
     assert names(found)[-1] == "cpu QoS"
@@ -845,7 +849,7 @@ def test_a_burstable_pod_does_not_become_guaranteed() -> None:
 # The pod
 
 
-def test_the_containers_of_a_pod_share_what_is_left() -> None:
+def test_containers_of_a_pod_share_the_remaining_quota() -> None:
     pod = [Container("a", "main", Resources(1000)), Container("b", "sidecar", Resources(1000))]
     asks = {one.name: Proposal(cpu=ResourceTarget(2000.0), strategy="test") for one in pod}
     found = recommend_pod(
@@ -859,7 +863,7 @@ def test_the_containers_of_a_pod_share_what_is_left() -> None:
     assert [one.resources.cpu_request for one in found] == [2000, 1500]
 
 
-def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> None:
+def test_quota_already_counts_a_limit_without_request() -> None:
     first, second = recommend_pod(
         [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))],
         proposals={"a": proposing(500), "b": proposing(400)},
@@ -871,12 +875,12 @@ def test_a_request_that_was_left_to_its_limit_has_cost_its_quota_already() -> No
     assert (first.resources.cpu_request, second.resources.cpu_request) == (500, 400)
 
 
-def test_a_limit_alone_takes_up_room_beside_a_container() -> None:
+def test_limit_without_request_counts_as_request_of_other_containers() -> None:
     pod = [Container("a", "main", Resources(None, 1000)), Container("b", "main", Resources(200))]
     assert sum_other_containers(pod, "b") == Resources(1000, 1000, 0, 0)
 
 
-def test_a_container_of_which_nothing_is_known_is_held() -> None:
+def test_container_without_evidence_is_not_changed() -> None:
     (found,) = recommend_pod(
         [Container("a", "main", Resources(1000))],
         proposals={},
@@ -891,7 +895,7 @@ def test_a_container_of_which_nothing_is_known_is_held() -> None:
 # The text
 
 
-def test_an_explanation_reads_from_the_strategy_to_the_answer() -> None:
+def test_explanation_lists_steps_from_strategy_to_result() -> None:
     found = sized(
         237.3, evidence=with_(WELL_KNOWN, throttled_share=0.0), asked=rules(), around=autoscaled(0.3)
     )
@@ -903,7 +907,7 @@ def test_an_explanation_reads_from_the_strategy_to_the_answer() -> None:
 
 
 @given(details=st.lists(st.text(max_size=900), max_size=60), held=st.none() | st.text(max_size=5000))
-def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: str | None) -> None:
+def test_explanation_text_is_shortened_in_the_middle(details: list[str], held: str | None) -> None:
     factors = tuple(Factor(f"f{place}", detail, "test") for place, detail in enumerate(details))
     text = Recommendation("app", Resources(), factors, held).text
     assert len(text) <= 4096
@@ -913,7 +917,7 @@ def test_a_text_fits_the_status_and_keeps_both_ends(details: list[str], held: st
         assert "held: " in text
 
 
-def test_the_example_in_the_documentation_is_what_comes_out() -> None:
+def test_documented_explanation_example_is_current() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
     found = recommend_container(
         Container("web", "main", HAS),
@@ -926,7 +930,7 @@ def test_the_example_in_the_documentation_is_what_comes_out() -> None:
     assert f"```text\n{found.text}\n```" in page
 
 
-def test_every_guard_is_in_the_documentation() -> None:
+def test_documentation_lists_every_guard() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "sizing.md").read_text()
     sources = "".join(Path(str(module.__file__)).read_text() for module in (safe_minimum, floors))
     floor_names = {

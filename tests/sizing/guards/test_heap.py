@@ -1,4 +1,4 @@
-"""Heaps that a process bounds by itself are found in what it is told, or in how its memory moves."""
+"""The maximum heap of a process is found in its flags."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ GIB = 2**30
         (["nginx"], {"PATH": "/bin"}, None),
     ],
 )  # fmt: skip
-def test_a_heaps_bound_is_read(args: list[str], env: dict[str, str], expected: Heap | None) -> None:
+def test_detect_heap_reads_the_maximum_heap(
+    args: list[str], env: dict[str, str], expected: Heap | None
+) -> None:
     assert detect_heap(args, env, memory_limit=GIB) == expected
 
 
-def test_a_share_of_an_unknown_limit_says_nothing() -> None:
+def test_detect_heap_ignores_share_of_unknown_limit() -> None:
     assert detect_heap(["java", "-XX:MaxRAMPercentage=75"], {}, memory_limit=None) is None
 
 

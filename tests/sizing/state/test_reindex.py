@@ -9,7 +9,7 @@ from trimtab.sizing.state.reindex import NEW_ROW, reindex
 
 
 @pytest.mark.parametrize("name", ["vpa", "krr", "percentile", "autopilot-ml"])
-def test_a_strategy_goes_on_with_other_rows_as_if_it_had_always_had_them(name: str) -> None:
+def test_reindex_preserves_the_state_of_each_container(name: str) -> None:
     usage = fleet(days=6.0)
     half = usage.steps // 2
     rows = np.array([5, NEW_ROW, 1])
@@ -31,6 +31,6 @@ def test_a_strategy_goes_on_with_other_rows_as_if_it_had_always_had_them(name: s
     np.testing.assert_array_equal(numbers(moved.recommend(end)), numbers(steady.recommend(end)))
 
 
-def test_a_container_cannot_go_on_in_two_places() -> None:
+def test_reindex_rejects_duplicate_rows() -> None:
     with pytest.raises(ValueError, match="one place only"):
         reindex(learned("vpa", fleet(days=0.5)), np.array([0, 0]))

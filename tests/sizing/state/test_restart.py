@@ -19,7 +19,7 @@ def show(sizer: Strategy[Any], steps: range) -> None:
         sizer.observe(step * SECONDS, cpu[step % VARIETY], memory[step * step % VARIETY])
 
 
-def test_a_hundred_million_samples_and_a_restart() -> None:
+def test_strategy_state_survives_restart_after_a_hundred_million_samples() -> None:
     assert 2 * CONTAINERS * STEPS == 100_000_000
     steady = strategy("vpa", containers=CONTAINERS)
     show(steady, range(STEPS // 2))

@@ -54,17 +54,17 @@ def dummy(containers: int = 2, **tuned: float) -> Dummy:
         hnp.array_shapes(min_dims=1, max_dims=3, min_side=0),
     )
 )
-def test_what_is_packed_comes_back_bit_for_bit(array: npt.NDArray[Any]) -> None:
+def test_unpack_returns_packed_arrays_bit_for_bit(array: npt.NDArray[Any]) -> None:
     (back,) = unpack(dummy(), pack(dummy(), {"a": array}), {"a": array}).values()
     assert (back.tobytes(), back.dtype, back.shape) == (array.tobytes(), array.dtype, array.shape)
     assert back.flags.writeable
 
 
-def test_the_same_state_gives_the_same_bytes() -> None:
+def test_pack_is_deterministic() -> None:
     assert pack(dummy(), ARRAYS) == pack(dummy(), {name: array.copy() for name, array in ARRAYS.items()})
 
 
-def test_a_pool_may_have_any_length() -> None:
+def test_unpack_accepts_pool_of_any_length() -> None:
     back = unpack(dummy(), pack(dummy(), {"cpu.pool": np.zeros((7, 2))}), {"cpu.pool": np.zeros((1, 2))})
     assert back["cpu.pool"].shape == (7, 2)
 
@@ -84,12 +84,12 @@ def test_a_pool_may_have_any_length() -> None:
         (pack(dummy(), {**ARRAYS, "counts": ARRAYS["counts"][:1]}), r"array 'counts' is <u4 \(1,\)"),
     ],
 )
-def test_other_bytes_are_refused_with_what_is_wrong(state: bytes, why: str) -> None:
+def test_unpack_rejects_invalid_bytes_with_a_reason(state: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         unpack(dummy(), state, ARRAYS)
 
 
-def test_every_flipped_bit_is_noticed() -> None:
+def test_unpack_detects_every_flipped_bit() -> None:
     state = pack(dummy(), ARRAYS)
     for place in range(len(state)):
         broken = bytearray(state)
@@ -98,7 +98,7 @@ def test_every_flipped_bit_is_noticed() -> None:
             unpack(dummy(), bytes(broken), ARRAYS)
 
 
-def test_a_state_of_another_strategy_is_refused() -> None:
+def test_unpack_rejects_state_of_another_strategy() -> None:
     class Other(Dummy):
         name = "other"
 

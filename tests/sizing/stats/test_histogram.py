@@ -30,7 +30,7 @@ def by_logarithm(value: float, first: float) -> int:
     return 0 if value < first else min(int(math.log(value * step / first + 1.0) / math.log(1.05)), 175)
 
 
-def test_there_are_176_buckets_of_which_each_is_a_twentieth_wider() -> None:
+def test_cpu_buckets_grow_by_a_twentieth_and_number_176() -> None:
     for buckets, first in KINDS:
         assert buckets.ends.size == 176
         widths = np.diff(buckets.ends[:-1])
@@ -40,9 +40,7 @@ def test_there_are_176_buckets_of_which_each_is_a_twentieth_wider() -> None:
 
 @settings(max_examples=500)
 @given(st.sampled_from(KINDS), st.floats(0.0, 1.3), st.sampled_from([-1, 0, 1]))
-def test_a_look_up_finds_the_bucket_of_the_formula(
-    kind: tuple[Buckets, float], place: float, beside: int
-) -> None:
+def test_bucket_lookup_matches_the_formula(kind: tuple[Buckets, float], place: float, beside: int) -> None:
     buckets, first = kind
     edge = float(buckets.ends[min(int(place * 175), 175)])
     for units in (
@@ -52,7 +50,7 @@ def test_a_look_up_finds_the_bucket_of_the_formula(
         assert find_bucket(buckets, float(units)) == by_logarithm(units / buckets.units, first)
 
 
-def test_what_is_not_believed_is_nowhere() -> None:
+def test_implausible_samples_are_in_no_bucket() -> None:
     values = np.array([np.nan, np.inf, -np.inf, -1e-9, 1e6, 0.0, 0.5])
     found = find_buckets(CPU_BUCKETS, values, 1e5)
     assert (found[:5] == NO_BUCKET).all()
@@ -60,7 +58,7 @@ def test_what_is_not_believed_is_nowhere() -> None:
 
 
 class Plain:
-    """One row, as plainly as it can be said."""
+    """A plain reference of one row."""
 
     def __init__(self, half_life: float) -> None:
         self.samples: list[tuple[float, int]] = []
@@ -76,7 +74,7 @@ class Plain:
 
 @settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.floats(60.0, 8 * DAY), st.floats(0.01, 3.0))
-def test_percentiles_are_those_of_all_samples_weighed_by_age(
+def test_histogram_percentiles_match_age_weighted_samples(
     seed: int, count: int, step: float, spread: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -93,7 +91,7 @@ def test_percentiles_are_those_of_all_samples_weighed_by_age(
         assert answer in CPU_BUCKETS.ends[sorted(near)]
 
 
-def test_a_pool_that_is_full_grows_and_keeps_what_it_holds() -> None:
+def test_histogram_pool_grows_and_keeps_its_content() -> None:
     histogram = Histogram(50, CPU_BUCKETS, DAY)
     before = histogram.rows.pool.shape[0]
     for place, cores in enumerate(np.geomspace(0.01, 900, 176)):
@@ -103,7 +101,7 @@ def test_a_pool_that_is_full_grows_and_keeps_what_it_holds() -> None:
     np.testing.assert_allclose(sums, histogram.rows.total)
 
 
-def test_a_row_can_be_told_what_it_is() -> None:
+def test_histogram_row_can_be_set_directly() -> None:
     histogram = Histogram(2, MEMORY_BUCKETS, DAY)
     weights = np.zeros(176)
     weights[[3, 90, 175]] = 1.0, 2.0, 0.5
@@ -114,7 +112,7 @@ def test_a_row_can_be_told_what_it_is() -> None:
     assert np.isnan(histogram.percentiles((0.1, 0.5, 1.0))[:, 0]).all()
 
 
-def test_a_state_whose_pages_lead_astray_is_refused() -> None:
+def test_histogram_rejects_state_with_invalid_pages() -> None:
     histogram = Histogram(2, CPU_BUCKETS, DAY)
     histogram.add(0.0, find_buckets(CPU_BUCKETS, np.ones(2), 1e5))
     for name, value in (("pages", 99), ("pages", -1), ("low", 999), ("used", 7)):
@@ -126,7 +124,7 @@ def test_a_state_whose_pages_lead_astray_is_refused() -> None:
             Histogram(2, CPU_BUCKETS, DAY).load_arrays("cpu.", arrays)
 
 
-def test_buckets_may_be_finer() -> None:
+def test_histogram_supports_finer_buckets() -> None:
     fine = build_exponential_buckets(first=1e-5, growth=0.02, most=1e3, units=1e7)
     values = np.geomspace(1e-4, 1e3, 1000)
     ends = fine.ends[find_buckets(fine, values, 1e5)]

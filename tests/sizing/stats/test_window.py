@@ -18,7 +18,7 @@ QUANTILES = (0.0, 0.01, 0.5, 0.9, 0.99, 1.0)
     st.floats(0, 6),
     st.integers(0, 2**32),
 )
-def test_a_quantile_is_within_a_hundredth(
+def test_window_quantile_is_accurate_to_one_percent(
     kind: tuple[Buckets, float], count: int, spread: float, seed: int
 ) -> None:
     buckets, first = kind
@@ -33,7 +33,7 @@ def test_a_quantile_is_within_a_hundredth(
     assert (window.sample_counts(float(count)) == count).all()
 
 
-def test_what_is_older_than_the_window_is_forgotten() -> None:
+def test_window_forgets_older_samples() -> None:
     window = RollingWindow(1, CPU_BUCKETS, seconds=100.0, slices=10)
     window.add(0.0, np.array([9.0]))
     for t in range(10, 300, 10):
@@ -44,7 +44,7 @@ def test_what_is_older_than_the_window_is_forgotten() -> None:
     assert np.isnan(window.quantiles(1000.0, 0.5)).all()
 
 
-def test_what_is_heard_of_after_the_window_has_passed_it_takes_nothing_away() -> None:
+def test_window_ignores_samples_that_arrive_too_late() -> None:
     window = RollingWindow(1, CPU_BUCKETS, seconds=100.0, slices=10)
     for t in range(200, 300, 10):
         window.add(float(t), np.array([1.0]))
@@ -54,7 +54,7 @@ def test_what_is_heard_of_after_the_window_has_passed_it_takes_nothing_away() ->
     assert window.peak(290.0) == 1.0
 
 
-def test_the_pool_grows_as_buckets_are_touched() -> None:
+def test_window_pool_grows_with_the_buckets_in_use() -> None:
     window = RollingWindow(1, CPU_BUCKETS, seconds=1e6, slices=2)
     values = np.geomspace(1e-4, 900, 400)
     for t, value in enumerate(values):

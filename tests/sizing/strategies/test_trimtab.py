@@ -27,19 +27,19 @@ def steady(level: float, hours: int, containers: int = 1) -> Floats:
     return np.full((12 * hours, containers), level)
 
 
-def test_a_steady_container_gets_hardly_more_than_it_uses() -> None:
+def test_trimtab_sizes_steady_container_close_to_its_usage() -> None:
     sizes = live(strategy("trimtab", 1), steady(0.5, 48), steady(300 * MIB, 48))
     assert 0.5 <= sizes.cpu.target[0] <= 0.55
     assert 300 * MIB <= sizes.memory.target[0] <= 345 * MIB
 
 
-def test_a_container_of_an_hour_has_an_answer() -> None:
+def test_trimtab_sizes_container_after_one_hour() -> None:
     sizes = live(strategy("trimtab", 1), steady(0.5, 1), steady(300 * MIB, 1))
     assert sizes.cpu.target[0] >= 0.5
     assert sizes.memory.target[0] >= 300 * MIB
 
 
-def test_ten_times_the_usage_gives_ten_times_the_size() -> None:
+def test_trimtab_scales_sizes_with_usage() -> None:
     draw = np.random.default_rng(3)
     cpu, memory = draw.lognormal(0, 0.5, (576, 4)), draw.lognormal(20, 0.1, (576, 4))
     one = live(strategy("trimtab", 4), cpu, memory)
@@ -48,7 +48,7 @@ def test_ten_times_the_usage_gives_ten_times_the_size() -> None:
     np.testing.assert_allclose(ten.memory.target, 10 * one.memory.target, rtol=1e-9)
 
 
-def test_less_risk_asks_for_more() -> None:
+def test_trimtab_requests_more_for_less_risk() -> None:
     draw = np.random.default_rng(4)
     cpu, memory = draw.lognormal(0, 0.6, (12 * 96, 20)), draw.lognormal(20, 0.1, (12 * 96, 20))
     bold = live(strategy("trimtab", 20, cpu_risk=0.2, memory_risk=20.0), cpu, memory)
@@ -57,7 +57,7 @@ def test_less_risk_asks_for_more() -> None:
     assert careful.memory.target.mean() >= bold.memory.target.mean()
 
 
-def test_the_time_of_day_is_known_after_some_days() -> None:
+def test_trimtab_learns_the_daily_cycle() -> None:
     hours = np.arange(12 * 24 * 6) / 12
     busy = (hours % 24 >= 9) & (hours % 24 < 17)
     cpu = np.where(busy, 2.0, 0.2)[:, None]
@@ -70,7 +70,7 @@ def test_the_time_of_day_is_known_after_some_days() -> None:
     assert morning.cpu.target[0] >= 2.0
 
 
-def test_a_new_regime_is_followed_within_hours() -> None:
+def test_trimtab_follows_a_level_shift_within_hours() -> None:
     sizer = strategy("trimtab", 1)
     live(sizer, steady(0.2, 72), steady(100 * MIB, 72))
     up = live(sizer, steady(2.0, 3), steady(400 * MIB, 3), start=72 * HOUR)
@@ -80,7 +80,7 @@ def test_a_new_regime_is_followed_within_hours() -> None:
     assert down.cpu.target[0] < 1.0
 
 
-def test_what_counts_as_harm_decides_whether_spikes_are_covered() -> None:
+def test_trimtab_unserved_setting_decides_whether_spikes_are_covered() -> None:
     spikes = np.random.default_rng(6).random((12 * 72, 1)) < 0.1
     cpu = np.where(spikes, 10.0, 1.0)
     by_time = live(strategy("trimtab", 1, unserved=0.0), cpu, np.full_like(cpu, np.nan))
@@ -89,7 +89,7 @@ def test_what_counts_as_harm_decides_whether_spikes_are_covered() -> None:
     assert by_use.cpu.target[0] >= 10.0
 
 
-def test_a_busy_hour_after_a_quiet_day_does_not_get_the_margin_of_the_quiet() -> None:
+def test_trimtab_margin_of_quiet_hours_does_not_apply_to_a_busy_hour() -> None:
     """A spike over little use is cheap to cover; the same factor on much use would not be."""
     quiet = np.where(np.random.default_rng(7).random((12 * 72, 1)) < 0.02, 1.0, 0.05)
     sizer = strategy("trimtab", 1)
@@ -98,7 +98,7 @@ def test_a_busy_hour_after_a_quiet_day_does_not_get_the_margin_of_the_quiet() ->
     assert 5.0 <= busy.cpu.target[0] <= 6.0
 
 
-def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
+def test_trimtab_does_not_change_a_daily_cycle_every_hour() -> None:
     hours = np.arange(12 * 24 * 6)[:, None] / 12
     draw = np.random.default_rng(8)
     cpu = (1.2 + np.sin(hours / 24 * 2 * np.pi)) * draw.lognormal(0.0, 0.3, (len(hours), 5))
@@ -106,7 +106,7 @@ def test_a_size_that_swings_with_the_day_is_not_changed_every_hour() -> None:
     assert backtest(fleet, strategy("trimtab", 5), BacktestSchedule()).changes.max() <= 8.0
 
 
-def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
+def test_trimtab_sizes_for_the_whole_stabilization_window() -> None:
     hours = np.arange(12 * 24 * 9)[:, None] / 12
     draw = np.random.default_rng(9)
     busy = (hours % 24 >= 9) & (hours % 24 < 17)
@@ -118,7 +118,7 @@ def test_sizes_that_are_kept_for_a_day_are_made_for_all_of_it() -> None:
     np.testing.assert_allclose(noon.cpu.target, night, rtol=0.25)
 
 
-def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
+def test_trimtab_with_stabilization_requests_less_than_the_highest_of_the_day() -> None:
     fleet, day = generate_sample_trace(40), BacktestSchedule(stabilization=24 * HOUR)
     knows, does_not = (
         backtest(fleet, strategy("trimtab", 40, stabilization=kept), day).summary()
@@ -128,7 +128,7 @@ def test_sizes_that_are_kept_for_a_day_need_less_where_that_is_known() -> None:
     assert knows["cpu_under"] <= TrimtabSettings().cpu_risk
 
 
-def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
+def test_trimtab_oom_kill_raises_memory_at_once_and_within_a_bound() -> None:
     sizer = strategy("trimtab", 1)
     had = live(sizer, steady(0.2, 24), steady(1000 * MIB, 24)).memory.target[0]
     sizer.observe_oom(24 * HOUR, np.array([0]), np.array([had]))
@@ -138,12 +138,12 @@ def test_an_oom_raises_memory_at_once_but_not_without_end() -> None:
     assert later.memory.target[0] <= 1.5 * now
 
 
-def test_whoever_is_busy_by_day_is_not_killed_on_the_second() -> None:
+def test_trimtab_memory_covers_the_second_day_of_a_daily_peak() -> None:
     fleet = generate("diurnal_web", count=10, seed=99, duration=72 * HOUR).to_trace()
     assert backtest(fleet, strategy("trimtab", 10), BacktestSchedule()).ooms.sum() == 0
 
 
-def test_who_grows_slowly_is_given_more_before_its_margin_is_worn_off() -> None:
+def test_trimtab_raises_slowly_growing_memory_before_its_margin_is_used_up() -> None:
     fleet = generate_sample_trace()
     scores = backtest(fleet, strategy("trimtab", fleet.container_count), BacktestSchedule())
     leaks = [name.startswith("leak") for name in scores.containers]
@@ -151,7 +151,7 @@ def test_who_grows_slowly_is_given_more_before_its_margin_is_worn_off() -> None:
     assert scores.ooms[leaks].sum() == 0
 
 
-def test_a_young_container_borrows_from_the_fleet() -> None:
+def test_trimtab_young_container_uses_fleet_errors() -> None:
     draw = np.random.default_rng(5)
     old = draw.lognormal(0, 0.8, (12 * 72, 30))
     young = np.full((12 * 72, 1), np.nan)
@@ -161,7 +161,7 @@ def test_a_young_container_borrows_from_the_fleet() -> None:
     assert among.cpu.target[0] >= alone.cpu.target[0]
 
 
-def test_a_young_container_borrows_from_those_that_are_as_steady_as_it_is() -> None:
+def test_trimtab_young_container_uses_errors_of_its_unrest_class() -> None:
     draw = np.random.default_rng(9)
     old = np.hstack([draw.lognormal(0, 0.05, (12 * 72, 30)), draw.lognormal(0, 1.0, (12 * 72, 30))])
     young = np.full((12 * 72, 1), np.nan)
@@ -170,7 +170,7 @@ def test_a_young_container_borrows_from_those_that_are_as_steady_as_it_is() -> N
     assert among.cpu.target[0] <= 1.05 * np.median(among.cpu.target[1:31])
 
 
-def test_how_an_hour_ended_counts_more_than_how_it_began() -> None:
+def test_trimtab_last_level_weighs_the_end_of_the_hour_more() -> None:
     levels = np.repeat(np.random.default_rng(10).lognormal(0.0, 1.0, (24, 1)), 12 * 3, axis=0)
     before = np.hstack([levels, levels])
     last = np.repeat([[0.5, 4.0], [4.0, 0.5]], 6, axis=0)
@@ -179,7 +179,7 @@ def test_how_an_hour_ended_counts_more_than_how_it_began() -> None:
     assert falling < rising
 
 
-def test_looking_at_it_in_the_middle_of_an_hour_changes_nothing() -> None:
+def test_trimtab_recommend_within_an_epoch_does_not_change_state() -> None:
     draw = np.random.default_rng(11)
     cpu, memory = draw.lognormal(0, 0.6, (12 * 30, 9)), draw.lognormal(20, 0.1, (12 * 30, 9))
     left_alone, looked_at = strategy("trimtab", 9), strategy("trimtab", 9)
@@ -193,13 +193,13 @@ def test_looking_at_it_in_the_middle_of_an_hour_changes_nothing() -> None:
     assert left_alone.state() == looked_at.state()
 
 
-def test_no_kernel_leaves_last_bits_to_the_compiler() -> None:
+def test_trimtab_kernels_are_compiled_without_fastmath() -> None:
     kernels = [each for each in vars(forecast).values() if isinstance(each, Dispatcher)]
     assert kernels
     assert not any(kernel.targetoptions.get("fastmath") for kernel in kernels)
 
 
-def test_on_the_made_up_fleet_it_costs_less_than_vpa_and_harms_no_more() -> None:
+def test_trimtab_costs_less_than_vpa_without_more_harm() -> None:
     fleet = generate_sample_trace(40)
     ours = backtest(fleet, strategy("trimtab", 40), BacktestSchedule()).summary()
     theirs = backtest(fleet, strategy("vpa", 40), BacktestSchedule()).summary()

@@ -1,4 +1,4 @@
-"""`vpa` says what the real recommender says: its own Go code answers the same series beside ours."""
+"""Compare strategy `vpa` with the real VPA recommender: its own Go code answers the same series."""
 
 from typing import Any
 
@@ -106,7 +106,7 @@ def units(sizes: Targets) -> Floats:
 
 @pytest.mark.parametrize("pace", [every_minute, every_day, now_and_then, rarely])
 @pytest.mark.parametrize("usage", [lifelike, anything, on_edges, nothing, ties, leak])
-def test_every_number_is_the_recommenders(usage: Any, pace: Any, go_vpa: GoVpa) -> None:
+def test_vpa_targets_match_the_vpa_recommender(usage: Any, pace: Any, go_vpa: GoVpa) -> None:
     rng = np.random.default_rng([len(usage.__name__), len(pace.__name__)])
     asked: list[Series] = []
     answered: list[Floats] = []
@@ -122,7 +122,7 @@ def test_every_number_is_the_recommenders(usage: Any, pace: Any, go_vpa: GoVpa) 
     np.testing.assert_array_equal(ours[known], theirs[known])
 
 
-def test_bounds_open_wide_while_history_is_short() -> None:
+def test_vpa_bounds_are_wide_while_history_is_short() -> None:
     sizer = strategy("vpa", containers=1, pod_min_cpu=0, pod_min_memory=0)
     for minute in range(60):
         sizer.observe(minute * 60.0, np.array([1.0]), np.array([1e9]))
@@ -135,7 +135,7 @@ def test_bounds_open_wide_while_history_is_short() -> None:
     assert hour.lower < days.lower <= days.target
 
 
-def test_a_container_that_shows_only_memory_is_known_for_no_time(go_vpa: GoVpa) -> None:
+def test_vpa_confidence_ignores_memory_only_samples(go_vpa: GoVpa) -> None:
     """Confidence comes from CPU alone, there as here: without it the bounds are as wide as can be."""
     events = [{"t": 1_700_000_000 + 600 * step, "memory": 3e8 + 1e6 * step} for step in range(300)]
     (answer,) = go_vpa.ask([Series(pod=1, events=[*events[:-1], {**events[-1], "ask": True}])])
@@ -145,7 +145,7 @@ def test_a_container_that_shows_only_memory_is_known_for_no_time(go_vpa: GoVpa) 
     np.testing.assert_array_equal(units(sizer.recommend(0.0))[0][1], answer["memory"])
 
 
-def test_each_replica_counts(go_vpa: GoVpa) -> None:
+def test_vpa_counts_samples_of_each_replica(go_vpa: GoVpa) -> None:
     """There each has a state of its own, and all add to one histogram; a second later for one state is the same."""
     start, replicas = 1_700_000_000, ((0.1, 1e8), (2.0, 2e9))
     events: list[dict[str, Any]] = [
@@ -163,6 +163,6 @@ def test_each_replica_counts(go_vpa: GoVpa) -> None:
     np.testing.assert_allclose(ours, [answer["cpu"], answer["memory"]], rtol=1e-3)
 
 
-def test_percentiles_that_do_not_ascend_are_refused() -> None:
+def test_vpa_settings_reject_percentiles_that_do_not_ascend() -> None:
     with pytest.raises(Exception, match="must ascend"):
         strategy("vpa", containers=1, lower_percentile=0.95)

@@ -45,7 +45,7 @@ def units(sizer: VpaStrategy, container: int = 1) -> list[list[float]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_we_write_what_the_recommender_writes(go_vpa: GoVpa, seed: int) -> None:
+def test_export_checkpoint_matches_the_vpa_recommender(go_vpa: GoVpa, seed: int) -> None:
     happened = events(seed)
     (answer,) = go_vpa.ask([Series(events=[*happened[:-1], {**happened[-1], "ask": True}])])
     theirs = answer["checkpoint"]
@@ -61,7 +61,7 @@ def test_we_write_what_the_recommender_writes(go_vpa: GoVpa, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_we_read_what_the_recommender_wrote_as_it_does(go_vpa: GoVpa, seed: int) -> None:
+def test_import_checkpoint_matches_the_vpa_recommender(go_vpa: GoVpa, seed: int) -> None:
     happened, more = events(seed), [{**event, "t": event["t"] + DAYS * 86400} for event in events(seed + 50)]
     (first,) = go_vpa.ask([Series(events=[*happened[:-1], {**happened[-1], "ask": True}])])
     load = {"t": START, "load": first["checkpoint"]}
@@ -71,14 +71,14 @@ def test_we_read_what_the_recommender_wrote_as_it_does(go_vpa: GoVpa, seed: int)
     assert units(shown(sizer, more)) == [theirs["cpu"], theirs["memory"]]
 
 
-def test_the_recommender_reads_what_we_wrote(go_vpa: GoVpa) -> None:
+def test_vpa_recommender_reads_exported_checkpoint(go_vpa: GoVpa) -> None:
     sizer = shown(fresh(), events(1))
     status = export_status(sizer, 1, now=START + 100 * 86400)
     (theirs,) = go_vpa.ask([Series(events=[{"t": START, "load": status, "ask": True}])])
     assert units(sizer) == [theirs["cpu"], theirs["memory"]]
 
 
-def test_the_peak_of_the_day_that_goes_on_is_left_out() -> None:
+def test_export_checkpoint_leaves_out_the_peak_of_the_present_day() -> None:
     sizer = shown(fresh(), events(1)[: 144 * 2])
     during = export_status(sizer, 1, now=START + 2 * 86400 - 600)["memoryHistogram"]
     after = export_status(sizer, 1, now=START + 9 * 86400)["memoryHistogram"]
@@ -86,7 +86,7 @@ def test_the_peak_of_the_day_that_goes_on_is_left_out() -> None:
     assert during["totalWeight"] < after["totalWeight"]
 
 
-def test_a_container_without_history_has_an_empty_checkpoint_that_can_be_read() -> None:
+def test_export_checkpoint_without_history_is_empty_and_readable() -> None:
     checkpoint = export_checkpoint(fresh(), 0, now=START, vpa_name="shop", container_name="web")
     assert checkpoint["metadata"]["name"] == "shop-web"
     sizer = shown(fresh(), events(1))
@@ -128,7 +128,7 @@ def good() -> dict[str, Any]:
         ({"lastSampleStart": None}, "firstSampleStart or lastSampleStart is missing"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_is_refused_and_changes_nothing(change: dict[str, Any], why: str) -> None:
+def test_import_checkpoint_rejects_invalid_content_without_change(change: dict[str, Any], why: str) -> None:
     sizer = shown(fresh(), events(2))
     before = sizer.state()
     checkpoint = good()

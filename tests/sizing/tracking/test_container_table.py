@@ -1,4 +1,4 @@
-"""A fleet answers by name as a strategy of just those containers would, whoever comes and goes."""
+"""A container table answers by name as a strategy of just those containers would."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ def fleet(name: str = "percentile") -> StrategyTable[Name]:
 
 
 def usage(name: Name, t: float) -> float:
-    """What this container uses at that time, whoever asks."""
+    """Return the usage of this container at that time."""
     return 0.1 * (1 + int(name.pod.rpartition("-")[2]) % 7) + 0.01 * (t / HOUR % 5)
 
 
@@ -42,21 +42,21 @@ def targets(some: StrategyTable[Name], names: list[Name], t: float) -> list[list
 @given(
     st.lists(st.tuples(st.sampled_from(["in", "out", "seen", "restart"]), st.integers(0, 40)), max_size=60)
 )
-def test_those_that_stay_are_sized_as_if_nobody_else_had_ever_been_there(
+def test_container_table_sizes_remaining_containers_independently_of_others(
     steps: list[tuple[str, int]],
 ) -> None:
     everybody = fleet()
     alone: dict[Name, StrategyTable[Name]] = {}
     t = 1.7e9
-    for deed, number in steps:
+    for action, number in steps:
         name = Name(f"pod-{number}", "main")
-        if deed == "in":
+        if action == "in":
             everybody.add([name, name])
             alone.setdefault(name, fleet()).add([name])
-        elif deed == "out":
+        elif action == "out":
             everybody.forget([name])
             alone.pop(name, None)
-        elif deed == "restart":
+        elif action == "restart":
             again = fleet()
             again.restore(everybody.state())
             everybody = again
@@ -70,7 +70,7 @@ def test_those_that_stay_are_sized_as_if_nobody_else_had_ever_been_there(
         np.testing.assert_array_equal(targets(everybody, [name], t), targets(own, [name], t))
 
 
-def test_a_newcomer_knows_nothing_even_in_the_place_of_one_that_left() -> None:
+def test_container_table_reused_row_starts_empty() -> None:
     some = fleet()
     first = [Name(f"pod-{number}", "main") for number in range(100)]
     some.add(first)
@@ -83,7 +83,7 @@ def test_a_newcomer_knows_nothing_even_in_the_place_of_one_that_left() -> None:
     assert np.isfinite(targets(some, first[90:], 1.7e9)).all()
 
 
-def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
+def test_container_table_rejects_invalid_state_without_change() -> None:
     some = fleet()
     some.add([Name("a", "main")])
     before = some.state()
@@ -93,7 +93,7 @@ def test_bytes_that_are_no_fleet_are_refused_and_change_nothing() -> None:
     assert some.state() == before
 
 
-def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> None:
+def test_strategy_table_restores_state_without_proposal_history() -> None:
     some, name = fleet(), Name("pod-1", "main")
     some.add([name])
     show(some, [name], 1.7e9)
@@ -107,7 +107,7 @@ def test_what_was_learned_before_proposals_were_remembered_is_taken_over() -> No
     assert max(again.recent_targets(1.7e9, row).cpu) == 0
 
 
-def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> None:
+def test_strategy_table_old_oom_kill_does_not_affect_other_containers() -> None:
     """A pod remembers its last kill for as long as it lives; the operator hears of it when it starts."""
     some: StrategyTable[Name] = StrategyTable("percentile", {"quantile": 1.0}, key=Name)
     killed, other = Name("pod-1", "main"), Name("pod-2", "main")
@@ -122,7 +122,7 @@ def test_a_kill_of_long_ago_takes_nothing_from_what_was_learned_of_others() -> N
     assert targets(some, [other], now) == before
 
 
-def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
+def test_strategy_table_dates_each_oom_kill_separately() -> None:
     some, now = fleet("seasonal"), 1.7e9
     before, lately = Name("pod-1", "main"), Name("pod-2", "main")
     some.add([before, lately])
@@ -140,7 +140,7 @@ def test_a_kill_of_long_ago_is_not_of_now_because_another_is() -> None:
     assert of_long_ago < 2 * usual
 
 
-def test_evidence_table_understands_what_a_fleet_kept_in_earlier_times() -> None:
+def test_evidence_table_restores_state_of_first_version() -> None:
     """A fleet kept the evidence of its containers: an upgrade goes on from it."""
     name, now = Name("pod-1", "main"), 1.7e9
     table: EvidenceTable[Name] = EvidenceTable(key=Name)

@@ -1,4 +1,4 @@
-"""A witness tells what guards ask for: how much is known, the peaks of a day, kills once each, recent throttling."""
+"""An evidence tracker provides the input of guards: history, peaks, OOM kills and recent throttling."""
 
 from base64 import b85decode
 from typing import Any
@@ -17,12 +17,12 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 ONE, BOTH = np.array([0]), np.array([0, 1])
 
 
-def witness() -> EvidenceTracker:
+def new_tracker() -> EvidenceTracker:
     return EvidenceTracker(2, EvidenceTrackerSettings())
 
 
-def test_it_counts_samples_and_those_that_should_have_been_there() -> None:
-    seen = witness()
+def test_evidence_tracker_counts_received_and_expected_samples() -> None:
+    seen = new_tracker()
     for minute in range(10):
         cpu = np.array([0.1, np.nan if minute % 2 else 0.2])
         seen.observe(START + minute * MINUTE, cpu, cpu * 1e9, running=np.array([True, True]))
@@ -32,25 +32,25 @@ def test_it_counts_samples_and_those_that_should_have_been_there() -> None:
     assert (patchy.first_sample_at, patchy.last_sample_at) == (START, START + 8 * MINUTE)
 
 
-def test_a_job_is_not_blamed_for_the_time_between_its_runs() -> None:
-    seen = witness()
+def test_evidence_tracker_expects_no_samples_between_runs_of_a_job() -> None:
+    seen = new_tracker()
     seen.observe(START, np.array([0.1, np.nan]), np.array([1e8, np.nan]), running=np.array([True, True]))
     seen.observe(START + HOUR, np.full(2, np.nan), np.full(2, np.nan), running=np.array([True, True]))
     assert seen.collect_evidence(START, BOTH, is_long_running=[False, False])[0].coverage == 1.0
 
 
 @pytest.mark.parametrize(("days", "known"), [(1, True), (7, True), (7.4, True), (9, False)])
-def test_memory_peak_is_known_for_a_week(days: float, *, known: bool) -> None:
+def test_evidence_tracker_keeps_memory_peak_for_a_week(days: float, *, known: bool) -> None:
     """Until the weekly job runs again: of a daily one the peak was forgotten just before, and it was cut."""
-    seen = witness()
+    seen = new_tracker()
     seen.observe(START, np.array([1.2345, 0.1]), np.array([5e8, 1e8]))
     (later,) = seen.collect_evidence(START + days * DAY, ONE, is_long_running=[True])
     assert later.memory_peak == (500_000_000 if known else None)
     assert later.cpu_peak_week == (1235 if known else None)
 
 
-def test_cpu_peak_is_known_for_a_day() -> None:
-    seen = witness()
+def test_evidence_tracker_keeps_cpu_peak_for_a_day() -> None:
+    seen = new_tracker()
     seen.observe(START, np.array([1.2345, 0.1]), np.array([5e8, 1e8]))
     seen.observe(START + HOUR, np.array([0.1, np.inf]), np.array([1e8, -1.0]))
     one, other = seen.collect_evidence(START + HOUR, BOTH, is_long_running=[True, True])
@@ -74,7 +74,7 @@ def coverage(seen: EvidenceTracker, t: float) -> float:
 
 
 def test_coverage_recovers_within_a_week_from_a_bad_month() -> None:
-    seen = witness()
+    seen = new_tracker()
     bad = feed(seen, feed(seen, START, 0.1, scraped=True), 30, scraped=False)
     assert coverage(seen, bad) < 0.1
     good = feed(seen, bad, 4, scraped=True)
@@ -82,16 +82,16 @@ def test_coverage_recovers_within_a_week_from_a_bad_month() -> None:
     assert coverage(seen, feed(seen, good, 5, scraped=True)) == 1.0
 
 
-def test_coverage_sees_a_fresh_hole_after_a_good_year() -> None:
-    seen = witness()
+def test_coverage_falls_after_a_fresh_gap() -> None:
+    seen = new_tracker()
     good = feed(seen, START, 20, scraped=True)
     assert coverage(seen, good) == 1.0
     assert coverage(seen, feed(seen, good, 2, scraped=False)) < 0.5
 
 
-def test_observed_time_leaves_out_gaps() -> None:
+def test_observed_time_excludes_gaps() -> None:
     """Twenty minutes with two days between were taken for two days."""
-    seen = witness()
+    seen = new_tracker()
     pause = feed(seen, START, 15 / 1440, scraped=True)
     feed(seen, pause + 2 * DAY, 5 / 1440, scraped=True)
     (evidence,) = seen.collect_evidence(pause + 3 * DAY, ONE, is_long_running=[True])
@@ -102,7 +102,7 @@ def test_observed_time_leaves_out_gaps() -> None:
 
 
 def test_observed_time_begins_again_after_a_week_without_samples() -> None:
-    seen = witness()
+    seen = new_tracker()
     pause = feed(seen, START, 3, scraped=True)
     feed(seen, pause + 8 * DAY, 5 / 1440, scraped=True)
     assert seen.collect_evidence(pause + 9 * DAY, ONE, is_long_running=[True])[0].observed_seconds == 300
@@ -125,12 +125,12 @@ def sizes(
     )
 
 
-def test_kills_are_counted_once_each_and_kept_by_size() -> None:
-    seen = witness()
+def test_oom_records_count_each_kill_once_by_size() -> None:
+    seen = new_tracker()
     for number in range(30):
         at, memory = START + number * HOUR, 5e8 if number % 3 else 8e8
         assert kill(seen, at, memory)
-        assert not kill(seen, at, memory), "its pod tells of it until it is killed again"
+        assert not kill(seen, at, memory), "a pod reports a kill until it is killed again"
     untouched, killed = seen.collect_evidence(
         START + 30 * HOUR, np.array([1, 0]), is_long_running=[True, True]
     )
@@ -141,11 +141,11 @@ def test_kills_are_counted_once_each_and_kept_by_size() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(kills_at_each=st.lists(st.integers(1, 40), min_size=2, max_size=20), growth=st.floats(1.1, 1.5))
-def test_raises_are_seen_however_many_kills_there_are_at_each_size(
+def test_oom_records_keep_raises_with_many_kills_at_each_size(
     kills_at_each: list[int], growth: float
 ) -> None:
     """Only the last eight kills were remembered: three at each size, and no container was ever taken for a leak."""
-    seen, t, memory = witness(), START, 1e8
+    seen, t, memory = new_tracker(), START, 1e8
     for number, times in enumerate(kills_at_each):
         for _ in range(times):
             t += 60
@@ -158,23 +158,23 @@ def test_raises_are_seen_however_many_kills_there_are_at_each_size(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.floats(1, 5 * DAY), st.floats(1e6, 1e11), st.booleans()), max_size=60))
-def test_kill_records_stay_bounded_and_never_lose_the_largest_size(
-    told: list[tuple[float, float, bool]],
+def test_oom_records_are_bounded_and_keep_the_largest_size(
+    kills: list[tuple[float, float, bool]],
 ) -> None:
-    seen, t, largest = witness(), START, 0.0
-    for gap, memory, estimated in told:
+    seen, t, largest = new_tracker(), START, 0.0
+    for gap, memory, estimated in kills:
         t += gap
         kill(seen, t, memory, estimated=estimated)
         largest = max(largest, memory)
         (evidence,) = seen.collect_evidence(t, ONE, is_long_running=[True])
         assert len(evidence.kills) <= MAX_SIZES
         assert all(each.first <= each.last <= t for each in evidence.kills)
-        # An estimate of a kill that a pod told of says nothing new.
+        # An estimate of a kill that a pod reported adds nothing.
         assert estimated or max(each.memory for each in evidence.kills) >= int(memory)
 
 
-def test_kills_are_forgotten_after_a_quiet_month() -> None:
-    seen = witness()
+def test_oom_records_forget_kills_after_a_quiet_month() -> None:
+    seen = new_tracker()
     assert kill(seen, START, 5e8)
     assert seen.collect_evidence(START + QUIET_PERIOD, ONE, is_long_running=[True])[0].kills
     assert not seen.collect_evidence(START + QUIET_PERIOD + 1, ONE, is_long_running=[True])[0].kills
@@ -183,9 +183,9 @@ def test_kills_are_forgotten_after_a_quiet_month() -> None:
     assert [each.memory for each in evidence.kills] == [200_000_000]
 
 
-def test_a_kill_that_a_source_tells_of_counts_at_the_limit_that_it_hit() -> None:
+def test_oom_kill_from_a_source_counts_at_the_limit() -> None:
     """The last sample before it was 297Mi; what killed it was its limit of 1Gi."""
-    seen = witness()
+    seen = new_tracker()
     assert kill(seen, START, 297e6, estimated=True)
     assert kill(seen, START + DAY, np.nan, estimated=True), "also without any sample"
     sizes(seen, START + 2 * DAY, 1e9)
@@ -197,19 +197,19 @@ def test_a_kill_that_a_source_tells_of_counts_at_the_limit_that_it_hit() -> None
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_what_a_pod_tells_of_a_kill_replaces_what_a_source_told_of_it(*, corrected: bool) -> None:
-    seen = witness()
+def test_oom_kill_from_pod_status_replaces_estimate_of_the_source(*, corrected: bool) -> None:
+    seen = new_tracker()
     assert kill(seen, START + 240, 297e6, estimated=True)
     if corrected:
         sizes(seen, START + 300, 2e9)
-    assert not kill(seen, START, 1e9), "the source tells of it some minutes later"
+    assert not kill(seen, START, 1e9), "the source reports the same kill some minutes later"
     (evidence,) = seen.collect_evidence(START + HOUR, ONE, is_long_running=[True])
     assert [(each.memory, each.count) for each in evidence.kills] == [(10**9, 1)]
     assert not kill(seen, START + 300, 297e6, estimated=True)
 
 
-def test_a_new_image_starts_without_kills() -> None:
-    seen = witness()
+def test_oom_records_start_empty_for_a_new_image() -> None:
+    seen = new_tracker()
     sizes(seen, START, 5e8, image=7)
     images = np.array([7], np.uint32)
     assert kill(seen, START + 60, 5e8, images=images)
@@ -221,8 +221,8 @@ def test_a_new_image_starts_without_kills() -> None:
     assert kill(seen, START + 3 * HOUR, 5e8, images=np.array([8], np.uint32))
 
 
-def test_the_sizes_that_a_container_had_for_an_hour_are_remembered() -> None:
-    seen = witness()
+def test_evidence_tracker_keeps_sizes_held_for_an_hour() -> None:
+    seen = new_tracker()
 
     def had(t: float) -> tuple[int, int]:
         (evidence,) = seen.collect_evidence(t, ONE, is_long_running=[True])
@@ -240,8 +240,8 @@ def test_the_sizes_that_a_container_had_for_an_hour_are_remembered() -> None:
     assert had(START + 14 * DAY) == (2 * 10**8, 10**9)
 
 
-def test_throttling_by_day_is_remembered_by_night() -> None:
-    seen, quiet = witness(), np.full(2, np.nan)
+def test_throttling_by_day_counts_by_night() -> None:
+    seen, quiet = new_tracker(), np.full(2, np.nan)
     for hour in range(24):
         by_day = 0.3 if hour < 12 else 0.0
         seen.observe(START + hour * HOUR, quiet, quiet, throttled=np.array([by_day, 0.0]))
@@ -251,8 +251,8 @@ def test_throttling_by_day_is_remembered_by_night() -> None:
     assert free.throttled_share == 0.0
 
 
-def test_throttling_fades_and_what_cannot_be_is_not_believed() -> None:
-    seen, quiet = witness(), np.full(2, np.nan)
+def test_throttling_fades_and_ignores_implausible_values() -> None:
+    seen, quiet = new_tracker(), np.full(2, np.nan)
     seen.observe(START, quiet, quiet, throttled=np.array([0.8, 1.5]))
     seen.observe(START + 24 * HOUR, quiet, quiet, throttled=np.array([0.0, np.nan]))
     one, other = seen.collect_evidence(START + HOUR, BOTH, is_long_running=[True, True])
@@ -271,26 +271,26 @@ OLD = (
     "m=@dj%T)AO5SbHBNQzz60mKQZwXOBl8H(KX7WH>$cBN;rxkjYwS(qp27JL`^gJuV&Z8M*uGP6`)D0LApg9ynhQ<8V1G5N;$D"
     "Ele^9v)g)jDE5i<Y4A^ye4e4vT63m=esYvX3Y?E?Ut8N|V2wR7|"
 )
-"""The state of a witness of two containers as the version before kills were kept by size wrote it."""
+"""The state of an evidence tracker of two containers as the version before kills were kept by size wrote it."""
 
 
-def test_a_witness_goes_on_from_the_state_of_the_version_before() -> None:
-    seen = witness()
+def test_evidence_tracker_restores_state_of_previous_version() -> None:
+    seen = new_tracker()
     seen.restore(b85decode(OLD))
     one, other = seen.collect_evidence(START + 10 * HOUR, BOTH, is_long_running=[True, True])
     assert (one.samples, one.run_seconds, one.cpu_peak, one.memory_peak) == (600, 36000.0, 699, 159_900_000)
     assert one.throttled_share == pytest.approx(0.2)
     assert [(each.memory, each.count) for each in one.kills] == [(10**8, 2), (2 * 10**8, 4), (3 * 10**8, 2)]
     assert (other.samples, other.kills) == (0, ())
-    again = witness()
+    again = new_tracker()
     again.restore(seen.state())
     assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(
         START, BOTH, is_long_running=[True] * 2
     )
 
 
-def test_it_goes_on_after_a_restart() -> None:
-    seen, again = witness(), witness()
+def test_evidence_tracker_restores_its_state() -> None:
+    seen, again = new_tracker(), new_tracker()
     seen.observe(START, np.array([1.0, 2.0]), np.array([1e8, 2e8]), throttled=np.array([0.1, 0.2]))
     again.restore(seen.state())
     assert again.collect_evidence(START, BOTH, is_long_running=[True] * 2) == seen.collect_evidence(

@@ -1,4 +1,4 @@
-"""What was proposed lately is known by the hour for a day, through a restart and whoever comes and goes."""
+"""A proposal history keeps the targets of a day by the hour, across restarts and changes of containers."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -26,7 +26,7 @@ def sizes(*cores: float) -> Targets:
     return Targets(TargetRange(cpu, cpu, cpu), TargetRange(cpu * 1e9, cpu * 1e9, cpu * 1e9))
 
 
-def test_the_highest_of_each_hour_is_known_this_hours_first() -> None:
+def test_proposal_history_lists_hourly_maxima_newest_first() -> None:
     record = proposed()
     for minute, cores in ((0, 0.5), (30, 0.9), (59, 0.2), (60, 0.3), (185, 0.1)):
         record.record(START + 60 * minute, sizes(cores, np.nan))
@@ -36,7 +36,7 @@ def test_the_highest_of_each_hour_is_known_this_hours_first() -> None:
     assert max(record.recent_targets(START + 3.5 * HOUR, 1).cpu) == 0.0
 
 
-def test_it_is_due_once_an_hour_and_believes_nothing_impossible() -> None:
+def test_proposal_history_is_due_hourly_and_ignores_implausible_targets() -> None:
     record = proposed()
     assert record.is_due(START, until=START)
     record.record(START, sizes(np.inf, -1.0))
@@ -45,7 +45,7 @@ def test_it_is_due_once_an_hour_and_believes_nothing_impossible() -> None:
     assert [max(record.recent_targets(START, row).cpu) for row in (0, 1)] == [0.0, 0.0]
 
 
-def test_it_is_never_due_for_what_will_have_been_forgotten() -> None:
+def test_proposal_history_is_not_due_for_hours_outside_its_window() -> None:
     last = START + (HOURS_KEPT - 1) * HOUR
     assert proposed().is_due(START, until=last)
     assert not proposed().is_due(START, until=last + HOUR)
@@ -55,7 +55,7 @@ def test_it_is_never_due_for_what_will_have_been_forgotten() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 5 * HOURS_KEPT * 60), st.floats(0.001, 64)), min_size=1, max_size=40)
 )
-def test_it_tells_what_a_list_of_everything_would(noted: list[tuple[int, float]]) -> None:
+def test_proposal_history_matches_a_full_list(noted: list[tuple[int, float]]) -> None:
     record = proposed(1)
     noted.sort()
     for minute, cores in noted:
