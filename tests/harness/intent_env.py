@@ -19,7 +19,6 @@ from harness.intent_loop import FixedSafeSizes
 from harness.objects import pod_status
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.kube_cluster import KubeCluster
-from trimtab.intents.kpi.client import Vector
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
@@ -39,6 +38,7 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
+from trimtab.usage.source import Vector
 
 _QUERY = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
 ALL_PODS = 1000.0

@@ -19,7 +19,6 @@ from actuation.world import KEY, LivePod, World, run
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
-from trimtab.intents.kpi.client import Vector
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord, ProfileKey
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
@@ -38,6 +37,7 @@ from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
+from trimtab.usage.source import Vector
 
 _QUERY = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
 Value = float | None | Callable[[float], float | None]

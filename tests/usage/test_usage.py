@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.errors import TrimtabError
-from trimtab.usage.source import SOURCES, UsageQuery, source
+from trimtab.usage.source import SOURCES, UsageQuery, Vector, query_value, source
 from trimtab.usage.usage import Oom, PodContainer, Usage, mask_implausible, summarize_usage
 
 COLUMNS = st.lists(
@@ -85,3 +85,24 @@ def test_slice_steps_keeps_only_its_own_ooms() -> None:
     assert [oom.at for oom in first.ooms or ()] == [60.0, 90.0]
     assert [oom.at for oom in rest.ooms or ()] == [150.0, 240.0]
     assert (rest.start, rest.steps) == (180.0, 2)
+
+
+async def test_source_evaluates_promql_only_if_its_backend_does() -> None:
+    assert source("prometheus", url="http://127.0.0.1:9").promql is not None
+    polled = source("metrics-server")
+    assert polled.promql is None
+    assert await polled.has_usage(at=0.0) is None
+
+
+async def test_query_value_returns_single_number_or_none() -> None:
+    class FakeClient:
+        def __init__(self, *values: float) -> None:
+            self.found: Vector = [({}, value) for value in values]
+
+        async def vector(self, promql: str, *, at: float) -> Vector:
+            assert (promql, at) == ("up", 7.0)
+            return self.found
+
+    assert await query_value(FakeClient(1.0), "up", at=7.0) == 1.0
+    assert await query_value(FakeClient(), "up", at=7.0) is None
+    assert await query_value(FakeClient(1.0, 2.0), "up", at=7.0) is None

@@ -52,11 +52,10 @@ from trimtab.operator.sizing.reconciler import SizingReconciler
 from trimtab.operator.state import OperatorState
 from trimtab.operator.store_retention import RetentionTask
 from trimtab.operator.vpa.recommender import VpaRecommender
-from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.store import Store
-from trimtab.usage.prometheus.source import Prometheus
-from trimtab.usage.source import Source
+from trimtab.usage.source import PromqlClient, Source
 
 log = structlog.get_logger(__name__)
 
@@ -87,9 +86,10 @@ class Dependencies:
     plugin_registry: PluginRegistry = field(default_factory=PluginRegistry)
 
     @property
-    def prometheus(self) -> Prometheus | None:
-        """The first source that understands PromQL; it answers all queries other than usage."""
-        return next((each for each in self.sources.values() if isinstance(each, Prometheus)), None)
+    def promql(self) -> PromqlClient | None:
+        """The client of the first source that evaluates PromQL, for all queries other than usage."""
+        clients = (each.promql for each in self.sources.values())
+        return next((client for client in clients if client is not None), None)
 
 
 class LeaderSession:
@@ -190,7 +190,7 @@ class LeaderSession:
             actuator=ChangeExecutor(self._cluster, may_write=self._may_write, limiter=self._limiter),
             status_writer=self._status_writer,
             recorder=self._recorder,
-            guardrails=PromqlGuardrailChecker(means.prometheus),
+            guardrails=PromqlGuardrailChecker(means.promql),
             vpa_recommender=self._vpa_recommender,
             cluster_constraints=lambda: self._ingest_cycle.cluster_constraints,
             can_resize_in_place=lambda: self._can_resize_in_place,
@@ -215,7 +215,7 @@ class LeaderSession:
             ),
             registry=means.plugin_registry,
             events=means.events,
-            usage=means.prometheus or means.sources[DEFAULT_SOURCE],
+            promql=means.promql,
             store=means.store,
             cluster_name=self._cluster_name,
             config=self._config,

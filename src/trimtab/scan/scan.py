@@ -25,7 +25,6 @@ from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.pod_ownership import PodOwnerIndex
-from trimtab.usage.prometheus import Prometheus
 from trimtab.usage.source import Source
 from trimtab.usage.usage import Usage
 
@@ -90,7 +89,7 @@ async def scan_cluster(
         on_planned(plan)
         actual_step = plan.query.step
         has_batch = not all(workload.is_long_running for workload in sized)
-        if has_batch and isinstance(source, Prometheus) and await source.has_usage(at=plan.query.start):
+        if has_batch and await source.has_usage(at=plan.query.start):
             usage_model.totals.mark_known_from_start()
 
         def observe(usage: Usage) -> None:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from trimtab.errors import TrimtabError
 from trimtab.kube.rest.client import Client
@@ -31,6 +31,9 @@ S = TypeVar("S", bound=Settings)
 
 Progress = Callable[[float], None]
 """A callback that receives the completed share of a read, 0 to 1."""
+
+Vector = Sequence[tuple[Mapping[str, str], float]]
+"""The labels and value of each series of an instant query."""
 
 QUANTILES = (0.5, 0.9, 0.99)
 MAX_STEPS = 1_000_000
@@ -125,6 +128,20 @@ class Cost:
         )
 
 
+class PromqlClient(Protocol):
+    """A client that evaluates PromQL."""
+
+    async def vector(self, promql: str, *, at: float) -> Vector:
+        """Return all samples of an instant query, each with its labels."""
+        ...
+
+
+async def query_value(client: PromqlClient, promql: str, *, at: float) -> float | None:
+    """Return the single value of a query at a time; None if it has no or several values."""
+    found = await client.vector(promql, at=at)
+    return found[0][1] if len(found) == 1 else None
+
+
 class Source(ABC, Generic[S]):
     """Reads usage from a backend. Used as an async context manager, because some keep connections."""
 
@@ -163,6 +180,16 @@ class Source(ABC, Generic[S]):
 
         A source without history returns its sample in the current step, or none.
         """
+
+    @property
+    def promql(self) -> PromqlClient | None:
+        """The client for other queries than usage; None if the backend does not evaluate PromQL."""
+        return None
+
+    async def has_usage(self, *, at: float) -> bool | None:
+        """Return whether there were any container samples at a time; None if only a read can tell."""
+        del at
+        return None
 
     async def summarize(
         self, query: UsageQuery, *, quantiles: Sequence[float] = QUANTILES, progress: Progress | None = None

@@ -65,6 +65,7 @@ async def test_doctor_checks_a_short_window_in_the_past() -> None:
             return at <= 1000.0
 
     found = await _check_retention(cast("Prometheus", Since()), 0.01, 1000.0)
+    assert found is not None
     assert found.state == "ok"
 
 

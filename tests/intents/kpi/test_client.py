@@ -8,12 +8,12 @@ import pytest
 from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.api.intent import TargetRef
-from trimtab.intents.kpi.client import KpiClient, Vector
+from trimtab.intents.kpi.client import KpiClient
 from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
 from trimtab.operator.intents.observer import build_cpu_query
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.prometheus.source import Prometheus
-from trimtab.usage.source import source
+from trimtab.usage.source import Vector, source
 
 START, END = 1_700_000_000, 1_700_000_600
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from trimtab.intents.kpi.client import Vector
 from trimtab.intents.kpi.query import KpiQuery
 from trimtab.operator.intents.endpoints import MAX_SERVERS, OPERATOR_SERVER, KpiEndpoints
+from trimtab.usage.source import Vector
 
 ASKED = KpiQuery("up")
 

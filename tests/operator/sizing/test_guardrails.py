@@ -11,6 +11,7 @@ from trimtab.operator.config.model import Guardrail
 from trimtab.operator.sizing import guardrails
 from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
 from trimtab.usage.errors import SourceUnavailable
+from trimtab.usage.source import Vector
 
 ERRORS = Guardrail(name="errors", query='sum(errors{namespace="$namespace",app="$workload"})', max=2)
 
@@ -22,11 +23,11 @@ class Told:
         self.answer = answer
         self.asked: list[tuple[str, float]] = []
 
-    async def value(self, promql: str, *, at: float) -> float | None:
+    async def vector(self, promql: str, *, at: float) -> Vector:
         self.asked.append((promql, at))
         if isinstance(self.answer, Exception):
             raise self.answer
-        return self.answer
+        return [] if self.answer is None else [({}, self.answer)]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ async def test_who_does_not_answer_is_not_waited_for_while_pods_suffer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Hung:
-        async def value(self, promql: str, *, at: float) -> float | None:
+        async def vector(self, promql: str, *, at: float) -> Vector:
             await asyncio.Event().wait()
             raise AssertionError("unreachable")
 

@@ -21,7 +21,6 @@ from trimtab.scan.cluster_snapshot import take_snapshot
 from trimtab.scan.model import is_missing_requests
 from trimtab.scan.source_selection import open_source
 from trimtab.scan.usage_reader import plan_read
-from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Source, UsageQuery
 from trimtab.usage.usage import PodContainer
 
@@ -92,8 +91,8 @@ async def _check_usage(
         async with open_source(client, settings=settings) as found:
             health = await found.source.check()
             findings = [CheckResult("usage", "ok", f"{found.source.name}: {health.detail}")]
-            if isinstance(found.source, Prometheus):
-                findings.append(await _check_retention(found.source, days, now))
+            if (retention := await _check_retention(found.source, days, now)) is not None:
+                findings.append(retention)
             if found.has_history and namespaces:
                 findings.append(await check_samples(found.source, running, namespaces, now))
                 findings.append(await _check_cost(found.source, days, namespaces, now))
@@ -103,11 +102,14 @@ async def _check_usage(
         return [CheckResult("usage", "problem" if settings else "warning", message, advice)]
 
 
-async def _check_retention(source: Prometheus, days: float, now: float) -> CheckResult:
-    """Check whether usage covers the window; otherwise find its start by bisection."""
+async def _check_retention(source: Source[Any], days: float, now: float) -> CheckResult | None:
+    """Check whether usage covers the window; otherwise find its start by bisection. None if the source cannot tell."""
     wanted = days * DAY
     edge = min(WINDOW_TOLERANCE, wanted / 2)
-    if await source.has_usage(at=now - wanted + edge):
+    reaches_back = await source.has_usage(at=now - wanted + edge)
+    if reaches_back is None:
+        return None
+    if reaches_back:
         return CheckResult(
             "retention", "ok", f"usage goes back the {pluralize(days, 'day')} that a scan reads"
         )

@@ -8,28 +8,18 @@ without exactly one fresh number is unknown, with a reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
 
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import KpiQuery
 from trimtab.usage.errors import SourceTimeout, SourceUnavailable, UsageError
+from trimtab.usage.source import PromqlClient, Vector
 
 LABEL = "trimtab_kpi"
 MAX_QUERIES = 50
 """The most queries in a request."""
 MAX_QUERY_LENGTH = 16_000
 """The most characters in a request."""
-
-Vector = Sequence[tuple[Mapping[str, str], float]]
-
-
-class PromqlClient(Protocol):
-    """A client that evaluates PromQL."""
-
-    async def vector(self, promql: str, *, at: float) -> Vector:
-        """Return all samples of an instant query, each with its labels."""
-        ...
 
 
 class KpiClient:

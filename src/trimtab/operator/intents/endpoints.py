@@ -13,12 +13,11 @@ from typing import Self
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.intents.kpi.client import KpiClient, PromqlClient
+from trimtab.intents.kpi.client import KpiClient
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import KpiQuery
 from trimtab.kube.errors import describe
-from trimtab.usage.prometheus.source import Prometheus
-from trimtab.usage.source import source
+from trimtab.usage.source import PromqlClient, source
 
 log = structlog.get_logger(__name__)
 
@@ -78,8 +77,8 @@ class KpiEndpoints:
         # Reserve the slot before the first await, because other servers are opened meanwhile.
         stack = self._open_stacks[server] = AsyncExitStack()
         found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
-        assert isinstance(found, Prometheus)
-        self._clients[server] = self._create_client(found)
+        assert found.promql
+        self._clients[server] = self._create_client(found.promql)
         return self._clients[server]
 
     async def _close_servers(self, servers: Iterable[str]) -> None:

@@ -38,7 +38,6 @@ from trimtab.operator.intents.observer import IntentObservation, IntentObserver
 from trimtab.operator.intents.planning import DEFAULT_PLANNER
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.store import Store
-from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import source
 
 SYNC_TIMEOUT = 60.0
@@ -115,7 +114,7 @@ async def preview_intent(
         settings = config.intents
         endpoints = await stack.enter_async_context(
             KpiEndpoints(
-                usage if isinstance(usage, Prometheus) else None,
+                usage.promql,
                 max_age=settings.stale.seconds,
                 timeout=settings.timeout.seconds,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Never
+from typing import Never
 
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.port import ClusterPort
@@ -30,8 +30,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.status_writer import EventSink
 from trimtab.operator.state import IntentOperatorState
 from trimtab.store import Store
-from trimtab.usage.prometheus.source import Prometheus
-from trimtab.usage.source import Source
+from trimtab.usage.source import PromqlClient
 
 _PLUGIN_TYPES = {pb.PLUGIN_TYPE_ACTUATOR: "actuator", pb.PLUGIN_TYPE_PLANNER: "planner"}
 
@@ -49,7 +48,7 @@ class IntentSession:
         safe_sizes: SafeSizeProvider,
         registry: PluginRegistry,
         events: EventSink,
-        usage: Source[Any],
+        promql: PromqlClient | None,
         store: Store,
         cluster_name: str,
         config: ConfigReloader,
@@ -65,7 +64,7 @@ class IntentSession:
         self._registry = registry
         self._metrics = metrics
         self._endpoints = KpiEndpoints(
-            usage if isinstance(usage, Prometheus) else None,
+            promql,
             max_age=settings().stale.seconds,
             timeout=settings().timeout.seconds,
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import structlog
 
@@ -17,22 +16,15 @@ from trimtab.operator.config.model import Guardrail
 from trimtab.operator.sizing.throttling import QUERY_TIMEOUT
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus.template import QueryError, fill_template
+from trimtab.usage.source import PromqlClient, query_value
 
 log = structlog.get_logger(__name__)
-
-
-class PromqlValueClient(Protocol):
-    """A server that answers a query with one number."""
-
-    async def value(self, promql: str, *, at: float) -> float | None:
-        """Return the number at that time; None if there is none, or more than one."""
-        ...
 
 
 class PromqlGuardrailChecker:
     """Evaluates guardrails with PromQL; without a server, all are unknown."""
 
-    def __init__(self, client: PromqlValueClient | None) -> None:
+    def __init__(self, client: PromqlClient | None) -> None:
         self._client = client
 
     async def check_guardrails(
@@ -50,7 +42,7 @@ class PromqlGuardrailChecker:
                 guardrail.query, namespace=workload.namespace, kind=workload.kind, name=workload.name
             )
             async with asyncio.timeout(QUERY_TIMEOUT):
-                return guardrail.is_satisfied(await self._client.value(query, at=now))
+                return guardrail.is_satisfied(await query_value(self._client, query, at=now))
         except (QueryError, UsageError, TimeoutError) as error:
             log.warning("guardrail.unknown", guardrail=guardrail.name, error=describe(error))
             return None

@@ -48,7 +48,7 @@ from trimtab.usage.prometheus.schema import (
 )
 from trimtab.usage.prometheus.settings import PrometheusSettings
 from trimtab.usage.prometheus.sharding import QueryShard, split_into_shards
-from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
+from trimtab.usage.source import Capabilities, Cost, Progress, PromqlClient, Source, SourceHealth, UsageQuery
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
@@ -261,10 +261,9 @@ class Prometheus(Source[PrometheusSettings]):
         memory = format_selector(self.settings.memory_rule or MEMORY, all_equal(self.settings.labels))
         return bool(await self.vector(f"count({memory})", at=at))
 
-    async def value(self, promql: str, *, at: float) -> float | None:
-        """Return the single value of a query at a time; None if it has no or several values."""
-        found = await self.vector(promql, at=at)
-        return found[0][1] if len(found) == 1 else None
+    @property
+    def promql(self) -> PromqlClient:
+        return self
 
     async def vector(self, promql: str, *, at: float) -> list[tuple[dict[str, str], float]]:
         """Return the labels and value of each series that a query returns at a time."""

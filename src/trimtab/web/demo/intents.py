@@ -15,7 +15,7 @@ import msgspec
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.client import LABEL, Vector
+from trimtab.intents.kpi.client import LABEL
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -34,6 +34,7 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.policy.status_writer import NullEventSink
 from trimtab.operator.state import IntentOperatorState
+from trimtab.usage.source import Vector
 
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'
