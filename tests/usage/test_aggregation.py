@@ -4,12 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS
-from trimtab.sizing import strategy
 from trimtab.usage.aggregation import max_over_replicas, per_replica
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Oom, PodContainer, Usage
@@ -66,17 +64,7 @@ def test_per_replica_keeps_column_per_replica() -> None:
     assert found.containers == (NIGHTLY, WEB)
     np.testing.assert_array_equal(found.container, [0, 1, 1])
     np.testing.assert_array_equal(found.replica, [0, 0, 1])
-    seen: list[tuple[float, Floats]] = []
-
-    class Learner:
-        def observe(self, t: float, cpu: Floats, memory: Floats) -> None:
-            seen.append((t, cpu))
-
-        def observe_oom(self, t: float, containers: npt.NDArray[np.intp], memory: Floats) -> None: ...
-
-    found.feed(Learner())
-    assert [t for t, _ in seen] == [600, 660, 660]
-    np.testing.assert_array_equal([cpu for _, cpu in seen], [[7, 1], [8, 2], [NAN, 3]])
+    np.testing.assert_array_equal(found.cpu, [[7, 1, NAN], [8, 2, 3]])
     np.testing.assert_array_equal(found.to_trace().cpu, [[7, 1], [8, 3]])
 
 
@@ -107,18 +95,6 @@ def test_max_over_replicas_reports_oom_with_preceding_memory_peak() -> None:
     assert first == WorkloadOom(720.0, 0, 70.0)
     assert unsampled[:2] == (780.0, 0)
     assert np.isnan(unsampled.memory)
-
-
-def test_per_replica_and_maximum_feed_strategy() -> None:
-    day = 24 * 60
-    steady = Usage((web(0), web(1)), 0.0, 60.0, np.full((day, 2), 0.5), np.full((day, 2), 1e9))
-    steady = replace(steady, ooms=(Oom(3600.0, web(1)),))
-    for found in (max_over_replicas(steady, OWNERS), per_replica(steady, OWNERS)):
-        learner = strategy("krr", containers=1)
-        found.feed(learner)
-        sizes = learner.recommend(86400.0)
-        assert sizes.cpu.target[0] == pytest.approx(0.5, rel=0.06)
-        assert sizes.memory.target[0] > 1e9
 
 
 @st.composite

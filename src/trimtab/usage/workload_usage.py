@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,6 @@ from trimtab.usage.trace import Floats, Trace
 from trimtab.usage.usage import PodContainer
 
 Indices = npt.NDArray[np.intp]
-
-
-class UsageObserver(Protocol):
-    """A consumer of usage, such as a sizing strategy."""
-
-    def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
-    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
 
 
 class WorkloadOom(NamedTuple):
@@ -67,29 +60,3 @@ class WorkloadUsage:
         )
         names = tuple(map(str, self.containers))
         return Trace(names=names, start=self.start, step=self.step, cpu=cpu, memory=memory)
-
-    def feed(self, observer: UsageObserver) -> None:
-        """Pass all samples to an observer in chronological order, replica by replica within a step."""
-        ooms = iter(self.ooms)
-        oom = next(ooms, None)
-        replicas = [
-            np.flatnonzero(self.replica == nth) for nth in range(int(self.replica.max(initial=0)) + 1)
-        ]
-        for row in range(len(self.cpu)):
-            t = self.start + row * self.step
-            while oom is not None and oom.at <= t:
-                observer.observe_oom(oom.at, np.array([oom.container], np.intp), np.array([oom.memory]))
-                oom = next(ooms, None)
-            for nth, columns in enumerate(replicas):
-                cpu, memory = (
-                    self._scatter_columns(self.cpu[row], columns),
-                    self._scatter_columns(self.memory[row], columns),
-                )
-                if nth == 0 or not (np.isnan(cpu) & np.isnan(memory)).all():
-                    observer.observe(t, cpu, memory)
-
-    def _scatter_columns(self, row: Floats, columns: Indices) -> Floats:
-        """Return one value per container, taken from these columns."""
-        values = np.full(len(self.containers), np.nan)
-        values[self.container[columns]] = row[columns]
-        return values
