@@ -69,18 +69,16 @@ def test_resolve_merges_equal_requests() -> None:
     assert _decide(_wish(CPU_QUOTA, 5000, strategy="a"), _wish(CPU_QUOTA, 5000, strategy="b")) == (5000, [])
 
 
-def test_safety_goes_before_policy_and_policy_before_priority() -> None:
+def test_resolve_ranks_safety_over_policy_over_priority() -> None:
     safety = _wish(CPU_QUOTA, 3000, strategy="safety", precedence=Precedence.SAFETY)
-    policy = _wish(CPU_QUOTA, 2000, strategy="policy", precedence=Precedence.POLICY, priority=10)
-    comfort = _wish(CPU_QUOTA, 1000, strategy="comfort", precedence=Precedence.PRIORITY, priority=100)
+    policy = _wish(CPU_QUOTA, 2000, strategy="policy", precedence=Precedence.POLICY)
+    comfort = _wish(CPU_QUOTA, 1000, strategy="comfort", precedence=Precedence.PRIORITY)
     assert _decide(comfort, policy, safety) == (3000, ["comfort", "policy"])
     assert _decide(comfort, policy) == (2000, ["comfort"])
 
 
-def test_among_equals_priority_decides_and_then_caution() -> None:
-    high = _wish(CPU_QUOTA, 9000, strategy="high", priority=1)
+def test_resolve_prefers_the_tighter_of_equal_requests() -> None:
     low = _wish(CPU_QUOTA, 1000, strategy="low")
-    assert _decide(high, low) == (9000, ["low"])
     careless = _wish(CPU_QUOTA, UNLIMITED, strategy="careless")
     assert _decide(careless, low) == (1000, ["careless"])
 
@@ -182,7 +180,6 @@ def some_wish(draw: st.DrawFn) -> KnobRequest:
         strategy=draw(st.sampled_from("abcd")),
         bound=draw(st.sampled_from(BoundType)),
         precedence=draw(st.sampled_from(Precedence)),
-        priority=draw(st.integers(0, 3)),
     )
 
 

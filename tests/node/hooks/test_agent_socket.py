@@ -67,6 +67,18 @@ async def test_agent_socket_answers_with_the_agents_decision(tmp_path: Path) -> 
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+async def test_agent_socket_counts_results(tmp_path: Path) -> None:
+    results: list[str] = []
+    path = tmp_path / "agent"
+    async with serve_agent_socket(path, _decide, count_result=results.append):
+        agent = AgentClient(path, deadline=60)
+        await agent(SUBJECT)
+        await agent(RuntimeContainer(namespace="", pod="", uid="", container=""))
+        with pytest.raises(ValueError, match="truncated"):
+            await agent(RuntimeContainer(namespace="", pod="hopeless", uid="", container=""))
+    assert results == ["adjusted", "unchanged", "failed"]
+
+
 async def test_agent_socket_names_the_option_of_an_impossible_socket() -> None:
     with pytest.raises(TrimtabError, match="--cri /proc/none/agent: cannot be listened on"):
         async with serve_agent_socket(Path("/proc/none/agent"), _decide):

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.message import Message
+from prometheus_client import CollectorRegistry
 
 from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import ttrpc
-from trimtab.node.hooks.adjustments import Adjustment, RuntimeContainer
+from trimtab.node.hooks.adjustments import Adjustment, CountResult, RuntimeContainer, ignore_result
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 from trimtab.node.hooks.nri import PLUGIN, RUNTIME, NriPlugin
+from trimtab.node.qos.metrics import QosMetrics
 
 POD = pb.PodSandbox(
     id="s", name="p", namespace="ns", linux=pb.LinuxPodSandbox(cgroup_parent="/kubepods/pod1")
@@ -70,14 +72,16 @@ async def _runtime(plugin: NriPlugin, socket: Path) -> AsyncIterator[Runtime]:
         await server.wait_closed()
 
 
-def _plugin(socket: Path, wanted: Adjustment | Exception) -> NriPlugin:
+def _plugin(
+    socket: Path, wanted: Adjustment | Exception, *, count_result: CountResult = ignore_result
+) -> NriPlugin:
     async def decide(subject: RuntimeContainer) -> Adjustment:
         if isinstance(wanted, Exception):
             raise wanted
         assert subject.cgroup_parent == "/kubepods/pod1"
         return wanted
 
-    return NriPlugin(socket, decide, backoff=Backoff(first=0.05))
+    return NriPlugin(socket, decide, backoff=Backoff(first=0.05), count_result=count_result)
 
 
 @pytest.fixture
@@ -127,6 +131,21 @@ async def test_nri_plugin_changes_nothing_when_the_decision_fails(socket: Path) 
         request = pb.CreateContainerRequest(pod=POD, container=CONTAINER)
         assert await runtime.ask("CreateContainer", request) == b""
         assert plugin.outcomes["failed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "result"),
+    [(Adjustment(quota=5000), "adjusted"), (Adjustment(), "unchanged"), (ValueError("no idea"), "failed")],
+)
+async def test_nri_plugin_exposes_results_as_metrics(
+    socket: Path, wanted: Adjustment | Exception, result: str
+) -> None:
+    registry = CollectorRegistry()
+    count_result = QosMetrics(registry).count_hook_results("nri")
+    async with _runtime(_plugin(socket, wanted, count_result=count_result), socket) as runtime:
+        await runtime.ask("CreateContainer", pb.CreateContainerRequest(pod=POD, container=CONTAINER))
+        labels = {"hook": "nri", "result": result}
+        assert registry.get_sample_value("trimtab_node_hook_results_total", labels) == 1
 
 
 async def test_nri_plugin_rejects_unknown_calls_of_newer_runtimes(socket: Path) -> None:

@@ -50,7 +50,7 @@ class Precedence(IntEnum):
     """The precedence of a request; a higher one overrules a lower one."""
 
     PRIORITY = 1
-    """Improves a pod; only the priorities of strategies and pods decide."""
+    """Improves a pod; every other request overrules it."""
     POLICY = 2
     """Is required by the node's policy."""
     SAFETY = 3
@@ -68,5 +68,3 @@ class KnobRequest:
     """The values behind the request, in one line."""
     bound: BoundType = BoundType.EXACTLY
     precedence: Precedence = Precedence.POLICY
-    priority: int = 0
-    """The priority among requests of the same precedence; higher wins."""

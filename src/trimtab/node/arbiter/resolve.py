@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trimtab.node.arbiter.requests import BoundType, KnobRef, KnobRequest, Precedence
+from trimtab.node.arbiter.requests import BoundType, KnobRef, KnobRequest
 from trimtab.node.arbiter.value_order import Value, is_within, join, meet, rank
 
 
@@ -63,11 +63,10 @@ def resolve_requests(
 _BOUND_ORDER = {BoundType.EXACTLY: 0, BoundType.AT_LEAST: 1, BoundType.AT_MOST: 2}
 
 
-def _strength_key(request: KnobRequest) -> tuple[int, int, int, float, str, str]:
+def _strength_key(request: KnobRequest) -> tuple[int, int, float, str, str]:
     """Return the sort key, strongest last; it is total so that the order of requests cannot matter."""
-    priority = 0 if request.precedence is Precedence.SAFETY else request.priority
     allows, spelt = rank(request.value)
-    return request.precedence, priority, _BOUND_ORDER[request.bound], -allows, spelt, request.strategy
+    return request.precedence, _BOUND_ORDER[request.bound], -allows, spelt, request.strategy
 
 
 def _resolve_value(ordered: Iterable[KnobRequest], before: Value | None) -> Value | None:

@@ -27,8 +27,6 @@ class RuntimeContainer:
     quota: int | None = None
     """The microseconds of CPU per period; None is unlimited."""
     period: int = 100_000
-    shares: int = 0
-    memory_limit: int | None = None
     cpus: str = ""
 
 
@@ -38,7 +36,6 @@ class Adjustment:
 
     cpus: str | None = None
     quota: int | None = None
-    period: int | None = None
     cache_class: str | None = None
     """The resctrl group for the last-level cache."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -52,3 +49,10 @@ NO_ADJUSTMENT = Adjustment()
 
 DecideAdjustment = Callable[[RuntimeContainer], Awaitable[Adjustment]]
 """Decides the adjustment of a container."""
+
+CountResult = Callable[[str], None]
+"""Counts one result of a hook: registered, adjusted, unchanged or failed."""
+
+
+def ignore_result(_: str) -> None:
+    """Count nothing."""

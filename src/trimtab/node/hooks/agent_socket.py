@@ -18,7 +18,13 @@ import msgspec
 import structlog
 
 from trimtab.errors import TrimtabError
-from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
+from trimtab.node.hooks.adjustments import (
+    Adjustment,
+    CountResult,
+    DecideAdjustment,
+    RuntimeContainer,
+    ignore_result,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -48,17 +54,22 @@ class AgentClient:
 
 
 @asynccontextmanager
-async def serve_agent_socket(path: Path, decide: DecideAdjustment) -> AsyncIterator[None]:
+async def serve_agent_socket(
+    path: Path, decide: DecideAdjustment, *, count_result: CountResult = ignore_result
+) -> AsyncIterator[None]:
     """Answer requests at a socket that only root can open."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT):
                 subject = msgspec.json.decode(await reader.readline(), type=RuntimeContainer)
-                writer.write(msgspec.json.encode(await decide(subject)) + b"\n")
+                wanted = await decide(subject)
+                writer.write(msgspec.json.encode(wanted) + b"\n")
                 await writer.drain()
+                count_result("adjusted" if wanted else "unchanged")
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("hooks.request_failed", reason=repr(error))
+            count_result("failed")
         finally:
             writer.close()
 

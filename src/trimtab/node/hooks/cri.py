@@ -10,7 +10,6 @@ Client-streaming calls are not supported; CRI has none.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -19,7 +18,7 @@ import grpc
 import structlog
 
 from trimtab.node.hooks import cri_codec as terms
-from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
+from trimtab.node.hooks.adjustments import DecideAdjustment, RuntimeContainer
 from trimtab.node.hooks.messages import cri_pb2 as pb
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
@@ -42,8 +41,6 @@ class CriProxy:
     """Listens on one socket and forwards to another, as an async context manager."""
 
     def __init__(self, listen: Path, runtime: Path, decide: DecideAdjustment) -> None:
-        self.outcomes: Counter[str] = Counter()
-        """The counts of adjusted, unchanged and failed calls; a failed one is forwarded unchanged."""
         self._listen = listen
         self._runtime_socket = runtime
         self._decide = decide
@@ -84,7 +81,6 @@ class CriProxy:
                 if asked == request or error.code() in NO_ANSWER:
                     await context.abort(error.code(), error.details() or "", tuple(error.trailing_metadata()))
                 log.warning("cri.adjustment_rejected", method=method, reason=error.details())
-                self.outcomes["failed"] += 1
             else:
                 return
             finally:
@@ -99,19 +95,18 @@ class CriProxy:
                 return await self._adjust_update(request)
         except Exception as error:  # noqa: BLE001 - fail-open: the kubelet must get its container
             log.warning("cri.adjustment_failed", method=method, reason=repr(error))
-            self.outcomes["failed"] += 1
         return request
 
     async def _adjust_create(self, request: bytes) -> bytes:
         creation = pb.CreateContainerRequest.FromString(request)
-        if wanted := await self._decide_adjustment(terms.parse_create_request(creation)):
+        if wanted := await self._decide(terms.parse_create_request(creation)):
             terms.adjust_create_request(creation, wanted)
             return creation.SerializeToString()
         return request
 
     async def _adjust_update(self, request: bytes) -> bytes:
         update = pb.UpdateContainerResourcesRequest.FromString(request)
-        if wanted := await self._decide_adjustment(await self._find_container(update)):
+        if wanted := await self._decide(await self._find_container(update)):
             terms.adjust_resources(update.linux, wanted)
             return update.SerializeToString()
         return request
@@ -129,11 +124,6 @@ class CriProxy:
     async def _call_runtime(self, method: str, request: bytes) -> bytes:
         ask: UnaryCall = self._channel.unary_unary(method)
         return await ask(request, timeout=RUNTIME_TIMEOUT)
-
-    async def _decide_adjustment(self, subject: RuntimeContainer) -> Adjustment:
-        wanted = await self._decide(subject)
-        self.outcomes["adjusted" if wanted else "unchanged"] += 1
-        return wanted
 
 
 class _RelayHandler(grpc.GenericRpcHandler):

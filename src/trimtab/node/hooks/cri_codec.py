@@ -44,8 +44,6 @@ def _build_container(
         cgroup_parent=cgroup_parent,
         quota=resources.cpu_quota if resources.cpu_quota > 0 else None,
         period=resources.cpu_period or 100_000,
-        shares=resources.cpu_shares,
-        memory_limit=resources.memory_limit_in_bytes or None,
         cpus=resources.cpuset_cpus,
     )
 
@@ -63,5 +61,3 @@ def adjust_resources(resources: pb.LinuxContainerResources, wanted: Adjustment) 
         resources.cpuset_cpus = wanted.cpus
     if wanted.quota is not None:
         resources.cpu_quota = wanted.quota
-    if wanted.period is not None:
-        resources.cpu_period = wanted.period

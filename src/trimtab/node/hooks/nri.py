@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,13 @@ from google.protobuf.message import Message
 from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import nri_codec as terms
 from trimtab.node.hooks import ttrpc
-from trimtab.node.hooks.adjustments import Adjustment, DecideAdjustment, RuntimeContainer
+from trimtab.node.hooks.adjustments import (
+    Adjustment,
+    CountResult,
+    DecideAdjustment,
+    RuntimeContainer,
+    ignore_result,
+)
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 
@@ -27,17 +33,12 @@ PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
 PLUGIN, RUNTIME = "nri.pkg.api.v1alpha1.Plugin", "nri.pkg.api.v1alpha1.Runtime"
 EVENTS = (pb.Event.CREATE_CONTAINER, pb.Event.UPDATE_CONTAINER)
 REGISTRATION_SECONDS = 5.0
-UPDATE_SECONDS = 10.0
 LIVE_STATES = (pb.ContainerState.CONTAINER_CREATED, pb.ContainerState.CONTAINER_RUNNING)
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 log = structlog.get_logger(__name__)
-
-
-class NriNotConnected(Exception):
-    """The plugin is not connected to a runtime."""
 
 
 class NriPlugin:
@@ -52,6 +53,7 @@ class NriPlugin:
         index: int = 50,
         deadline: float = 1.0,
         backoff: Backoff | None = None,
+        count_result: CountResult = ignore_result,
     ) -> None:
         self.outcomes: Counter[str] = Counter()
         """The counts of registrations and of adjusted, unchanged and failed containers."""
@@ -61,9 +63,9 @@ class NriPlugin:
         self._decide = decide
         self._registration = pb.RegisterPluginRequest(plugin_name=name, plugin_idx=f"{index:02d}")
         self._deadline = deadline
+        self._count_result = count_result
         self._backoff = backoff or Backoff(first=0.2, ceiling=10.0)
         self._rng = random.Random()  # noqa: S311 - jitter
-        self._runtime: ttrpc.TtrpcClient | None = None
         self._reset_sync()
 
     async def run(self) -> None:
@@ -83,17 +85,6 @@ class NriPlugin:
             logged = reason
             await asyncio.sleep(delay)
 
-    async def update(self, changes: Mapping[str, Adjustment]) -> None:
-        """Update containers by their ids; raise TtrpcError if one could not be updated.
-
-        Containers that the runtime does not know are gone and not failures.
-        """
-        if self._runtime is None:
-            raise NriNotConnected("the NRI plugin is not registered with a runtime at the moment")
-        updates = [terms.build_update(container, change) for container, change in changes.items()]
-        request = pb.UpdateContainersRequest(update=updates).SerializeToString()
-        await self._runtime.call(RUNTIME, "UpdateContainers", request, timeout=UPDATE_SECONDS)
-
     async def _run_session(self) -> None:
         """Serve one connection until it ends."""
         mux = Mux(*await asyncio.open_unix_connection(str(self._socket)))
@@ -109,11 +100,9 @@ class NriPlugin:
         try:
             registration = self._registration.SerializeToString()
             await client.call(RUNTIME, "RegisterPlugin", registration, timeout=REGISTRATION_SECONDS)
-            self.outcomes["registered"] += 1
-            self._runtime = client
+            self._count("registered")
             await asyncio.wait(loops, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._runtime = None
             self.synchronized.clear()
             self._reset_sync()
             for loop in loops:
@@ -181,10 +170,14 @@ class NriPlugin:
                 wanted = await self._decide(subject)
         except Exception as error:  # noqa: BLE001 - fail-open: the container must start
             log.warning("nri.adjustment_failed", pod=f"{subject.namespace}/{subject.pod}", reason=repr(error))
-            self.outcomes["failed"] += 1
+            self._count("failed")
             return Adjustment()
-        self.outcomes["adjusted" if wanted else "unchanged"] += 1
+        self._count("adjusted" if wanted else "unchanged")
         return wanted
+
+    def _count(self, result: str) -> None:
+        self.outcomes[result] += 1
+        self._count_result(result)
 
 
 def _build_handler(question: type[Q], answer: Callable[[Q], Awaitable[A]]) -> ttrpc.Handler:

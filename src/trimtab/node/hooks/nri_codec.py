@@ -23,8 +23,6 @@ def parse_container(
         cgroup_parent=pod.linux.cgroup_parent,
         quota=cpu.quota.value if cpu.HasField("quota") and cpu.quota.value > 0 else None,
         period=cpu.period.value or 100_000,
-        shares=cpu.shares.value,
-        memory_limit=resources.memory.limit.value or None,
         cpus=cpu.cpus,
     )
 
@@ -35,8 +33,6 @@ def _build_resources(wanted: Adjustment) -> pb.LinuxResources:
         resources.cpu.cpus = wanted.cpus
     if wanted.quota is not None:
         resources.cpu.quota.value = wanted.quota
-    if wanted.period is not None:
-        resources.cpu.period.value = wanted.period
     if wanted.cache_class is not None:
         resources.rdt_class.value = wanted.cache_class
     return resources

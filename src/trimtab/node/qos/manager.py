@@ -39,11 +39,12 @@ class QosManager:
         self._settings = settings
         self._hierarchy = hierarchy
         self._executor = Executor(files, journal, dry_run=settings.dry_run)
+        self._metrics = QosMetrics(registry, dry_run=settings.dry_run)
         self._controller = QosController(
             self._executor,
             load_strategies(),
             evict=build_api_evict(client, dry_run=settings.dry_run),
-            metrics=QosMetrics(registry, dry_run=settings.dry_run),
+            metrics=self._metrics,
             devices=partial(find_device_numbers, sys=settings.sys),
         )
         self._tier_defaults: TierDefaults | None = None
@@ -78,10 +79,16 @@ class QosManager:
         decide = self._tier_defaults = TierDefaults(self._executor.read_knob, self._hierarchy.version, view)
         async with AsyncExitStack() as stack:
             if settings.cri is not None:
-                await stack.enter_async_context(serve_agent_socket(settings.cri, decide))
+                await stack.enter_async_context(
+                    serve_agent_socket(
+                        settings.cri, decide, count_result=self._metrics.count_hook_results("cri")
+                    )
+                )
             if settings.nri is not None:
                 # Imported only if needed, because protobuf takes memory.
                 from trimtab.node.hooks.nri import NriPlugin
 
-                await NriPlugin(settings.nri, decide).run()
+                await NriPlugin(
+                    settings.nri, decide, count_result=self._metrics.count_hook_results("nri")
+                ).run()
             await asyncio.Event().wait()

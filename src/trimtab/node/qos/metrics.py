@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter
 
 
@@ -25,4 +27,11 @@ class QosMetrics:
         self.evictions = counter(
             f"{prefix}evictions_total", "Evictions by strategy and result", "strategy", "result"
         )
+        self.hook_results = counter(
+            "hook_results_total", "Results of runtime hooks by hook (nri, cri)", "hook", "result"
+        )
         self.failures = counter("strategy_failures_total", "Rounds in which a strategy failed", "strategy")
+
+    def count_hook_results(self, hook: str) -> Callable[[str], None]:
+        """Return a function that counts the results of one hook."""
+        return lambda result: self.hook_results.labels(hook, result).inc()
