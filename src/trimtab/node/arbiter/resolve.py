@@ -1,9 +1,8 @@
 """Resolve all requests for a knob into one value, by a documented precedence.
 
 The value starts from the knob's original. Requests are applied from the weakest to the strongest: by
-precedence (priority, policy, safety), then by the strategies' priority. An exact request sets the value, a
-bound clips it. Among equally strong requests exact ones come first, then "at least", then "at most", and the
-more cautious value last; safety requests are all equally strong, because nothing may overrule a bound.
+precedence (priority, policy, safety). An exact request sets the value, a bound clips it. Among requests of
+the same precedence exact ones come first, then "at least", then "at most", and the more cautious value last.
 
 The result does not depend on the order of the requests. A request that was not satisfied is reported in a
 conflict.
