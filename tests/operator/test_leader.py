@@ -29,6 +29,7 @@ from trimtab.kube.rest.resources import (
     JOBS,
     OPTIMIZATION_POLICIES,
     PODS,
+    REPLICA_SETS,
 )
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.operator.audit import RECOMMENDATION_ANNOTATION
@@ -363,6 +364,38 @@ async def test_in_auto_a_change_is_made_and_told_from_its_begin_to_its_end(work:
     async with Store.open(work.folder / "trimtab.db") as store:
         told = {each.what for each in await store.history.find(namespace=work.namespace)}
         assert told >= {"recommended", "applying", "applied"}
+
+
+async def test_leader_sizes_injected_containers_in_place_without_touching_the_template(
+    work: Office, client: Client
+) -> None:
+    """A mesh injects `proxy` at admission: it is in the pods and not in the template."""
+    made = deployment("mesh", replicas=1)
+    template = made["spec"]["template"]
+    container = template["spec"]["containers"][0]
+    pod = {
+        "metadata": {"name": "mesh-x2x2x", **template["metadata"]},
+        "spec": {"containers": [container, container | {"name": "proxy"}]},
+    }
+    # The ReplicaSet adopts a pod with its labels, and so gets one that differs from its template.
+    await client.create(PODS, pod, namespace=work.namespace)
+    await client.create(REPLICA_SETS, made, namespace=work.namespace)
+    await work.write_policy(mode="Auto")
+    async with work.kubelet("mesh"), work.leading():
+        status = await work.until(
+            lambda status: entry(status, "mesh").get("status") == "Applied",
+            what="both containers are resized",
+        )
+    recommended = {each["container"]: each["cpu"] for each in entry(status, "mesh")["recommendations"]}
+    assert recommended.keys() == {"web", "proxy"}
+    (found,) = await client.list_objects(PODS, namespace=work.namespace)
+    requests = {each["name"]: each["resources"]["requests"]["cpu"] for each in found["spec"]["containers"]}
+    assert found["metadata"]["name"] == "mesh-x2x2x"
+    assert requests["proxy"] != "1"
+    assert requests["web"] != "1"
+    kept = await client.get(REPLICA_SETS, "mesh", namespace=work.namespace)
+    (only,) = kept["spec"]["template"]["spec"]["containers"]
+    assert (only["name"], only["resources"]) == ("web", container["resources"])
 
 
 async def test_a_job_that_dies_of_its_memory_and_is_never_started_again_is_learned_from(work: Office) -> None:

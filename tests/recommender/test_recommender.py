@@ -10,13 +10,13 @@ from actuation.builders import SMALL, pod
 from harness.records import workload
 from harness.scripted import Scripted, steady
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
-from trimtab.operator.cluster_state import count_containers_per_pod
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.cohort_manager import TrackedContainer, state_key
 from trimtab.recommender.oom_kills import OomKill
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule
+from trimtab.recommender.workload import count_containers_per_pod
 from trimtab.store import Store
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
@@ -154,8 +154,8 @@ async def test_recommender_divides_the_vpa_minimum_among_containers(
 def test_containers_per_pod_includes_injected_containers() -> None:
     made = workload("web", containers=({"name": "web"}, {"name": "log"}))
     injected = pod(sizes={"web": SMALL, "log": SMALL, "mesh": SMALL, "proxy": SMALL})
-    assert count_containers_per_pod([], made) == 2
-    assert count_containers_per_pod([injected], made) == 4
+    assert count_containers_per_pod(made, []) == 2
+    assert count_containers_per_pod(made, [injected]) == 4
 
 
 async def test_recommender_removes_lag_gauges_when_leadership_ends(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,12 +26,14 @@ from trimtab.api.optimizationpolicy import (
 from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS, Resource
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.oom_kills import find_oom_kills
 from trimtab.recommender.workload import (
     POD_LEVEL_RESOURCES,
     RECENT_OOM_WINDOW,
     WorkloadRecommendation,
+    list_sized_containers,
     recommend_workload,
     strategy_spec_from_policy,
 )
@@ -323,3 +326,18 @@ def test_recommend_workload_keeps_memory_if_the_limit_at_start_is_unknown() -> N
 
 def test_container_without_heap_flags_is_sized_by_usage() -> None:
     assert memory_for(java("-server")) < 1.25 * 700 * MIB
+
+
+@pytest.mark.parametrize(("kind", "sized"), [(DEPLOYMENTS, ["web", "proxy"]), (CRON_JOBS, ["web"])])
+def test_list_sized_containers_includes_injected_ones_where_pods_can_be_resized(
+    kind: Resource, sized: list[str]
+) -> None:
+    made = manifest("web", resource=kind, containers=({"name": "web"},))
+    injected = pod(sizes={"web": HAS, "proxy": HAS})
+    init = Container("setup", "init", HAS)
+    pods = [
+        pod("old", sizes={"web": HAS}),
+        msgspec.structs.replace(injected, containers=(init, *injected.containers)),
+    ]
+    assert [each.container for each in list_sized_containers(made, pods)] == sized
+    assert list_sized_containers(made, pods[::-1]) == list_sized_containers(made, pods)

@@ -96,6 +96,16 @@ def test_assessor_ignores_pod_being_deleted() -> None:
     assert (found.replicas, found.instances) == (2, 2.0)
 
 
+def test_assessor_sizes_injected_container_of_pods() -> None:
+    """The operator sizes it too, in place (tests/operator/test_leader.py)."""
+    pods = [pod(name) for name in ("db-0", "db-1")]
+    for each in pods:
+        each["spec"]["containers"] = [APP, {**APP, "name": "proxy"}]
+    found = assess(snapshot_with(DB, *pods), DB, memory=100.0 * MIB)
+    assert isinstance(found, WorkloadFinding)
+    assert [each.name for each in found.containers] == ["app", "proxy"]
+
+
 STRATEGIES = ("percentile", "peak", "krr", "vpa", "trimtab", "seasonal", "autopilot-window", "autopilot-ml")
 
 

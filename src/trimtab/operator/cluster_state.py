@@ -10,7 +10,7 @@ reason in `errors_by_resource`, and fill when they are installed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Never, TypeVar
 
 from trimtab.kube.cache.informer import Scope
@@ -316,20 +316,6 @@ def scale_target(found: Scaler) -> WorkloadKey:
     """Return the key of the workload that an autoscaler targets, existing or not."""
     target: AutoscalerTarget = found.target
     return WorkloadKey(qualify_kind(target.kind, target.group), found.namespace, target.name)
-
-
-def list_sized_containers(cluster_state: ClusterState, workload: Workload) -> list[WorkloadContainer]:
-    """List the containers to size. A custom kind may have no known template, but its pods show the containers."""
-    found = workload.containers
-    if not found and (pods := cluster_state.list_pods(workload)):
-        found = pods[0].containers
-    return [WorkloadContainer.from_workload(workload.key, each.name) for each in found if each.role != "init"]
-
-
-def count_containers_per_pod(pods: Sequence[Pod], workload: Workload) -> int:
-    """Count the containers of a pod that keep running; a service mesh injects containers into pods only."""
-    found = (workload.containers, *{pod.containers for pod in pods})  # whichever pod comes first
-    return max(1, *(sum(each.role != "init" for each in containers) for containers in found))
 
 
 def container_start_times(pods: Iterable[Pod]) -> dict[PodContainer, float]:

@@ -32,6 +32,7 @@ from trimtab.sizing.recommend import recommend_pod
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.sizing.safe_minimum import needed_memory
 from trimtab.sizing.strategy import has_setting
+from trimtab.usage.pod_ownership import WorkloadContainer
 
 POD_LEVEL_RESOURCES = (
     "The pods have pod-level resources (spec.resources), which Trimtab does not size; set resources on the containers"
@@ -113,6 +114,27 @@ def strategy_spec_from_policy(spec: OptimizationPolicySpec) -> StrategySpec:
     if has_setting(name, "stabilization"):
         settings["stabilization"] = spec.changes.stabilization.seconds
     return StrategySpec.from_settings(name, {**settings, **spec.strategy.settings})
+
+
+def list_sized_containers(workload: Workload, pods: Sequence[Pod]) -> list[WorkloadContainer]:
+    """List the containers of a workload that are learned and sized, those of the template first.
+
+    Containers that admission injects are only in the pods; they are resized in place. A CronJob is sized in its template
+    only, so what is injected into its pods is not sized. Init containers end before anything can be learned about them.
+    """
+    sources = [workload.containers]
+    if workload.kind != "CronJob":
+        sources += sorted(
+            {pod.containers for pod in pods}, key=lambda containers: [each.name for each in containers]
+        )
+    names = dict.fromkeys(each.name for containers in sources for each in containers if each.role != "init")
+    return [WorkloadContainer.from_workload(workload.key, name) for name in names]
+
+
+def count_containers_per_pod(workload: Workload, pods: Sequence[Pod]) -> int:
+    """Count the containers of a pod that keep running; a service mesh injects containers into pods only."""
+    found = (workload.containers, *{pod.containers for pod in pods})  # whichever pod comes first
+    return max(1, *(sum(each.role != "init" for each in containers) for containers in found))
 
 
 def recommend_workload(

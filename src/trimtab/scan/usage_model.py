@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from trimtab.actuation.change_annotations import read_change_annotations
-from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import count_containers_per_pod
 from trimtab.recommender.cohort import (
     AnyCohort,
     ContainerEstimate,
@@ -16,6 +14,7 @@ from trimtab.recommender.cohort import (
     StrategySpec,
 )
 from trimtab.recommender.oom_kills import find_oom_kills, memory_sizes
+from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.usage_totals import UsageAccumulator
 from trimtab.usage.pod_ownership import WorkloadContainer
@@ -39,12 +38,10 @@ class UsageModel:
         by_key = {workload.key: workload for workload in workloads}
         pods = {workload.key: snapshot.list_pods(workload) for workload in workloads}
         names = [
-            WorkloadContainer.from_workload(workload.key, container)
-            for workload in workloads
-            for container in _list_container_names(workload, pods[workload.key])
+            name for workload in workloads for name in list_sized_containers(workload, pods[workload.key])
         ]
         containers = {
-            name: count_containers_per_pod(pods[name.workload], by_key[name.workload]) for name in names
+            name: count_containers_per_pod(by_key[name.workload], pods[name.workload]) for name in names
         }
         self._evidence = EvidenceCohort(until=0.0)
         self._evidence.include(names)
@@ -95,9 +92,3 @@ class UsageModel:
             return None
         evidence = self._evidence.get_evidence(name, now=now, is_long_running=is_long_running)
         return ContainerEstimate(self._cohorts[strategy_spec].get_proposal(name, now=now), evidence)
-
-
-def _list_container_names(workload: Workload, pods: Sequence[Pod]) -> list[str]:
-    """List the containers of the template and those that admission injected into pods."""
-    everyone = [workload.containers, *(pod.containers for pod in pods)]
-    return list(dict.fromkeys(each.name for containers in everyone for each in containers))

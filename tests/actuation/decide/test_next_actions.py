@@ -1063,6 +1063,17 @@ def test_a_container_that_is_left_alone_keeps_what_whoever_looks_after_it_gives_
     assert [deed.sizes for deed in next_actions(tended) if isinstance(deed, ResizePod)] == [AFTER | newer]
 
 
+def test_pod_sync_resizes_the_injected_container_of_a_new_pod() -> None:
+    had, wanted = {"web": SMALL, "proxy": SMALL}, {"web": LARGE, "proxy": LARGE}
+    applied = AppliedSizes(id="x", at=NOW - 60, sizes=wanted, template={"web": SMALL})
+    on = workload(marks=ChangeAnnotations(applied=applied), replicas=2)
+    pods = [pod("web-0", sizes=wanted), pod("new", sizes=had, created=NOW)]
+    resized = next_actions(situation(wish(wanted), pods=pods, on=on))
+    assert [(deed.pod.name, deed.sizes) for deed in resized if isinstance(deed, ResizePod)] == [
+        ("new", wanted)
+    ]
+
+
 @pytest.mark.parametrize("terms", [{"can_resize_in_place": False}, {"template": TemplateUpdate.ALWAYS}])
 def test_what_is_injected_into_pods_is_not_sized_where_they_are_made_anew(terms: Any) -> None:
     """It would come of the size of whoever injects it, and the whole change be taken back for that."""

@@ -17,12 +17,17 @@ from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.cluster_state import ClusterState, list_sized_containers
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload, was_just_killed
+from trimtab.recommender.workload import (
+    WorkloadRecommendation,
+    list_sized_containers,
+    recommend_workload,
+    was_just_killed,
+)
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.safe_minimum import NO_DECREASE, safe_minimum, sized_resource
@@ -80,10 +85,8 @@ class RecommenderSafeSizes:
             return self._recommender.estimate(name, sizing, now=now, is_long_running=workload.is_long_running)
 
         async with self._recommender.lock:
-            names, ended = (
-                list_sized_containers(self._cluster_state, workload),
-                self._cluster_state.list_failed_pods(workload),
-            )
+            names = list_sized_containers(workload, pods)
+            ended = self._cluster_state.list_failed_pods(workload)
             self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
             recommendation = recommend_workload(
                 workload,

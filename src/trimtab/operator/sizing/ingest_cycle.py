@@ -14,8 +14,6 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import (
     ClusterState,
     container_start_times,
-    count_containers_per_pod,
-    list_sized_containers,
     running_containers,
 )
 from trimtab.operator.metrics import Metrics
@@ -26,6 +24,7 @@ from trimtab.recommender.cluster_constraints import ClusterConstraints, largest_
 from trimtab.recommender.cohort import LatestUsage
 from trimtab.recommender.cohort_manager import TrackedContainer
 from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -92,21 +91,18 @@ class IngestCycle:
             quotas=cluster_state.quotas,
         )
         asked = self._vpa_recommender.targets() | self._intent_targets()
-        wanted: dict[WorkloadContainer, TrackedContainer] = {}
+        tracked: dict[WorkloadContainer, TrackedContainer] = {}
         for workload in workloads:
-            if sizing := self._policy_resolver.resolve_strategy(
+            if spec := self._policy_resolver.resolve_strategy(
                 self._policy_resolver.resolve(workload), is_required=workload.key in asked
             ):
-                want = TrackedContainer(
-                    sizing,
-                    workload.created,
-                    count_containers_per_pod(cluster_state.list_pods(workload), workload),
-                )
-                wanted |= dict.fromkeys(list_sized_containers(cluster_state, workload), want)
+                pods = cluster_state.list_pods(workload)
+                container = TrackedContainer(spec, workload.created, count_containers_per_pod(workload, pods))
+                tracked |= dict.fromkeys(list_sized_containers(workload, pods), container)
         before = self._recommender.errors_by_source, self._recommender.unsampled
         new = await self._recommender.ingest(
             now,
-            tracked=wanted,
+            tracked=tracked,
             owners=cache(cluster_state.build_owner_index),
             running=running_containers(cluster_state),
             pods=container_start_times(cluster_state.pods),

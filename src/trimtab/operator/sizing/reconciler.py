@@ -24,7 +24,7 @@ from trimtab.api.optimizationpolicy import PolicyMode, WorkloadState
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import ClusterState, list_sized_containers
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.logs import bind_workload
 from trimtab.operator.metrics import Metrics
@@ -36,7 +36,7 @@ from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
+from trimtab.recommender.workload import WorkloadRecommendation, list_sized_containers, recommend_workload
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
@@ -137,11 +137,9 @@ class SizingReconciler:
         sizing = self._policy_resolver.resolve_strategy(policy, is_required=True)
         learned: dict[str, ContainerEstimate] = {}
         if workload and sizing:
-            names = list_sized_containers(self._cluster_state, workload)
-            pods, ended = (
-                self._cluster_state.list_pods(workload),
-                self._cluster_state.list_failed_pods(workload),
-            )
+            pods = self._cluster_state.list_pods(workload)
+            ended = self._cluster_state.list_failed_pods(workload)
+            names = list_sized_containers(workload, pods)
             async with self._recommender.lock:
                 # Without a policy, nothing else records these OOM kills.
                 self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
@@ -224,10 +222,8 @@ class SizingReconciler:
         )
 
     def _observe_ooms(self, workload: Workload, pods: list[Pod], policy: EffectivePolicy, now: float) -> None:
-        names, ended = (
-            list_sized_containers(self._cluster_state, workload),
-            self._cluster_state.list_failed_pods(workload),
-        )
+        names = list_sized_containers(workload, pods)
+        ended = self._cluster_state.list_failed_pods(workload)
         kills = self._recommender.observe_memory(workload, pods, names, ended=ended, now=now)
         # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
