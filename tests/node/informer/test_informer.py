@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -22,7 +23,7 @@ from trimtab.node.cgroups import CgroupDriver, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.informer import NodeInformer
 from trimtab.node.informer.inotify import InotifyWatch
 from trimtab.node.informer.merge import merge_known_pods
-from trimtab.node.informer.pods import PodProjector
+from trimtab.node.informer.pods import KnownPod, PodProjector
 from trimtab.node.informer.topology import read_topology
 from trimtab.node.model import Tier, resolve_tier
 
@@ -229,12 +230,69 @@ def test_node_informer_marks_pod_terminating_when_either_source_says_so() -> Non
         assert {uid: pod.deleting for uid, pod in known.items()} == {UID: True, OTHER: False}
 
 
-def test_node_informer_matches_mirror_pods_by_the_static_pods_uid(states: NodeInformer, tree: Path) -> None:
-    static = "0123456789abcdef0123456789abcdef"
-    pod_folder(tree, uid=static)
-    states.update_from_kubelet(answer(told(OTHER, annotations={"kubernetes.io/config.hash": static})), 100.0)
+STATIC_UID = "0123456789abcdef0123456789abcdef"
+
+
+def mirror_annotations(uid: str) -> dict[str, str]:
+    return {f"kubernetes.io/config.{name}": uid for name in ("hash", "mirror")}
+
+
+def project_api_pods(*pods: dict[str, Any]) -> list[KnownPod]:
+    projection = PodProjector().projection
+    return [
+        projection.project(msgspec.json.decode(json.dumps(pod), type=projection.wire_type)) for pod in pods
+    ]
+
+
+NODE_OWNER = {"kind": "Node", "name": "node", "uid": "n", "controller": True}
+
+
+def test_node_informer_names_static_pods_of_the_kubelet(states: NodeInformer, tree: Path) -> None:
+    pod_folder(tree, uid=STATIC_UID)
+    source = {"kubernetes.io/config.source": "file"}
+    states.update_from_kubelet(answer(told(STATIC_UID, annotations=source)), 100.0)
     [pod] = states.view(100.0).pods
     assert (pod.name, pod.is_evictable) == ("web", False)
+
+
+def test_node_informer_matches_mirror_pods_by_the_static_pods_uid() -> None:
+    mirror = told(OTHER, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
+    [pod] = merge_known_pods(project_api_pods(mirror), {}).values()
+    assert (pod.cgroup_uid, pod.is_node_bound) == (STATIC_UID, True)
+
+
+@pytest.mark.parametrize("owners", [[], [NODE_OWNER]])
+@pytest.mark.parametrize("names", [("hash",), ("hash", "mirror"), ("hash", "source"), ("mirror",)])
+def test_node_informer_rejects_annotations_that_claim_the_cgroup_of_another_pod(
+    names: tuple[str, ...], owners: list[dict[str, Any]]
+) -> None:
+    """A tenant's best-effort pod could else have a victim's containers throttled, or itself never evicted."""
+    claims = {f"kubernetes.io/config.{name}": UID for name in names}
+    tenant, victim = told(OTHER, annotations=claims, ownerReferences=owners), told(UID)
+    tenant["metadata"] |= {"name": "tenant"}
+    for pods in ((tenant, victim), (victim, tenant)):
+        assert merge_known_pods(project_api_pods(*pods), {})[UID].name == "web"
+    # The kubelet writes the source of a pod that came from the API server itself.
+    tenant["metadata"]["annotations"]["kubernetes.io/config.source"] = "api"
+    [pod] = PodProjector().parse_list(answer(tenant))
+    assert (pod.cgroup_uid, pod.is_node_bound) == (OTHER, False)
+
+
+def test_node_informer_rejects_a_static_uid_that_two_pods_claim() -> None:
+    pods = [
+        told(uid, annotations=mirror_annotations(STATIC_UID), ownerReferences=[NODE_OWNER])
+        for uid in (UID, OTHER)
+    ]
+    assert STATIC_UID not in merge_known_pods(project_api_pods(*pods), {})
+
+
+@pytest.mark.parametrize(
+    "container_id", ["containerd://../../victim", "containerd://..", "x/../y", "a://b/c"]
+)
+def test_node_informer_ignores_container_ids_that_leave_the_pods_cgroup(container_id: str) -> None:
+    pod = told()
+    pod["status"]["containerStatuses"][0]["containerID"] = container_id
+    assert PodProjector().parse_list(answer(pod))[0].containers == ()
 
 
 def test_node_informer_marks_daemonset_pods_not_evictable(states: NodeInformer, tree: Path) -> None:

@@ -7,6 +7,7 @@ knows yet is in the view without a name, treated by its QoS class.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from msgspec import structs
@@ -22,11 +23,24 @@ _NO_RESOURCES = Resources()
 
 def merge_known_pods(api: Iterable[KnownPod], kubelet: Mapping[str, KnownPod]) -> dict[str, KnownPod]:
     """Merge the pods of both sources, by the uid in their cgroup's name."""
-    known = {pod.cgroup_uid: pod for pod in api}
+    known = _index_api_pods(api)
     # A deletion is final, and until the next poll of the kubelet other pods would be evicted for the same memory.
     leaving = {uid for uid, pod in known.items() if pod.deleting}
     later = {uid: structs.replace(kubelet[uid], deleting=True) for uid in leaving & kubelet.keys()}
     return known | dict(kubelet) | later
+
+
+def _index_api_pods(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
+    """Index the API server's pods by the uid in their cgroup's name, without disputed claims of mirror pods.
+
+    The API server assigns uids, but users can write the annotations of a mirror pod. If two pods claim one cgroup, its
+    owner wins; if none of them owns it, none gets it: the kubelet describes it, or it stays without a name.
+    """
+    pods = tuple(pods)
+    known = {pod.uid: pod for pod in pods if pod.cgroup_uid == pod.uid}
+    claims = Counter(pod.cgroup_uid for pod in pods if pod.cgroup_uid != pod.uid)
+    accepted = {uid for uid, count in claims.items() if count == 1 and uid not in known}
+    return known | {pod.cgroup_uid: pod for pod in pods if pod.cgroup_uid in accepted}
 
 
 def build_pod_views(

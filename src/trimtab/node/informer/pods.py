@@ -6,6 +6,7 @@ files; the API server has only mirror pods, whose uids differ from those in cgro
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 import msgspec
@@ -22,7 +23,11 @@ from trimtab.kube.kinds.pods import ContainerProjector, ContainersWire, RawResou
 from trimtab.node.cgroups import QosClass
 
 _CONFIG_HASH = "kubernetes.io/config.hash"
-_RAW_CONFIG_HASH = _CONFIG_HASH.encode()
+_CONFIG_MIRROR = "kubernetes.io/config.mirror"
+_CONFIG_SOURCE = "kubernetes.io/config.source"
+_RAW_CONFIG_PREFIX = b"kubernetes.io/config."
+_STATIC_SOURCES = ("file", "http")
+_CONTAINER_ID = re.compile(r"[a-z0-9-]+://[A-Za-z0-9][A-Za-z0-9_-]*")
 _NO_RESOURCES = Resources()
 
 
@@ -44,7 +49,7 @@ class KnownPod(msgspec.Struct, frozen=True, gc=False):
     uid: str
     version: int
     cgroup_uid: str
-    """The uid in the cgroup's name: the pod's uid, except for a mirror pod."""
+    """The uid in the cgroup's name: the pod's uid, except for a mirror pod, which claims that of its static pod."""
     qos: QosClass
     priority: int
     started: int
@@ -88,7 +93,12 @@ class _StatusWire(msgspec.Struct, rename="camel", frozen=True, gc=False):
     @property
     def running(self) -> list[_ContainerStatusWire]:
         each = (*self.container_statuses, *self.init_container_statuses, *self.ephemeral_container_statuses)
-        return [status for status in each if status.state.running is not None and status.container_id]
+        # The id becomes part of a path: whoever may write pod statuses must not choose another cgroup by it.
+        return [
+            status
+            for status in each
+            if status.state.running is not None and _CONTAINER_ID.fullmatch(status.container_id)
+        ]
 
 
 class _PodWire(msgspec.Struct, frozen=True, gc=False):
@@ -113,27 +123,36 @@ class PodProjector:
 
     @property
     def projection(self) -> Projection[KnownPod]:
-        return Projection(wire_type=_PodWire, project=self.project)
+        """The projection of the API server's pods."""
+        return Projection(wire_type=_PodWire, project=self.project_api_pod)
 
     def parse_list(self, answer: bytes) -> list[KnownPod]:
-        """Return the pods of a list in the kubelet's format."""
-        return [self.project(wire) for wire in _PODS.decode(answer).items or ()]
+        """Return the pods of the kubelet's list."""
+        return [
+            self._project(wire, static_uid=_read_static_uid(wire.metadata))
+            for wire in _PODS.decode(answer).items or ()
+        ]
 
-    def project(self, wire: _PodWire) -> KnownPod:
+    def project_api_pod(self, wire: _PodWire) -> KnownPod:
+        owner = self._cache.read_owner(wire.metadata.owner_references)
+        mirrors = owner is not None and owner.kind == "Node"
+        return self._project(wire, static_uid=_read_mirrored_uid(wire.metadata) if mirrors else "")
+
+    def _project(self, wire: _PodWire, *, static_uid: str) -> KnownPod:
         metadata, status, folding = wire.metadata, wire.status, self._cache
         wanted = {container.name: container.resources for container in self._containers.project(wire.spec)}
-        static, owner = _read_config_hash(metadata), folding.read_owner(metadata.owner_references)
+        owner = folding.read_owner(metadata.owner_references)
         return KnownPod(
             namespace=folding.intern[metadata.namespace],
             name=metadata.name,
             uid=metadata.uid,
             version=parse_resource_version(metadata.resource_version),
-            cgroup_uid=static or metadata.uid,
+            cgroup_uid=static_uid or metadata.uid,
             qos=status.qos_class,
             priority=wire.spec.priority,
             started=to_unix_seconds(status.start_time),
             deleting=metadata.deletion_timestamp is not None,
-            is_node_bound=bool(static) or (owner is not None and owner.kind == "DaemonSet"),
+            is_node_bound=bool(static_uid) or (owner is not None and owner.kind == "DaemonSet"),
             labels=folding.read_labels(metadata.labels),
             annotations=folding.read_own_annotations(metadata.annotations),
             containers=tuple(
@@ -151,9 +170,28 @@ class PodProjector:
         )
 
 
-def _read_config_hash(metadata: MetadataWire) -> str:
+def _read_static_uid(metadata: MetadataWire) -> str:
+    """Return the uid of a static pod in the kubelet's list; empty for other pods.
+
+    The kubelet sets the source of every pod itself, so a user who annotates a pod with another source changes nothing.
+    A static pod has the hash of its manifest as its uid.
+    """
+    annotations = _read_config_annotations(metadata)
+    return metadata.uid if annotations.get(_CONFIG_SOURCE) in _STATIC_SOURCES else ""
+
+
+def _read_mirrored_uid(metadata: MetadataWire) -> str:
+    """Return the uid of the static pod that a pod of the API server claims to mirror; empty if it claims none.
+
+    Anyone who may create pods can write these annotations. The kubelet runs no container of a pod with the mirror
+    annotation, so a pod that does run cannot claim another's cgroup; `merge_known_pods` rejects disputed claims.
+    """
+    annotations = _read_config_annotations(metadata)
+    mirrored = annotations.get(_CONFIG_MIRROR, "")
+    return mirrored if mirrored == annotations.get(_CONFIG_HASH) else ""
+
+
+def _read_config_annotations(metadata: MetadataWire) -> dict[str, str]:
     raw = bytes(metadata.annotations)
-    if _RAW_CONFIG_HASH not in raw:
-        return ""
-    found: dict[str, str] = msgspec.json.decode(raw)
-    return found.get(_CONFIG_HASH, "")
+    found: dict[str, str] = msgspec.json.decode(raw) if _RAW_CONFIG_PREFIX in raw else {}
+    return found
