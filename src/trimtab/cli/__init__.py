@@ -21,6 +21,7 @@ from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from trimtab import __version__
 from trimtab.errors import TrimtabError
+from trimtab.printable import escape_invisible
 
 __all__ = ["COMMANDS", "build_app", "main"]
 
@@ -145,8 +146,13 @@ def _filter_default(default: object) -> object:
 
 
 def _print_usage_error(line: str) -> int:
-    print(f"trimtab: {line}", file=sys.stderr)
+    print_message(line)
     return USAGE_ERROR
+
+
+def print_message(text: str) -> None:
+    """Print one line to stderr; it may quote names and answers of others, so control characters are escaped."""
+    print(f"trimtab: {escape_invisible(text)}", file=sys.stderr)
 
 
 def _format_usage_error(error: CycloptsError) -> str:

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import friendly_errors, parse_days, parse_key_values, parse_seconds
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
@@ -213,9 +214,7 @@ class ClusterUsageOptions:
                 step=step,
                 now=time.time(),
                 progress=lambda text, share: progress.update(task, description=text, completed=share),
-                on_planned=lambda reading: print(
-                    f"trimtab: reading usage costs about {reading.cost}", file=sys.stderr
-                ),
+                on_planned=lambda reading: print_message(f"reading usage costs about {reading.cost}"),
             )
         return {opened.description: trace}
 

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 
 from trimtab.atomic_write import check_writable
 from trimtab.atomic_write import write_atomically as write_files
+from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import ScanOptions, render_text, write_output
-from trimtab.cli._common.workload_selection import print_note
 from trimtab.errors import TrimtabError
 from trimtab.scan.explanation import Explanation, UsageRecorder
 from trimtab.scan.explanation import explain as explained
@@ -66,7 +66,7 @@ def explain(
         raise TrimtabError(f"{workload}: {_missing_reason(scan)}")
     found = explained(scan, recorder)
     if found.key.name != name:
-        print_note(f"{workload}: belongs to {found.key}, which is what is sized")
+        print_message(f"{workload}: belongs to {found.key}, which is what is sized")
     if output == "png" and output_file is not None:
         from trimtab.scan.render.png import render_png
 

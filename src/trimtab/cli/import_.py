@@ -25,6 +25,7 @@ from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import VPAS
 from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.plural import pluralize
+from trimtab.printable import escape_invisible
 from trimtab.recommender.cohort_manager import state_key
 from trimtab.recommender.vpa_checkpoints import read_checkpoints
 from trimtab.scan.cluster_snapshot import take_snapshot
@@ -90,7 +91,7 @@ def import_(
     if output != "table":
         for each in found:
             for note in each.notes:
-                print(f"{each.vpa.namespace}/{each.vpa.name}: {note}", file=sys.stderr)
+                print(escape_invisible(f"{each.vpa.namespace}/{each.vpa.name}: {note}"), file=sys.stderr)
     return int(any(each.policy is None for each in found))
 
 
@@ -152,7 +153,8 @@ def _file_name(vpa: VerticalPodAutoscaler) -> str:
 
 
 def _render_policy(found: ImportedPolicy) -> str:
-    notes = "".join(f"# {note}\n" for note in found.notes)
+    # A note may quote a VPA's own words: a line break there would end the comment and start YAML of its author's.
+    notes = "".join(f"# {escape_invisible(note)}\n" for note in found.notes)
     return notes + yaml.safe_dump(found.policy, sort_keys=False)
 
 
@@ -169,6 +171,6 @@ def _print_table(found: list[ImportedPolicy]) -> None:
             f"{each.vpa.namespace}/{each.vpa.name}",
             f"{each.vpa.target.kind} {each.vpa.target.name}",
             each.policy["spec"]["mode"] if each.policy else "-",
-            Text("; ".join(each.notes)),
+            Text(escape_invisible("; ".join(each.notes))),
         )
     Console().print(table)

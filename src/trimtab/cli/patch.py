@@ -12,13 +12,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from trimtab.atomic_write import write_atomically as write_files
-from trimtab.cli import ignore_closed_pipe
+from trimtab.cli import ignore_closed_pipe, print_message
 from trimtab.cli._common.scan_options import ScanOptions
-from trimtab.cli._common.workload_selection import WorkloadSelection, print_diff, print_note
+from trimtab.cli._common.workload_selection import WorkloadSelection, print_diff
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import ApiError, FieldManagerConflict, describe
 from trimtab.kube.rest.client import Client
+from trimtab.printable import escape_invisible
 from trimtab.scan.patches.apply import apply_change
 from trimtab.scan.patches.change import ResourceChange
 from trimtab.scan.patches.documents import FileEdits, FindBuilds
@@ -155,7 +156,9 @@ def _write_patches(changes: Sequence[ResourceChange], form: Format, directory: P
     existing = _read_folder(directory) if directory else {}
     edits = update_folder(changes, existing, is_kustomize=form == "kustomize")
     if directory is None:
-        print("---\n".join(f"# {name}\n{text}" for name, text in edits.files.items()), end="")
+        print(
+            "---\n".join(f"# {escape_invisible(name)}\n{text}" for name, text in edits.files.items()), end=""
+        )
         return 0
     write_files({directory / name: text for name, text in edits.files.items()})
     with ignore_closed_pipe():
@@ -178,7 +181,7 @@ def _read_folder(directory: Path) -> dict[str, str]:
 def _filter_possible(changes: Sequence[ResourceChange]) -> list[ResourceChange]:
     for change in changes:
         if change.blocked_reason:
-            print_note(f"{change.workload.key}: skipped: {change.blocked_reason}")
+            print_message(f"{change.workload.key}: skipped: {change.blocked_reason}")
     return [change for change in changes if not change.blocked_reason]
 
 
@@ -260,7 +263,7 @@ def _edit_manifests(given: Sequence[Path], changes: Sequence[ResourceChange], *,
 
 def _report(edits: FileEdits) -> int:
     for line in [*edits.not_found, *edits.ambiguous]:
-        print_note(line)
+        print_message(line)
     return int(bool(edits.ambiguous))
 
 
@@ -331,13 +334,13 @@ def _apply(
 ) -> int:
     possible = _filter_possible(changes)
     if not possible:
-        print_note("there is nothing to change")
+        print_message("there is nothing to change")
         return 0
     connection = load_connection(kubeconfig=scan_options.kubeconfig, context=selection.context)
     with ignore_closed_pipe():
         print_diff(possible)
     if not (dry_run or yes) and not _confirm(len(possible), connection.context):
-        print_note("nothing was changed")
+        print_message("nothing was changed")
         return 0
 
     async def send() -> int:
@@ -352,10 +355,10 @@ def _apply(
                         if isinstance(error, FieldManagerConflict) and not force
                         else ""
                     )
-                    print_note(f"{change.workload.key}: refused: {describe(error)}{advice}")
+                    print_message(f"{change.workload.key}: refused: {describe(error)}{advice}")
                     refused += 1
                 else:
-                    print_note(f"{change.workload.key}: {'would be changed' if dry_run else 'changed'}")
+                    print_message(f"{change.workload.key}: {'would be changed' if dry_run else 'changed'}")
         return refused
 
     return int(bool(asyncio.run(send())))

@@ -1,7 +1,6 @@
 """`trimtab scan`: money, risk and the workloads to fix first, from a kubeconfig and whatever metrics there are."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from cyclopts import Parameter
 from rich.console import RenderableType
 
 from trimtab.atomic_write import check_writable
-from trimtab.cli import USAGE_ERROR
+from trimtab.cli import USAGE_ERROR, print_message
 from trimtab.cli._common.clusters import ClusterContext, exclude_known, group_by_cluster, probe_context
 from trimtab.cli._common.scan_options import ScanOptions, render_text, write_output
 from trimtab.errors import TrimtabError
@@ -117,7 +116,7 @@ def scan(
     write_output(_render(scans, output, top=top, to_file=output_file is not None), output_file)
     broken = [why for threshold in thresholds if (why := threshold.find_violation(scans))]
     for why in broken:
-        print(f"trimtab: {why}", file=sys.stderr)
+        print_message(why)
     return USAGE_ERROR if failed else int(bool(broken))
 
 
@@ -145,7 +144,7 @@ def _scan_clusters(
             scans.extend(found)
         last = errors.popitem()[1] if errors.keys() == set(names) else None
         for error in errors.values():
-            print(f"trimtab: {error}", file=sys.stderr)
+            print_message(str(error))
         if last is not None:  # every cluster failed: the caller reports the last error
             raise last
         return bool(missed)
@@ -168,7 +167,7 @@ async def _scan_by_contexts(
         if each.sees_all:
             for other in contexts[place:]:
                 same = f"the same cluster as {each.context}, which is counted once"
-                print(f"trimtab: {other.context}: {same}", file=sys.stderr)
+                print_message(f"{other.context}: {same}")
             break
     return found, errors
 

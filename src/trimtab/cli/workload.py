@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import parse_key_values, render_text, write_output
 from trimtab.cli._common.seed import Seed
 from trimtab.docstrings import read_field_descriptions
@@ -120,7 +121,7 @@ def _generate(
         )
         return
     print(name)
-    print(f"trimtab: {_describe(made)}; in {kept.path / name}", file=sys.stderr)
+    print_message(f"{_describe(made)}; in {kept.path / name}")
 
 
 def _list(kept: WorkloadLibrary, output: str) -> None:
@@ -130,7 +131,7 @@ def _list(kept: WorkloadLibrary, output: str) -> None:
         print(json.dumps([{key: getattr(saved, key) for key in keys} for saved in found], indent=2))
         return
     if not found:
-        print(f"trimtab: there are no workloads in {kept.path}", file=sys.stderr)
+        print_message(f"there are no workloads in {kept.path}")
         return
     table = Table("ID", "TYPE", "SERIES", "STEPS", "STEP", "SEED", box=None, pad_edge=False)
     for saved in found:

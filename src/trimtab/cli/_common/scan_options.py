@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from trimtab import atomic_write
 from trimtab.api import Duration, DurationError
-from trimtab.cli import ignore_closed_pipe
+from trimtab.cli import ignore_closed_pipe, print_message
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.errors import KubeResponseError, TimedOut, Unauthorized, Unreachable
@@ -219,7 +219,7 @@ def _unfreeze_gc() -> Iterator[None]:
 def _announce_read(plan: usage_reader.ReadPlan) -> None:
     gc.freeze()  # the snapshot lives until the end, so the collector need not scan it
     if plan.is_large:
-        print(f"trimtab: plan usage costs about {plan.cost}", file=sys.stderr)
+        print_message(f"plan usage costs about {plan.cost}")
 
 
 def parse_days(days: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,6 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import ScanOptions
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -64,24 +64,20 @@ class WorkloadSelection:
                     f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload; `trimtab scan` lists them"
                 )
             if not matches_any(meant[0].key, [each]):
-                print_note(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
+                print_message(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")
         for skip in skipped:
-            print_note(f"{skip.key}: skipped: {skip.reason}")
+            print_message(f"{skip.key}: skipped: {skip.reason}")
         for one in findings:
             if reason := missing_containers_reason(one):
-                print_note(f"{one.key}: skipped: {reason}")
+                print_message(f"{one.key}: skipped: {reason}")
         found_changes = {each.key: change for each in findings if (change := build_change(each))}
         young = [each for each in findings if each.confidence == "low" and each.key in found_changes]
         if young:  # a patch does not show the confidence, unlike a scan
-            print_note(
+            print_message(
                 f"{pluralize(len(young), 'workload')} with less than a day of usage, so of low confidence: "
                 f"see `trimtab explain` before you apply; usage is from {found.source}"
             )
         return list(found_changes.values())
-
-
-def print_note(line: str) -> None:
-    print(f"trimtab: {line}", file=sys.stderr)
 
 
 def print_diff(changes: Sequence[ResourceChange]) -> None:
