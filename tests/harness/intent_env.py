@@ -1,13 +1,12 @@
 """A namespace of a real API server with a workload and Intents, and the production Intent controller over it.
 
-The test runs the cycles, and sets the answers of Prometheus.
+The test runs the cycles, and sets the measured KPIs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +18,8 @@ from harness.intent_loop import FixedSafeSizes
 from harness.objects import pod_status
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.kube_cluster import KubeCluster
+from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
+from trimtab.intents.kpi.query import CPU_PODS, KpiQuery
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
@@ -30,7 +31,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.endpoints import KpiEndpoints
 from trimtab.operator.intents.executor import PlanExecutor
 from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObserver
@@ -38,9 +38,7 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
-from trimtab.usage.source import Vector
 
-_QUERY = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
 ALL_PODS = 1000.0
 """The answer to the number of pods with samples: never fewer than exist."""
 START = 1_700_000_000.0
@@ -48,19 +46,19 @@ LATENCY = 'p99{namespace="$namespace",app="$name"}[1m]'
 
 
 @dataclass
-class FakePrometheus:
-    """Answers each query with the value of every word of `answers` that the query contains."""
+class FakeKpiClient:
+    """Answers each query with the value of the word of `answers` that it contains."""
 
     answers: dict[str, float] = field(default_factory=dict)
 
-    async def vector(self, promql: str, *, at: float) -> Vector:
-        queries = [(number, query) for query, number in _QUERY.findall(promql)]
-        return [
-            ({"trimtab_kpi": number}, ALL_PODS if query.startswith("count(") else value)
-            for number, query in queries
-            for word, value in self.answers.items()
-            if word in query
-        ]
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+        return {query: self._read(query) for query in queries}
+
+    def _read(self, query: KpiQuery) -> KpiReading:
+        for word, value in self.answers.items():
+            if word in query.promql:
+                return KpiReading.from_value(ALL_PODS if query.quantity == CPU_PODS else value)
+        return unknown_reading("the query returns nothing")
 
 
 @dataclass
@@ -70,7 +68,7 @@ class IntentEnv:
     client: Client
     namespace: str
     folder: Path
-    prometheus: FakePrometheus = field(default_factory=FakePrometheus)
+    kpis: FakeKpiClient = field(default_factory=FakeKpiClient)
     metrics: Metrics = field(default_factory=Metrics)
     registry: PluginRegistry = field(default_factory=PluginRegistry)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -120,7 +118,6 @@ class IntentEnv:
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
         cluster = KubeCluster(self.client, events, kinds=cluster_state.workload_kinds)
-        endpoints = KpiEndpoints(self.prometheus, max_age=60, timeout=10)
         async with Store.open(self.store or self.folder / "trimtab.db") as store:
             tasks = [asyncio.create_task(each) for each in (cluster_state.run(), events.run())]
             try:
@@ -131,7 +128,7 @@ class IntentEnv:
                     cluster_state=cluster_state,
                     intent_index=intent_index,
                     observer=IntentObserver(
-                        cluster_state, intent_index, endpoints, settings=lambda: config.intents
+                        cluster_state, intent_index, self.kpis, settings=lambda: config.intents
                     ),
                     planning_service=PlanningService(
                         self.registry, settings=lambda: config.intents, metrics=self.metrics

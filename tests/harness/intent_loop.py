@@ -1,12 +1,11 @@
 """The production intent loop over the small world of the actuation tests, in fast time: no API server, no Prometheus.
 
-The world is one Deployment shop/web with its kubelet and controller; PromQL is answered by what the test sets, by a
-word that a query contains.
+The world is one Deployment shop/web with its kubelet and controller; the test sets the measured value of each query by
+a word that it contains.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ from actuation.world import KEY, LivePod, World, run
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
+from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
+from trimtab.intents.kpi.query import KpiQuery
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord, ProfileKey
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
@@ -28,7 +29,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.endpoints import KpiEndpoints
 from trimtab.operator.intents.executor import PlanExecutor
 from trimtab.operator.intents.intent_index import IntentIndex, _is_active, _precedence
 from trimtab.operator.intents.observer import IntentObserver
@@ -37,26 +37,23 @@ from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.store import Store
-from trimtab.usage.source import Vector
 
-_QUERY = re.compile(r'label_replace\(\n(.*?)\n, "trimtab_kpi", "(\d+)"', re.DOTALL)
 Value = float | None | Callable[[float], float | None]
 
 
 @dataclass
-class FakePromql:
+class FakeKpiClient:
     """Answers each query by the first word of `answers` that it contains; None is an empty answer."""
 
     answers: Mapping[str, Value]
 
-    async def vector(self, promql: str, *, at: float) -> Vector:
-        found = []
-        for query, number in _QUERY.findall(promql):
-            value = next((value for word, value in self.answers.items() if word in query), None)
-            value = value(at) if callable(value) else value
-            if value is not None:
-                found.append(({"trimtab_kpi": number}, value))
-        return found
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+        return {query: self._read(query, at) for query in queries}
+
+    def _read(self, query: KpiQuery, at: float) -> KpiReading:
+        value = next((value for word, value in self.answers.items() if word in query.promql), None)
+        value = value(at) if callable(value) else value
+        return unknown_reading("the query returns nothing") if value is None else KpiReading.from_value(value)
 
 
 class ScalableWorld(World):
@@ -236,15 +233,14 @@ async def bed(
     catalog, listed = WorldCatalog(world), ListedIntents(intents, profiles)
     api, events, metrics, safe_sizes = StatusSink(), EventSink(), Metrics(), FixedSafeSizes()
     the_catalog, the_roll = cast("ClusterState", catalog), cast("IntentIndex", listed)
-    async with (
-        Store.open(folder / "store.db") as store,
-        KpiEndpoints(cast("Any", FakePromql(answers)), max_age=60, timeout=10) as endpoints,
-    ):
+    async with Store.open(folder / "store.db") as store:
         lessons = EffectLearner(store, cluster="prod", settings=lambda: config.intents)
         loop = IntentController(
             cluster_state=the_catalog,
             intent_index=the_roll,
-            observer=IntentObserver(the_catalog, the_roll, endpoints, settings=lambda: config.intents),
+            observer=IntentObserver(
+                the_catalog, the_roll, FakeKpiClient(answers), settings=lambda: config.intents
+            ),
             planning_service=PlanningService(
                 PluginRegistry(), settings=lambda: config.intents, metrics=metrics
             ),

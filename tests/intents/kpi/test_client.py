@@ -1,6 +1,6 @@
-"""KPIs asked of a real Prometheus: what comes back is one fresh number, or unknown with the reason."""
+"""KPIs measured by a real Prometheus, and by the servers that profiles name."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -8,9 +8,8 @@ import pytest
 from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.api.intent import TargetRef
-from trimtab.intents.kpi.client import KpiClient
-from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
-from trimtab.operator.intents.observer import build_cpu_query
+from trimtab.intents.kpi.client import MAX_SERVERS, PromqlKpiClient
+from trimtab.intents.kpi.query import CPU, KpiQuery, build_kpi_query, build_usage_templates
 from trimtab.usage.errors import SourceUnavailable
 from trimtab.usage.prometheus.source import Prometheus
 from trimtab.usage.source import Vector, source
@@ -77,22 +76,22 @@ RATE = 'sum(rate(hits_total{app="$name"}[1m]))'
 
 
 async def test_kpi_client_combines_queries_into_one_request(teller: Counted) -> None:
-    asking = KpiClient(teller, max_age=60, timeout=30)
+    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
     questions = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE), ask(f"{LATENCY} # of the web")]
-    found = await asking.read_kpis([*questions, questions[0]], at=END)
+    found = await asking.measure([*questions, questions[0]], at=END)
     assert [found[each].value for each in questions] == [20.0, 5.0, pytest.approx(1.0), 20.0]
     assert len(teller.asked) == 1
 
 
 async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
-    asking = KpiClient(teller, max_age=60, timeout=30)
+    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
     asked = {
         "returns nothing": ask(LATENCY, "gone"),
         "200 s old": ask(LATENCY, "old"),
         "not a number": ask(LATENCY, "nan"),
         "4 values": ask('{__name__="latency"}'),
     }
-    found = await asking.read_kpis(asked.values(), at=END)
+    found = await asking.measure(asked.values(), at=END)
     for words, each in asked.items():
         assert found[each].value is None
         assert words in found[each].reason
@@ -101,21 +100,21 @@ async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
 async def test_kpi_client_isolates_failing_query(
     teller: Counted,
 ) -> None:
-    asking = KpiClient(teller, max_age=60, timeout=30)
+    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
     bad = ask('latency * on(namespace) latency{app="$name"} * on(namespace) latency')
     good = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE)]
-    found = await asking.read_kpis([bad, *good], at=END)
+    found = await asking.measure([bad, *good], at=END)
     assert found[bad].value is None
     assert "many" in found[bad].reason
     assert None not in {found[each].value for each in good}
     teller.asked.clear()
-    assert await asking.read_kpis([bad, *good], at=END) == found
+    assert await asking.measure([bad, *good], at=END) == found
     assert len(teller.asked) == 2
 
 
 async def test_kpi_client_sends_scalars_alone(teller: Counted) -> None:
-    asking = KpiClient(teller, max_age=60, timeout=30)
-    found = await asking.read_kpis([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
+    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
+    found = await asking.measure([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
     assert [each.value for each in found.values()] == [20.0, 3.0]
 
 
@@ -128,7 +127,7 @@ async def test_kpi_client_reports_unavailable_server() -> None:
             raise SourceUnavailable("cannot connect")
 
     away = Away()
-    found = await KpiClient(away, max_age=60, timeout=30).read_kpis([ask(LATENCY), ask(RATE)], at=END)
+    found = await PromqlKpiClient(away, max_age=60, timeout=30).measure([ask(LATENCY), ask(RATE)], at=END)
     assert {each.reason for each in found.values()} == {"cannot connect"}
     assert away.asked == 1
 
@@ -139,6 +138,55 @@ async def test_cpu_query_covers_pods_with_long_scrape_interval(
 ) -> None:
     """Of some pods too: by the others alone, less would seem to be used than is."""
     target = TargetRef(kind="StatefulSet", name=name)
-    asked = build_kpi_query(build_cpu_query("app", 60.0), namespace="shop", target=target)
-    reading = (await KpiClient(teller, max_age=60.0, timeout=10.0).read_kpis([asked], at=END - 5))[asked]
+    template = build_usage_templates("app", 60.0)[CPU]
+    asked = build_kpi_query(template, namespace="shop", target=target)
+    reading = (await PromqlKpiClient(teller, max_age=60.0, timeout=10.0).measure([asked], at=END - 5))[asked]
     assert reading.value == pytest.approx(cores)
+
+
+async def _unknown_reasons(kpis: PromqlKpiClient, ports: Iterable[int]) -> list[str]:
+    """Return the reasons of a query to each of these ports, on which nothing listens."""
+    queries = [KpiQuery("up", server=f"http://127.0.0.1:{1 + port}") for port in ports]
+    return [reading.reason for reading in (await kpis.measure(queries, at=0.0)).values()]
+
+
+async def test_kpi_client_closes_unused_servers() -> None:
+    async with PromqlKpiClient(None, max_age=60.0, timeout=10.0) as kpis:
+        for port in range(MAX_SERVERS + 2):
+            [reason] = await _unknown_reasons(kpis, [port])
+            assert "servers" not in reason
+
+
+async def test_kpi_client_limits_number_of_servers() -> None:
+    async with PromqlKpiClient(None, max_age=60.0, timeout=10.0) as kpis:
+        reasons = await _unknown_reasons(kpis, range(MAX_SERVERS + 6))
+        assert len([reason for reason in reasons if "more than 64 servers" in reason]) == 6
+
+
+@pytest.mark.parametrize("server", ["http://a..b:9090", "http://" + "a" * 80, "http://[::1"])
+async def test_kpi_client_isolates_invalid_server(server: str) -> None:
+    queries = [KpiQuery("up", server=each) for each in (server, "http://127.0.0.1:1")]
+    async with PromqlKpiClient(None, max_age=60.0, timeout=10.0) as kpis:
+        found = await kpis.measure(queries, at=0.0)
+    assert all(reading.reason for reading in found.values())
+    assert len(found) == 2
+
+
+async def test_kpi_client_reports_unexpected_error_of_server() -> None:
+    class Broken:
+        async def vector(self, promql: str, *, at: float) -> Vector:
+            raise RuntimeError("the server is odd")
+
+    async with PromqlKpiClient(Broken(), max_age=60.0, timeout=10.0) as kpis:
+        (reading,) = (await kpis.measure([KpiQuery("up")], at=0.0)).values()
+    assert "the server is odd" in reading.reason
+
+
+async def test_kpi_client_sends_same_text_to_each_server_of_its_queries(
+    teller: Counted, recorded: Recorded
+) -> None:
+    own, named = KpiQuery("vector(3)"), KpiQuery("vector(3)", server=recorded.url)
+    async with PromqlKpiClient(teller, max_age=60.0, timeout=10.0) as kpis:
+        found = await kpis.measure([own, named], at=END)
+    assert [found[each].value for each in (own, named)] == [3.0, 3.0]
+    assert len(teller.asked) == 1

@@ -24,7 +24,7 @@ async def env(
     name = machine["metadata"]["name"]
     await client.patch(NODES, name, {"status": machine["status"]}, type=PatchType.MERGE, subresource="status")
     env = IntentEnv(client, namespace, tmp_path)
-    env.prometheus.answers = {"p99": 0.2, "container_cpu_usage": 0.4, "request_total": 50.0}
+    env.kpis.answers = {"p99": 0.2, "container_cpu_usage": 0.4, "request_total": 50.0}
     env.settings = {"actuators": {"scaleOut": {}, "scaleIn": {}}, "coolDown": "60s", "releaseAfter": "60s"}
     await env.deploy()
     yield env

@@ -62,7 +62,7 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
         assert await env.replicas() == more
         assert "evaluatedAt" not in status["plan"]
 
-        env.prometheus.answers["p99"] = 0.05
+        env.kpis.answers["p99"] = 0.05
         status = await env.run_cycles(loop, 5)  # the KPI averages over a minute, and has to be scraped
         assert objective(status)["verdict"] == "Met"
         assert status["plan"]["effects"][0]["observed"] == 0.05
@@ -72,7 +72,7 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
         }
 
         # The load is gone: what is not needed is given back, after a while of all being well.
-        env.prometheus.answers |= {"p99": 0.004, "container_cpu_usage": 0.01, "request_total": 1.0}
+        env.kpis.answers |= {"p99": 0.004, "container_cpu_usage": 0.01, "request_total": 1.0}
         for _ in range(12):
             await env.make_pods_ready()
             status = await env.run_cycles(loop, 2)
@@ -89,7 +89,7 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
 @pytest.mark.parametrize("says", [{}, {"p99": float("nan")}])
 async def test_controller_does_nothing_on_unknown_objectives(env: IntentEnv, says: dict[str, float]) -> None:
     await env.write_intent()
-    env.prometheus.answers = says
+    env.kpis.answers = says
     async with env.start_controller() as loop:
         await env.wait_for_intents()
         await env.make_pods_ready()
@@ -376,7 +376,7 @@ async def test_executor_scales_once_when_response_is_lost(
 
 async def test_executor_resizes_cpu_and_memory_in_one_change(env: IntentEnv) -> None:
     env.settings |= {"actuators": {"resizeCPU": {}, "resizeMemory": {"disruption": 0.0}}}
-    env.prometheus.answers |= {
+    env.kpis.answers |= {
         "p99": 0.004,
         "container_cpu_usage": 0.01,
         "container_memory": 8 << 20,
@@ -412,7 +412,7 @@ async def test_controller_syncs_new_pods_unless_protected(
     cpu: str,
 ) -> None:
     env.extra_config = more
-    env.prometheus.answers["p99"] = 0.14
+    env.kpis.answers["p99"] = 0.14
     await env.write_intent()
     found = await env.client.get(DEPLOYMENTS, "web", namespace=env.namespace)
     had, has = Resources(500, 500, 64 << 20), Resources(600, 600, 64 << 20)

@@ -1,4 +1,4 @@
-"""Query one PromQL server for the KPIs of many Intents at once.
+"""Measure the KPIs of many Intents at once, on the PromQL servers that their profiles name.
 
 Many queries make one request, and a label separates their results. A failing query would fail all others of its
 batch, so a failing batch is halved until that query is alone; it is then sent alone until it succeeds. A query
@@ -8,22 +8,108 @@ without exactly one fresh number is unknown, with a reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Protocol, Self
 
+import structlog
+
+from trimtab.errors import TrimtabError
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
-from trimtab.intents.kpi.query import KpiQuery
+from trimtab.intents.kpi.query import OPERATOR_SERVER, KpiQuery
+from trimtab.kube.errors import describe
 from trimtab.usage.errors import SourceTimeout, SourceUnavailable, UsageError
-from trimtab.usage.source import PromqlClient, Vector
+from trimtab.usage.source import PromqlClient, Vector, source
+
+log = structlog.get_logger(__name__)
 
 LABEL = "trimtab_kpi"
+MAX_SERVERS = 64
+"""The most servers that profiles may name at a time."""
 MAX_QUERIES = 50
 """The most queries in a request."""
 MAX_QUERY_LENGTH = 16_000
 """The most characters in a request."""
 
 
-class KpiClient:
-    """The client of one server, which remembers the failing queries."""
+class KpiClient(Protocol):
+    """The port of the Intent controller to the servers that measure KPIs."""
+
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> Mapping[KpiQuery, KpiReading]:
+        """Return the reading of each query at this time; a failure is an unknown reading and never raised."""
+        ...
+
+
+class PromqlKpiClient:
+    """Measures KPIs by PromQL: on the operator's own server, and on those that profiles name.
+
+    A profile's server is queried without credentials, because ours are for our own server only. The async context
+    manager closes all servers.
+    """
+
+    def __init__(self, operator_client: PromqlClient | None, *, max_age: float, timeout: float) -> None:
+        self._max_age, self._timeout = max_age, timeout
+        self._servers: dict[str, _KpiServer] = (
+            {OPERATOR_SERVER: self._create_server(operator_client)} if operator_client else {}
+        )
+        self._open_stacks: dict[str, AsyncExitStack] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close_servers(list(self._open_stacks))
+
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+        """Query all servers at once, and close those that are no longer used; equal queries are sent once."""
+        by_server: dict[str, list[KpiQuery]] = {}
+        for query in dict.fromkeys(queries):
+            by_server.setdefault(query.server, []).append(query)
+        await self._close_servers([server for server in self._open_stacks if server not in by_server])
+        found: dict[KpiQuery, KpiReading] = {}
+        for readings in await asyncio.gather(
+            *(self._measure_on_server(server, each, at) for server, each in by_server.items())
+        ):
+            found |= readings
+        return found
+
+    async def _measure_on_server(
+        self, server: str, queries: Sequence[KpiQuery], at: float
+    ) -> dict[KpiQuery, KpiReading]:
+        try:
+            opened = self._servers.get(server) or await self._open_server(server)
+            return await opened.measure(queries, at=at)
+        except TrimtabError as error:
+            return dict.fromkeys(queries, unknown_reading(str(error)))
+        except Exception as error:  # anyone may name a server, and none may block the others
+            log.exception("intent.server_failed", server=server)
+            return dict.fromkeys(queries, unknown_reading(f"{server} cannot be asked: {describe(error)}"))
+
+    async def _open_server(self, server: str) -> _KpiServer:
+        if server == OPERATOR_SERVER:
+            raise TrimtabError(
+                "the operator has no Prometheus; see metricsSource, or name one in the profile"
+            )
+        if server not in self._open_stacks and len(self._open_stacks) >= MAX_SERVERS:
+            raise TrimtabError(f"profiles name more than {MAX_SERVERS} servers")
+        # Reserve the slot before the first await, because other servers are opened meanwhile.
+        stack = self._open_stacks[server] = AsyncExitStack()
+        found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
+        assert found.promql
+        self._servers[server] = self._create_server(found.promql)
+        return self._servers[server]
+
+    async def _close_servers(self, servers: Iterable[str]) -> None:
+        for server in servers:
+            self._servers.pop(server, None)
+            await self._open_stacks.pop(server).aclose()
+
+    def _create_server(self, client: PromqlClient) -> _KpiServer:
+        return _KpiServer(client, max_age=self._max_age, timeout=self._timeout)
+
+
+class _KpiServer:
+    """The batches of one server; it remembers the failing queries."""
 
     def __init__(self, client: PromqlClient, *, max_age: float, timeout: float) -> None:
         self._client = client
@@ -31,12 +117,11 @@ class KpiClient:
         self._timeout = timeout
         self._failing: set[KpiQuery] = set()
 
-    async def read_kpis(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
-        """Return the reading of each query at this time; equal queries are sent once."""
-        unique = list(dict.fromkeys(queries))
-        self._failing.intersection_update(unique)
-        alone = [[each] for each in unique if each.is_scalar or each in self._failing]
-        together = [each for each in unique if not (each.is_scalar or each in self._failing)]
+    async def measure(self, queries: Sequence[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+        """Return the reading of each query at this time; queries that failed before are sent alone."""
+        self._failing.intersection_update(queries)
+        alone = [[each] for each in queries if each.is_scalar or each in self._failing]
+        together = [each for each in queries if not (each.is_scalar or each in self._failing)]
         found: dict[KpiQuery, KpiReading] = {}
         for answered in await asyncio.gather(
             *(self._read_batch(batch, at) for batch in (*_split_batches(together), *alone))

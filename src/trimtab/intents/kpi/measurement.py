@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from trimtab.api.intent import TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
+from trimtab.intents.kpi.query import LOAD, KpiQuery, build_kpi_query
 from trimtab.usage.prometheus.template import find_query_problem
 
 
@@ -30,19 +30,17 @@ class KpiDefinition:
     def is_from_pods(self) -> bool:
         return not self.query
 
-    def build_query(self, *, namespace: str, target: TargetRef) -> KpiQuery:
-        return build_kpi_query(self.query, namespace=namespace, target=target)
-
-
-LOAD_PROPERTY = "load"
-"""The property of a profile with a query for the load on the target."""
+    def build_query(self, *, namespace: str, target: TargetRef, quantity: str) -> KpiQuery:
+        return build_kpi_query(
+            self.query, namespace=namespace, target=target, quantity=quantity, server=self.endpoint
+        )
 
 
 def find_profile_problem(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> str:
     """Describe the first problem of a profile's queries; empty if there is none. A KPI can be measured without its
     load.
     """
-    wrong = find_query_problem(spec.props[LOAD_PROPERTY]) if LOAD_PROPERTY in spec.props else None
+    wrong = find_query_problem(spec.props[LOAD]) if LOAD in spec.props else None
     return resolve_kpi(spec, queries).problem or (f"props.load: {wrong}" if wrong else "")
 
 

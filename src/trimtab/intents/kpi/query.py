@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 
 import promql_parser as promql
 
 from trimtab.api.intent import TargetRef
+from trimtab.usage.prometheus.promql import equals, format_duration
 from trimtab.usage.prometheus.template import fill_template, parse_number_query
+
+OPERATOR_SERVER = ""
+"""The PromQL server of the operator itself."""
+
+LOAD, CPU, CPU_PODS, MEMORY, MEMORY_MEDIAN = "load", "cpu", "cpu pods", "memory", "median memory"
+"""The measured quantities other than objectives: the load on the target, the CPU usage of its main container in all
+pods, the number of pods in that sum, and the peak memory of the pod that uses most and of the median pod."""
+
+MAX_WINDOW = 300.0
+"""The longest window of CPU rates in seconds, for targets with long scrape intervals such as a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class KpiQuery:
-    """The query to a PromQL server for one objective of one target."""
+    """The query for one quantity of one target. Queries with the same text and server are equal."""
 
     promql: str
+    server: str = OPERATOR_SERVER
+    """The address of the server to query."""
+    quantity: str = field(default="", compare=False)
+    """The measured quantity: the KPIProfile of an objective, or one of the constants above."""
+    namespace: str = field(default="", compare=False)
+    target: TargetRef | None = field(default=None, compare=False)
     instant_selectors: tuple[str, ...] = ()
     """The selectors that return the newest sample however old it is, so that its age must be queried too."""
     is_scalar: bool = False
@@ -25,16 +42,47 @@ class KpiQuery:
 
 
 @lru_cache(maxsize=65536)
-def build_kpi_query(query: str, *, namespace: str, target: TargetRef) -> KpiQuery:
+def build_kpi_query(
+    template: str,
+    *,
+    namespace: str,
+    target: TargetRef,
+    quantity: str = "",
+    server: str = OPERATOR_SERVER,
+) -> KpiQuery:
     """Build the query for a target; raise QueryError with the fix if it does not return a number."""
-    text = fill_template(query, namespace=namespace, kind=target.kind, name=target.name)
+    text = fill_template(template, namespace=namespace, kind=target.kind, name=target.name)
     expression = parse_number_query(text)
     return KpiQuery(
         text,
-        tuple(sorted(_find_instant_selectors(expression))),
-        _is_scalar(expression),
-        _lookback(expression),
+        server=server,
+        quantity=quantity,
+        namespace=namespace,
+        target=target,
+        instant_selectors=tuple(sorted(_find_instant_selectors(expression))),
+        is_scalar=_is_scalar(expression),
+        window=_lookback(expression),
     )
+
+
+def build_usage_templates(container: str, window: float) -> dict[str, str]:
+    """Build the templates for the CPU and memory usage of a container, by quantity.
+
+    CPU rates are recent ones, or over a longer window for pods that have none: recent rates alone would
+    underestimate the usage, and counting a deleted pod for a while is on the safe side.
+    """
+    matchers = f'namespace="$namespace",pod=~"$pods",{equals("container", container)}'
+    rates = " or ".join(
+        f"rate(container_cpu_usage_seconds_total{{{matchers}}}[{format_duration(each)}])"
+        for each in (window, MAX_WINDOW)
+    )
+    peaks = f"max_over_time(container_memory_working_set_bytes{{{matchers}}}[1h])"
+    return {
+        CPU: f"sum({rates})",
+        CPU_PODS: f"count({rates})",
+        MEMORY: f"max({peaks})",
+        MEMORY_MEDIAN: f"quantile(0.5, {peaks})",
+    }
 
 
 def _find_instant_selectors(expression: promql.Expr) -> set[str]:

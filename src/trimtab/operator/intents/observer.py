@@ -6,8 +6,8 @@ between cycles, and it is rebuilt from observations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -15,15 +15,15 @@ from trimtab.actuation.effective_size import live_pods
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.availability import PodHistory, Uptime, combine_availabilities
+from trimtab.intents.kpi.client import KpiClient
 from trimtab.intents.kpi.measurement import (
-    LOAD_PROPERTY,
     KpiDefinition,
     KpiReading,
     as_availability,
     resolve_kpi,
     unknown_reading,
 )
-from trimtab.intents.kpi.query import KpiQuery, build_kpi_query
+from trimtab.intents.kpi.query import LOAD, OPERATOR_SERVER, KpiQuery, build_kpi_query, build_usage_templates
 from trimtab.intents.objective import Goal
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentRecord, resolve_profile_key
@@ -32,23 +32,12 @@ from trimtab.kube.kinds.scheduling import SchedulingConstraints
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.intents.endpoints import OPERATOR_SERVER, KpiEndpoints
 from trimtab.operator.intents.intent_index import IntentIndex
-from trimtab.operator.intents.state_builder import (
-    CPU,
-    CPU_PODS,
-    MEMORY,
-    MEMORY_MEDIAN,
-    build_goal,
-    build_state,
-    find_main_container,
-)
-from trimtab.usage.prometheus.promql import equals, format_duration
+from trimtab.operator.intents.state_builder import build_goal, build_state, find_main_container
 from trimtab.usage.prometheus.template import QueryError
 
 MIN_WINDOW = 15.0
-MAX_WINDOW = 300.0
-"""The longest window of CPU rates in seconds, for targets with long scrape intervals such as a minute."""
+"""The shortest window of CPU rates in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +65,6 @@ class IntentObservation:
         return self.state is not None and all(each.value is not None for each in self.readings.values())
 
 
-ServerQuery = tuple[str, KpiQuery]
-"""The server and the query."""
 IsolateErrors = Callable[[IntentRecord], AbstractContextManager[None]]
 
 
@@ -89,13 +76,14 @@ def _raise_errors(_: IntentRecord) -> AbstractContextManager[None]:
 class _IntentQueries:
     """The queries of one Intent: by objective, and for additional data about its target."""
 
-    objectives: dict[str, ServerQuery | KpiReading | None] = field(default_factory=dict)
-    """The query of each objective; None if it is measured from the pods."""
-    extra: dict[str, ServerQuery] = field(default_factory=dict)
+    objectives: dict[str, KpiQuery | KpiReading | None] = field(default_factory=dict)
+    """The query of each objective, or the reading that makes one unnecessary; None if it is measured from the pods."""
+    extra: dict[str, KpiQuery] = field(default_factory=dict)
+    """The queries for other quantities, such as the load."""
 
-    def iter_all(self) -> Iterable[ServerQuery]:
-        yield from (query for query in self.objectives.values() if isinstance(query, tuple))
-        yield from self.extra.values()
+    @property
+    def of_objectives(self) -> list[KpiQuery]:
+        return [query for query in self.objectives.values() if isinstance(query, KpiQuery)]
 
 
 class IntentObserver:
@@ -105,13 +93,13 @@ class IntentObserver:
         self,
         cluster_state: ClusterState,
         intent_index: IntentIndex,
-        endpoints: KpiEndpoints,
+        kpis: KpiClient,
         *,
         settings: Callable[[], IntentSettings],
     ) -> None:
         self._cluster_state = cluster_state
         self._intent_index = intent_index
-        self._endpoints = endpoints
+        self._kpis = kpis
         self._settings = settings
         self._history: dict[WorkloadKey, PodHistory] = {}
 
@@ -131,21 +119,20 @@ class IntentObserver:
         """
         isolate = isolate or _raise_errors
         wanted = [intent for intent in intents if intent.spec is not None]
-        query: list[tuple[IntentRecord, _IntentQueries]] = []
-        by_server: dict[str, list[KpiQuery]] = {}
+        built: list[tuple[IntentRecord, _IntentQueries]] = []
         for intent in wanted:
             with isolate(intent):
-                queries = self._build_queries(intent)
-                for server, each in queries.iter_all():
-                    by_server.setdefault(server, []).append(each)
-                query.append((intent, queries))
-        readings = await self._endpoints.read_kpis(by_server, at=now)
+                built.append((intent, self._build_queries(intent)))
+        readings = await self._kpis.measure(
+            [query for _, queries in built for query in (*queries.of_objectives, *queries.extra.values())],
+            at=now,
+        )
         targets = {intent.target for intent in wanted}
         self._history = {key: kept for key, kept in self._history.items() if key in targets}
         seen: set[WorkloadKey] = set()
         excluded_nodes = cache(self._excluded_nodes)  # most workloads have the same scheduling constraints
         found = []
-        for intent, queries in query:
+        for intent, queries in built:
             assert intent.target is not None
             with isolate(intent):
                 self._observe_pods(intent.target, seen, now)
@@ -177,7 +164,9 @@ class IntentObserver:
                 found.objectives[objective.name] = None
             else:
                 try:
-                    query = definition.endpoint, definition.build_query(namespace=namespace, target=target)
+                    query = definition.build_query(
+                        namespace=namespace, target=target, quantity=objective.measured_by
+                    )
                 except QueryError as error:
                     # A profile is checked at admission, but not for this target: only its objective is unknown.
                     found.objectives[objective.name] = unknown_reading(
@@ -186,38 +175,33 @@ class IntentObserver:
                     continue
                 found.objectives[objective.name] = query
                 if definition.type is KPIType.THROUGHPUT:
-                    found.extra.setdefault(LOAD_PROPERTY, query)
-        for name, (server, text) in self._extra_queries(intent).items():
-            if name not in found.extra:
-                try:
-                    found.extra[name] = server, build_kpi_query(text, namespace=namespace, target=target)
-                except QueryError:
-                    continue  # an invalid load query counts as none
+                    found.extra.setdefault(LOAD, query)
+        for quantity, (server, template) in self._extra_templates(intent).items():
+            if quantity not in found.extra:
+                with suppress(QueryError):  # an invalid load query counts as none
+                    found.extra[quantity] = build_kpi_query(
+                        template, namespace=namespace, target=target, quantity=quantity, server=server
+                    )
         return found
 
-    def _extra_queries(self, intent: IntentRecord) -> dict[str, tuple[str, str]]:
-        """Return the queries for the target's load and the usage of its main container."""
+    def _extra_templates(self, intent: IntentRecord) -> dict[str, tuple[str, str]]:
+        """Return server and template for the target's load and the usage of its main container, by quantity."""
         assert intent.spec is not None
         found: dict[str, tuple[str, str]] = {}
         for objective in intent.spec.objectives:
             profile = self._intent_index.get_profile(
                 resolve_profile_key(objective.measured_by, intent.namespace)
             )
-            if profile and profile.spec and LOAD_PROPERTY in profile.spec.props:
-                found[LOAD_PROPERTY] = (
-                    profile.spec.endpoint or OPERATOR_SERVER,
-                    profile.spec.props[LOAD_PROPERTY],
-                )
-        if LOAD_PROPERTY not in found and (usual := self._settings().default_queries.get(KPIType.THROUGHPUT)):
-            found[LOAD_PROPERTY] = OPERATOR_SERVER, usual
+            if profile and profile.spec and LOAD in profile.spec.props:
+                found[LOAD] = profile.spec.endpoint or OPERATOR_SERVER, profile.spec.props[LOAD]
+        default = self._settings().default_queries.get(KPIType.THROUGHPUT)
+        if LOAD not in found and default:
+            found[LOAD] = OPERATOR_SERVER, default
         workload = self._find_workload(intent)
         if workload is not None and (main := find_main_container(workload.containers)):
             window = max(MIN_WINDOW, 4 * self._settings().interval.seconds)
-            found[CPU] = OPERATOR_SERVER, build_cpu_query(main, window)
-            found[CPU_PODS] = OPERATOR_SERVER, f"count({_build_cpu_rates(main, window)})"
-            peaks = f"max_over_time(container_memory_working_set_bytes{{{_container_matchers(main)}}}[1h])"
-            found[MEMORY] = OPERATOR_SERVER, f"max({peaks})"
-            found[MEMORY_MEDIAN] = OPERATOR_SERVER, f"quantile(0.5, {peaks})"
+            templates = build_usage_templates(main, window)
+            found |= {quantity: (OPERATOR_SERVER, template) for quantity, template in templates.items()}
         return found
 
     # Observations
@@ -239,7 +223,7 @@ class IntentObserver:
         self,
         intent: IntentRecord,
         queries: _IntentQueries,
-        readings: Mapping[ServerQuery, KpiReading],
+        readings: Mapping[KpiQuery, KpiReading],
         excluded_nodes: Callable[[SchedulingConstraints], frozenset[str]],
     ) -> IntentObservation:
         spec, target = intent.spec, intent.target
@@ -259,7 +243,7 @@ class IntentObserver:
                 serving = [history.availability(pod.uid) for pod in pods]
                 found[name] = KpiReading.from_value(combine_availabilities(serving))
             else:
-                found[name] = readings[query] if isinstance(query, tuple) else query
+                found[name] = readings[query] if isinstance(query, KpiQuery) else query
         for objective in goal.objectives:
             if objective.kind is KPIType.AVAILABILITY:
                 found[objective.name] = as_availability(found[objective.name], wanted=objective.value)
@@ -274,10 +258,7 @@ class IntentObserver:
             main=main,
             excluded_nodes=excluded_nodes(workload.scheduling),
         )
-        window = max(
-            (query[1].window for query in queries.objectives.values() if isinstance(query, tuple)),
-            default=0.0,
-        )
+        window = max((query.window for query in queries.of_objectives), default=0.0)
         return IntentObservation(intent, spec, goal, found, workload, pods, state, main, kpi_window=window)
 
     def build_goal(self, intent: IntentRecord, spec: IntentSpec) -> Goal:
@@ -293,22 +274,3 @@ class IntentObserver:
 
     def _find_workload(self, intent: IntentRecord) -> Workload | None:
         return self._cluster_state.get(intent.target) if intent.target else None
-
-
-def build_cpu_query(container: str, window: float) -> str:
-    """Build the query for the CPU usage of a container in all pods: recent rates, otherwise over a longer window.
-    Recent rates alone would underestimate the usage; counting a deleted pod for a while is on the safe side.
-    """
-    return f"sum({_build_cpu_rates(container, window)})"
-
-
-def _build_cpu_rates(container: str, window: float) -> str:
-    rates = [
-        f"rate(container_cpu_usage_seconds_total{{{_container_matchers(container)}}}[{format_duration(each)}])"
-        for each in (window, MAX_WINDOW)
-    ]
-    return " or ".join(rates)
-
-
-def _container_matchers(container: str) -> str:
-    return f'namespace="$namespace",pod=~"$pods",{equals("container", container)}'

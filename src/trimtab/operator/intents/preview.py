@@ -17,6 +17,7 @@ from trimtab.intents.actuator import actuator
 from trimtab.intents.constraints import PlanConstraints
 from trimtab.intents.effects.fit import add_priors, decode_effects
 from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.kpi.client import PromqlKpiClient
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan
 from trimtab.intents.planner import PLANNERS, SearchBudget, planner
@@ -31,7 +32,6 @@ from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.capacity import available_capacity
-from trimtab.operator.intents.endpoints import KpiEndpoints
 from trimtab.operator.intents.guardrails import AutoscalerConstraints, build_constraints, explain_no_release
 from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation, IntentObserver
@@ -112,14 +112,10 @@ async def preview_intent(
             source(config.metrics_source.provider, client=client, **config.metrics_source.settings)
         )
         settings = config.intents
-        endpoints = await stack.enter_async_context(
-            KpiEndpoints(
-                usage.promql,
-                max_age=settings.stale.seconds,
-                timeout=settings.timeout.seconds,
-            )
+        kpis = await stack.enter_async_context(
+            PromqlKpiClient(usage.promql, max_age=settings.stale.seconds, timeout=settings.timeout.seconds)
         )
-        observer = IntentObserver(cluster_state, intent_index, endpoints, settings=lambda: settings)
+        observer = IntentObserver(cluster_state, intent_index, kpis, settings=lambda: settings)
         (observation,) = await observer.observe([intent], now=now)
         if observation.state is None or observation.workload is None:
             raise TrimtabError(f"{'/'.join(key)}: {observation.problem}")

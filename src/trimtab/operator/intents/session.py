@@ -10,6 +10,7 @@ from typing import Never
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter
+from trimtab.intents.kpi.client import PromqlKpiClient
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.registry import CHECK_INTERVAL, PluginRegistry
 from trimtab.kube.kinds.pods import Pod
@@ -19,7 +20,6 @@ from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.endpoints import KpiEndpoints
 from trimtab.operator.intents.executor import PlanExecutor
 from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObserver
@@ -63,14 +63,12 @@ class IntentSession:
 
         self._registry = registry
         self._metrics = metrics
-        self._endpoints = KpiEndpoints(
-            promql,
-            max_age=settings().stale.seconds,
-            timeout=settings().timeout.seconds,
+        self._kpis = PromqlKpiClient(
+            promql, max_age=settings().stale.seconds, timeout=settings().timeout.seconds
         )
         self.state = IntentOperatorState(
             index=intent_index,
-            observer=IntentObserver(cluster_state, intent_index, self._endpoints, settings=settings),
+            observer=IntentObserver(cluster_state, intent_index, self._kpis, settings=settings),
             effect_learner=EffectLearner(store, cluster=cluster_name, settings=settings),
         )
         self.controller = IntentController(
@@ -95,7 +93,7 @@ class IntentSession:
         )
 
     async def run(self) -> Never:
-        async with self._endpoints, asyncio.TaskGroup() as group:
+        async with self._kpis, asyncio.TaskGroup() as group:
             group.create_task(self._check_plugins())
             group.create_task(self.state.effect_learner.run())
             await self.controller.run()

@@ -8,16 +8,13 @@ from trimtab.actuation.effective_size import effective_sizes
 from trimtab.actuation.pod_options import most_common_options
 from trimtab.api.intent import IntentSpec
 from trimtab.intents.kpi.availability import PodHistory
-from trimtab.intents.kpi.measurement import LOAD_PROPERTY, KpiDefinition, KpiReading
+from trimtab.intents.kpi.measurement import KpiDefinition, KpiReading
+from trimtab.intents.kpi.query import CPU, CPU_PODS, LOAD, MEMORY, MEMORY_MEDIAN
 from trimtab.intents.objective import Goal, Objective
 from trimtab.intents.state import ContainerSize, PodState, TargetState
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.operator.config.intents import IntentSettings
-
-CPU, CPU_PODS, MEMORY, MEMORY_MEDIAN = "cpu", "cpu pods", "memory", "median memory"
-"""The keys of additional readings: the CPU usage of all pods, the number of pods in it, and the peak memory of the
-pod that uses most and of the median pod."""
 
 
 def find_main_container(containers: Sequence[Container]) -> str:
@@ -56,7 +53,7 @@ def build_state(
         unplaced=_count_unplaced(workload, pods),
         sizes=tuple(_to_size(name, resources) for name, resources in sizes.items()),
         main=list(sizes).index(main) if main in sizes else len(sizes),
-        load=extra.get(LOAD_PROPERTY),
+        load=extra.get(LOAD),
         cpu_used=_cpu_used(pods, extra),
         memory_used=extra.get(MEMORY),
         memory_median=extra.get(MEMORY_MEDIAN),

@@ -1,13 +1,12 @@
 """Run the production Intent controller on the simulated cluster of the demo.
 
-The KPI is the simulated latency of a service. In place of a Prometheus, `_SimulatedPromqlClient` answers the same queries
-from the simulated world.
+The KPI is the simulated latency of a service. In place of a Prometheus, `_SimulatedKpiClient` measures the simulated
+world.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from statistics import median
 
 import msgspec
@@ -15,7 +14,9 @@ import msgspec
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.api.kpiprofile import KPIProfileSpec, KPIType
-from trimtab.intents.kpi.client import LABEL
+from trimtab.intents.kpi import query as quantities
+from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
+from trimtab.intents.kpi.query import KpiQuery
 from trimtab.intents.plugins.registry import PluginRegistry
 from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -26,7 +27,6 @@ from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.endpoints import KpiEndpoints
 from trimtab.operator.intents.executor import PlanExecutor
 from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObserver
@@ -34,12 +34,9 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.policy.status_writer import NullEventSink
 from trimtab.operator.state import IntentOperatorState
-from trimtab.usage.source import Vector
 
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'
-_QUERY_PART = re.compile(rf'label_replace\(\n(.*?)\n, "{LABEL}", "([^"]*)"', re.DOTALL)
-_NAME = re.compile(r'namespace="([^"]*)".*?container="([^"]*)"', re.DOTALL)
 
 
 class SimulatedIntents:
@@ -66,11 +63,11 @@ class SimulatedIntents:
         self._simulation.informers.put(KPI_PROFILES, _build_profile(service.namespace))
         self._intent = _build_intent(service, seconds)
         self._simulation.informers.put(INTENTS, self._intent)
-        endpoints = KpiEndpoints(_SimulatedPromqlClient(simulation.world), max_age=900.0, timeout=10.0)
+        kpis = _SimulatedKpiClient(simulation.world)
         store, objects = simulation.operator_state.store, simulation.operator_state.objects
         self.state = IntentOperatorState(
             index=index,
-            observer=IntentObserver(simulation.cluster_state, index, endpoints, settings=settings),
+            observer=IntentObserver(simulation.cluster_state, index, kpis, settings=settings),
             effect_learner=EffectLearner(
                 store, cluster=simulation.operator_state.cluster_name, settings=settings
             ),
@@ -108,43 +105,41 @@ class SimulatedIntents:
         self._simulation.informers.put(INTENTS, self._intent)
 
 
-class _SimulatedPromqlClient:
-    """Answers the PromQL queries of the controller from the simulated world."""
+class _SimulatedKpiClient:
+    """Measures the KPIs and the usage of targets in the simulated world, as it is now."""
 
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
 
-    async def vector(self, promql: str, *, at: float) -> Vector:
-        del at  # only the current state is known
-        return [({LABEL: label}, value) for label, value in self._answer_queries(promql)]
+    async def measure(self, queries: Iterable[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
+        del at
+        return {query: self._measure(query) for query in queries}
 
-    def _answer_queries(self, promql: str) -> Iterator[tuple[str, float]]:
-        for query, label in _QUERY_PART.findall(promql):
-            if label.endswith(" age"):
-                yield label, 0.0
-            elif (value := self._read_value(query)) is not None:
-                yield label, value
-
-    def _read_value(self, query: str) -> float | None:  # noqa: PLR0911 - one return a query
-        named = _NAME.search(query)
-        found = self._world.workloads.get(WorkloadKey("Deployment", *named.groups())) if named else None
+    def _measure(self, query: KpiQuery) -> KpiReading:
+        assert query.target is not None
+        key = WorkloadKey(query.target.kind, query.namespace, query.target.name)
+        found = self._world.workloads.get(key)
         if found is None:
-            return None
+            return unknown_reading(f"{key} does not exist")
         rows = [row for pod in found.pods.values() for row in pod.rows]
         containers = self._world.container_arrays.containers
-        if "simulated_seconds_p99" in query:
-            return float(self._world.latencies[found.number, -1])
-        if "simulated_requests" in query and (service := found.spec.service):
-            return float(self._world.load[found.number]) / service.cpu_seconds
-        if query.startswith("count("):
-            return float(len(found.pods))
-        if "cpu_usage" in query:
-            return float(sum(containers.cpu[row] for row in rows))
-        if "memory_working_set" in query and "quantile" in query:
-            return float(median([containers.memory[row] for row in rows] or [0.0]))
-        if "memory_working_set" in query:
-            return float(max((containers.memory[row] for row in rows), default=0.0))
-        return None
+        memory = [float(containers.memory[row]) for row in rows]
+        match query.quantity:
+            case "p99":
+                value = float(self._world.latencies[found.number, -1])
+            case quantities.LOAD if found.spec.service:
+                value = float(self._world.load[found.number]) / found.spec.service.cpu_seconds
+            case quantities.CPU:
+                value = float(sum(containers.cpu[row] for row in rows))
+            case quantities.CPU_PODS:
+                value = float(len(found.pods))
+            case quantities.MEMORY:
+                value = max(memory, default=0.0)
+            case quantities.MEMORY_MEDIAN:
+                value = median(memory or [0.0])
+            case _:
+                return unknown_reading(f"{query.quantity} is not simulated")
+        return KpiReading.from_value(value)
 
 
 def _build_profile(namespace: str) -> KPIProfileRecord:
