@@ -14,7 +14,8 @@ from trimtab.kube.cache.projection import CachedObject
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import CONFIG_MAPS
-from trimtab.kube.rest.retry import Backoff, RateLimiter
+from trimtab.kube.rest.retry import RateLimiter
+from trimtab.timing import Backoff
 
 HASTY = WatchTimeouts(idle_timeout=2.0, backoff=Backoff(first=0.05, ceiling=0.2))
 

@@ -22,7 +22,6 @@ from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, PODS
-from trimtab.kube.rest.retry import Backoff
 from trimtab.kube.runtime.event_recorder import EventRecorder
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.reloader import ConfigReloader
@@ -32,6 +31,7 @@ from trimtab.operator.metrics import Metrics
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
+from trimtab.timing import Backoff
 from trimtab.usage.usage import PodContainer
 
 BRISK = WatchTimeouts(backoff=Backoff(first=0.05, ceiling=0.2))

@@ -40,6 +40,7 @@ from trimtab.node.qos.manager import QosManager
 from trimtab.node.reporter import Reporter, build_status
 from trimtab.node.restore_journal import RestoreJournal, read_boot_id
 from trimtab.node.series import SeriesRetention, SeriesSnapshot, SeriesStore
+from trimtab.timing import Interval
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +75,7 @@ class NodeAgent:
         self._predictor = Predictor()
         _lock_state_directory(settings.state)
         self._snapshot = SeriesSnapshot(settings.state / "series")
-        self._saved = time.time()
+        self._saving = Interval(SAVE_EVERY, last=time.time())
         self._started = self._last_round = time.monotonic()
         self._policy_known = False
         self._qos: QosManager | None = None
@@ -185,7 +186,7 @@ class NodeAgent:
         if qos is not None and self._can_act():
             policy = self._informer.policy
             await qos.run_round(view, self.series, policy.spec if policy else None)
-        if not 0 <= now - self._saved < SAVE_EVERY:
+        if self._saving.due(now):
             self._save()
 
     def _can_act(self) -> bool:
@@ -216,7 +217,7 @@ class NodeAgent:
             self._predictor.restore(facts.get(_PEAKS, b""))
 
     def _save(self) -> None:
-        self._saved = time.time()
+        self._saving.restart(time.time())
         try:
             self._snapshot.save(self.series, {_PEAKS: self._predictor.state()})
         except OSError as error:

@@ -22,6 +22,7 @@ import structlog
 from trimtab.atomic_write import fsync_path
 from trimtab.node.arbiter.host_knobs import ALL_KNOBS
 from trimtab.node.arbiter.requests import KnobRef, Value
+from trimtab.timing import LogOnce
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ class RestoreJournal:
         self._lines = 0
         self._is_complete = False
         """Set if the file is of this boot and complete; only a new record needs disk space."""
-        self._is_failure_logged = False
+        self._failures = LogOnce()
 
     @property
     def originals(self) -> Mapping[KnobRef, Value | None]:
@@ -93,9 +94,10 @@ class RestoreJournal:
             else:
                 self._compact()
         except OSError as error:
-            if not self._is_failure_logged:
+            if self._failures.is_new("write failed"):
                 log.warning("journal.write_failed", path=str(self._path), error=error.strerror)
-        self._is_failure_logged = not self._is_complete
+        if self._is_complete:
+            self._failures.clear()
 
     def _append(self, entries: Sequence[Any], *, sync: bool = True) -> None:
         self._is_complete = False  # until all of it is there

@@ -31,6 +31,7 @@ from trimtab.recommender.cohort_manager import Backfill, CohortManager, TrackedC
 from trimtab.recommender.oom_kills import MemorySize, OomKill
 from trimtab.recommender.pending_evidence import RecentUsage
 from trimtab.store import Store
+from trimtab.timing import is_recent
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, UsageError
 from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -250,7 +251,7 @@ class SourceIngester:
             self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
             if learned := [cohort.ingested_until for cohort in self._cohorts if len(cohort.table)]:
                 self._metrics.usage_lateness.labels(self.name).set(max(now - min(learned), 0.0))
-        if not 0 <= now - self._saved_at < self._schedule.save_interval:  # also if the clock was set back
+        if not is_recent(self._saved_at, now, within=self._schedule.save_interval):
             await self.save(now)
         return new
 

@@ -22,7 +22,7 @@ from trimtab.kube.errors import (
     Unavailable,
     Unreachable,
 )
-from trimtab.kube.rest.retry import Backoff, RateLimiter, RetryPolicy
+from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 
 
 def delay(error: KubeError, *, attempt: int = 1, repeatable: bool = True) -> float | None:
@@ -61,14 +61,6 @@ def test_a_request_that_never_left_is_asked_again_whatever_it_is() -> None:
 
 def test_patience_ends() -> None:
     assert delay(Unavailable(Status(message="down")), attempt=5) is None
-
-
-@settings(max_examples=200)
-@given(st.integers(1, 500), st.integers())
-def test_back_off_grows_to_its_ceiling_and_never_past_the_jitter(failures: int, seed: int) -> None:
-    backoff = Backoff(first=0.25, factor=2.0, ceiling=30.0, jitter=0.5)
-    wait = backoff.delay(failures, rng=random.Random(seed))
-    assert min(30.0, 0.25 * 2 ** min(failures - 1, 64)) <= wait <= 45.0
 
 
 @settings(max_examples=200)

@@ -10,7 +10,8 @@ from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import CONFIG_MAPS
-from trimtab.kube.rest.retry import Backoff, RetryPolicy
+from trimtab.kube.rest.retry import RetryPolicy
+from trimtab.timing import Backoff
 
 QUICK = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
 

@@ -17,9 +17,10 @@ from harness.objects import node
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, Resource
-from trimtab.kube.rest.retry import Backoff, RetryPolicy
+from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.kube.runtime.event_correlator import CorrelatorOptions, ObjectReference
 from trimtab.kube.runtime.event_recorder import EventRecorder
+from trimtab.timing import Backoff
 
 QUICK = RetryPolicy(attempts=4, backoff=Backoff(first=0.01, ceiling=0.05))
 EAGER = CorrelatorOptions(rewrite_interval=0.05)

@@ -301,7 +301,7 @@ async def test_faults_shorter_than_the_deadline_cost_no_term(
         fault_proxy.fail_next(fault, count=often)
 
         async def recovered() -> bool:
-            return fault_proxy.injected[fault.name] == often and stand.candidate._last_error == ""
+            return fault_proxy.injected[fault.name] == often and not stand.candidate._errors.current()
 
         await until(recovered, "a renewal after the faults")
         assert stand.candidate.is_leader

@@ -16,8 +16,8 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from trimtab.kube.errors import KubeError, Unreachable
-from trimtab.kube.rest.retry import Backoff
 from trimtab.kube.runtime.workqueue import WorkQueue
+from trimtab.timing import Backoff
 
 STEADY = Backoff(first=1.0, factor=2.0, ceiling=8.0, jitter=0.0)
 

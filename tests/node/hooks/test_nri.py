@@ -9,13 +9,13 @@ import pytest
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import ttrpc
 from trimtab.node.hooks.adjustments import Adjustment, CountResult, RuntimeContainer, ignore_result
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
 from trimtab.node.hooks.nri import PLUGIN, RUNTIME, NriPlugin
 from trimtab.node.qos.metrics import QosMetrics
+from trimtab.timing import Backoff
 
 POD = pb.PodSandbox(
     id="s", name="p", namespace="ns", linux=pb.LinuxPodSandbox(cgroup_parent="/kubepods/pod1")

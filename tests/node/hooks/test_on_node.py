@@ -17,7 +17,6 @@ from harness.cluster import Cluster
 from harness.containerd import Containerd
 from harness.node import NAME
 from harness.process import Process, wait_for
-from trimtab.kube.rest.retry import Backoff
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import CgroupLayout, Hierarchy, Knob, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA, CPUSET_EFFECTIVE
@@ -25,6 +24,7 @@ from trimtab.node.executor import KnobFiles
 from trimtab.node.hooks.adjustments import NO_ADJUSTMENT, Adjustment, DecideAdjustment, RuntimeContainer
 from trimtab.node.hooks.agent_socket import AgentClient, serve_agent_socket
 from trimtab.node.hooks.nri import NriPlugin
+from trimtab.timing import Backoff
 
 ROOT = Path("/sys/fs/cgroup")
 POLICIES = "/apis/trimtab.io/v1alpha1/nodeqospolicies"

@@ -14,7 +14,7 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import Backoff
+from trimtab.timing import Backoff
 from trimtab.usage.errors import (
     QueryTooLarge,
     SourceRefused,

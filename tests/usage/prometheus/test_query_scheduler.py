@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from trimtab.aio import task_group
-from trimtab.kube.rest.retry import Backoff
+from trimtab.timing import Backoff
 from trimtab.usage.errors import QueryTooLarge
 from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.query_scheduler import QueryScheduler

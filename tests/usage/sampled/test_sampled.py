@@ -114,6 +114,14 @@ async def test_history_keeps_hours_if_clock_jumps_ahead_briefly(sample_time: flo
     assert set(known) <= set(await storage.list_hours())
 
 
+async def test_polling_source_polls_on_read_after_clock_was_set_back() -> None:
+    source = scripted()
+    await source.poll_at(NOW + DAY, sample(WEB, NOW + DAY))
+    source.now, source.samples = NOW, (sample(WEB, NOW, cpu=3.0),)
+    usage = await source.read(UsageQuery(start=NOW - 60, end=NOW + 60, step=60))
+    assert np.nanmax(usage.cpu) == 3.0
+
+
 async def test_polling_source_reads_the_same_after_restart(tmp_path: Path) -> None:
     ask = UsageQuery(start=NOW - 60, end=NOW + 3 * HOUR, step=60)
     whole = scripted()

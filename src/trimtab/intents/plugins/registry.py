@@ -28,6 +28,7 @@ from trimtab.intents.plugins.protocol import (
     dial,
     listen,
 )
+from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +36,8 @@ T = TypeVar("T")
 
 CHECK_INTERVAL = 5.0
 """The seconds between two health checks."""
-MAX_CHECK_INTERVAL = 300.0
-"""The most seconds between two health checks of an unavailable plugin."""
+CHECK_BACKOFF = Backoff(first=CHECK_INTERVAL, ceiling=300.0)
+"""The delays of the health checks of a plugin, which grow while it is unavailable."""
 MAX_FAILURES = 3
 """The failed health checks in a row after which a registered plugin is removed."""
 REGISTER_INTERVAL = 30.0
@@ -197,7 +198,7 @@ class PluginRegistry:
             else:
                 info.group = told.group or info.name
                 known.mark_available()
-        known.check_at = now + min(MAX_CHECK_INTERVAL, CHECK_INTERVAL * 2 ** min(known.failures, 10))
+        known.check_at = now + CHECK_BACKOFF.delay(known.failures + 1)
 
     def _redial(self, known: RegisteredPlugin) -> None:
         """Reconnect, because our own certificate may have been renewed and a channel keeps the one that it was

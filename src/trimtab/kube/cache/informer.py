@@ -27,7 +27,7 @@ from trimtab.kube.errors import BadRequest, Gone, Invalid, KubeError, TimedOut, 
 from trimtab.kube.rest.client import Client, selector_params
 from trimtab.kube.rest.list_pages import PageDecoder, log_ignored
 from trimtab.kube.rest.resources import Resource
-from trimtab.kube.rest.retry import Backoff
+from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
 

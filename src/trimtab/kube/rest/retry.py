@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass, field
 
 from trimtab.kube.errors import ApiError, KubeError, TooManyRequests, Unreachable
+from trimtab.timing import Backoff
 
 
 @dataclass(slots=True)
@@ -28,21 +29,6 @@ class RateLimiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
-    """Exponential back-off with jitter, so that many clients do not retry in step."""
-
-    first: float = 0.25
-    factor: float = 2.0
-    ceiling: float = 30.0
-    jitter: float = 0.5
-
-    def delay(self, failures: int, *, rng: random.Random) -> float:
-        """Return the seconds to wait after this number of consecutive failures (1 for the first)."""
-        exponent = min(failures - 1, 64)
-        return min(self.ceiling, self.first * self.factor**exponent) * (1 + self.jitter * rng.random())
-
-
-@dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The failures after which the same request is sent again.
 
@@ -51,7 +37,7 @@ class RetryPolicy:
     """
 
     attempts: int = 5
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     max_retry_after: float = 60.0
     """The longest Retry-After, in seconds, that is waited for; with a longer one the error is raised."""
 

@@ -27,6 +27,7 @@ from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import LEASES
 from trimtab.kube.runtime.lease_rules import JITTER, LeaseObservation, LeaseSpec, LeaseTiming
+from trimtab.timing import LogOnce
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class LeaderElector:
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._observation = LeaseObservation()
         self._leader_until = -math.inf
-        self._last_error = ""  # the reason why the last attempt failed
+        self._errors = LogOnce()
         self._loss_reason = ""  # the reason why leadership was lost
         self._label = f"{namespace}/{name}"
         _LEADING.labels(self._label).set_function(lambda: self.is_leader)
@@ -156,7 +157,7 @@ class LeaderElector:
             await asyncio.sleep(min(self._timing.retry_period, self._leader_until - _clock()))
             left = self._leader_until - _clock()
             if left <= 0:
-                reason = self._last_error or "this process was suspended"
+                reason = self._errors.current() or "this process was suspended"
                 return f"not renewed for {self._timing.renew_deadline} s ({reason})"
             if await self._try_acquire_or_renew(left) is False:
                 return f"{self._observation.holder} holds the lease now"
@@ -171,7 +172,7 @@ class LeaderElector:
         except Exception as error:  # noqa: BLE001 - after any error the lease is not renewed
             self._record_failure(error)
             return None
-        self._last_error = ""
+        self._errors.clear()
         self._leader_until = sent + self._timing.renew_deadline
         return True
 
@@ -222,9 +223,8 @@ class LeaderElector:
         """Count every failed attempt; log each reason once, not every two seconds."""
         _FAILURES.labels(self._label, type(error).__name__).inc()
         message = describe(error)
-        if message != self._last_error:
+        if self._errors.is_new(message):
             log.warning("lease.attempt_failed", lease=self._label, error=message)
-            self._last_error = message
 
 
 def _build_lease(metadata: Object, spec: LeaseSpec) -> Object:

@@ -20,8 +20,8 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from trimtab.kube.errors import KubeError, describe
-from trimtab.kube.rest.retry import Backoff
 from trimtab.kube.runtime.delay_heap import DelayHeap, K
+from trimtab.timing import Backoff
 
 log = structlog.get_logger(__name__)
 

@@ -20,6 +20,7 @@ from trimtab.node.collectors.rundelay import RunDelayCollector
 from trimtab.node.collectors.unsupported import CollectorUnsupported
 from trimtab.node.model import NodeView
 from trimtab.node.series import SeriesStore
+from trimtab.timing import Interval, LogOnce
 
 log = structlog.get_logger(__name__)
 
@@ -70,8 +71,8 @@ class CollectorManager:
         self._cpu_time = cpu_time
         self._due: dict[str, float] = {}
         self._collectors = {collector.name: collector for collector in collectors}
-        self._failing: dict[str, str] = {}
-        self._last_sweep = 0.0
+        self._errors = LogOnce()
+        self._sweeping = Interval(SWEEP_EVERY)
         self._failures = Counter(
             "trimtab_agent_collector_failures_total",
             "Failed collection rounds",
@@ -95,7 +96,7 @@ class CollectorManager:
     @property
     def failing(self) -> dict[str, str]:
         """Return the collectors whose last round failed, with the reason."""
-        return dict(self._failing)
+        return {name: why for name in self._collectors if (why := self._errors.current(name))}
 
     def collect(self, view: NodeView, now: float) -> None:
         self._series.now = now
@@ -108,12 +109,12 @@ class CollectorManager:
             except Exception as error:  # noqa: BLE001 - the other collectors must go on
                 self._record_failure(collector, error)
             else:
-                self._failing.pop(collector.name, None)
+                self._errors.clear(collector.name)
                 self._up.labels(collector.name).set(1)
             self._cpu_seconds.labels(collector.name).inc(max(0.0, self._cpu_time() - began))
-        if not 0 <= now - self._last_sweep < SWEEP_EVERY:
+        if self._sweeping.due(now):
             self._series.sweep()
-            self._last_sweep = now
+            self._sweeping.restart(now)
 
     def close(self) -> None:
         for collector in self._collectors.values():
@@ -136,8 +137,7 @@ class CollectorManager:
 
     def _record_failure(self, collector: Collector, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if self._failing.get(collector.name) != reason:
+        if self._errors.is_new(reason, about=collector.name):
             log.warning("collector.failed", collector=collector.name, error=reason)
-        self._failing[collector.name] = reason
         self._failures.labels(collector.name).inc()
         self._up.labels(collector.name).set(0)

@@ -22,6 +22,7 @@ from trimtab.node.executor.baseline import Baseline
 from trimtab.node.executor.knob_files import KnobFiles
 from trimtab.node.executor.write_order import order_writes
 from trimtab.node.restore_journal import RestoreJournal
+from trimtab.timing import is_recent
 
 RECHECK_SECONDS = 10.0
 """The seconds after which a value is read again, in case another process wrote it.
@@ -129,8 +130,8 @@ class Executor:
         """Return the current values, without missing knobs; record values that others have set."""
         present: dict[KnobRef, Value] = {}
         for spot, value in goal.items():
-            seen, when = self._last_seen.get(spot, (None, 0.0))
-            if seen == value and (self._dry_run or now - when < RECHECK_SECONDS):
+            seen, when = self._last_seen.get(spot, (None, float("-inf")))
+            if seen == value and (self._dry_run or is_recent(when, now, within=RECHECK_SECONDS)):
                 present[spot] = value
             elif (held := self._files.read(spot)) is not None:
                 is_anothers = external_values.get(spot) == held or self._is_foreign_value(spot, held, seen)

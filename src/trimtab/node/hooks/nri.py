@@ -16,7 +16,6 @@ from typing import TypeVar
 import structlog
 from google.protobuf.message import Message
 
-from trimtab.kube.rest.retry import Backoff
 from trimtab.node.hooks import nri_codec as terms
 from trimtab.node.hooks import ttrpc
 from trimtab.node.hooks.adjustments import (
@@ -28,6 +27,7 @@ from trimtab.node.hooks.adjustments import (
 )
 from trimtab.node.hooks.messages import nri_pb2 as pb
 from trimtab.node.hooks.mux import Mux
+from trimtab.timing import Backoff, LogOnce
 
 PLUGIN_CONNECTION, RUNTIME_CONNECTION = 1, 2
 PLUGIN, RUNTIME = "nri.pkg.api.v1alpha1.Plugin", "nri.pkg.api.v1alpha1.Runtime"
@@ -70,7 +70,7 @@ class NriPlugin:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        failures, logged = 0, ""
+        failures, reasons = 0, LogOnce()
         while True:
             registered = self.outcomes["registered"]
             try:
@@ -80,9 +80,8 @@ class NriPlugin:
                 reason = str(error) or type(error).__name__
             failures = 1 if self.outcomes["registered"] > registered else failures + 1
             delay = self._backoff.delay(failures, rng=self._rng)
-            if reason != logged:
+            if reasons.is_new(reason):
                 log.info("nri.disconnected", socket=str(self._socket), reason=reason)
-            logged = reason
             await asyncio.sleep(delay)
 
     async def _run_session(self) -> None:

@@ -30,6 +30,7 @@ from trimtab.node.informer.merge import build_pod_views, merge_known_pods
 from trimtab.node.informer.pods import KnownPod, PodProjector
 from trimtab.node.informer.topology import read_memory_total, read_online_cpus, read_topology
 from trimtab.node.model import Cpu, NodeView
+from trimtab.timing import Interval, LogOnce, is_recent
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +60,7 @@ class NodeInformer:
         self._proc, self._sys = proc, sys
         self._view = NodeView(name=node, cpus=read_topology(sys), memory=read_memory_total(proc))
         self._stale = True
-        self._refreshed_at = 0.0
+        self._resync = Interval(RESYNC_SECONDS)
         self._watch = InotifyWatch()
         self._projector = PodProjector()
         self._kubelet_pods: dict[str, KnownPod] = {}
@@ -69,7 +70,7 @@ class NodeInformer:
         self._policies: Cache[QosPolicy] = Cache()
         self._informers: InformerSet | None = None
         self._change_event = asyncio.Event()
-        self._kubelet_error = ""
+        self._kubelet_errors = LogOnce()
         self._kubelet_forbidden = False
         """Set if the kubelet denies access, as before Kubernetes 1.33 with the agent's RBAC rules."""
         self._synced = False
@@ -93,14 +94,15 @@ class NodeInformer:
             errors |= {"node": f"the cluster has no Node {self._node}; check --node"}
         if not self.hierarchy.cgroup(pods := self._view.pods_cgroup).exists:
             errors |= {"cgroups": f"the node has no cgroup {pods}; check --cgroups and --cgroup-parent"}
-        is_away = self._kubelet_error and not self._kubelet_forbidden
-        return errors | ({"kubelet": self._kubelet_error} if is_away else {})
+        error = self._kubelet_errors.current()
+        return errors | ({"kubelet": error} if error and not self._kubelet_forbidden else {})
 
     def view(self, now: float) -> NodeView:
         """Return the current node; the same object while nothing changed."""
         self.drain_watch()
-        if self._stale or not 0 <= now - self._refreshed_at < RESYNC_SECONDS:
-            self._stale, self._refreshed_at = False, now
+        if self._stale or self._resync.due(now):
+            self._stale = False
+            self._resync.restart(now)
             view = self._build_view(now)
             if view != self._view:
                 self._view = view
@@ -144,11 +146,10 @@ class NodeInformer:
             self._change_event.clear()
             try:
                 self.update_from_kubelet(await kubelet.request("GET", "/pods", read=bytes), clock())
-                self._kubelet_error = ""
+                self._kubelet_errors.clear()
             except (KubeError, *DECODE_ERRORS) as error:
-                if self._kubelet_error != describe(error):
+                if self._kubelet_errors.is_new(describe(error)):
                     log.warning("kubelet.unreachable", error=describe(error))
-                self._kubelet_error = describe(error)
                 self._kubelet_forbidden = isinstance(error, Forbidden)
                 await asyncio.sleep(RESYNC_SECONDS / 2)
             try:
@@ -177,7 +178,9 @@ class NodeInformer:
         found = self._find_pods(layout)
         known = merge_known_pods(
             self._pods,
-            self._kubelet_pods if 0 <= now - self._kubelet_updated_at <= KUBELET_FRESH_SECONDS else {},
+            self._kubelet_pods
+            if is_recent(self._kubelet_updated_at, now, within=KUBELET_FRESH_SECONDS)
+            else {},
         )
         node = self._nodes.get(self._node)
         return replace(

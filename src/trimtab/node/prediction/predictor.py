@@ -20,6 +20,7 @@ import msgspec
 
 from trimtab.node.model import Metric, MetricWindows, NodeView, PodView, Tier, pod_subject, tier_subject
 from trimtab.node.prediction.histogram import CPU, DAY, MEMORY, DecayingHistogram, HistogramState
+from trimtab.timing import Interval
 
 SAMPLE_SECONDS: Final = 60.0
 """The seconds between two samples."""
@@ -74,16 +75,16 @@ class Predictor:
 
     def __init__(self) -> None:
         self._peaks: dict[str, PeakUsage] = {}
-        self._last_sample = 0.0
+        self._sampling = Interval(SAMPLE_SECONDS)
 
     def __len__(self) -> int:
         return len(self._peaks)
 
     def learn(self, view: NodeView, windows: MetricWindows, now: float) -> None:
         """Add a sample if it is due."""
-        if 0 <= now - self._last_sample < SAMPLE_SECONDS:
+        if not self._sampling.due(now):
             return
-        self._last_sample = now
+        self._sampling.restart(now)
         pods = view.pods_in_tier(*PROD)
         for pod in pods:
             self._add_peaks(pod.uid, _read_peaks(windows, [pod_subject(pod.uid)]), now)

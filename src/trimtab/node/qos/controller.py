@@ -34,6 +34,7 @@ from trimtab.node.strategies import (
     StrategyInput,
     StrategyOutput,
 )
+from trimtab.timing import Interval, LogOnce
 
 log = structlog.get_logger(__name__)
 
@@ -78,11 +79,10 @@ class QosController:
         self._devices = devices
         self._evictor = Evictor(evict, metrics)
         self._last_outputs: dict[str, StrategyOutput] = {}
-        self._failing: dict[str, str] = {}
-        self._reported: set[object] = set()
+        self._strategy_errors, self._problems = LogOnce(), LogOnce()
         self._baseline = executor.build_baseline()
         self._view: NodeView | None = None
-        self._refreshed_at = float("-inf")
+        self._refresh = Interval(REFRESH_SECONDS)
         self._requests: tuple[KnobRequest, ...] | None = None
         self._last_result = RoundResult({}, (), (), (), WriteResult())
 
@@ -103,13 +103,9 @@ class QosController:
         evictions = tuple(each for output in outputs for each in output.evictions)
         self._evictor.start(evictions, now=now)  # first: a failing write must not prevent evictions
         requests = tuple(request for output in outputs for request in output.requests)
-        if (
-            view is not self._view
-            or now - self._refreshed_at >= REFRESH_SECONDS
-            or self._last_result.write_result.rejected
-        ):
-            self._baseline, self._view, self._refreshed_at = self._executor.build_baseline(), view, now
-            self._requests = None
+        if view is not self._view or self._refresh.due(now) or self._last_result.write_result.rejected:
+            self._baseline, self._view, self._requests = self._executor.build_baseline(), view, None
+            self._refresh.restart(now)
         if requests != self._requests:
             external_values = {
                 ref: value for output in outputs for ref, value in output.external_values.items()
@@ -168,12 +164,11 @@ class QosController:
         try:
             output = strategy.plan(inputs)
         except Exception as error:
-            if self._failing.get(name) != repr(error):
+            if self._strategy_errors.is_new(repr(error), about=name):
                 log.exception("qos.strategy_failed", strategy=name)
-            self._failing[name] = repr(error)
             self._metrics.failures.labels(name).inc()
             return StrategyOutput(self._last_outputs.get(name, NO_OUTPUT).requests)
-        self._failing.pop(name, None)
+        self._strategy_errors.clear(name)
         self._last_outputs[name] = output
         return output
 
@@ -189,9 +184,10 @@ class QosController:
         problems |= {("invalid", each.ref): str(each) for each in found.rejected}
         problems |= {ref: f"{ref}: {reason}" for ref, reason in found.write_result.rejected.items()}
         problems |= {line: line for line in found.unsupported}
-        for problem in sorted(text for key, text in problems.items() if key not in self._reported):
+        # The text has numbers that change every round, so only its subject tells whether a problem is new.
+        for problem in sorted(text for key, text in problems.items() if self._problems.is_new("", about=key)):
             log.warning("qos.problem", problem=problem)
-        self._reported = {*problems}
+        self._problems.clear_all_but(problems)
 
     def _count_writes(self, done: WriteResult) -> None:
         for spot, _ in done.written:

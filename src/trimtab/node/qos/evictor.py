@@ -12,6 +12,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.node.model import PodView
 from trimtab.node.qos.metrics import QosMetrics
 from trimtab.node.strategies import Eviction
+from trimtab.timing import Cooldown
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +42,7 @@ class Evictor:
         self._evict = evict
         self._metrics = metrics
         self._in_flight: dict[str, asyncio.Task[None]] = {}
-        self._rejected_at: dict[str, float] = {}
+        self._rejected = Cooldown[str](EVICTION_BLOCKED_SECONDS)
 
     def start(self, evictions: Iterable[Eviction], *, now: float) -> None:
         for eviction in evictions:
@@ -50,10 +51,7 @@ class Evictor:
 
     def eviction_blocked(self, now: float) -> frozenset[str]:
         """Return the uids of pods whose eviction the API server recently rejected."""
-        self._rejected_at = {
-            uid: at for uid, at in self._rejected_at.items() if now - at < EVICTION_BLOCKED_SECONDS
-        }
-        return frozenset(self._rejected_at)
+        return frozenset(self._rejected.active(now))
 
     async def wait_idle(self) -> None:
         """Wait until no eviction is in flight."""
@@ -67,7 +65,7 @@ class Evictor:
             result = "refused"
             # Transient errors are not about this pod, except the 500 for a pod with two disruption budgets.
             if not error.transient or isinstance(error, InternalError):
-                self._rejected_at[eviction.pod.uid] = now
+                self._rejected.start(eviction.pod.uid, now)
             log.warning(
                 "qos.eviction_rejected",
                 pod=_format_pod(eviction.pod),

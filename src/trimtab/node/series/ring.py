@@ -12,6 +12,7 @@ from array import array
 from typing import Self
 
 from trimtab.node.model import WindowStats
+from trimtab.timing import is_recent
 
 _NEVER = -1
 
@@ -62,7 +63,7 @@ class Ring:
 
     def last(self, now: float) -> float | None:
         """Return the newest sample, unless three periods passed without another."""
-        return self._last if 0 <= now - self._at < 4 * self.period else None
+        return self._last if is_recent(self._at, now, within=4 * self.period) else None
 
     def samples(self, seconds: float, now: float) -> list[float] | None:
         """Return the samples of the last `seconds`; None if they span less than half of them."""

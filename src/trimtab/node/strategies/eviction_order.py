@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from trimtab.node.model import PodView
 from trimtab.node.strategies.strategy import StrategyInput
+from trimtab.timing import is_recent
 
 
 class EvictionSelector:
@@ -24,7 +25,7 @@ class EvictionSelector:
 
     def reset(self) -> None:
         """Forget all state."""
-        self._last: float | None = None
+        self._last = float("-inf")
         self._chosen: frozenset[str] = frozenset()
         self._leaving: dict[str, float] = {}
 
@@ -48,7 +49,7 @@ class EvictionSelector:
         During the cool-down there are none, unless all selected pods were blocked: then the next ones are
         selected at once.
         """
-        is_hot = self._last is not None and inputs.now - self._last < cool_down
+        is_hot = is_recent(self._last, inputs.now, within=cool_down)
         if is_hot and not self._chosen <= inputs.eviction_blocked:
             return []
         need -= self._sum_leaving(inputs, pods)
@@ -68,7 +69,7 @@ class EvictionSelector:
         return sum(
             self._read_freed(inputs, pod)
             for pod in leaving
-            if inputs.now - self._leaving[pod.uid] < self._leaving_timeout
+            if is_recent(self._leaving[pod.uid], inputs.now, within=self._leaving_timeout)
         )
 
 

@@ -19,6 +19,7 @@ from trimtab.node.arbiter.host_knobs import CACHE_SHARES
 from trimtab.node.cgroups.knobs import THREADS
 from trimtab.node.model import Tier, resolve_cache_tier
 from trimtab.node.strategies.strategy import NO_OUTPUT, StrategyInput, StrategyOutput
+from trimtab.timing import Interval
 
 BANDWIDTH_STEP = 10
 ASSIGN_SECONDS = 10.0
@@ -52,19 +53,19 @@ class Resctrl:
     settings_type: ClassVar[type[Settings]] = Settings
 
     def __init__(self) -> None:
-        self._assigned_at: float | None = None
+        self._assigning = Interval(ASSIGN_SECONDS)
 
     def plan(self, inputs: StrategyInput) -> StrategyOutput:
         settings = inputs.policy.resctrl
         root = inputs.read_knob(KnobRef("", CACHE_SHARES)) if settings.enable else None
         if not isinstance(root, Mapping) or not root:
-            self._assigned_at = None
+            self._assigning = Interval(ASSIGN_SECONDS)
             return StrategyOutput(unsupported=(NO_RESCTRL,)) if settings.enable else NO_OUTPUT
         tiers: dict[Tier, CacheShare] = {Tier.LSR: settings.lsr, Tier.LS: settings.ls, Tier.BE: settings.be}
         requests = tuple(self._build_request(tier, share, root) for tier, share in tiers.items())
-        if self._assigned_at is not None and inputs.now - self._assigned_at < ASSIGN_SECONDS:
+        if not self._assigning.due(inputs.now):
             return StrategyOutput(requests)
-        self._assigned_at = inputs.now
+        self._assigning.restart(inputs.now)
         return StrategyOutput(
             requests, resctrl_tasks={tier.value: _list_threads(inputs, tier) for tier in tiers}
         )

@@ -50,6 +50,7 @@ from trimtab.operator.intents.safe_sizes import SafeSizeProvider
 from trimtab.operator.intents.status import Document, IntentOutcome, objectives_met_since, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
+from trimtab.timing import Cooldown
 
 log = structlog.get_logger(__name__)
 
@@ -103,8 +104,8 @@ class IntentController:
         """The messages about OOM kills of each Intent's target in this cycle."""
         self._crashing: list[IntentObservation] = []
         """The Intents whose resize has to wait until a crashed container runs again."""
-        self._refused_at: dict[tuple[str, str], float] = {}
-        """The time of the last failed action by Intent and actuator. Losing it costs one attempt only."""
+        self._refused = Cooldown[tuple[str, str]](0.0)
+        """The Intents and actuators whose last action failed. Losing it costs one attempt only."""
 
     async def run(self) -> Never:
         while True:
@@ -334,7 +335,7 @@ class IntentController:
         result = await self._executor.execute(plan, observation, limits=limits, plugins=plugins, now=now)
         if result.blocked_reason and not result.is_transient:
             # Otherwise the best plan would be the refused one in every cycle.
-            self._refused_at[observation.goal.intent, plan.actions[len(result.done)].actuator] = now
+            self._refused.start((observation.goal.intent, plan.actions[len(result.done)].actuator), now)
         for action in plan.actions:
             label = "done" if action in result.done else "blocked"
             self._metrics.intent_actions.labels(observation.goal.namespace, action.actuator, label).inc()
@@ -369,9 +370,9 @@ class IntentController:
 
     def _refused_until(self, intent: str, now: float) -> dict[str, float]:
         """Return the time until which failed actions are not retried, so that other actions can be planned."""
-        rest = self._config().intents.cool_down.seconds
-        self._refused_at = {key: at for key, at in self._refused_at.items() if 0 <= now - at < rest}
-        return {actuator: at + rest for (whose, actuator), at in self._refused_at.items() if whose == intent}
+        self._refused.seconds = self._config().intents.cool_down.seconds
+        refused = self._refused.active(now)
+        return {actuator: until for (name, actuator), until in refused.items() if name == intent}
 
     def _autoscaler_constraints(self, workload: Workload) -> AutoscalerConstraints:
         return AutoscalerConstraints(

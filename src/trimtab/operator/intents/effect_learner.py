@@ -26,6 +26,7 @@ from trimtab.operator.config.intents import IntentSettings
 from trimtab.store import PlannerEvent, Store, StoreError
 from trimtab.store.effects import Effect
 from trimtab.store.write_queue import WriteQueue
+from trimtab.timing import Interval, is_recent
 
 log = structlog.get_logger(__name__)
 
@@ -52,8 +53,8 @@ class _IntentRecord:
     effects: EffectModels = field(default_factory=EffectModels)
     is_restored: bool = False
     """True if the stored knowledge was restored. Nothing is saved before, so that nothing is overwritten."""
-    fitted_at: float = 0.0
-    recorded_at: float = 0.0
+    fitted_at: float = float("-inf")
+    recording: Interval = field(default_factory=lambda: Interval(RECORD_INTERVAL))
     last_recorded: object = None
     """The last recorded state, without values that change all the time."""
     recent: list[tuple[float, TargetState]] = field(default_factory=list)
@@ -102,7 +103,7 @@ class EffectLearner:
         self._settings = settings
         self._records: dict[tuple[str, str], _IntentRecord] = {}
         """The knowledge by Intent and target."""
-        self._store_failed_at = float("-inf")
+        self._store_retry = Interval(RESTORE_RETRY)
         self._events_queue = WriteQueue[PlannerEvent]("planner events", store.events, max_waiting=MAX_PENDING)
         self._effects_queue = WriteQueue[Effect]("effects", store.effects, max_waiting=MAX_PENDING)
 
@@ -129,7 +130,7 @@ class EffectLearner:
     async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
         """Restore an Intent from the store once it is available; return the uptime of its past pods."""
         record = self._get_record(goal)
-        if record.is_restored or 0 <= now - self._store_failed_at < RESTORE_RETRY:
+        if record.is_restored or not self._store_retry.due(now):
             return None
         try:
             async with asyncio.timeout(RESTORE_TIMEOUT):
@@ -137,7 +138,7 @@ class EffectLearner:
                 since = now - self._settings().look_back.seconds
                 events = await self._load_events(goal, since=since, now=now)
         except (StoreError, TimeoutError) as error:
-            self._store_failed_at = now
+            self._store_retry.restart(now)
             log.warning(
                 "intent.restore_failed", intent=goal.intent, error=str(error) or "the store does not answer"
             )
@@ -164,9 +165,10 @@ class EffectLearner:
             len(state.pods),
             plan.actions if plan and plan.actions else None,
         )
-        if summary == record.last_recorded and 0 <= now - record.recorded_at < RECORD_INTERVAL:
+        if summary == record.last_recorded and not record.recording.due(now):
             return
-        record.last_recorded, record.recorded_at = summary, now
+        record.last_recorded = summary
+        record.recording.restart(now)
         record.add_state(now, state)
         actions = (
             [{"name": action.actuator, "properties": dict(action.parameters)} for action in plan.actions]
@@ -186,8 +188,8 @@ class EffectLearner:
     async def refit(self, goal: Goal, *, now: float) -> bool:
         """Refit the effects if it is time; return whether they were refitted."""
         record = self._get_record(goal)
-        settings = self._settings()
-        if 0 <= now - record.fitted_at < settings.learn_every.seconds or not (record.recent or record.pods):
+        is_fitted = is_recent(record.fitted_at, now, within=self._settings().learn_every.seconds)
+        if is_fitted or not (record.recent or record.pods):
             return False
         record.fitted_at = now
         try:

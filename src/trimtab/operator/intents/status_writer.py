@@ -30,6 +30,7 @@ from trimtab.operator.intents.status import (
     upgrade_status,
 )
 from trimtab.operator.policy.status_writer import EventSink
+from trimtab.timing import is_recent
 
 log = structlog.get_logger(__name__)
 
@@ -109,8 +110,10 @@ class IntentStatusWriter:
             await self._apply(KPI_PROFILES, profile, status)
 
     async def _write(self, intent: IntentRecord, before: Document, status: Document, now: float) -> None:
-        written_at = self._statuses[intent.key][2] if intent.key in self._statuses else 0.0
-        is_there = written_at is not None and (status == before or 0 <= now - written_at < REFRESH_INTERVAL)
+        written_at = self._statuses[intent.key][2] if intent.key in self._statuses else float("-inf")
+        is_there = written_at is not None and (
+            status == before or is_recent(written_at, now, within=REFRESH_INTERVAL)
+        )
         if is_there and stable_fields(status) == stable_fields(before):
             return
         if self._may_write():

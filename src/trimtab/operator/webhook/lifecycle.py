@@ -25,6 +25,7 @@ from trimtab.operator.http_server import serve_application
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.webhook.certificates import FileCertificate, SecretCertificate, ServingCertificate
 from trimtab.operator.webhook.registration import REMOVE_COMMAND, WebhookRegistration
+from trimtab.timing import LogOnce
 
 log = structlog.get_logger(__name__)
 
@@ -74,18 +75,17 @@ class WebhookLifecycle:
         self._served: ServingCertificate | None = None
         self._expires = datetime.max.replace(tzinfo=UTC)
         """The expiry of the served certificate, or of its CA."""
-        self._told_expired = False
-        self._last_error = "has no certificate yet"
+        self._errors, self._expiry = LogOnce(), LogOnce()
 
     def readiness_error(self) -> str:
         """Return the reason why the webhook cannot answer; empty if it can. A readiness check."""
         if not self._enabled:
             return ""
         if self._served is None:
-            return self._last_error
+            return self._errors.current() or "has no certificate yet"
         if not self._is_expired():
             return ""
-        why = f" ({self._last_error})" if self._last_error else ""
+        why = f" ({error})" if (error := self._errors.current()) else ""
         return (
             f"the certificate expired on {self._expires:%Y-%m-%d %H:%M} UTC{why}, and the API server does not believe it;"
             f" {self._renewal}"
@@ -108,14 +108,14 @@ class WebhookLifecycle:
         while True:
             try:
                 await self.reconcile()
-                self._last_error = ""
+                self._errors.clear()
             except KubeError as error:
-                told, self._last_error = self._last_error, describe(error)
-                if self._last_error != told:  # what is refused may stay so for ever
-                    log.warning("webhook.reconcile_failed", error=self._last_error)
-            if self._is_expired() and not self._told_expired:
+                if self._errors.is_new(describe(error)):  # a rejected request may stay rejected for ever
+                    log.warning("webhook.reconcile_failed", error=describe(error))
+            if not self._is_expired():
+                self._expiry.clear()
+            elif self._expiry.is_new("expired"):
                 log.error("webhook.certificate_expired", reason=self.readiness_error())
-            self._told_expired = self._is_expired()
             await asyncio.sleep(interval if self._served or not self._enabled else min(interval, 1.0))
 
     async def unregister(self) -> None:

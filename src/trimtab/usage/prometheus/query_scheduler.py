@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from trimtab.aio import task_group
-from trimtab.kube.rest.retry import Backoff
+from trimtab.timing import Backoff
 from trimtab.usage.errors import (
     QueryTooLarge,
     SourceTimeout,

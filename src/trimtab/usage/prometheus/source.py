@@ -21,8 +21,8 @@ import numpy as np
 
 from trimtab.aio import task_group
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.retry import Backoff
 from trimtab.plural import pluralize
+from trimtab.timing import Backoff
 from trimtab.usage.errors import SourceRefused, UsageError, UsageResponseError
 from trimtab.usage.prometheus.api import PrometheusApi
 from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms

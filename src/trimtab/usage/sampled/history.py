@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trimtab.timing import Interval
 from trimtab.usage.sampled.block_storage import BlockStorage
 from trimtab.usage.sampled.hour_block import HOUR_SECONDS, ContainerSample, HourBlock
 from trimtab.usage.source import Progress, UsageQuery
@@ -30,7 +31,7 @@ class SampleHistory:
         self._retention = retention
         self._open_hours: dict[int, HourBlock] = {}
         self._latest_times: dict[PodContainer, float] = {}
-        self._saved_at = 0.0
+        self._saving = Interval(SAVE_INTERVAL)
         self.rejected_count = 0
         """The number of samples of the last poll whose time is too old or in the future."""
 
@@ -55,7 +56,7 @@ class SampleHistory:
             by_hour[int(sample.at // HOUR_SECONDS)].append(sample)
         for number, some in by_hour.items():
             (await self._load_or_create_hour(number)).add(some)
-        if not 0 <= now - self._saved_at < SAVE_INTERVAL:
+        if self._saving.due(now):
             await self.save(now=now)
         return len(fresh)
 
@@ -69,7 +70,7 @@ class SampleHistory:
         # The current and the oldest, partly kept hour come on top of the whole hours.
         for number in (await self._storage.list_hours())[: -(math.ceil(self._retention / HOUR_SECONDS) + 2)]:
             await self._storage.delete(number)
-        self._saved_at = now
+        self._saving.restart(now)
 
     async def list_hours(self) -> list[int]:
         """Return the hours that have samples."""

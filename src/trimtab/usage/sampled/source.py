@@ -22,6 +22,7 @@ from trimtab.plugins import Settings
 from trimtab.plural import pluralize
 from trimtab.store import Store
 from trimtab.store.errors import StoreError
+from trimtab.timing import Interval
 from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageError
 from trimtab.usage.sampled.block_storage import DEFAULT_CLUSTER, MemoryBlockStorage, StoreBlockStorage
 from trimtab.usage.sampled.history import MAX_CLOCK_SKEW, MAX_SAMPLE_AGE, SampleHistory
@@ -83,7 +84,7 @@ class PollingSource(Source[S]):
         self._history = SampleHistory(storage, step=settings.step, retention=settings.keep)
         self._clock = clock
         self._poll_lock = asyncio.Lock()
-        self._polled_at = -settings.interval
+        self._polling = Interval(settings.interval)
         self._container_count = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -135,7 +136,7 @@ class PollingSource(Source[S]):
 
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         """Read from the history; raise only if it is empty and the poll fails."""
-        if self._clock() - self._polled_at >= self.settings.interval:
+        if self._polling.due(self._clock()):
             try:
                 await self._poll()
             except UsageError:
@@ -164,7 +165,8 @@ class PollingSource(Source[S]):
             now = self._clock()
             with self._wrap_store_errors():
                 await self._history.add_samples(samples, now=now)
-            self._polled_at, self._container_count = now, len(samples)
+            self._polling.restart(now)
+            self._container_count = len(samples)
 
     @contextmanager
     def _wrap_store_errors(self) -> Iterator[None]:

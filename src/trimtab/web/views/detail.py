@@ -18,6 +18,7 @@ from trimtab.operator.state import OperatorState
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import HistoryRecord, StoreError
+from trimtab.timing import is_recent
 from trimtab.usage.errors import UsageError
 from trimtab.usage.trace import Trace
 from trimtab.web.model import BacktestResult, ContainerDetail, FactorView, Plot
@@ -63,7 +64,7 @@ class DetailCache:
         lock = self._locks.setdefault(workload.key, asyncio.Lock())
         async with lock:
             known = self._cache.pop(workload.key, None)
-            if known is None or now - known.at >= self._ttl:
+            if known is None or not is_recent(known.at, now, within=self._ttl):
                 known = await self._read(state, workload, known, now=now)
             self._cache[workload.key] = known
         while len(self._cache) > MAX_CACHED:
@@ -107,7 +108,7 @@ class DetailCache:
         backtested_at = float("-inf")
         if before is not None and before.spec == spec:
             backtests, backtested_at = before.backtests, before.backtested_at
-        if trace is not None and now - backtested_at >= BACKTEST_TTL:
+        if trace is not None and not is_recent(backtested_at, now, within=BACKTEST_TTL):
             instances: float = max(len(pods), 1)
             if not workload.is_long_running:
                 instances = _running_share(trace) * max(1, workload.replicas)

@@ -23,6 +23,7 @@ from trimtab.kube.kinds.custom import IntentKey, IntentRecord
 from trimtab.operator.intents.status import upgrade_status
 from trimtab.operator.state import IntentOperatorState, OperatorState
 from trimtab.store import PlannerEvent, StoreError
+from trimtab.timing import is_recent
 from trimtab.web.model import (
     Curve,
     CurveRole,
@@ -76,7 +77,7 @@ class IntentViewCache:
         self._cache = {key: cached for key, cached in self._cache.items() if self._is_fresh(cached, now)}
 
     def _is_fresh(self, cached: _CachedIntent, now: float) -> bool:
-        return now - cached.at < self._ttl
+        return is_recent(cached.at, now, within=self._ttl)
 
     async def _load(
         self, state: OperatorState, known: IntentOperatorState, intent: IntentRecord, now: float
