@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
-_INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Categories of characters that break a line, control a terminal, or reorder and hide what a person reads."""
-
 
 def escape_invisible(text: str) -> str:
     r"""Replace line breaks, control and formatting characters by escapes such as `\n` and `\u202e`.
@@ -16,7 +11,4 @@ def escape_invisible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _INVISIBLE else char
-        for char in text
-    )
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

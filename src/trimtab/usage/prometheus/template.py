@@ -12,7 +12,14 @@ from collections.abc import Mapping
 import promql_parser as promql
 
 from trimtab.errors import TrimtabError
+from trimtab.printable import escape_invisible
 from trimtab.usage.pod_names import build_pod_name_pattern
+
+MAX_LENGTH = 8192
+MAX_NESTING = 48
+MAX_OPERATORS = 192
+"""Bounds on queries, far above what people write: users of a namespace write them, and the parser is recursive, takes
+memory with the square of the nesting, and runs in the operator's process."""
 
 PLACEHOLDERS = ("namespace", "kind", "name", "workload", "pods")
 """The placeholders. `$workload` is the same as `$name`; `$pods` is a pattern of pod names, for `=~` and `!~` only."""
@@ -20,6 +27,8 @@ PLACEHOLDERS = ("namespace", "kind", "name", "workload", "pods")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|' r"'(?:\\.|[^'\\])*'|`[^`]*`|#[^\n]*", re.DOTALL)
 # A number is no placeholder: $1 is a capture group in the replacement of label_replace.
 _PLACEHOLDER = re.compile(r"\$([A-Za-z_]\w*)")
+_BRACKET = re.compile(r"[()\[\]{}]")
+_OPERATOR = re.compile(r"[-+*/%^<>=!]+|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 _REGEX = re.compile(r"[=!]~\s*$")
 _RAW_QUOTE = "`"
 
@@ -41,7 +50,7 @@ def find_query_problem(template: str) -> str | None:
         for kind in _CHECKED_KINDS:
             parse_number_query(fill_template(template, namespace="a-b", kind=kind, name="a-b.c"))
     except QueryError as error:
-        return " ".join(str(error).split())
+        return escape_invisible(" ".join(str(error).split()))
     return None
 
 
@@ -60,11 +69,12 @@ def parse_number_query(query: str) -> promql.Expr:
 
 
 def fill_template(template: str, *, namespace: str, kind: str, name: str) -> str:
-    """Return the query for one workload; raise QueryError for a placeholder outside of strings.
+    """Return the query for one workload; raise QueryError if it is too complex or has placeholders outside of strings.
 
     Raw strings (backticks) become quoted ones, because the parser reads escapes in them and a name could contain a
     backtick.
     """
+    check_complexity(template)
     names = {"namespace": namespace, "kind": kind, "name": name, "workload": name}
     pods = build_pod_name_pattern(kind, name)
     parts, end = [], 0
@@ -79,6 +89,24 @@ def fill_template(template: str, *, namespace: str, kind: str, name: str) -> str
         end = found.end()
     parts.append(_reject_placeholders(template[end:]))
     return "".join(parts)
+
+
+def check_complexity(query: str) -> None:
+    """Raise QueryError for a query that would cost the parser much time or memory; scan it once, in linear time."""
+    if len(query) > MAX_LENGTH:
+        raise QueryError(f"has {len(query)} characters; shorten it to at most {MAX_LENGTH}")
+    code = _STRING.sub(" ", query)
+    depth = deepest = 0
+    for bracket in _BRACKET.finditer(code):
+        depth += 1 if bracket.group() in "([{" else -1
+        deepest = max(deepest, depth)
+    if deepest > MAX_NESTING:
+        raise QueryError(f"nests {deepest} brackets; nest at most {MAX_NESTING}")
+    operators = sum(
+        len(found.group()) if not found.group().isalnum() else 1 for found in _OPERATOR.finditer(code)
+    )
+    if operators > MAX_OPERATORS:
+        raise QueryError(f"has {operators} operators; use at most {MAX_OPERATORS}, or a recording rule")
 
 
 def _reject_placeholders(text: str) -> str:
