@@ -261,7 +261,7 @@ def error_from_response(code: int, body: bytes, *, request: str, retry_after: st
         status = msgspec.structs.replace(
             status, message=f"the server responded with status {code} and no message", code=code
         )
-    return error_from_status(status, request=request, retry_after=_parse_retry_after(retry_after), code=code)
+    return error_from_status(status, request=request, retry_after=parse_retry_after(retry_after), code=code)
 
 
 def decode_response(body: bytes, read: Callable[[bytes], T], *, request: str) -> T:
@@ -277,8 +277,8 @@ def excerpt(body: bytes) -> str:
     return " ".join(body[:200].decode("utf-8", "replace").split())
 
 
-def _parse_retry_after(header: str | None) -> float | None:
-    """Parse Retry-After in seconds; the date form, which Kubernetes does not use, counts as absent."""
+def parse_retry_after(header: str | None) -> float | None:
+    """Parse Retry-After in seconds; its other form, a date, counts as absent."""
     try:
         seconds = float(header) if header is not None else math.nan
     except ValueError:

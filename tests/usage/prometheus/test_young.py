@@ -12,9 +12,9 @@ import pytest
 
 from harness import UnavailableError
 from harness.prometheus import Recorded
+from trimtab.kube.rest.http_transport import HttpTransport
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.prometheus.http_transport import HttpTransport
 from trimtab.usage.source import UsageQuery
 from usage.recording import MEMORY, MIB, SCRAPE, T0, Recording, container_labels
 
@@ -71,15 +71,15 @@ async def test_prometheus_sends_one_request_per_window_without_samples(
 ) -> None:
     """Nearly all windows of a new server are empty: none may cost a whole inventory of its series."""
     asked: list[str] = []
-    exchange = HttpTransport._send
+    exchange = HttpTransport.exchange
 
-    async def counting(self: HttpTransport, method: str, path: str, *rest: Any) -> Any:
+    def counting(self: HttpTransport, method: str, path: str, **options: Any) -> Any:
         asked.append(path)
-        return await exchange(self, method, path, *rest)
+        return exchange(self, method, path, **options)
 
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
         await prometheus.read(UsageQuery(start=T0 - DAY, end=T0 - DAY + HOUR, step=300.0))
-        monkeypatch.setattr(HttpTransport, "_send", counting)
+        monkeypatch.setattr(HttpTransport, "exchange", counting)
         for hour in range(10):
             start = T0 - DAY + (1 + hour) * HOUR
             await prometheus.read(UsageQuery(start=start, end=start + HOUR, step=300.0))

@@ -1,25 +1,20 @@
-"""HTTP requests to one API server: send, retry where it helps, and map failures to our errors.
+"""Requests to one API server: limit their rate, retry where it helps, and map failures to our errors.
 
-This module handles HTTP, credentials, rate limits and failures, and knows nothing about Kubernetes objects. `retry`
-decides which failures are retried.
+`http_transport` sends them, and `retry` decides which failures are retried. Neither knows Kubernetes objects.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import random
-import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Self, TypeVar
 
 import aiohttp
-from multidict import CIMultiDict
 from yarl import URL
 
-from trimtab import __version__
 from trimtab.kube.auth import Connection, is_running_in_pod
 from trimtab.kube.cache.projection import JSON
 from trimtab.kube.errors import (
@@ -27,12 +22,11 @@ from trimtab.kube.errors import (
     KubeError,
     KubeResponseError,
     TimedOut,
-    Unauthorized,
     Unreachable,
     decode_response,
-    describe,
     error_from_response,
 )
+from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 
 T = TypeVar("T")
@@ -63,29 +57,23 @@ class Transport:
         rng: random.Random,
     ) -> None:
         self.connection = connection
-        self._compress = compress
+        self._http = HttpTransport(
+            connection,
+            map_error=_to_kube_error,
+            headers={"Accept-Encoding": "gzip" if compress else "identity"},
+        )
         self._rate = rate
         self._retry = retry
         self._timeout = timeout
         self._rng = rng
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REQUESTS)
-        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-            headers={
-                "User-Agent": f"trimtab/{__version__}",
-                "Accept-Encoding": "gzip" if self._compress else "identity",
-            },
-            trust_env=False,
-        )
+        await self._http.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._http.__aexit__()
 
     async def request(
         self,
@@ -104,23 +92,17 @@ class Transport:
         timeout = aiohttp.ClientTimeout(
             total=self._timeout * _TOTAL_TIMEOUT_FACTOR, sock_connect=10, sock_read=self._timeout
         )
+        headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
         attempt = 0
         while True:
             attempt += 1
             try:
-                async with (
-                    self._slots,
-                    self._exchange(
-                        method,
-                        path,
-                        params=params or {},
-                        body=body,
-                        content_type=content_type,
-                        accept=accept,
-                        timeout=timeout,
-                    ) as response,
-                ):
-                    content = await response.read()
+                async with self._slots:
+                    await self._limit_rate()
+                    async with self._http.exchange(
+                        method, path, params=params, body=body, headers=headers, timeout=timeout
+                    ) as response:
+                        content = await response.read()
                 return decode_response(content, read, request=f"{method} {path}")
             except KubeError as error:
                 delay = self._retry.delay(error, attempt=attempt, repeatable=repeatable, rng=self._rng)
@@ -141,11 +123,17 @@ class Transport:
         # Use our own deadline: aiohttp's stops when it believes that reading is paused or the peer is done, and it
         # does not apply while a connection is being opened.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        with _map_errors(f"GET {path}"):
+        await self._limit_rate()
+        with self._http.map_network_errors(f"GET {path}"):
             async with (
                 asyncio.timeout(idle_timeout) as deadline,
-                self._exchange(
-                    "GET", path, params=params, accept=accept, timeout=timeout, buffer=_STREAM_BUFFER
+                self._http.exchange(
+                    "GET",
+                    path,
+                    params=params,
+                    headers={"Accept": accept},
+                    timeout=timeout,
+                    buffer=_STREAM_BUFFER,
                 ) as response,
             ):
                 if "json" not in response.content_type:
@@ -163,58 +151,8 @@ class Transport:
                     if (connection := response.connection) and (transport := connection.transport):
                         transport.abort()
 
-    @asynccontextmanager
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str],
-        accept: str,
-        timeout: aiohttp.ClientTimeout,
-        buffer: int = 64 << 10,
-        body: bytes | None = None,
-        content_type: str = JSON,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send one request and yield its response; renew a rejected token and retry once."""
-        request = f"{method} {path}"
-        assert self._session is not None, "use the client as an async context manager"
+    async def _limit_rate(self) -> None:
         await asyncio.sleep(self._rate.reserve(asyncio.get_running_loop().time()))
-        url = URL(self.connection.server + path, encoded=True).with_query(dict(params))
-        with _map_errors(request):
-            for last_try in (False, True):
-                identity = await self.connection.get_identity()
-                headers = CIMultiDict(identity.headers, Accept=accept)
-                if body is not None:
-                    headers["Content-Type"] = content_type
-                async with self._session.request(
-                    method,
-                    url,
-                    data=None if body is None else io.BytesIO(body),
-                    headers=headers,
-                    ssl=identity.ssl,
-                    server_hostname=self.connection.server_hostname,
-                    proxy=self.connection.proxy,
-                    proxy_headers=self.connection.proxy_headers,
-                    timeout=timeout,
-                    read_bufsize=buffer,
-                    allow_redirects=False,
-                ) as response:
-                    if response.status < 300:
-                        yield response
-                        return
-                    error = error_from_response(
-                        response.status,
-                        await response.read(),
-                        request=request,
-                        retry_after=response.headers.get("Retry-After"),
-                    )
-                if (
-                    last_try
-                    or not isinstance(error, Unauthorized)
-                    or not await self.connection.renew(identity)
-                ):
-                    raise error
 
 
 def is_remote(connection: Connection) -> bool:
@@ -230,29 +168,26 @@ def is_remote(connection: Connection) -> bool:
     return not is_running_in_pod() and not is_here
 
 
-@contextmanager
-def _map_errors(request: str) -> Iterator[None]:
-    """Map network errors to our own classes, and record if the server may have received the request."""
-    try:
-        yield
-    except aiohttp.ClientConnectorCertificateError as error:
-        raise ConfigError(
-            f"{request}: the server's certificate is not trusted ({describe(error)}); "
-            "check certificate-authority and tls-server-name of the cluster"
-        ) from error
-    except (
-        aiohttp.ConnectionTimeoutError,
-        aiohttp.ClientConnectorError,
-        aiohttp.ClientHttpProxyError,
-    ) as error:
-        kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
-        raise kind(f"{request}: cannot connect: {describe(error)}", sent=False) from error
-    except TimeoutError as error:
-        raise TimedOut(f"{request}: no response in time", sent=True) from error
-    except (aiohttp.ClientError, ssl.SSLError, ConnectionError) as error:
-        raise Unreachable(
-            f"{request}: the connection was interrupted: {describe(error)}", sent=True
-        ) from error
+def _to_kube_error(failure: HttpFailure) -> KubeError:
+    """Map a failure to our own classes, and record if the server may have received the request."""
+    request = failure.request
+    match failure.kind:
+        case FailureKind.STATUS:
+            return error_from_response(
+                failure.status, failure.body, request=request, retry_after=failure.retry_after
+            )
+        case FailureKind.UNTRUSTED:
+            return ConfigError(
+                f"{request}: the server's certificate is not trusted ({failure.detail}); "
+                "check certificate-authority and tls-server-name of the cluster"
+            )
+        case FailureKind.NOT_CONNECTED | FailureKind.TLS_FAILED:
+            kind = TimedOut if failure.timed_out else Unreachable
+            return kind(f"{request}: cannot connect: {failure.detail}", sent=False)
+        case FailureKind.TIMED_OUT:
+            return TimedOut(f"{request}: no response in time", sent=True)
+        case FailureKind.INTERRUPTED:
+            return Unreachable(f"{request}: the connection was interrupted: {failure.detail}", sent=True)
 
 
 def _limit_read_ahead(response: aiohttp.ClientResponse) -> None:

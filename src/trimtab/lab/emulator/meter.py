@@ -21,7 +21,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODES
 from trimtab.lab.emulator.stress_pod import CONTAINER
 from trimtab.usage.errors import SourceUnavailable, UsageError
-from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.sampled import PollingSource
 from trimtab.usage.source import Source, UsageQuery
 from trimtab.usage.sources.kubelet import MAX_NODE_RESPONSE_BYTES, KubeletNode, KubeletSettings
@@ -135,10 +135,10 @@ class Cadvisor:
         trust = Trust(None, insecure=True) if self._settings.insecure else known.trust
         connection = replace(known, server=self._urls[node], server_hostname=None, trust=trust)
         timeout = self._settings.timeout
-        async with HttpTransport(
-            connection, headers={}, timeout=timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
-        ) as wire:
-            return await wire.get(PATH, {}, bytes)
+        async with UsageHttpClient(
+            connection, timeout=timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
+        ) as kubelet:
+            return await kubelet.get(PATH, {}, bytes)
 
 
 async def read_current_usage(source: Source[Any], *, namespace: str, span: float) -> dict[str, MeasuredUsage]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.prometheus.remote_read.protocol import HEADERS, STREAMED_CONTENT_TYPE
 from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, decode_matrix, decode_strings
 
@@ -21,7 +21,7 @@ Thanos returns an error instead of a partial response, and VictoriaMetrics evalu
 class PrometheusApi:
     """The query API of one server."""
 
-    def __init__(self, transport: HttpTransport) -> None:
+    def __init__(self, transport: UsageHttpClient) -> None:
         self._transport = transport
 
     @property
@@ -32,7 +32,9 @@ class PrometheusApi:
         """Send a range query and return what `read` makes of its series at the grid's times."""
         times = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}", "step": f"{grid.step:.3f}"}
         form = {"query": promql, **times, **_STRICT_OPTIONS}
-        return await self._transport.post("/api/v1/query_range", form, lambda body: read(decode_matrix(body)))
+        return await self._transport.post_form(
+            "/api/v1/query_range", form, lambda body: read(decode_matrix(body))
+        )
 
     @property
     def supports_remote_read(self) -> bool:
@@ -47,7 +49,7 @@ class PrometheusApi:
 
     async def label_names(self, match: str, grid: TimeGrid) -> list[str]:
         """Return the label names of the matching series at about these times."""
-        return await self._transport.post(
+        return await self._transport.post_form(
             "/api/v1/labels", {"match[]": match, **_format_time_range(grid)}, decode_strings
         )
 

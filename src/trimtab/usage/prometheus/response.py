@@ -16,14 +16,8 @@ import numpy.typing as npt
 from numba import njit
 
 from trimtab.kube.errors import DECODE_ERRORS
-from trimtab.usage.errors import (
-    QueryTooLarge,
-    SourceRefused,
-    SourceTimeout,
-    SourceUnavailable,
-    UsageError,
-    UsageResponseError,
-)
+from trimtab.usage.errors import SourceUnavailable, UsageResponseError
+from trimtab.usage.http_errors import ResponseStatus, classify_error
 from trimtab.usage.trace import Floats
 
 _POWERS_OF_TEN = np.array([float(f"1e{power}") for power in range(23)])
@@ -101,21 +95,6 @@ def _parse_number(text: npt.NDArray[np.uint8], at: int) -> tuple[int, float]:
 _TIME_TOLERANCE = 0.002
 """The tolerance in seconds; servers return times in milliseconds."""
 
-_LIMIT_ERRORS = (
-    "too many samples",
-    "exceeded maximum resolution",
-    "too many points",
-    "limit",
-    "too large",
-    "too many series",
-    "too long",
-    "maxSamplesPerQuery",
-    "exceeds",
-    "code = ResourceExhausted",
-)
-_TRANSIENT_ERRORS = ("code = Unavailable", "code = Aborted", "err-mimir-store-consistency-check-failed")
-"""Errors that pass by themselves, which Thanos (with gRPC's codes) and Mimir report with status 422."""
-
 
 RowIndices = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
@@ -146,29 +125,16 @@ class _Matrix(msgspec.Struct, rename="camel", frozen=True, gc=False):
     result: list[MatrixSeries]
 
 
-class _Response(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """The fields that every response has."""
-
-    status: str
-    error_type: str = ""
-    error: str = ""
-    message: str = ""
-    """The error text of the API server's proxy, if nothing listens behind it."""
-    warnings: list[str] = []
-    is_partial: bool = False
-
-
-class _MatrixResponse(_Response, rename="camel", frozen=True, gc=False):
+class _MatrixResponse(ResponseStatus, rename="camel", frozen=True, gc=False):
     data: _Matrix | None = None
 
 
-class _StringsResponse(_Response, rename="camel", frozen=True, gc=False):
+class _StringsResponse(ResponseStatus, rename="camel", frozen=True, gc=False):
     data: list[str] | None = None
 
 
-S = TypeVar("S", bound=_Response)
+S = TypeVar("S", bound=ResponseStatus)
 
-_RESPONSE_DECODER = msgspec.json.Decoder(_Response)
 _MATRIX_DECODER = msgspec.json.Decoder(_MatrixResponse)
 _STRINGS_DECODER = msgspec.json.Decoder(_StringsResponse)
 _PAIRS_DECODER = msgspec.json.Decoder(list[tuple[float, str]])
@@ -194,7 +160,7 @@ def _decode_success(body: bytes, decoder: msgspec.json.Decoder[S]) -> S:
     except DECODE_ERRORS as error:
         raise UsageResponseError(f"the response is truncated or not JSON of the query API: {error}") from None
     if response.status != "success":
-        raise _classify_error(response, 200)
+        raise classify_error(response, 200)
     # Thanos, Mimir and remote reads warn when a backend is missing; PromQL's own annotations are harmless.
     missing = [warning for warning in response.warnings if not warning.startswith("PromQL")]
     if missing or response.is_partial:
@@ -261,40 +227,3 @@ def _parse_pairs_slowly(raw: bytes) -> Floats:
         ) from None
     except ValueError as error:
         raise UsageResponseError(f"the response has a sample that is not a number: {error}") from None
-
-
-def classify_http_error(code: int, body: bytes, *, retry_after: float) -> UsageError:
-    """Convert an HTTP error of the server, or of a proxy before it, into a `UsageError`."""
-    try:
-        response = _RESPONSE_DECODER.decode(body)
-    except DECODE_ERRORS:
-        text = " ".join(body[:200].decode("utf-8", "replace").split())
-        response = _Response("error", error=text or f"status {code}")
-    return _classify_error(response, code, retry_after)
-
-
-def _classify_error(response: _Response, code: int, retry_after: float = 0.0) -> UsageError:
-    line = " ".join((response.error or response.message).split()) or f"status {code}"
-    if response.error_type == "timeout" or code == 504 or "timed out" in line or "deadline exceeded" in line:
-        return SourceTimeout(line)
-    if code in {413, 414, 431} or (
-        code in {200, 400, 422, 500} and any(limit in line for limit in _LIMIT_ERRORS)
-    ):
-        return QueryTooLarge(line)
-    passing = any(word in line for word in _TRANSIENT_ERRORS)
-    if (
-        passing
-        or code == 429
-        or code >= 500
-        or response.error_type in {"canceled", "unavailable", "internal"}
-    ):
-        return SourceUnavailable(line, retry_after=retry_after)
-    return SourceRefused(f"{code} {line}{_advice(code)}")
-
-
-def _advice(code: int) -> str:
-    if code in {401, 403}:
-        return "; check token_file, username, tenant and headers"
-    if code == 404 or 300 <= code < 400:
-        return "; check url: /api/v1 must exist below it (for Mimir it ends with /prometheus)"
-    return ""

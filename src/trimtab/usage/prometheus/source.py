@@ -24,10 +24,10 @@ from trimtab.kube.rest.client import Client
 from trimtab.plural import pluralize
 from trimtab.timing import Backoff
 from trimtab.usage.errors import SourceRefused, UsageError, UsageResponseError
+from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.prometheus.api import PrometheusApi
 from trimtab.usage.prometheus.columns import SampleColumns, detect_ooms
 from trimtab.usage.prometheus.endpoint import Endpoint, find_endpoints
-from trimtab.usage.prometheus.http_transport import HttpTransport
 from trimtab.usage.prometheus.inventory import ADVICE, InventoryCache, InventoryProbe, SeriesInventory
 from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.promql import all_equal, format_selector
@@ -88,7 +88,7 @@ class Prometheus(Source[PrometheusSettings]):
             backoff=backoff or Backoff(first=0.5),
             rng=random.Random(),  # noqa: S311 - jitter
         )
-        self._transport: HttpTransport | None = None
+        self._transport: UsageHttpClient | None = None
         self._inventory_cache = InventoryCache()
         self._use_remote_read = settings.raw_samples
         self._connect_lock = asyncio.Lock()
@@ -353,7 +353,7 @@ class Prometheus(Source[PrometheusSettings]):
                 )
             return PrometheusApi(self._transport)
 
-    async def _choose_endpoint(self, endpoints: list[Endpoint], grid: TimeGrid) -> HttpTransport:
+    async def _choose_endpoint(self, endpoints: list[Endpoint], grid: TimeGrid) -> UsageHttpClient:
         """Return the first endpoint with container metrics; if none has any, the first one."""
         for endpoint in endpoints if len(endpoints) > 1 else ():
             transport = await self._build_transport(endpoint).__aenter__()
@@ -363,11 +363,11 @@ class Prometheus(Source[PrometheusSettings]):
             await transport.__aexit__()
         return await self._build_transport(endpoints[0]).__aenter__()
 
-    def _build_transport(self, endpoint: Endpoint) -> HttpTransport:
+    def _build_transport(self, endpoint: Endpoint) -> UsageHttpClient:
         settings = self.settings
         connection, path = endpoint
         tenant = {"X-Scope-OrgID": settings.tenant} if settings.tenant else {}
-        return HttpTransport(
+        return UsageHttpClient(
             connection,
             path=path,
             only_get=bool(path),

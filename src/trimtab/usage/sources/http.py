@@ -29,8 +29,8 @@ from trimtab.kube.errors import DECODE_ERRORS
 from trimtab.kube.rest.client import Client
 from trimtab.plugins import Settings
 from trimtab.usage.errors import UsageError, UsageResponseError
+from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.prometheus.endpoint import with_environment_proxy
-from trimtab.usage.prometheus.http_transport import HttpTransport
 from trimtab.usage.prometheus.settings import Headers
 from trimtab.usage.source import Capabilities, Cost, Progress, Source, SourceHealth, UsageQuery
 from trimtab.usage.trace import Floats
@@ -99,7 +99,7 @@ class Http(Source[HttpSettings]):
     ) -> None:
         super().__init__(settings, client=client, store=store)
         self.capabilities = Capabilities(history=True)
-        self._transport = HttpTransport(
+        self._transport = UsageHttpClient(
             _build_connection(settings),
             headers=settings.headers,
             timeout=settings.timeout,

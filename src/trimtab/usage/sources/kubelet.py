@@ -25,7 +25,7 @@ from trimtab.kube.errors import DECODE_ERRORS, KubeError, describe
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODES
 from trimtab.usage.errors import SourceRefused, SourceUnavailable, UsageError
-from trimtab.usage.prometheus.http_transport import HttpTransport
+from trimtab.usage.http_client import UsageHttpClient
 from trimtab.usage.sampled import ContainerSample, PollingSettings, PollingSource
 from trimtab.usage.usage import PodContainer
 
@@ -169,10 +169,12 @@ class Kubelet(PollingSource[KubeletSettings]):
             server_hostname=None,
             trust=trust,
         )
-        async with HttpTransport(
-            connection, headers={}, timeout=self.settings.timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
-        ) as wire:
-            return await wire.get("/stats/summary", {}, lambda body: msgspec.json.decode(body, type=_Summary))
+        async with UsageHttpClient(
+            connection, timeout=self.settings.timeout, max_response_bytes=MAX_NODE_RESPONSE_BYTES
+        ) as kubelet:
+            return await kubelet.get(
+                "/stats/summary", {}, lambda body: msgspec.json.decode(body, type=_Summary)
+            )
 
     @property
     def _is_direct(self) -> bool:

@@ -1,0 +1,150 @@
+"""HTTP requests to a usage source: one request, one response of bounded size, and failures as `UsageError`s.
+
+Authentication is a `kube.auth.Connection`, for a server of its own as well as behind the API server's proxy.
+Retries and splitting of queries are up to the source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+
+from trimtab.kube.auth import Connection
+from trimtab.kube.errors import KubeError, describe, parse_retry_after
+from trimtab.kube.rest.http_transport import FailureKind, HttpFailure, HttpTransport
+from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout, SourceUnavailable, UsageError
+from trimtab.usage.http_errors import classify_http_error
+
+T = TypeVar("T")
+
+_CHUNK_BYTES = 1 << 20
+_THREAD_THRESHOLD = 1 << 18
+"""The size in bytes from which a response is parsed in a thread, so that others can be received meanwhile."""
+_MAX_RETRY_AFTER = 60.0
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+class UsageHttpClient:
+    """A client of one server, used as an async context manager."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        path: str = "",
+        only_get: bool = False,
+        headers: Mapping[str, str] | None = None,
+        timeout: float,
+        max_response_bytes: int,
+    ) -> None:
+        """Send requests below `path` of the server; `only_get` is for servers behind the API server's proxy."""
+        self.address = connection.server + path
+        self._http = HttpTransport(connection, map_error=self._to_usage_error, headers=headers)
+        self._path = path
+        self._only_get = only_get
+        self._timeout = timeout
+        self._max_response_bytes = max_response_bytes
+
+    async def __aenter__(self) -> Self:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.__aexit__()
+
+    @property
+    def can_post(self) -> bool:
+        """Return whether a request body can be sent."""
+        return not self._only_get
+
+    async def get(self, path: str, query: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        """Send a GET request and return what `read` makes of the response body."""
+        return await self._request("GET", path, read, params=query)
+
+    async def post_form(self, path: str, form: Mapping[str, str], read: Callable[[bytes], T]) -> T:
+        """Send a form in the request body, where its length is not limited.
+
+        The API server's proxy authorizes POST as `create`, which a read-only role does not have, so GET is used
+        there.
+        """
+        if self._only_get:
+            return await self.get(path, form, read)
+        return await self._request("POST", path, read, body=urlencode(form).encode(), headers=_FORM)
+
+    async def post_body(
+        self, path: str, body: bytes, headers: Mapping[str, str], read: Callable[[bytes], T], *, expected: str
+    ) -> T:
+        """Send a body of another content type and require the response to have the `expected` one."""
+        return await self._request("POST", path, read, body=body, headers=headers, expected=expected)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], T],
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        expected: str = "",
+    ) -> T:
+        timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=10)
+        with self._name_server():
+            async with self._http.exchange(
+                method, self._path + path, params=params, body=body, headers=headers, timeout=timeout
+            ) as response:
+                if response.status != 200:
+                    raise classify_http_error(response.status, b"", retry_after=0.0)
+                content_type = response.headers.get("Content-Type", "")
+                content = await self._read_body(response)
+            if not content_type.startswith(expected):
+                got = content_type or "no content type"
+                raise SourceRefused(f"the response to {path} has {got} instead of {expected}")
+            if len(content) < _THREAD_THRESHOLD:
+                return read(content)
+            return await asyncio.to_thread(read, content)
+
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+        pieces, size = [], 0
+        async for piece in response.content.iter_chunked(_CHUNK_BYTES):
+            size += len(piece)
+            if size > self._max_response_bytes:
+                raise QueryTooLarge(
+                    f"the response is larger than bytes_an_answer ({self._max_response_bytes:,} bytes)"
+                )
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    @contextmanager
+    def _name_server(self) -> Iterator[None]:
+        """Name the server in every error; errors of the connection's credentials name their file already."""
+        try:
+            yield
+        except UsageError as error:
+            error.args = (f"{self.address}: {error}",)
+            raise
+        except KubeError as error:
+            raise SourceRefused(describe(error)) from error
+
+    def _to_usage_error(self, failure: HttpFailure) -> UsageError:
+        match failure.kind:
+            case FailureKind.STATUS:
+                retry_after = min(parse_retry_after(failure.retry_after) or 0.0, _MAX_RETRY_AFTER)
+                return classify_http_error(failure.status, failure.body, retry_after=retry_after)
+            case FailureKind.TLS_FAILED if "WRONG_VERSION_NUMBER" in failure.detail:
+                return SourceRefused("the server does not use TLS; change url to http://")
+            case FailureKind.UNTRUSTED | FailureKind.TLS_FAILED:
+                return SourceRefused(
+                    f"the server's certificate is not trusted ({failure.detail}); check ca_file and url"
+                )
+            case FailureKind.NOT_CONNECTED:
+                return SourceUnavailable(f"cannot connect: {failure.detail}")
+            case FailureKind.TIMED_OUT:
+                return SourceTimeout(f"no response within {self._timeout:g} s")
+            case FailureKind.INTERRUPTED:
+                return SourceUnavailable(f"the connection broke: {failure.detail}")
