@@ -14,6 +14,7 @@ from trimtab.actuation.change_annotations import (
 )
 from trimtab.actuation.decide.health import PodHealth
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod, Resources
 from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategyCohort, StrategySpec
 from trimtab.recommender.oom_kills import OomKill, find_oom_kills, memory_sizes
@@ -21,7 +22,6 @@ from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommend import recommend_container
-from trimtab.sizing.recommendation import MIB
 from trimtab.usage.pod_ownership import WorkloadContainer
 from trimtab.usage.workload_usage import WorkloadOom, WorkloadUsage
 

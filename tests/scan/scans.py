@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from harness.records import workload
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
@@ -12,7 +13,7 @@ from trimtab.scan.risk import Risk, assess_risks, rate_severity
 from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence, OomKills
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.recommendation import MIB, Factor, Recommendation
+from trimtab.sizing.recommendation import Factor, Recommendation
 
 NOW = 1_790_000_000.0
 DAY = 86400.0

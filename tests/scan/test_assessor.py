@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.records import folded, workload
+from trimtab.api.quantity import MIB
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.kinds.ownership import OWNER_INDEX, owner_uid
 from trimtab.kube.kinds.pods import pod_projection
@@ -20,7 +21,6 @@ from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
 from trimtab.scan.usage_model import UsageModel
-from trimtab.sizing.recommendation import MIB
 from trimtab.usage.usage import Oom, PodContainer, Usage
 
 STEP, DAY = 300.0, 86400.0

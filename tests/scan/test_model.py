@@ -8,17 +8,17 @@ import pytest
 from harness.records import workload
 from scan.scans import NOW, container, scan_result, workload_finding
 from sizing.containers import killed
+from trimtab.api.quantity import MIB
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.rest.resources import CRON_JOBS, STATEFUL_SETS
 from trimtab.scan.fail_conditions import FailCondition
 from trimtab.scan.pricing import ResourcePrices, read_prices
-from trimtab.scan.render.units import format_cpu, format_memory, format_money
+from trimtab.scan.render.units import format_money
 from trimtab.scan.risk import Risk, Severity, assess_risks, rate_severity
 from trimtab.scan.usage_totals import UsageAccumulator, UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.recommendation import MIB
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer, Usage
 
@@ -193,23 +193,7 @@ def test_usage_accumulator_fills_missing_cpu_at_ends_of_run() -> None:
     assert found == pytest.approx(UsageTotals(600.0, 1.0 * MIB, 1.0, 700.0, 1.0 * MIB))
 
 
-def test_units_format_short_amounts() -> None:
-    assert [format_cpu(amount) for amount in (None, 0, 12, 999, 1000, 1250, 12_345, 250_400)] == [
-        "none",
-        "0m",
-        "12m",
-        "999m",
-        "1",
-        "1.25",
-        "12.3",
-        "250",
-    ]
-    assert [format_memory(amount * MIB) for amount in (64, 1024, 1536, 102400)] == [
-        "64Mi",
-        "1Gi",
-        "1.5Gi",
-        "100Gi",
-    ]
+def test_format_money_shows_cents_below_100() -> None:
     assert [format_money(amount) for amount in (0.5, 99.994, 1234.5, -3)] == [
         "$0.50",
         "$99.99",

@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode, OptimizationPolicySpec
+from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources, Role
 from trimtab.sizing.constraints import AllowedRange, AllowedRanges, Constraints, UtilisationTarget
@@ -20,7 +21,7 @@ from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.qos import BURSTABLE, GUARANTEED, qos_class
 from trimtab.sizing.recommend import build_guard_contexts, recommend_container
-from trimtab.sizing.recommendation import MIB, Recommendation, ResourceName
+from trimtab.sizing.recommendation import Recommendation
 
 GIB = 1024 * MIB
 HOUR, DAY = 3600.0, 86400.0

@@ -32,7 +32,9 @@ from sizing.containers import (
     recommendations,
     rules,
 )
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode, MetricsConfig
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import strategy
@@ -54,7 +56,7 @@ from trimtab.sizing.proposal import (
 )
 from trimtab.sizing.qos import qos_class
 from trimtab.sizing.recommend import recommend_container, recommend_pod
-from trimtab.sizing.recommendation import MAX_TEXT, MIB, Factor, Recommendation, format_amount
+from trimtab.sizing.recommendation import MAX_TEXT, Factor, Recommendation
 from trimtab.sizing.safe_minimum import safe_limit, sized_resource
 from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
 
@@ -280,8 +282,8 @@ def test_explanation_steps_lead_to_the_recommended_amounts(made: Made) -> None:
                 and (moved := re.match(r"(\S+) -> (\S+):", factor.detail))
             ]
             assert all(before[2] == after[1] for before, after in pairwise(lines))
-            ends = format_amount(resource, value(found.resources, resource))
-            assert ends == (lines[-1][2] if lines else format_amount(resource, value(has, resource)))
+            ends = format_step(resource, value(found.resources, resource))
+            assert ends == (lines[-1][2] if lines else format_step(resource, value(has, resource)))
 
 
 @examples

@@ -15,10 +15,10 @@ from sizing.containers import (
     any_role,
     any_rules,
 )
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources, Role
 from trimtab.sizing.evidence import Evidence, Heap
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.recommendation import MIB
 from trimtab.sizing.safe_minimum import (
     NO_DECREASE,
     SafeMinimum,

@@ -14,12 +14,13 @@ from sizing.containers import (
     proposing,
     rules,
 )
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.recommend import recommend_pod
-from trimtab.sizing.recommendation import MIB, Recommendation
+from trimtab.sizing.recommendation import Recommendation
 
 SMALL = Resources(20, None, 64 * MIB, None)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from trimtab.api.quantity import Quantity
+from trimtab.api.format import format_exact, format_step
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.sizing.guards.change_size import round_up
-from trimtab.sizing.recommendation import MIB, format_amount
 
 Sizes = Mapping[str, Resources]
 """Resources by container name."""
@@ -222,30 +223,25 @@ def format_sizes(sizes: Sizes) -> str:
 
 def _format_resources(resources: Resources) -> str:
     parts = [
-        f"{what} {request or 'unset'}" + (f" (limit {limit})" if limit else "")
-        for what, request, limit in (
-            ("cpu", _format_cpu(resources.cpu_request), _format_cpu(resources.cpu_limit)),
-            ("memory", _format_memory(resources.memory_request), _format_memory(resources.memory_limit)),
+        f"{what} {'unset' if request is None else text(request)}"
+        + ("" if limit is None else f" (limit {text(limit)})")
+        for what, text, request, limit in (
+            ("cpu", partial(format_exact, "cpu"), resources.cpu_request, resources.cpu_limit),
+            ("memory", _format_memory, resources.memory_request, resources.memory_limit),
         )
-        if request or limit
+        if request is not None or limit is not None
     ]
     return ", ".join(parts) or "nothing asked for"
 
 
-def _format_cpu(millicores: int | None) -> str:
-    return "" if millicores is None else str(Quantity.from_millicores(millicores))
-
-
 def _format_memory(count: int | None) -> str:
     """Format memory for people: exact if it is a whole number of MiB, else rounded."""
-    if count is None:
-        return ""
-    return str(Quantity.from_bytes(count)) if count % MIB == 0 else format_amount("memory", count)
+    return format_step("memory", count) if count and count % MIB else format_exact("memory", count)
 
 
 def _format_amounts(cpu: int | None, memory: int | None) -> dict[str, str]:
-    amounts = {} if cpu is None else {"cpu": str(Quantity.from_millicores(cpu))}
-    return amounts if memory is None else amounts | {"memory": str(Quantity.from_bytes(memory))}
+    amounts = {} if cpu is None else {"cpu": format_exact("cpu", cpu)}
+    return amounts if memory is None else amounts | {"memory": format_exact("memory", memory)}
 
 
 def _sizes_match(current: Sizes, wanted: Sizes) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_UP, Context, Decimal
 from enum import StrEnum
 from functools import lru_cache, total_ordering
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import CoreSchema, core_schema
 
@@ -22,6 +22,11 @@ from trimtab.api.errors import QuantityError
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+
+ResourceName = Literal["cpu", "memory"]
+
+MIB, GIB = 2**20, 2**30
 
 
 class QuantityFormat(StrEnum):

@@ -18,6 +18,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.api.format import format_short
+from trimtab.api.quantity import ResourceName
 from trimtab.cli import ignore_closed_pipe
 from trimtab.cli._common.scan_options import friendly_errors, parse_key_values, parse_seconds, show_progress
 from trimtab.errors import TrimtabError
@@ -26,7 +28,6 @@ from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator import EmulationConfig, LoadProfile, PeriodRecord, RunLog, StressStrategy
 from trimtab.lab.emulator import run_stress as follow
 from trimtab.lab.workloads import WorkloadLibrary
-from trimtab.scan.render.units import format_cpu, format_memory
 from trimtab.sizing.strategy import STRATEGIES
 
 
@@ -220,21 +221,21 @@ def _print_table(run_log: RunLog) -> None:
         column.justify = "right"
     for what in ("wanted", "used"):
         cpu, memory = summary[f"cpu_{what}"], summary[f"memory_{what}"]
-        table.add_row(what, _format_amount(cpu * 1000, format_cpu), _format_amount(memory, format_memory))
+        table.add_row(what, _format_amount("cpu", cpu * 1000), _format_amount("memory", memory))
     table.add_row("unserved", _format_share(summary["cpu_unserved"]), "")
     table.add_row("slack", _format_share(summary["cpu_slack"]), _format_share(summary["memory_slack"]))
     table.add_row("throttled", _format_share(summary["throttled"]), "")
     table.add_row("OOM kills", "", f"{summary['ooms']:.0f}")
     console = Console()
     console.print(table)
-    told = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
-    console.print(told + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
+    counts = f"{summary['periods']:.0f} periods, {summary['resizes']:.0f} resizes"
+    console.print(counts + (f", {summary['unheard']:.0f} periods unheard" if summary["unheard"] else ""))
     for line in dict.fromkeys(run_log.resize_errors):
         console.print(line, highlight=False, markup=False)
 
 
-def _format_amount(value: float, text: Any) -> str:
-    return "-" if math.isnan(value) else str(text(value))
+def _format_amount(resource: ResourceName, amount: float) -> str:
+    return "-" if math.isnan(amount) else format_short(resource, amount)
 
 
 def _format_share(value: float) -> str:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from trimtab.api.format import format_short
+from trimtab.api.quantity import ResourceName
 from trimtab.cli import print_message
 from trimtab.cli._common.scan_options import parse_key_values, render_text, write_output
 from trimtab.cli._common.seed import Seed
@@ -19,7 +22,6 @@ from trimtab.lab.workloads import GENERATORS, GeneratedWorkload, WorkloadLibrary
 from trimtab.lab.workloads.export import export
 from trimtab.lab.workloads.plot import render_page, write_png
 from trimtab.scan.render.text_chart import draw_chart
-from trimtab.scan.render.units import format_cpu, format_memory
 from trimtab.usage.trace import Floats
 
 Action = Literal["generate", "list", "plot", "types", "export"]
@@ -190,12 +192,10 @@ def _plot(found: GeneratedWorkload, name: str, series: int, path: Path | None) -
 
 def _render_lines(found: GeneratedWorkload, series: int, width: int) -> Iterable[str]:
     yield f"{found.names[series]}: {_describe(found)}"
-    for what, row, text in (
-        ("CPU", found.cpu[series] * 1000, format_cpu),
-        ("memory", found.memory[series], format_memory),
-    ):
-        yield what
-        yield from draw_chart(row, _compute_lines(row), text=text, width=width)
+    rows: dict[ResourceName, Floats] = {"cpu": found.cpu[series] * 1000, "memory": found.memory[series]}
+    for resource, row in rows.items():
+        yield "CPU" if resource == "cpu" else resource
+        yield from draw_chart(row, _compute_lines(row), text=partial(format_short, resource), width=width)
 
 
 def _compute_lines(row: Floats) -> dict[str, float | None]:
@@ -203,5 +203,5 @@ def _compute_lines(row: Floats) -> dict[str, float | None]:
 
 
 def _describe(made: GeneratedWorkload) -> str:
-    mean = f"{format_cpu(float(made.cpu.mean()) * 1000)} and {format_memory(float(made.memory.mean()))} on average"
+    mean = f"{format_short('cpu', float(made.cpu.mean()) * 1000)} and {format_short('memory', float(made.memory.mean()))} on average"
     return f"{made.series} series of {made.steps} samples, {made.step:g} s apart, {mean}"

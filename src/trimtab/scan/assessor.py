@@ -12,7 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from trimtab.actuation.effective_size import PodSync, effective_containers
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrategy
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
@@ -27,7 +29,7 @@ from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.qos import BEST_EFFORT, qos_class
-from trimtab.sizing.recommendation import MIB, Factor, Recommendation, format_amount
+from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 DAY = 86400.0
@@ -196,7 +198,7 @@ def _raise_above_peak(proposal: Proposal, observed: _ContainerData) -> Proposal:
     cpu, memory, facts = proposal.cpu.target, proposal.memory.target, proposal.facts
     safe = observed.usage.memory_peak * (1 + HEADROOM)
     if "OOM" in observed.risks and memory < safe:
-        peak = format_amount("memory", round(observed.usage.memory_peak))
+        peak = format_step("memory", round(observed.usage.memory_peak))
         detail = f"highest peak of {peak} plus {HEADROOM:.0%}, instead of the strategy's {memory / MIB:.0f}Mi"
         memory, facts = safe, (*facts, Factor("OOM risk", detail, "usage"))
     return msgspec.structs.replace(

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.pods import Pod, Resources, Role
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, Severity
 from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
-from trimtab.sizing.recommendation import Recommendation, ResourceName
+from trimtab.sizing.recommendation import Recommendation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

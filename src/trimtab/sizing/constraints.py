@@ -11,11 +11,11 @@ from math import inf
 
 import msgspec
 
+from trimtab.api.quantity import ResourceName
 from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceQuota
-from trimtab.sizing.recommendation import ResourceName
 
 
 class AllowedRange(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -23,9 +23,8 @@ from trimtab.api.optimizationpolicy import (
     OptimizationPolicySpec,
     StepLimits,
 )
-from trimtab.api.quantity import Quantity
+from trimtab.api.quantity import MIB, Quantity, ResourceName
 from trimtab.kube.kinds.pods import Container
-from trimtab.sizing.recommendation import MIB, ResourceName
 
 _UNLIMITED_INCREASE = 1e6
 """A factor of the request that no change reaches."""

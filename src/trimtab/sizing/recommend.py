@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing.constraints import Constraints, sum_other_containers, with_implied_requests
 from trimtab.sizing.evidence import Evidence
@@ -19,7 +20,7 @@ from trimtab.sizing.guards.pipeline import LARGEST_STEP, apply_guards
 from trimtab.sizing.policy_rules import PolicyRules
 from trimtab.sizing.proposal import Proposal
 from trimtab.sizing.qos import is_guaranteed, qos_class
-from trimtab.sizing.recommendation import MIB, Recommendation
+from trimtab.sizing.recommendation import Recommendation
 
 _NO_PROPOSAL = Proposal(strategy="none")
 _NO_EVIDENCE = Evidence()

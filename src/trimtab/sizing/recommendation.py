@@ -8,15 +8,9 @@ it.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from trimtab.kube.kinds.pods import Resources
-
-ResourceName = Literal["cpu", "memory"]
-
-MIB = 2**20
 
 MAX_TEXT = 4096
 """The most characters of the status field."""
@@ -63,15 +57,6 @@ class Recommendation(msgspec.Struct, frozen=True, gc=False):
         if self.no_change_reason is not None:
             lines.append(_truncate(f"held: {self.no_change_reason}", _MAX_LINE))
         return _fit_lines(lines)
-
-
-def format_amount(resource: ResourceName, amount: int | None) -> str:
-    """Format an amount for people: `250m`, `512Mi`, `none`."""
-    if amount is None:
-        return "none"
-    if resource == "cpu":
-        return f"{amount}m"
-    return f"{amount // MIB}Mi" if amount % MIB == 0 else f"{amount / MIB:.1f}Mi"
 
 
 def _truncate(line: str, most: int) -> str:

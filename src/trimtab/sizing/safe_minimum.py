@@ -21,12 +21,13 @@ from math import ceil
 
 import msgspec
 
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
+from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.pods import Container, Role
 from trimtab.sizing.constraints import with_implied_requests
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import MEMORY_HEADROOM, PolicyRules, ResourceRules
-from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
 NO_DECREASE = sys.maxsize
 """An amount that nothing reaches: too little is known to make the container smaller at all."""
@@ -153,7 +154,7 @@ def check_memory_peak(sized: SizedResource) -> SafeMinimum | None:
     highest, share = sized.evidence.memory_peak, sized.rules.safety.memory_headroom
     if highest is None:
         return SafeMinimum("peak", NO_DECREASE, "its peak of the last week is not known", "usage")
-    why = f"peak of {format_amount('memory', highest)} in the last week, and {share:.0%}"
+    why = f"peak of {format_step('memory', highest)} in the last week, and {share:.0%}"
     return SafeMinimum("peak", add_headroom(highest, share), why, "usage")
 
 
@@ -163,7 +164,7 @@ def check_cpu_peak(sized: SizedResource) -> SafeMinimum | None:
     if not seen or sized.rule.limit_below_peak:
         return None
     highest, share = max(seen), sized.rules.safety.cpu_headroom
-    why = f"recent peak of {format_amount('cpu', highest)} and {share:.0%}"
+    why = f"recent peak of {format_step('cpu', highest)} and {share:.0%}"
     return SafeMinimum("peak", add_headroom(highest, share), why, "usage", binds_request=False)
 
 
@@ -176,7 +177,7 @@ def check_oom_kills(sized: SizedResource) -> SafeMinimum | None:
     if not size:
         return None
     return SafeMinimum(
-        "kills", oom_minimum(sized), f"killed with {format_amount('memory', size)}", OOM_KILLS_SOURCE
+        "kills", oom_minimum(sized), f"killed with {format_step('memory', size)}", OOM_KILLS_SOURCE
     )
 
 
@@ -225,7 +226,7 @@ def check_startup(sized: SizedResource) -> SafeMinimum | None:
         highest, share = evidence.startup_cpu_peak if sized.role == "init" else None, 0.0
     if highest is None:
         return None
-    why = f"peak while starting of {format_amount(sized.resource, highest)} and {share:.0%}"
+    why = f"peak while starting of {format_step(sized.resource, highest)} and {share:.0%}"
     return SafeMinimum("startup", add_headroom(highest, share), why, "usage")
 
 
@@ -235,7 +236,7 @@ def check_heap(sized: SizedResource) -> SafeMinimum | None:
     if evidence.heap is not None:
         most = evidence.heap.max_bytes
         overhead = max(ceil(most * share), MIN_HEAP_OVERHEAD)
-        why = f"heap of up to {format_amount('memory', most)} and {format_amount('memory', overhead)} besides"
+        why = f"heap of up to {format_step('memory', most)} and {format_step('memory', overhead)} besides"
         return SafeMinimum("heap", most + overhead, why, evidence.heap.source)
     if evidence.has_sawtooth_memory and evidence.memory_peak is not None:
         why = f"a garbage-collected heap of unknown bound: its peak and {share:.0%}"
@@ -248,7 +249,7 @@ def check_policy_bound(sized: SizedResource) -> SafeMinimum | None:
     rule = sized.rule
     if rule.min_request <= 1:
         return None
-    why = f"at least {format_amount(sized.resource, rule.min_request)}"
+    why = f"at least {format_step(sized.resource, rule.min_request)}"
     source = f"policy {rule.bounds_field}.{sized.resource}"
     return SafeMinimum("bounds", rule.min_request, why, source, binds_limit=False)
 

@@ -18,6 +18,7 @@ import yaml
 from rich.console import Console
 
 from scan.scans import container, scan_result, workload_finding
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.model import SkippedWorkload
@@ -25,7 +26,6 @@ from trimtab.scan.render.document import build_document, render_csv
 from trimtab.scan.render.html import WIDTH, render_page
 from trimtab.scan.render.markdown import render_markdown
 from trimtab.scan.render.table import render_scan
-from trimtab.sizing.recommendation import MIB
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -1,18 +1,20 @@
 """Test the text chart."""
 
+from functools import partial
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trimtab.api.format import format_short
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
-from trimtab.scan.render.units import format_cpu
 
 
 def test_draw_chart_places_and_names_lines() -> None:
     rows = draw_chart(
         np.array([0.0, 50.0, 100.0, 50.0]),
         {"limit": 200.0, "request": 100.0, "none": None},
-        text=format_cpu,
+        text=partial(format_short, "cpu"),
         width=30,
         height=4,
     )

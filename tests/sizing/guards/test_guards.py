@@ -28,6 +28,7 @@ from sizing.containers import (
     sized,
 )
 from trimtab.api.optimizationpolicy import HpaMode, LimitMode
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.sizing import safe_minimum
@@ -49,7 +50,7 @@ from trimtab.sizing.guards.pipeline import CHANGE_GUARDS, DEADBAND_GUARDS, FINAL
 from trimtab.sizing.policy_rules import PolicyRules, ResourceRules
 from trimtab.sizing.proposal import Proposal, ResourceTarget
 from trimtab.sizing.recommend import recommend_container, recommend_pod
-from trimtab.sizing.recommendation import MIB, Factor, Recommendation
+from trimtab.sizing.recommendation import Factor, Recommendation
 
 with_ = msgspec.structs.replace
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from trimtab.actuation.effective_size import effective_containers
 from trimtab.actuation.resources import Sizes, container_sizes
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
@@ -29,7 +30,6 @@ from trimtab.recommender.workload import (
     was_just_killed,
 )
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.safe_minimum import NO_DECREASE, safe_minimum, sized_resource
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -136,10 +136,10 @@ def _describe_oom_kills(
             continue
         last = max(evidence.kills, key=lambda kills: kills.last)
         at = datetime.fromtimestamp(last.last, UTC).strftime("%H:%M")
-        kill = f"container {name} was OOM-killed with {format_amount('memory', last.memory)} at {at} UTC"
+        kill = f"container {name} was OOM-killed with {format_step('memory', last.memory)} at {at} UTC"
         memory = max(_effective_memory(has[name]), _effective_memory(relief.get(name, has[name])))
         if memory > last.memory:
-            yield f"{kill}, and its memory is raised to {format_amount('memory', memory)}"
+            yield f"{kill}, and its memory is raised to {format_step('memory', memory)}"
         else:
             yield f"{kill}, and gets no more: {held.get(name) or 'more memory was not found to help'}"
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from trimtab.actuation.resources import to_manifest
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, WorkloadState
-from trimtab.api.quantity import Quantity
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -300,9 +300,5 @@ def _build_recommendation(recommendation: Recommendation, *, explained: bool) ->
 
 
 def _format_requests(resources: Resources) -> Document:
-    found: Document = {}
-    if resources.cpu_request is not None:
-        found["cpu"] = str(Quantity.from_millicores(resources.cpu_request))
-    if resources.memory_request is not None:
-        found["memory"] = str(Quantity.from_bytes(resources.memory_request))
-    return found
+    requests: Document = to_manifest(resources).get("requests", {})
+    return requests

@@ -18,7 +18,8 @@ import msgspec
 import structlog
 
 from trimtab.api.fields import format_time
-from trimtab.api.quantity import Quantity
+from trimtab.api.format import format_exact
+from trimtab.api.quantity import Quantity, ResourceName
 from trimtab.kube.errors import Conflict, NotFound
 from trimtab.kube.kinds.pods import Container
 from trimtab.kube.kinds.vpas import ContainerPolicy, VerticalPodAutoscaler
@@ -29,7 +30,6 @@ from trimtab.kube.rest.resources import VPAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.sizing.guards.change_size import round_up
 from trimtab.sizing.proposal import Proposal, ResourceTarget
-from trimtab.sizing.recommendation import ResourceName
 
 log = structlog.get_logger(__name__)
 
@@ -203,8 +203,7 @@ def _round_up_memory(amount: float) -> float:
 
 
 def _format_amount(resource: ResourceName, amount: float) -> str:
-    whole = round(min(max(amount, 0.0), _MAX_AMOUNT))
-    return str(Quantity.from_millicores(whole) if resource == "cpu" else Quantity.from_bytes(whole))
+    return format_exact(resource, round(min(max(amount, 0.0), _MAX_AMOUNT)))
 
 
 # What it says of itself

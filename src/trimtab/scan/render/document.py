@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.api.quantity import Quantity
-from trimtab.kube.kinds.pods import Resources
+from trimtab.actuation.resources import to_manifest
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
 
@@ -82,22 +81,6 @@ def render_csv(scans: Iterable[ScanResult]) -> str:
     return text.getvalue()
 
 
-def format_resources(found: Resources) -> Document:
-    """Format requests and limits as in a manifest; unset amounts are omitted."""
-    amounts = {
-        "requests": {
-            "cpu": _format_cpu_quantity(found.cpu_request),
-            "memory": _format_memory_quantity(found.memory_request),
-        },
-        "limits": {
-            "cpu": _format_cpu_quantity(found.cpu_limit),
-            "memory": _format_memory_quantity(found.memory_limit),
-        },
-    }
-    present = {part: {name: each for name, each in both.items() if each} for part, both in amounts.items()}
-    return {part: both for part, both in present.items() if both}
-
-
 def _workload_record(found: WorkloadFinding) -> Document:
     return {
         **_key_record(found.key),
@@ -116,8 +99,8 @@ def _container_record(found: ContainerFinding) -> Document:
         "severity": str(found.severity),
         "risks": list(found.risks),
         "savingMonth": _round_cents(found.saving),
-        "resources": format_resources(found.current),
-        "recommended": format_resources(found.recommended),
+        "resources": to_manifest(found.current),
+        "recommended": to_manifest(found.recommended),
         "noChangeReason": found.recommendation.no_change_reason,
         "used": {"cores": round(found.usage.cpu / 1000, 4), "bytes": round(found.usage.memory)},
         "peak": {
@@ -126,7 +109,7 @@ def _container_record(found: ContainerFinding) -> Document:
         },
         "throttled": found.evidence.throttled_share,
         "oomKills": sum(kills.count for kills in found.evidence.kills),
-        "compared": {name: format_resources(sizes) for name, sizes in found.compared.items()},
+        "compared": {name: to_manifest(sizes) for name, sizes in found.compared.items()},
         "explanation": [
             {"name": factor.name, "detail": factor.detail, "source": factor.source}
             for factor in found.recommendation.explanation
@@ -137,14 +120,10 @@ def _container_record(found: ContainerFinding) -> Document:
 def _csv_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding) -> list[str | int | float]:
     namespace, kind, name = found.key.namespace, found.key.kind, found.key.name
     sizes = [
-        text(amount)
-        for have in (each.current, each.recommended)
-        for text, amount in (
-            (_format_cpu_quantity, have.cpu_request),
-            (_format_cpu_quantity, have.cpu_limit),
-            (_format_memory_quantity, have.memory_request),
-            (_format_memory_quantity, have.memory_limit),
-        )
+        to_manifest(size).get(kind, {}).get(resource, "")
+        for size in (each.current, each.recommended)
+        for resource in ("cpu", "memory")
+        for kind in ("requests", "limits")
     ]
     return [
         scan.context,
@@ -176,11 +155,3 @@ def _totals_record(found: ResourceTotals, units: float) -> Document:
 
 def _round_cents(money: float) -> float:
     return round(money, 2)
-
-
-def _format_cpu_quantity(millicores: int | None) -> str:
-    return "" if millicores is None else str(Quantity.from_millicores(millicores))
-
-
-def _format_memory_quantity(count: int | None) -> str:
-    return "" if count is None else str(Quantity.from_bytes(count))

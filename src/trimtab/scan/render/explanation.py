@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from html import escape
 
 import numpy as np
@@ -11,13 +12,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.api.format import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.explanation import ContainerExplanation, Explanation
 from trimtab.scan.render.html import MISSING, REQUESTED, STYLE, USED, WASTED, render_html_table
 from trimtab.scan.render.summary import format_change, list_gaps
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
-from trimtab.scan.render.units import format_cpu, format_memory, format_money
+from trimtab.scan.render.units import format_money
 from trimtab.usage.trace import Floats
 
 BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOM KILLS A DAY", "COST A MONTH")
@@ -93,10 +95,10 @@ def _summarize(found: Explanation, each: ContainerExplanation) -> str:
     current, recommended, saving = each.container.current, each.container.recommended, each.container.saving
     money = format_money(abs(saving), found.scan.prices.currency)
     parts = [
-        f"CPU {format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request))}",
-        f"limit {format_change(format_cpu(current.cpu_limit), format_cpu(recommended.cpu_limit))}",
-        f"memory {format_change(format_memory(current.memory_request), format_memory(recommended.memory_request))}",
-        f"limit {format_change(format_memory(current.memory_limit), format_memory(recommended.memory_limit))}",
+        f"CPU {format_change('cpu', current.cpu_request, recommended.cpu_request)}",
+        f"limit {format_change('cpu', current.cpu_limit, recommended.cpu_limit)}",
+        f"memory {format_change('memory', current.memory_request, recommended.memory_request)}",
+        f"limit {format_change('memory', current.memory_limit, recommended.memory_limit)}",
         f"costs {money} more a month" if saving < 0 else f"saves {money} a month",
     ]
     if each.container.risks:
@@ -122,13 +124,13 @@ def build_plots(each: ContainerExplanation) -> list[UsagePlot]:
             "CPU of the busiest pod",
             trace.cpu[:, 0] * 1000,
             lines(lambda size: (size.cpu_request, size.cpu_limit)),
-            format_cpu,
+            partial(format_short, "cpu"),
         ),
         (
             "Memory of the largest pod",
             trace.memory[:, 0],
             lines(lambda size: (size.memory_request, size.memory_limit)),
-            format_memory,
+            partial(format_short, "memory"),
         ),
     ]
 

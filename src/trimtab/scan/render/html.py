@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Literal
 
-from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.api.format import format_short
+from trimtab.api.quantity import ResourceName
+from trimtab.scan.model import ContainerFinding, ResourceTotals, ScanResult, WorkloadFinding
 from trimtab.scan.render.summary import (
     format_all_clusters,
     format_change,
@@ -18,7 +20,7 @@ from trimtab.scan.render.summary import (
     format_title,
     list_gaps,
 )
-from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
+from trimtab.scan.render.units import format_money, format_share
 
 BAR, WIDTH, LABEL = 22, 720, 250
 REQUESTED, USED, WASTED, MISSING = "#2c6fbb", "#0b6e4f", "#c0392b", "#b7791f"
@@ -106,7 +108,9 @@ def _render_cards(scan: ScanResult) -> str:
 
 def _list_resource_bars(scan: ScanResult) -> Iterable[tuple[str, float, str, str]]:
     """List the bars of each resource, as shares of the longest one."""
-    for name, found, text in (("CPU", scan.cpu, format_cpu), ("memory", scan.memory, format_memory)):
+    totals: dict[ResourceName, ResourceTotals] = {"cpu": scan.cpu, "memory": scan.memory}
+    for resource, found in totals.items():
+        name = "CPU" if resource == "cpu" else resource
         bars = (
             ("requested", found.requested, REQUESTED),
             ("used", found.used, USED),
@@ -115,7 +119,7 @@ def _list_resource_bars(scan: ScanResult) -> Iterable[tuple[str, float, str, str
         )
         whole = max(1.0, *(amount for _, amount, _ in bars))
         for what, amount, colour in bars:
-            yield f"{name} {what}", amount / whole, text(amount), colour
+            yield f"{name} {what}", amount / whole, format_short(resource, amount), colour
 
 
 def _render_top_savings(scan: ScanResult) -> str:
@@ -160,9 +164,9 @@ def _render_row(scan: ScanResult, found: WorkloadFinding, each: ContainerFinding
         f'<span title="{escape(str(found.key))}">{escape(format_short_name(found, each))}</span>',
         escape(each.name),
         str(found.replicas),
-        format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request)),
-        format_change(format_memory(current.memory_request), format_memory(recommended.memory_request)),
-        f"{format_cpu(used.cpu)} {format_memory(used.memory)}",
+        format_change("cpu", current.cpu_request, recommended.cpu_request),
+        format_change("memory", current.memory_request, recommended.memory_request),
+        f"{format_short('cpu', used.cpu)} {format_short('memory', used.memory)}",
         escape(format_money(each.saving, scan.prices.currency)),
         severity,
         " ".join(each.risks),

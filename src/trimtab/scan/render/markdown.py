@@ -14,7 +14,7 @@ from trimtab.scan.render.summary import (
     list_gaps,
     list_relevant,
 )
-from trimtab.scan.render.units import format_cpu, format_memory, format_money
+from trimtab.scan.render.units import format_money
 
 HEADER = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
 
@@ -48,13 +48,8 @@ def _render_lines(scan: ScanResult, top: int) -> Iterator[str]:
                     f"{one.key.namespace}/{one.key.kind}/{one.key.name}",
                     each.name,
                     str(one.replicas),
-                    format_change(
-                        format_cpu(each.current.cpu_request), format_cpu(each.recommended.cpu_request)
-                    ),
-                    format_change(
-                        format_memory(each.current.memory_request),
-                        format_memory(each.recommended.memory_request),
-                    ),
+                    format_change("cpu", each.current.cpu_request, each.recommended.cpu_request),
+                    format_change("memory", each.current.memory_request, each.recommended.memory_request),
                     format_money(each.saving, scan.prices.currency),
                     str(each.severity),
                     " ".join(each.risks),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trimtab.api.format import format_short
+from trimtab.api.quantity import ResourceName
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
-from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
+from trimtab.scan.render.units import format_money, format_share
 
 SHORT_KINDS = {
     "Deployment": "deploy",
@@ -32,16 +34,16 @@ def build_totals(scan: ScanResult) -> list[tuple[str, str, str, str, str]]:
     return [
         (
             "CPU",
-            format_cpu(cpu.requested),
-            f"{format_cpu(cpu.used)} ({format_share(cpu.used, cpu.requested)})",
-            f"{format_cpu(cpu.wasted)} ({format_share(cpu.wasted, cpu.requested)})",
+            format_short("cpu", cpu.requested),
+            f"{format_short('cpu', cpu.used)} ({format_share(cpu.used, cpu.requested)})",
+            f"{format_short('cpu', cpu.wasted)} ({format_share(cpu.wasted, cpu.requested)})",
             format_money(prices.price_cpu(cpu.wasted), prices.currency),
         ),
         (
             "memory",
-            format_memory(memory.requested),
-            f"{format_memory(memory.used)} ({format_share(memory.used, memory.requested)})",
-            f"{format_memory(memory.wasted)} ({format_share(memory.wasted, memory.requested)})",
+            format_short("memory", memory.requested),
+            f"{format_short('memory', memory.used)} ({format_share(memory.used, memory.requested)})",
+            f"{format_short('memory', memory.wasted)} ({format_share(memory.wasted, memory.requested)})",
             format_money(prices.price_memory(memory.wasted), prices.currency),
         ),
         (
@@ -104,8 +106,10 @@ def format_short_name(found: WorkloadFinding, container: ContainerFinding) -> st
     return f"{key.namespace}/{kind}/{key.name}{more}"
 
 
-def format_change(before: str, after: str) -> str:
-    return before if before == after else f"{before}→{after}"
+def format_change(resource: ResourceName, before: int | None, after: int | None) -> str:
+    """Format a change of an amount; only the amount if both look the same."""
+    old, new = format_short(resource, before), format_short(resource, after)
+    return old if old == new else f"{old}→{new}"
 
 
 def format_all_clusters(scans: Iterable[ScanResult]) -> str:

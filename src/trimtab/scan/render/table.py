@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from trimtab.api.format import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
 from trimtab.scan.render.summary import (
@@ -26,7 +27,7 @@ from trimtab.scan.render.summary import (
     list_gaps,
     list_relevant,
 )
-from trimtab.scan.render.units import format_cpu, format_memory, format_money
+from trimtab.scan.render.units import format_money
 from trimtab.scan.risk import Severity
 
 WIDE_COLUMNS = 120
@@ -81,10 +82,8 @@ def _render_narrow(
         (
             Text(format_short_name(found, each), style=COLOURS[each.severity], overflow="fold"),
             str(found.replicas),
-            format_change(format_cpu(each.current.cpu_request), format_cpu(each.recommended.cpu_request)),
-            format_change(
-                format_memory(each.current.memory_request), format_memory(each.recommended.memory_request)
-            ),
+            format_change("cpu", each.current.cpu_request, each.recommended.cpu_request),
+            format_change("memory", each.current.memory_request, each.recommended.memory_request),
             format_money(each.saving, scan.prices.currency),
             _format_risks(each),
         )
@@ -104,10 +103,10 @@ def _build_wide_table(scan: ScanResult, shown: Sequence[tuple[WorkloadFinding, C
             Text(str(each.severity), style=COLOURS[each.severity]),
             *(Text(name, overflow="fold") for name in (key.namespace, key.kind, key.name, each.name)),
             str(found.replicas),
-            format_change(format_cpu(current.cpu_request), format_cpu(recommended.cpu_request)),
-            format_change(format_cpu(current.cpu_limit), format_cpu(recommended.cpu_limit)),
-            format_change(format_memory(current.memory_request), format_memory(recommended.memory_request)),
-            format_change(format_memory(current.memory_limit), format_memory(recommended.memory_limit)),
+            format_change("cpu", current.cpu_request, recommended.cpu_request),
+            format_change("cpu", current.cpu_limit, recommended.cpu_limit),
+            format_change("memory", current.memory_request, recommended.memory_request),
+            format_change("memory", current.memory_limit, recommended.memory_limit),
             format_money(each.saving, scan.prices.currency),
             _format_risks(each),
             found.confidence,
@@ -136,7 +135,7 @@ def _render_comparison(
 def _format_size(size: Resources) -> str:
     if size.cpu_request is None and size.memory_request is None:
         return "-"
-    return f"{format_cpu(size.cpu_request)} {format_memory(size.memory_request)}"
+    return f"{format_short('cpu', size.cpu_request)} {format_short('memory', size.memory_request)}"
 
 
 def _render_skipped(scan: ScanResult) -> Iterator[RenderableType]:

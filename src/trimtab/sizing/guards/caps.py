@@ -6,10 +6,10 @@ nothing is changed. Quota and nodes only stop growth: whatever runs already fits
 
 from __future__ import annotations
 
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.guards.change_size import round_down, round_up
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
-from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.safe_minimum import NO_DECREASE, safe_minimums
 
 LIMIT_SETTING_MODES = frozenset({LimitMode.MULTIPLIER, LimitMode.HEADROOM})
@@ -22,7 +22,7 @@ def apply_pod_minimum(amount: int, case: GuardContext) -> GuardStep | None:
     least = caution.min_pod_cpu if case.resource == "cpu" else caution.min_pod_memory
     share = round_up(case.resource, -(-least // case.constraints.container_count))
     if amount < share:
-        return GuardStep(share, f"a pod has at least {format_amount(case.resource, least)}", "operator")
+        return GuardStep(share, f"a pod has at least {format_step(case.resource, least)}", "operator")
     return None
 
 
@@ -30,13 +30,9 @@ def apply_bounds(amount: int, case: GuardContext) -> GuardStep | None:
     """Apply the policy's own bounds."""
     rule, source = case.rule, f"policy {case.rule.bounds_field}.{case.resource}"
     if amount < rule.min_request:
-        return GuardStep(
-            rule.min_request, f"at least {format_amount(case.resource, rule.min_request)}", source
-        )
+        return GuardStep(rule.min_request, f"at least {format_step(case.resource, rule.min_request)}", source)
     if rule.max_request is not None and amount > rule.max_request:
-        return GuardStep(
-            rule.max_request, f"at most {format_amount(case.resource, rule.max_request)}", source
-        )
+        return GuardStep(rule.max_request, f"at most {format_step(case.resource, rule.max_request)}", source)
     return None
 
 
@@ -49,12 +45,10 @@ def apply_limit_range(amount: int, case: GuardContext) -> GuardStep | NoChange |
         )
     if amount < least:
         return GuardStep(
-            least, f"at least {format_amount(case.resource, least)} in this namespace", "LimitRange"
+            least, f"at least {format_step(case.resource, least)} in this namespace", "LimitRange"
         )
     if most is not None and amount > most:
-        return GuardStep(
-            most, f"at most {format_amount(case.resource, most)} in this namespace", "LimitRange"
-        )
+        return GuardStep(most, f"at most {format_step(case.resource, most)} in this namespace", "LimitRange")
     return None
 
 
@@ -83,9 +77,7 @@ def apply_kept_limit(amount: int, case: GuardContext) -> GuardStep | None:
         return None
     if limit is None or amount <= limit:
         return None
-    why = (
-        f"the limit stays at {format_amount(case.resource, limit)}; to go further {LET_LIMITS_FOLLOW_REMEDY}"
-    )
+    why = f"the limit stays at {format_step(case.resource, limit)}; to go further {LET_LIMITS_FOLLOW_REMEDY}"
     return GuardStep(limit, why, source)
 
 
@@ -116,7 +108,7 @@ def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     if left is None:
         return None
     most = (case.request or 0) + max(left, 0) // max(around.replicas, 1)
-    why = f"{format_amount(case.resource, left)} of quota are left for {around.replicas} replicas"
+    why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
     return _cap_growth(amount, most, case, why=why, source="ResourceQuota")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from trimtab.api.format import format_step
+from trimtab.api.quantity import MIB, ResourceName
 from trimtab.sizing.guards.context import GuardContext, GuardStep
-from trimtab.sizing.recommendation import MIB, ResourceName, format_amount
 
 
 def apply_deadband(amount: int, case: GuardContext) -> GuardStep | None:
@@ -104,4 +105,4 @@ def _cpu_rounding_step(amount: int) -> int:
 
 
 def _format_bound(resource: ResourceName, amount: float) -> str:
-    return format_amount(resource, round(amount)) if amount < 1e15 else "any amount"
+    return format_step(resource, round(amount)) if amount < 1e15 else "any amount"

@@ -11,10 +11,11 @@ from sys import intern
 
 import msgspec
 
+from trimtab.api.format import format_step
 from trimtab.sizing.constraints import AllowedRange, Constraints
 from trimtab.sizing.proposal import ResourceTarget
 from trimtab.sizing.qos import GUARANTEED
-from trimtab.sizing.recommendation import Factor, format_amount
+from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.safe_minimum import SizedResource
 
 LET_LIMITS_FOLLOW_REMEDY = "let limits follow by updateStrategy.updateRequestsOnly: false and limitPolicy"
@@ -75,7 +76,7 @@ class ExplanationBuilder:
         self, case: GuardContext, name: str, before: int | None, after: int | None, *, why: str, source: str
     ) -> None:
         resource = case.resource
-        moved = f"{format_amount(resource, before)} -> {format_amount(resource, after)}"
+        moved = f"{format_step(resource, before)} -> {format_step(resource, after)}"
         self._add(f"{resource} {name}", f"{moved}: {why}", source)
 
     def add_unchanged(
@@ -83,10 +84,10 @@ class ExplanationBuilder:
     ) -> None:
         """Add the reason why an amount stays although the policy asks for another."""
         resource = case.resource
-        self._add(f"{resource} {name}", f"stays at {format_amount(resource, amount)}: {why}", source)
+        self._add(f"{resource} {name}", f"stays at {format_step(resource, amount)}: {why}", source)
 
     def add_no_change(self, case: GuardContext, hold: NoChange) -> None:
-        kept = format_amount(case.resource, case.request)
+        kept = format_step(case.resource, case.request)
         self._add(f"{case.resource} held", f"stays at {kept}: {hold.why}", hold.source)
         self.no_change_reasons.append(f"{case.resource}: {hold.why}")
 

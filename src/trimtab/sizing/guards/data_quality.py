@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import isnan
 
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import HpaMode
 from trimtab.plural import pluralize
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.qos import BEST_EFFORT
-from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.stats.plausibility import MAX_PLAUSIBLE_CPU, MAX_PLAUSIBLE_MEMORY
 
 _USAGE = "usage"
@@ -62,7 +62,7 @@ def _check_plausibility(case: GuardContext) -> NoChange | None:
     peak = case.evidence.cpu_peak if is_cpu else case.evidence.memory_peak
     most = max((room.cpu if is_cpu else room.memory for room in case.constraints.nodes), default=0)
     if peak is not None and peak > 2 * most > 0:
-        shown = format_amount(case.resource, peak)
+        shown = format_step(case.resource, peak)
         why = f"its peak of {shown} is more than any node has: the measurement is wrong, or its node is gone"
         return NoChange(why, _USAGE)
     return None

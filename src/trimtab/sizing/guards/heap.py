@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.heap_flags import JAVA_COMMAND, SIZE_VARIABLE
 from trimtab.sizing.evidence import Heap
-from trimtab.sizing.recommendation import MIB
 
 # At most the digits that memory can have: a tenant must not be able to write a number too large to compute
 # with.

@@ -12,12 +12,12 @@ from math import ceil
 
 import msgspec
 
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.guards import caps
 from trimtab.sizing.guards.change_size import is_below_minimum_change, round_down, round_nearest, round_up
 from trimtab.sizing.guards.context import GuardContext, NoChange
 from trimtab.sizing.guards.oom import min_limit_after_kills
-from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.safe_minimum import NO_DECREASE, is_oom_prone, safe_limit, safe_minimums
 
 
@@ -65,7 +65,7 @@ def follow_policy(pair: RequestLimitPair, case: GuardContext) -> LimitStep | Non
     elif rule.limit is LimitMode.HEADROOM:
         wanted, why = (
             request + rule.headroom,
-            f"the request and {format_amount(case.resource, rule.headroom)}",
+            f"the request and {format_step(case.resource, rule.headroom)}",
         )
     if wanted is not None and wanted not in {request, limit}:
         wanted = round_up(case.resource, wanted)
@@ -169,7 +169,7 @@ def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoCha
     most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)
     if pair.limit <= most:
         return None
-    why = f"{format_amount(case.resource, left)} of quota are left for {around.replicas} replicas"
+    why = f"{format_step(case.resource, left)} of quota are left for {around.replicas} replicas"
     if case.limit is None and most < pair.request:
         return NoChange(f"a limit is asked for, and {why}", "ResourceQuota")
     return LimitStep(pair.request, most, why, "ResourceQuota")
@@ -220,7 +220,7 @@ def check_conflict(pair: RequestLimitPair, case: GuardContext) -> NoChange | Non
 
 
 def _format_pair(pair: RequestLimitPair, case: GuardContext) -> str:
-    return f"a request of {format_amount(case.resource, pair.request)}, limit {format_amount(case.resource, pair.limit)}"
+    return f"a request of {format_step(case.resource, pair.request)}, limit {format_step(case.resource, pair.limit)}"
 
 
 def _limit_floor(pair: RequestLimitPair, case: GuardContext) -> int:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from math import ceil
 
+from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.sizing.evidence import OomKills
 from trimtab.sizing.guards.context import LET_LIMITS_FOLLOW_REMEDY, GuardContext, GuardStep, NoChange
-from trimtab.sizing.recommendation import format_amount
 from trimtab.sizing.safe_minimum import (
     OOM_KILLS_SOURCE,
     SizedResource,
@@ -30,7 +30,7 @@ def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange |
         return None
     if hold := _check_leak(amount, case):
         return hold
-    request, had = case.request or 1, format_amount("memory", killed_size(case))
+    request, had = case.request or 1, format_step("memory", killed_size(case))
     if not is_oom_prone(case):
         return None
     if case.limit is not None and case.rule.limit is LimitMode.KEEP:
@@ -39,7 +39,7 @@ def raise_after_kills(amount: int, case: GuardContext) -> GuardStep | NoChange |
         return None if amount > request else hold
     restored = restored_memory(case)
     least = max(request, _request_for_limit(max(oom_minimum(case), restored), case))
-    back = f", and it had {format_amount('memory', restored)} before" if restored else ""
+    back = f", and it had {format_step('memory', restored)} before" if restored else ""
     return GuardStep(least, f"killed with {had}{back}", OOM_KILLS_SOURCE) if amount < least else None
 
 
@@ -49,7 +49,7 @@ def _check_leak(amount: int, case: GuardContext) -> NoChange | None:
     Restoring what it had before its kills feeds nothing, so that is always allowed.
     """
     kills, prone = case.evidence.kills, is_oom_prone(case)
-    raised, had = count_raises(kills), format_amount("memory", killed_size(case))
+    raised, had = count_raises(kills), format_step("memory", killed_size(case))
     if restored_memory(case) or not raised:
         return None
     if is_leaking(case) and (prone or amount > (case.request or 1)):
@@ -110,13 +110,13 @@ def check_unhandled_oom(case: GuardContext) -> NoChange | None:
     answer = raise_after_kills(case.request or 1, case)
     if isinstance(answer, NoChange):
         return answer
-    had = format_amount("memory", killed_size(case))
+    had = format_step("memory", killed_size(case))
     return NoChange(f"killed with {had}, and it may not have more", OOM_KILLS_SOURCE)
 
 
 def explain_excluded_oom(case: GuardContext, hold: NoChange) -> NoChange:
     """Return who has to react to an OOM kill of a container that Trimtab does not size."""
-    had = format_amount("memory", killed_size(case))
+    had = format_step("memory", killed_size(case))
     return NoChange(f"killed with {had}, and {hold.why}: raise it by hand", hold.source)
 
 

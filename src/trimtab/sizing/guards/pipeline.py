@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from trimtab.api.quantity import ResourceName
 from trimtab.sizing.guards import caps, change_size, limits
 from trimtab.sizing.guards.context import ExplanationBuilder, Guard, GuardContext, NoChange
 from trimtab.sizing.guards.data_quality import check_data_quality, exclusion_reason
@@ -24,7 +25,7 @@ from trimtab.sizing.guards.floors import UTILISATION, list_floors
 from trimtab.sizing.guards.limits import RequestLimitPair
 from trimtab.sizing.guards.oom import check_unhandled_oom, explain_excluded_oom, raise_after_kills
 from trimtab.sizing.proposal import ROUNDING_TOLERANCE
-from trimtab.sizing.recommendation import Factor, ResourceName
+from trimtab.sizing.recommendation import Factor
 from trimtab.sizing.safe_minimum import SafeMinimum, is_oom_prone
 
 LARGEST_STEP = "largest step"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from trimtab.api.format import format_short
+from trimtab.api.quantity import ResourceName
 from trimtab.plural import pluralize
 from trimtab.scan.render.text_chart import draw_chart
-from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
+from trimtab.scan.render.units import format_money, format_share
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.model import CurveRole, CurveValues, HistoryEntry, Overview, Plot
 
@@ -77,7 +80,9 @@ def render_summary(found: SummaryDocument, *, width: int) -> Iterator[Renderable
     drawn = {"requested initially": first, "requested now": last}
     yield from (
         Text(row, no_wrap=True)
-        for row in draw_chart(used, drawn, text=format_cpu, width=width, height=CHART_HEIGHT)
+        for row in draw_chart(
+            used, drawn, text=partial(format_short, "cpu"), width=width, height=CHART_HEIGHT
+        )
     )
     yield ""
     yield Text(
@@ -85,12 +90,8 @@ def render_summary(found: SummaryDocument, *, width: int) -> Iterator[Renderable
         f"{format_share(abs(money['saved']), money['atFirst'])} {'less' if money['saved'] >= 0 else 'more'}; "
         f"{format_money(money['toSave'])} more can be saved"
     )
-    for name, key, text in (("CPU", "cpuCores", _format_cores), ("memory", "memoryBytes", format_memory)):
-        each = found[key]
-        yield Text(
-            f"{name:<11} {text(each['requestedAtFirst'])} -> {text(each['requestedNow'])} requested, "
-            f"{text(each['usedMean'])} used on average"
-        )
+    yield _render_resource("cpu", "CPU", found["cpuCores"], unit=1000)
+    yield _render_resource("memory", "memory", found["memoryBytes"])
     yield Text(
         f"Nodes       {nodes['neededAtFirst']} -> {nodes['neededNow']} needed of {nodes['there']}: "
         f"{(nodes['neededAtFirst'] or 0) - (nodes['neededNow'] or 0)} freed"
@@ -117,8 +118,12 @@ def _render_entries(title: str, entries: Sequence[SummaryDocument]) -> Iterator[
         yield Text(f"{'':<11} and {pluralize(len(times) - 3, 'more workload')}", style="dim")
 
 
-def _format_cores(amount: float) -> str:
-    return format_cpu(amount * 1000)
+def _render_resource(resource: ResourceName, title: str, found: SummaryDocument, *, unit: float = 1) -> Text:
+    first, now, used = (
+        format_short(resource, found[name] * unit)
+        for name in ("requestedAtFirst", "requestedNow", "usedMean")
+    )
+    return Text(f"{title:<11} {first} -> {now} requested, {used} used on average")
 
 
 def _entry_record(entry: HistoryEntry) -> SummaryDocument:

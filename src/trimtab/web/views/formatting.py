@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from trimtab.api.format import format_short
 from trimtab.plural import pluralize
 from trimtab.scan.render.summary import SHORT_KINDS
-from trimtab.scan.render.units import format_cpu, format_memory, format_money, format_share
+from trimtab.scan.render.units import format_money, format_share
 
 NO_VALUE = "\u2013"
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -36,11 +37,11 @@ def tone(state: str) -> str:
 
 
 def cores(amount: float | None) -> str:
-    return NO_VALUE if amount is None else format_cpu(amount * 1000) if amount else "0"
+    return NO_VALUE if amount is None else format_short("cpu", amount * 1000)
 
 
 def size(amount: float | None) -> str:
-    return NO_VALUE if amount is None else format_memory(amount) if amount else "0"
+    return NO_VALUE if amount is None else format_short("memory", amount)
 
 
 def money(amount: float, currency: str = "$") -> str:

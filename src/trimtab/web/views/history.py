@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from trimtab.actuation.resources import format_sizes
+from trimtab.api.format import format_short
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.scan.render.units import format_memory
 from trimtab.sizing.evidence import OomKills
 from trimtab.store import HistoryRecord as Stored
 from trimtab.web.model import HistoryEntry
@@ -46,7 +46,7 @@ def build_kill_entries(key: WorkloadKey, container: str, kills: Iterable[OomKill
             container=container,
             what="killed",
             who="the kernel",
-            why=f"OOM-killed at {format_memory(each.memory)}{_format_times(each)}",
+            why=f"OOM-killed at {format_short('memory', each.memory)}{_format_times(each)}",
             times=each.count,
             since=each.first,
         )
