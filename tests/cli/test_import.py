@@ -15,7 +15,7 @@ from trimtab.cli import run
 from trimtab.cli.import_ import _print_table
 from trimtab.kube.kinds.vpas import vpa_projection
 from trimtab.recommender.cohort import StrategyCohort
-from trimtab.recommender.cohort_manager import state_key
+from trimtab.recommender.cohort_store import state_key
 from trimtab.scan.vpa_import import STRATEGY_SPEC, ImportedPolicy
 from trimtab.sizing.strategies.vpa import VpaSettings, VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_checkpoint

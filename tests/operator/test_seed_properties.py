@@ -51,8 +51,9 @@ from trimtab.operator.policy.status import (
     have_same_targets,
 )
 from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategySpec
-from trimtab.recommender.cohort_manager import TrackedContainer
-from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
+from trimtab.recommender.cohort_store import TrackedContainer
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.sizing.constraints import Constraints
 from trimtab.sizing.evidence import Evidence
@@ -155,8 +156,8 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
     """Whoever is to be looked after is asked for at the very next turn, CPU and memory."""
     pods = [pod for name, containers in estate.items() for pod in pods_of(name, containers, 1)]
     source = Scripted(steady(0.2, 3e8), *pods)
-    learning = SourceIngester(
-        source, cast("Store", Nowhere()), cluster="c", schedule=FEW_STEPS, metrics=Metrics()
+    learning = Recommender(
+        {DEFAULT_SOURCE: source}, cast("Store", Nowhere()), cluster="c", schedule=FEW_STEPS, metrics=Metrics()
     )
     wanted = {
         WorkloadContainer("shop", "Deployment", name, each): TrackedContainer(EASY, NOW - DAY)
@@ -237,7 +238,7 @@ def test_property_11_metrics_collection_per_container(
     source = Scripted(script, *pods_of("web", containers, replicas))
     cohort = EvidenceCohort(until=NOW)
     wanted = [WorkloadContainer("shop", "Deployment", "web", each) for each in containers]
-    cohort.include(wanted)
+    cohort.add(wanted)
     usage = asyncio.run(source.read(Question(start=NOW, end=NOW + 180, step=60)))
     owners = PodOwnerIndex([deployment("web", containers)])
     cohort.observe_usage(cohort.aggregate(usage, owners), running=set(wanted), until=NOW + 180)

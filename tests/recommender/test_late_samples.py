@@ -17,8 +17,9 @@ from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
-from trimtab.recommender.cohort_manager import TrackedContainer
-from trimtab.recommender.source_ingester import UNSAMPLED_AFTER, IngestSchedule, SourceIngester
+from trimtab.recommender.cohort_store import TrackedContainer
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import UNSAMPLED_AFTER, IngestSchedule
 from trimtab.sizing.evidence import Evidence
 from trimtab.store import Store
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
@@ -72,23 +73,23 @@ class Bed:
         self.restart()
 
     def restart(self) -> None:
-        self.ingester = SourceIngester(
-            self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
+        self.recommender = Recommender(
+            {DEFAULT_SOURCE: self.source}, self.store, cluster="c", schedule=PACE, metrics=self.metrics
         )
 
     async def advance(self, now: float) -> None:
         self.source.now = now
-        await self.ingester.ingest(
+        await self.recommender.ingest(
             now,
             tracked=self.wanted,
             owners=lambda: self.owners,
             running=set(self.wanted),
             pods=self.pods,
         )
-        assert self.ingester.last_error == ""
+        assert self.recommender.errors_by_source == {}
 
     def evidence(self, name: str) -> Evidence:
-        found = self.ingester.estimate(container(name), EASY, now=self.source.now, is_long_running=True)
+        found = self.recommender.estimate(container(name), EASY, now=self.source.now, is_long_running=True)
         assert found
         return found.evidence
 
@@ -144,7 +145,7 @@ async def test_ingester_records_a_peak_while_waiting_for_another_container(store
     assert evidence.memory_peak == 2_000_000_000
     assert evidence.last_sample_at == NOW + 7 * MINUTE
     assert bed.evidence("late").last_sample_at == NOW
-    used = bed.ingester.latest_usage(container("web"), EASY)
+    used = bed.recommender.latest_usage(container("web"), EASY)
     assert used
     assert used.memory == 2e9
 
@@ -155,7 +156,7 @@ async def test_ingester_bounds_the_wait_for_late_samples(store: Store) -> None:
     learned = []
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE + 6)
-        learned.append(bed.ingester._cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
+        learned.append(bed.recommender.cohorts.find(container("web"), EASY).ingested_until)  # type: ignore[union-attr]
     assert learned[-1] == NOW + 29 * MINUTE, "nobody waits for it any more"
     assert max(NOW + minute * MINUTE - at for minute, at in enumerate(learned)) <= PACE.max_lateness + MINUTE
 
@@ -165,13 +166,13 @@ async def test_ingester_reports_running_containers_without_samples(store: Store)
     bed.pods[pod("new")] = NOW - MINUTE
     for minute in range(3):
         await bed.advance(NOW + minute * MINUTE + 6)
-    assert [*bed.ingester.unsampled] == [pod("silent")], "the new one may still get some"
+    assert [*bed.recommender.unsampled] == [pod("silent")], "the new one may still get some"
     assert bed.gauge("containers_without_samples") == 1
     await bed.advance(NOW + UNSAMPLED_AFTER + MINUTE)
-    assert set(bed.ingester.unsampled) == {pod("silent"), pod("new")}
+    assert bed.recommender.unsampled == {pod("silent"), pod("new")}
     bed.source.delay = lambda *_: 0.0
     await bed.advance(NOW + UNSAMPLED_AFTER + 2 * MINUTE)
-    assert [*bed.ingester.unsampled] == []
+    assert [*bed.recommender.unsampled] == []
     assert bed.gauge("containers_without_samples") == 0
 
 
@@ -179,7 +180,7 @@ async def test_ingester_does_not_report_untracked_containers(store: Store) -> No
     bed = Bed(store, "web", "other", delay=lambda name, _: 0.0 if name == "web" else DAY * 365)
     del bed.wanted[container("other")]
     await bed.advance(NOW + 6)
-    assert bed.ingester.unsampled == ()
+    assert bed.recommender.unsampled == set()
 
 
 async def test_ingester_learns_every_sample_of_a_step_that_arrives_in_parts(store: Store) -> None:
@@ -199,7 +200,7 @@ async def test_ingester_learns_every_sample_of_a_step_that_arrives_in_parts(stor
     bed.restart()
     for minute in range(12):
         await bed.advance(NOW + minute * MINUTE + 6)
-    cohort = bed.ingester.find_cohort(container("web"), EASY)
+    cohort = bed.recommender.cohorts.find(container("web"), EASY)
     assert cohort
     lowest = cohort.get_proposal(container("web"), now=bed.source.now).memory.lower
     assert lowest == pytest.approx(3e8 * 1.2, rel=0.02), "no half step was learned from"
@@ -229,12 +230,12 @@ def learned_with(delays: dict[str, list[float]], restarts: dict[int, bool]) -> d
             for minute in range(MINUTES + 12):
                 if minute in restarts:
                     if restarts[minute]:
-                        await bed.ingester.save(bed.source.now)
+                        await bed.recommender.save(bed.source.now)
                     bed.restart()
                 await bed.advance(NOW + minute * MINUTE + 6)
             found: dict[str, tuple[object, ...]] = {}
             for name in names:
-                learned = bed.ingester.estimate(
+                learned = bed.recommender.estimate(
                     container(name), EASY, now=bed.source.now, is_long_running=True
                 )
                 assert learned

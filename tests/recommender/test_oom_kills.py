@@ -130,7 +130,7 @@ class Known:
     def __init__(self, sizing: StrategySpec) -> None:
         self.strategy, self.evidence = StrategyCohort(sizing, until=0.0), EvidenceCohort(until=0.0)
         for cohort in (self.strategy, self.evidence):
-            cohort.include([NAME])
+            cohort.add([NAME])
 
     def observe_usage(
         self, usage: WorkloadUsage, *, running: list[WorkloadContainer] | None, until: float

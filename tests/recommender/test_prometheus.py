@@ -13,8 +13,9 @@ from harness.prometheus import Recorded, Written
 from harness.records import workload
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
-from trimtab.recommender.cohort_manager import TrackedContainer
-from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
+from trimtab.recommender.cohort_store import TrackedContainer
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
@@ -65,11 +66,13 @@ async def test_ingester_backfills_from_prometheus_with_short_history(
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        ingester = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
+        recommender = Recommender(
+            {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
+        )
         wanted = {WEB: TrackedContainer(EASY, now - 30 * DAY)}
-        await ingester.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
-        assert ingester.last_error == ""
-        found = ingester.estimate(WEB, EASY, now=now, is_long_running=True)
+        await recommender.ingest(now, tracked=wanted, owners=lambda: OWNERS, running={WEB})
+        assert recommender.errors_by_source == {}
+        found = recommender.estimate(WEB, EASY, now=now, is_long_running=True)
     assert found
     evidence = found.evidence
     assert evidence.first_sample_at == pytest.approx(now - 6 * HOUR, abs=300)
@@ -82,8 +85,10 @@ async def test_ingester_reads_present_usage_of_all_namespaces_from_prometheus(
     young: Recorded, store: Store, now: float
 ) -> None:
     async with Prometheus(PrometheusSettings(url=young.url)) as source:
-        ingester = SourceIngester(source, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics())
-        found = sum_by_pod(await ingester.read_present(now))
+        recommender = Recommender(
+            {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
+        )
+        found = sum_by_pod(await recommender.ingesters[DEFAULT_SOURCE].read_present(now))
     assert found["batch", "etl-0"].cpu == pytest.approx(2.0, rel=0.01)
     assert found["batch", "etl-0"].memory == 300 * MIB
     assert found["shop", "web-7c9f8d6b5-x2x2x"].cpu == pytest.approx(0.5, rel=0.01)
@@ -136,7 +141,9 @@ async def test_ingester_learns_every_late_prometheus_sample_once(
     done = 0
     with server:
         async with Prometheus(settings) as source:
-            ingester = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
+            recommender = Recommender(
+                {DEFAULT_SOURCE: source}, store, cluster="c", schedule=pace, metrics=Metrics()
+            )
             for minute in range(10, minutes):
                 at = start + minute * MINUTE + 6
                 known = next(
@@ -145,17 +152,20 @@ async def test_ingester_learns_every_late_prometheus_sample_once(
                 server.write((labels, taken, value) for _, labels, taken, value in samples[done:known])
                 done = known
                 if minute == 42:
-                    ingester = SourceIngester(source, store, cluster="c", schedule=pace, metrics=Metrics())
-                await ingester.ingest(
+                    recommender = Recommender(
+                        {DEFAULT_SOURCE: source}, store, cluster="c", schedule=pace, metrics=Metrics()
+                    )
+                await recommender.ingest(
                     at,
                     tracked={each: TrackedContainer(EASY, start - DAY) for each in containers.values()},
                     owners=lambda: owners,
                     running=set(containers.values()),
                     pods=running,
                 )
-                assert ingester.last_error == ""
+                assert recommender.errors_by_source == {}
     found = {
-        name: ingester.estimate(each, EASY, now=at, is_long_running=True) for name, each in containers.items()
+        name: recommender.estimate(each, EASY, now=at, is_long_running=True)
+        for name, each in containers.items()
     }
     evidence = {name: each.evidence for name, each in found.items() if each}
     assert {each.samples for each in evidence.values()} == {evidence["prompt"].samples}

@@ -12,7 +12,7 @@ from harness.scripted import Scripted, steady
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
-from trimtab.recommender.cohort_manager import TrackedContainer, state_key
+from trimtab.recommender.cohort_store import TrackedContainer, state_key
 from trimtab.recommender.oom_kills import OomKill
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule
@@ -98,8 +98,8 @@ async def test_recommender_passes_oom_kills_to_the_source_of_the_container(tmp_p
         both = Sources(store)
         await both.advance(NOW)
         kill = OomKill(API, NOW - 5, 2e8, 2e8)
-        assert both.learning.observe_ooms([kill]) == {kill}
-        assert both.learning.observe_ooms([kill]) == set()
+        assert both.learning.cohorts.observe_ooms([kill]) == {kill}
+        assert both.learning.cohorts.observe_ooms([kill]) == set()
 
 
 async def test_recommender_counts_oom_kills_despite_node_clock_skew(tmp_path: Path) -> None:

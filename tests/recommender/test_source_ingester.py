@@ -24,10 +24,11 @@ from harness.records import workload
 from harness.scripted import Script, Scripted, steady
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.operator.metrics import Metrics
-from trimtab.recommender import cohort_manager
+from trimtab.recommender import cohort_store
 from trimtab.recommender.cohort import StrategyCohort, StrategySpec
-from trimtab.recommender.cohort_manager import MAX_STRATEGY_COHORTS, TrackedContainer, state_key
+from trimtab.recommender.cohort_store import MAX_STRATEGY_COHORTS, TrackedContainer, state_key
 from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
 from trimtab.recommender.source_ingester import IngestSchedule, SourceIngester
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.strategies.percentile import PercentileStrategy
@@ -82,13 +83,17 @@ class Bed:
         self.metrics = Metrics()
         self.source = Scripted(script or steady(0.2, 3e8), *map(pod, names), history=history)
         self.wanted = {container(name): TrackedContainer(EASY, OLD) for name in names}
-        self.ingester = self.restarted()
+        self.recommender = self.restarted()
 
-    def restarted(self) -> SourceIngester:
-        self.ingester = SourceIngester(
-            self.source, self.store, cluster="c", schedule=PACE, metrics=self.metrics
+    def restarted(self) -> Recommender:
+        self.recommender = Recommender(
+            {DEFAULT_SOURCE: self.source}, self.store, cluster="c", schedule=PACE, metrics=self.metrics
         )
-        return self.ingester
+        return self.recommender
+
+    @property
+    def ingester(self) -> SourceIngester:
+        return self.recommender.ingesters[DEFAULT_SOURCE]
 
     def add(self, name: str, *, created: float = OLD, sizing: StrategySpec = EASY) -> None:
         self.source.pods.append(pod(name))
@@ -98,21 +103,21 @@ class Bed:
         """To this time; the names of those that are new."""
         names = {each.name for each in self.wanted}
         owners = PodOwnerIndex([workload(name, containers=({"name": "web"},)) for name in names])
-        new = await self.ingester.ingest(
+        new = await self.recommender.ingest(
             now, tracked=self.wanted, owners=lambda: owners, running=set(self.wanted), largest_node=machine
         )
         return {each.name for each in new}
 
     def cpu(self, name: str, now: float) -> float:
-        found = self.ingester.estimate(container(name), EASY, now=now, is_long_running=True)
+        found = self.recommender.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.proposal.cpu.target if found else math.nan
 
     def samples(self, name: str, now: float) -> int:
-        found = self.ingester.estimate(container(name), EASY, now=now, is_long_running=True)
+        found = self.recommender.estimate(container(name), EASY, now=now, is_long_running=True)
         return found.evidence.samples if found else 0
 
     def cohort(self, name: str) -> StrategyCohort:
-        found = self.ingester.find_cohort(container(name), EASY)
+        found = self.recommender.cohorts.find(container(name), EASY)
         assert found
         return found
 
@@ -122,14 +127,16 @@ async def test_ingester_reads_every_late_sample_of_a_polling_source(
 ) -> None:
     bed = Bed(store, "a")
     source = Published(pod("a"))
-    bed.ingester = SourceIngester(source, store, cluster="c", schedule=PACE, metrics=bed.metrics)
+    bed.recommender = Recommender(
+        {DEFAULT_SOURCE: source}, store, cluster="c", schedule=PACE, metrics=bed.metrics
+    )
     for minute in range(30):
         for second in (6, 36):  # a turn is taken a tenth of a step after its end, and looks twice a step
             source.now = NOW + minute * MINUTE + second
             await source.check()
         source.now = NOW + (minute + 1) * MINUTE + 6
         await bed.advance(source.now)
-    found = bed.ingester.estimate(container("a"), EASY, now=source.now, is_long_running=True)
+    found = bed.recommender.estimate(container("a"), EASY, now=source.now, is_long_running=True)
     assert found is not None
     assert found.evidence.samples >= 25
     assert found.evidence.coverage > 0.8
@@ -169,7 +176,7 @@ async def test_backfilled_samples_stand_for_more_time(store: Store) -> None:
     bed = Bed(store, "web")
     for now in (NOW, NOW + MINUTE, NOW + 2 * MINUTE):
         await bed.advance(now)
-    found = bed.ingester.estimate(container("web"), EASY, now=now, is_long_running=False)
+    found = bed.recommender.estimate(container("web"), EASY, now=now, is_long_running=False)
     assert found
     evidence = found.evidence
     assert evidence.run_seconds == pytest.approx(now - evidence.first_sample_at, abs=PACE.backfill_step)
@@ -201,11 +208,11 @@ async def test_ingester_keeps_backfilled_samples_of_removed_nodes(store: Store) 
     found = {}
     for machine in (large, small):
         bed = Bed(store, "web", script=nightly)
-        bed.ingester = SourceIngester(
-            bed.source, store, cluster=str(machine), schedule=PACE, metrics=bed.metrics
+        bed.recommender = Recommender(
+            {DEFAULT_SOURCE: bed.source}, store, cluster=str(machine), schedule=PACE, metrics=bed.metrics
         )
         await bed.advance(NOW, machine=machine)
-        found[machine] = bed.ingester.estimate(container("web"), EASY, now=NOW, is_long_running=True)
+        found[machine] = bed.recommender.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert found[small] == found[large]
     assert [each.evidence.memory_peak for each in found.values() if each] == [192 << 30] * 2
 
@@ -333,7 +340,7 @@ async def test_ingester_saves_other_cohorts_when_a_strategy_fails(
     monkeypatch.setattr(PercentileStrategy, action, fail)
     for minute in range(1, 12):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.ingester.save(NOW + 12 * MINUTE)
+    await bed.recommender.save(NOW + 12 * MINUTE)
     bed.restarted()
     await bed.advance(NOW + 12 * MINUTE)
     bed.add("more", sizing=of_theirs, created=NEW)
@@ -370,12 +377,12 @@ async def test_ingester_ignores_implausible_samples(store: Store) -> None:
 async def test_ingester_restores_estimates_and_reads_only_missed_samples(store: Store) -> None:
     bed = Bed(store, "web", "api")
     await bed.advance(NOW)
-    await bed.ingester.save(NOW)
-    before = [bed.ingester.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
+    await bed.recommender.save(NOW)
+    before = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     bed.restarted()
     bed.source.go_away()
     await bed.advance(NOW)
-    after = [bed.ingester.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
+    after = [bed.recommender.estimate(name, EASY, now=NOW, is_long_running=True) for name in bed.wanted]
     assert after == before
     bed.source.come_back()
     bed.source.asked.clear()
@@ -426,7 +433,7 @@ async def test_new_containers_with_history_get_their_own_cohort(store: Store) ->
     bed.add("tiny", created=NOW + MINUTE)
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("tiny") is bed.cohort("api")
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.cohort("api") is not bed.cohort("web")
@@ -439,12 +446,12 @@ async def test_cohorts_are_merged_when_there_are_too_many(
     bed = Bed(store, "web")
     await bed.advance(NOW)
     for number in range(MAX_STRATEGY_COHORTS):
-        await bed.ingester.save(NOW)
+        await bed.recommender.save(NOW)
         bed.add(f"w{number}")
         await bed.advance(NOW + number * MINUTE)
     everybody = {id(bed.cohort(name.name)) for name in bed.wanted}
     assert len(everybody) == 1
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     bed.restarted()
     await bed.advance(NOW + MAX_STRATEGY_COHORTS * MINUTE)
     assert len({id(bed.cohort(name.name)) for name in bed.wanted}) == 1
@@ -457,28 +464,30 @@ async def test_ingester_forgets_removed_containers_after_a_day(store: Store) -> 
     away = {container("api"): bed.wanted.pop(container("api"))}
     await bed.advance(NOW + MINUTE)
     await bed.advance(NOW + DAY)
-    assert container("api") in bed.cohort("web").table
+    assert container("api") in bed.cohort("web")
     bed.wanted |= away
     await bed.advance(NOW + DAY + MINUTE)
     del bed.wanted[container("api")]
     await bed.advance(NOW + 2 * DAY)
-    assert container("api") in bed.cohort("web").table, "its absence began anew"
+    assert container("api") in bed.cohort("web"), "its absence began anew"
     await bed.advance(NOW + 3 * DAY + 2 * MINUTE)
-    assert bed.ingester.find_cohort(container("api"), EASY) is None
+    assert bed.recommender.cohorts.find(container("api"), EASY) is None
 
 
-async def test_cohort_manager_drops_unused_strategy_specs(store: Store) -> None:
+async def test_cohort_store_drops_unused_strategy_specs(store: Store) -> None:
     """Else every change of a policy's settings would be looked through at each turn, and saved."""
-    found = cohort_manager.CohortManager(
+    found = cohort_store.CohortStore(
         store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
     )
-    past = cohort_manager.Backfill(NOW - HOUR, is_available=True)
+    backfill = {DEFAULT_SOURCE: cohort_store.Backfill(NOW - HOUR, is_available=True)}
     for change in range(20):
         sizing = StrategySpec.from_settings("percentile", {"min_samples": 1 + change})
         now = NOW + change * 2 * DAY
         for moment in (now, now + DAY + HOUR):
-            await found.assign({container("web"): TrackedContainer(sizing, OLD)}, now=moment, backfill=past)
-    assert [cohort.strategy_spec for cohort in found.strategy_cohorts] == [sizing]
+            await found.assign(
+                {container("web"): TrackedContainer(sizing, OLD)}, now=moment, backfill=backfill
+            )
+    assert [cohort.strategy_spec for cohort in found.iter_strategies()] == [sizing]
 
 
 async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
@@ -499,7 +508,7 @@ async def test_ingester_cancelled_while_learning_saves_a_consistent_state(
     turn = asyncio.create_task(bed.advance(NOW + 4 * MINUTE))
     await asyncio.to_thread(learning.wait, 10)
     turn.cancel()
-    saving = asyncio.create_task(bed.ingester.save(NOW + 4 * MINUTE))
+    saving = asyncio.create_task(bed.recommender.save(NOW + 4 * MINUTE))
     await asyncio.wait([saving], timeout=0.5)
     go_on.set()
     await asyncio.wait([turn, saving])
@@ -514,7 +523,7 @@ async def test_ingester_without_store_backfills_again(store: Store, tmp_path: Pa
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
     await bed.advance(NOW)
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     with pytest.raises(StoreError):
         await store.states.list_summaries()
     assert bed.ingester.last_error == ""
@@ -525,25 +534,23 @@ async def test_ingester_restores_state_after_a_store_outage_at_start(store: Stor
     bed = Bed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.ingester.save(NOW + 30 * MINUTE)
+    await bed.recommender.save(NOW + 30 * MINUTE)
     bed.restarted()
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
         await bed.advance(NOW + 30 * MINUTE)
         assert bed.samples("web", NOW + 30 * MINUTE) == 1, "it learns anew"
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
-    await bed.ingester.save(NOW + 31 * MINUTE)
+    await bed.recommender.save(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 30, "and goes on from what was kept"
     bed.restarted()
     await bed.advance(NOW + 31 * MINUTE)
     assert bed.samples("web", NOW + 31 * MINUTE) == 31
 
 
-async def test_cohort_manager_queries_an_unavailable_store_once_per_cycle(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_cohort_store_queries_an_unavailable_store_once_per_cycle(store: Store, tmp_path: Path) -> None:
     """A timeout may take half a minute, in which no workload is reconciled."""
-    found = cohort_manager.CohortManager(
+    found = cohort_store.CohortStore(
         store, cluster="c", min_backfill_age=HOUR, retention=DAY, on_failure=nobody
     )
     wanted = {
@@ -554,11 +561,13 @@ async def test_cohort_manager_queries_an_unavailable_store_once_per_cycle(
     }
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler, capture_logs() as logs:
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN data TO away")
-        await found.assign(wanted, now=NOW, backfill=cohort_manager.Backfill(NOW - HOUR, is_available=True))
+        await found.assign(
+            wanted, now=NOW, backfill={DEFAULT_SOURCE: cohort_store.Backfill(NOW - HOUR, is_available=True)}
+        )
         await found.save(NOW, lock=asyncio.Lock())
         meddler.execute("ALTER TABLE trimtab_states RENAME COLUMN away TO data")
     assert [each["event"] for each in logs] == ["recommender.restore_failed"] * 2
-    assert len(list(found.strategy_cohorts)) == 3
+    assert len(list(found.iter_strategies())) == 3
     await found.save(NOW, lock=asyncio.Lock())
     assert len(await store.states.list_summaries()) == 4, "of three strategies, and the evidence"
 
@@ -567,7 +576,7 @@ async def test_cohort_manager_queries_an_unavailable_store_once_per_cycle(
 @given(st.data())
 def test_cohort_rejects_damaged_state(data: st.DataObject) -> None:
     cohort = StrategyCohort(EASY, until=NOW)
-    cohort.include([container("web")])
+    cohort.add([container("web")])
     state = bytearray(cohort.state())
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(state) - 1))
@@ -578,14 +587,14 @@ def test_cohort_rejects_damaged_state(data: st.DataObject) -> None:
         other.restore(damaged)
     except ValueError:
         assert other.ingested_until == 0.0
-        assert len(other.table) == 0
+        assert len(other) == 0
 
 
 @pytest.mark.parametrize("damaged", ["percentile", "evidence"])
 async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, damaged: str) -> None:
     bed = Bed(store, "web")
     await bed.advance(NOW)
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     (note,) = [note for note in await store.states.list_summaries() if note.strategy == damaged]
     key = StateKey(note.cluster, note.strategy, note.shard)
     await store.states.save(key, b"no cohort's", timestamp=NOW)
@@ -598,13 +607,13 @@ async def test_ingester_backfills_when_stored_state_is_damaged(store: Store, dam
 async def test_ingester_replaces_an_inconsistent_stored_state(store: Store, tmp_path: Path) -> None:
     bed = Bed(store, "web", history=False)
     await bed.advance(NOW)
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     with closing(sqlite3.connect(tmp_path / "trimtab.db")) as meddler:
         meddler.execute("UPDATE trimtab_states SET data = x'00'")
         meddler.commit()
     bed.restarted()
     await bed.advance(NOW + MINUTE)
-    await bed.ingester.save(NOW + MINUTE)
+    await bed.recommender.save(NOW + MINUTE)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
     assert bed.samples("web", NOW + 2 * MINUTE) == 2
@@ -615,9 +624,9 @@ async def test_ingester_reports_each_oom_kill_once(store: Store) -> None:
     await bed.advance(NOW)
     kill = OomKill(container("web"), NOW + 5, 5e8, 5e8)
     other = OomKill(container("nobody"), NOW + 5, 5e8, 5e8)
-    assert bed.ingester.observe_ooms([kill, kill, other]) == {kill}
-    assert bed.ingester.observe_ooms([kill]) == set()
-    found = bed.ingester.estimate(container("web"), EASY, now=NOW + 6, is_long_running=True)
+    assert bed.recommender.cohorts.observe_ooms([kill, kill, other]) == {kill}
+    assert bed.recommender.cohorts.observe_ooms([kill]) == set()
+    found = bed.recommender.estimate(container("web"), EASY, now=NOW + 6, is_long_running=True)
     assert found
     assert [each.memory for each in found.evidence.kills] == [500_000_000]
 
@@ -628,23 +637,23 @@ async def test_latest_usage_is_that_of_the_busiest_replica(store: Store) -> None
 
     bed = Bed(store, "web", script=script)
     bed.source.pods.append(PodContainer("shop", "web-7c9f8d6b5-z5z5z", "web"))
-    assert bed.ingester.latest_usage(container("web"), EASY) is None
+    assert bed.recommender.latest_usage(container("web"), EASY) is None
     await bed.advance(NOW)
-    used = bed.ingester.latest_usage(container("web"), EASY)
+    used = bed.recommender.latest_usage(container("web"), EASY)
     assert used == (0.3, NOW / 10)
     bed.add("api", created=NEW)
-    async with bed.ingester.lock:
-        seen = bed.ingester._cohorts.find_evidence(container("web"))
+    async with bed.recommender.lock:
+        seen = bed.recommender.cohorts.find_evidence(container("web"), DEFAULT_SOURCE)
         assert seen
-        seen.include([container("api")])
-    assert bed.ingester.latest_usage(container("web"), EASY) == pytest.approx(
+        seen.add([container("api")])
+    assert bed.recommender.latest_usage(container("web"), EASY) == pytest.approx(
         (math.nan, math.nan), nan_ok=True
     )
 
 
 async def test_estimate_waits_until_a_cohort_has_ingested(store: Store) -> None:
     bed = Bed(store, "web")
-    async with bed.ingester.lock:
+    async with bed.recommender.lock:
         advancing = asyncio.create_task(bed.advance(NOW))
         await asyncio.sleep(0)
         assert bed.source.asked == []
@@ -658,15 +667,15 @@ async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> No
 
     bed = Bed(store, "web", script=busy_an_hour_ago)
     await bed.advance(NOW)
-    before = bed.ingester.estimate(container("web"), EASY, now=NOW, is_long_running=True)
+    before = bed.recommender.estimate(container("web"), EASY, now=NOW, is_long_running=True)
     assert before
     this_hour, *earlier = before.proposal.cpu.recent
     assert this_hour >= before.proposal.cpu.target > 0
     assert max(earlier) > 0, "of the past that was read"
-    await bed.ingester.save(NOW)
+    await bed.recommender.save(NOW)
     bed.restarted()
     await bed.advance(NOW + MINUTE)
-    after = bed.ingester.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
+    after = bed.recommender.estimate(container("web"), EASY, now=NOW + MINUTE, is_long_running=True)
     assert after
     assert after.proposal.cpu.recent == before.proposal.cpu.recent
 
@@ -674,7 +683,7 @@ async def test_recent_proposals_survive_backfill_and_restart(store: Store) -> No
 @pytest.mark.parametrize(("kept", "keeps"), [(86400.0, True), (0.0, False)])
 def test_proposal_states_whether_it_covers_stabilization(kept: float, keeps: bool) -> None:  # noqa: FBT001
     cohort = StrategyCohort(StrategySpec.from_settings("trimtab", {"stabilization": kept}), until=NOW)
-    cohort.include([container("web")])
+    cohort.add([container("web")])
     found = cohort.get_proposal(container("web"), now=NOW)
     assert (found.cpu.covers_stabilization, found.memory.covers_stabilization) == (keeps, False)
 
@@ -685,7 +694,7 @@ def test_cohort_facts_list_strategy_settings_without_policy_settings() -> None:
         ({"stabilization": 86400.0, "cpu_risk": 0.01}, ["cpu_risk 0.01"]),
     ):
         cohort = StrategyCohort(StrategySpec.from_settings("trimtab", told), until=NOW)
-        cohort.include([container("web")])
+        cohort.add([container("web")])
         found = cohort.get_proposal(container("web"), now=NOW)
         assert [fact.detail for fact in found.facts] == facts
 
@@ -693,7 +702,7 @@ def test_cohort_facts_list_strategy_settings_without_policy_settings() -> None:
 async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cohort_manager, "MAX_COHORT_SIZE", 3)
+    monkeypatch.setattr(cohort_store, "MAX_COHORT_SIZE", 3)
     bed = Bed(store, *(f"w{number}" for number in range(7)))
     await bed.advance(NOW)
     bed.add("tiny", created=NEW)
@@ -702,7 +711,7 @@ async def test_large_fleets_use_bounded_cohorts_that_survive_restart(
     await bed.advance(NOW + MINUTE)
     together = Counter(id(bed.cohort(name.name)) for name in bed.wanted)
     assert sorted(together.values()) == [1, 3, 3, 3]
-    await bed.ingester.save(NOW + MINUTE)
+    await bed.recommender.save(NOW + MINUTE)
     asked = len(bed.source.asked)
     bed.restarted()
     await bed.advance(NOW + 2 * MINUTE)
@@ -726,21 +735,21 @@ async def test_ingester_keeps_evidence_across_a_policy_change(
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
     now = NOW + 29 * MINUTE
-    bed.ingester.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
+    bed.recommender.cohorts.observe_sizes([MemorySize(container("web"), 5e8, 9e8)], now=now)
     kill = OomKill(container("web"), now - 10, 5e8, 4e8)
-    assert bed.ingester.observe_ooms([kill]) == {kill}
-    before = bed.ingester.estimate(container("web"), EASY, now=now, is_long_running=True)
+    assert bed.recommender.cohorts.observe_ooms([kill]) == {kill}
+    before = bed.recommender.estimate(container("web"), EASY, now=now, is_long_running=True)
     assert before
     bed.wanted[container("web")] = TrackedContainer(other, OLD)
     await bed.advance(now)
-    after = bed.ingester.estimate(container("web"), other, now=now, is_long_running=True)
+    after = bed.recommender.estimate(container("web"), other, now=now, is_long_running=True)
     assert after
     assert after.evidence == before.evidence
-    assert bed.ingester.observe_ooms([kill]) == set(), "it is known"
-    await bed.ingester.save(now)
+    assert bed.recommender.cohorts.observe_ooms([kill]) == set(), "it is known"
+    await bed.recommender.save(now)
     bed.restarted()
     await bed.advance(now)
-    again = bed.ingester.estimate(container("web"), other, now=now, is_long_running=True)
+    again = bed.recommender.estimate(container("web"), other, now=now, is_long_running=True)
     assert again
     assert again.evidence == before.evidence
 
@@ -752,7 +761,7 @@ async def test_ingester_backfills_a_strategy_that_takes_over(
     await bed.advance(NOW)
     bed.wanted[container("web")] = TrackedContainer(OTHER, OLD)
     await bed.advance(NOW + MINUTE)
-    found = bed.ingester.estimate(container("web"), OTHER, now=NOW + MINUTE, is_long_running=True)
+    found = bed.recommender.estimate(container("web"), OTHER, now=NOW + MINUTE, is_long_running=True)
     assert found
     assert found.proposal.cpu.target == pytest.approx(240, rel=0.1)
 
@@ -776,8 +785,10 @@ def test_evidence_is_independent_of_policy_changes(
                     bed.wanted[container("web")] = TrackedContainer(sizing, OLD)
                     await bed.advance(now)
                     if minute == 3:
-                        bed.ingester.observe_ooms([OomKill(container("web"), now, 5e8, 5e8)])
-                    learned = bed.ingester.estimate(container("web"), sizing, now=now, is_long_running=True)
+                        bed.recommender.cohorts.observe_ooms([OomKill(container("web"), now, 5e8, 5e8)])
+                    learned = bed.recommender.estimate(
+                        container("web"), sizing, now=now, is_long_running=True
+                    )
                     assert learned
                     found.append(learned.evidence)
         return found
@@ -792,7 +803,7 @@ async def test_ingester_restores_evidence_of_an_earlier_release(
     bed = Bed(store, "web", history=False)
     for minute in range(30):
         await bed.advance(NOW + minute * MINUTE)
-    await bed.ingester.save(NOW + 29 * MINUTE)
+    await bed.recommender.save(NOW + 29 * MINUTE)
     kept = {
         name: await store.states.load(state_key("c", sizing, 0))
         for name, sizing in (("strategy", EASY), ("evidence", StrategySpec.for_evidence()))
@@ -825,12 +836,12 @@ async def test_ingester_weighs_backfilled_samples_by_their_duration(store: Store
         bed = Bed(store, script=script)
         bed.add("web", sizing=sizing)
         pace = replace(PACE, backfill_period=26 * HOUR, backfill_step=past_step)
-        bed.ingester = SourceIngester(
-            bed.source, store, cluster=str(past_step), schedule=pace, metrics=bed.metrics
+        bed.recommender = Recommender(
+            {DEFAULT_SOURCE: bed.source}, store, cluster=str(past_step), schedule=pace, metrics=bed.metrics
         )
         for minute in range(0, 121, 5):
             await bed.advance(NOW + minute * MINUTE)
-        learned = bed.ingester.estimate(container("web"), sizing, now=NOW + 2 * HOUR, is_long_running=True)
+        learned = bed.recommender.estimate(container("web"), sizing, now=NOW + 2 * HOUR, is_long_running=True)
         assert learned
         asked = learned.proposal.cpu, learned.proposal.memory
         found.append([(ask.lower, ask.target, ask.upper) for ask in asked])

@@ -26,7 +26,7 @@ from trimtab.kube.rest.resources import VPAS
 from trimtab.kube.rest.retry import RetryPolicy
 from trimtab.plural import pluralize
 from trimtab.printable import escape_invisible
-from trimtab.recommender.cohort_manager import state_key
+from trimtab.recommender.cohort_store import state_key
 from trimtab.recommender.vpa_checkpoints import read_checkpoints
 from trimtab.scan.cluster_snapshot import take_snapshot
 from trimtab.scan.vpa_import import STRATEGY_SPEC, ImportedPolicy, build_vpa_cohort, convert_vpa
@@ -144,7 +144,7 @@ async def _store_checkpoints(
                 f"--store {address}: it already knows what strategy {STRATEGY_SPEC.strategy} learned of this cluster; name another"
             )
         await store.states.save(key, cohort.state(), timestamp=time.time())
-    return f"{address}: what VPA learned of {pluralize(len(cohort.table), 'container')}"
+    return f"{address}: what VPA learned of {pluralize(len(cohort), 'container')}"
 
 
 def _file_name(vpa: VerticalPodAutoscaler) -> str:

@@ -1,18 +1,19 @@
-"""Cohorts: tables of containers that are ingested together, up to one common time.
+"""Cohorts: containers that are ingested together, up to one common time, each with a row in the cohort's arrays.
 
 A strategy takes its samples in time order, so history cannot be added to one that already has current samples. A
 container with history that arrives late therefore joins a new cohort, which ingests the history first.
 
 Strategy state and evidence live in different cohorts. Evidence does not depend on the strategy, so it survives a change
-of policy or settings. Pure.
+of policy or settings. Spare rows are kept so that a new container seldom costs a copy of all arrays; rows of forgotten
+containers are reused when the spare ones run out. Pure.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,8 +21,11 @@ import numpy as np
 from trimtab.recommender.oom_kills import MemorySize, OomKill
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.proposal import Proposal, build_proposal, describe_settings
-from trimtab.sizing.strategy import STRATEGIES, Floats, Indices, TargetRange, Targets
-from trimtab.sizing.tracking.container_table import ContainerTable, EvidenceTable, StrategyTable
+from trimtab.sizing.state.array_state import ArrayState
+from trimtab.sizing.state.reindex import NEW_ROW, reindex
+from trimtab.sizing.strategy import STRATEGIES, Floats, Indices, Strategy, TargetRange, Targets, strategy
+from trimtab.sizing.tracking.evidence_tracker import EvidenceTracker, EvidenceTrackerSettings
+from trimtab.sizing.tracking.proposal_history import HOUR, ProposalHistory, ProposalHistorySettings
 from trimtab.usage.aggregation import max_over_replicas, per_replica
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import Usage
@@ -31,8 +35,11 @@ WARM_UP_STEP = 30 * 86400.0
 """The seconds between warm-up samples; after this long, every strategy computes its recommendation again."""
 EVIDENCE = "evidence"
 """The name that replaces a strategy's name in the spec of cohorts that hold evidence."""
-
-T = TypeVar("T", bound=ContainerTable[WorkloadContainer])
+MIN_ROWS = 16
+SPARE_FACTOR = 1.1
+"""The rows that are allocated for each one that is needed."""
+_OPTIONAL_PARTS = frozenset({"proposed"})
+"""The parts that states of the first version do not have."""
 
 
 class StrategySpec(NamedTuple):
@@ -79,27 +86,75 @@ class ContainerEstimate(NamedTuple):
     evidence: Evidence
 
 
+class _SavedRows(msgspec.Struct, frozen=True, array_like=True):
+    """The stored rows of a cohort; each kind of cohort fills its own parts.
+
+    In the first version a strategy's state also held the evidence; an `EvidenceCohort` reads such a state too.
+    """
+
+    keys: tuple[WorkloadContainer, ...]
+    rows: tuple[int, ...]
+    taken: int
+    containers: int
+    strategy: bytes = b""
+    witness: bytes = b""
+    proposed: bytes = b""
+
+
 class _SavedCohort(msgspec.Struct, frozen=True, array_like=True):
     ingested_until: float
     table: bytes
 
 
-class Cohort(ABC, Generic[T]):
-    """A table of containers, and the time up to which their usage was ingested."""
+class Cohort(ABC):
+    """Containers, a row for each in arrays (`parts`), and the time up to which their usage was ingested."""
 
     aggregate: Callable[[Usage, PodOwnerIndex], WorkloadUsage]
     """The function that combines the usage of replicas. `observe_usage` expects its result."""
 
-    def __init__(self, strategy_spec: StrategySpec, table: T, *, until: float) -> None:
+    def __init__(
+        self, strategy_spec: StrategySpec, parts: Mapping[str, ArrayState[Any]], *, until: float
+    ) -> None:
         self.strategy_spec = strategy_spec
-        self.table = table
         self.ingested_until = until
         self.absent_since: dict[WorkloadContainer, float] = {}
         """The containers that do not exist at the moment, each with the time at which it disappeared."""
+        self._parts = dict(parts)
+        self._rows: dict[WorkloadContainer, int] = {}
+        self._used_rows = 0
 
-    def include(self, names: Iterable[WorkloadContainer]) -> None:
-        """Add containers to the cohort; they are ingested from now on."""
-        self.table.add(names)
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, name: WorkloadContainer) -> bool:
+        return name in self._rows
+
+    def __iter__(self) -> Iterator[WorkloadContainer]:
+        return iter(self._rows)
+
+    @property
+    def capacity(self) -> int:
+        """The number of rows, including spare ones."""
+        return next(iter(self._parts.values())).containers
+
+    def add(self, names: Iterable[WorkloadContainer]) -> None:
+        """Give an empty row to each container that has none; they are ingested from now on."""
+        new = [name for name in dict.fromkeys(names) if name not in self._rows]
+        if self._used_rows + len(new) > self.capacity:
+            self._grow(len(self._rows) + len(new))
+        for name in new:
+            self._rows[name] = self._used_rows
+            self._used_rows += 1
+        self.discard_results()
+
+    def forget(self, names: Iterable[WorkloadContainer]) -> None:
+        """Forget these containers."""
+        for name in names:
+            self._rows.pop(name, None)
+
+    def find_rows(self, names: Iterable[WorkloadContainer]) -> Indices:
+        """Return the rows of these containers; valid until the next `add`."""
+        return np.fromiter((self._rows[name] for name in names), dtype=np.intp)
 
     @abstractmethod
     def observe_usage(
@@ -116,76 +171,120 @@ class Cohort(ABC, Generic[T]):
         will continue up to `until`. Each sample counts as `sample_weight` current samples.
         """
 
+    @abstractmethod
+    def discard_results(self) -> None:
+        """Discard what was computed from the rows: they have moved or changed."""
+
     def state(self) -> bytes:
         """Return the cohort's serialized state."""
-        return msgspec.msgpack.encode(_SavedCohort(self.ingested_until, self.table.state()))
+        rows = _SavedRows(
+            keys=tuple(self._rows),
+            rows=tuple(self._rows.values()),
+            taken=self._used_rows,
+            containers=self.capacity,
+            **{name: part.state() for name, part in self._parts.items()},
+        )
+        return msgspec.msgpack.encode(_SavedCohort(self.ingested_until, msgspec.msgpack.encode(rows)))
 
     def restore(self, state: bytes) -> None:
         """Load what `state` returned for a cohort of the same spec; raise `ValueError` for any other state."""
         try:
             saved = msgspec.msgpack.decode(state, type=_SavedCohort)
+            rows = msgspec.msgpack.decode(saved.table, type=_SavedRows)
         except msgspec.MsgspecError as error:
             raise ValueError(f"state: these bytes are not the state of a cohort: {error}") from None
-        self.table.restore(saved.table)
+        if len(rows.keys) != len(rows.rows) or not (
+            all(0 <= row < rows.taken for row in rows.rows) and rows.taken <= rows.containers
+        ):
+            raise ValueError("state: its rows are not in order")
+        parts = {name: type(part)(rows.containers, part.settings) for name, part in self._parts.items()}
+        for name, part in parts.items():
+            data: bytes = getattr(rows, name)
+            if data or name not in _OPTIONAL_PARTS:
+                part.restore(data)
+        self._parts = parts
+        self._rows = dict(zip(rows.keys, rows.rows, strict=True))
+        self._used_rows = rows.taken
         self.ingested_until = saved.ingested_until
+        self.discard_results()
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> None:  # noqa: B027 - evidence has nothing to do here
         """Do expensive preparation now, so that it does not happen while a read is held in memory."""
 
-    def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
+    def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:  # noqa: B027 - evidence has nothing to do here
         """Record how many containers share the pod of each container."""
 
-    def clear_estimates(self) -> None:
+    def clear_estimates(self) -> None:  # noqa: B027 - evidence has nothing to do here
         """Withdraw all estimates until the next read."""
 
-    def _rows(self, usage: WorkloadUsage) -> Indices:
+    def _rows_in(self, usage: WorkloadUsage) -> Indices:
         """Return the row of each container of a read; -1 if it is not in this cohort."""
-        known = np.array([name in self.table for name in usage.containers], dtype=bool)
-        rows = np.full(known.size, -1, np.intp)
-        rows[known] = self.table.find_rows(
-            name for name, tracked in zip(usage.containers, known, strict=True) if tracked
-        )
-        return rows
+        return np.fromiter((self._rows.get(name, -1) for name in usage.containers), dtype=np.intp)
+
+    def _scatter(self, rows: Indices, values: Floats) -> Floats:
+        whole = np.full(self.capacity, np.nan)
+        whole[rows] = values
+        return whole
+
+    def _grow(self, needed: int) -> None:
+        rows = np.full(max(MIN_ROWS, int(needed * SPARE_FACTOR)), NEW_ROW, dtype=np.intp)
+        rows[: len(self._rows)] = list(self._rows.values())
+        # One after another, so that each old part is released before the next is copied.
+        for name in self._parts:
+            self._parts[name] = reindex(self._parts[name], rows)
+        self._rows = {name: row for row, name in enumerate(self._rows)}
+        self._used_rows = len(self._rows)
 
 
-class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
-    """The state of one strategy with its settings for a set of containers."""
+class StrategyCohort(Cohort):
+    """The state of one strategy with its settings for a set of containers, and its recent proposals."""
 
     def __init__(self, strategy_spec: StrategySpec, *, until: float) -> None:
-        table = StrategyTable(strategy_spec.strategy, strategy_spec.decode_settings(), key=WorkloadContainer)
-        super().__init__(strategy_spec, table, until=until)
+        settings = strategy_spec.decode_settings()
+        sizer: Strategy[Any] = strategy(strategy_spec.strategy, containers=MIN_ROWS, **settings)
+        history = ProposalHistory(MIN_ROWS, ProposalHistorySettings())
+        super().__init__(strategy_spec, {"strategy": sizer, "proposed": history}, until=until)
         self.aggregate = (
             per_replica
             if STRATEGIES.load_type(strategy_spec.strategy).wants_replica_samples
             else max_over_replicas
         )
         # A recommendation reports the stabilization as a factor of its own, only where it made a difference.
-        reported = {
-            name: value for name, value in strategy_spec.decode_settings().items() if name != "stabilization"
-        }
+        reported = {name: value for name, value in settings.items() if name != "stabilization"}
         self._facts = (describe_settings(strategy_spec.strategy, reported),) if reported else ()
         self._containers_per_pod: dict[WorkloadContainer, int] = {}
         self._targets: Targets | None = None
 
+    @property
+    def strategy(self) -> Strategy[Any]:
+        """The strategy itself, for callers that import state; its rows are those of `find_rows`."""
+        found: Strategy[Any] = self._parts["strategy"]  # type: ignore[assignment]
+        return found
+
+    @property
+    def _proposal_history(self) -> ProposalHistory:
+        found: ProposalHistory = self._parts["proposed"]  # type: ignore[assignment]
+        return found
+
     def warm_up(self) -> None:
         """Load the strategy's compiled code from its cache, so that this does not happen while a read is held."""
-        trial = type(self.table.strategy)(1, self.table.strategy.settings)
+        trial = type(self.strategy)(1, self.strategy.settings)
         for t in (0.0, 60.0, WARM_UP_STEP):
             trial.observe(t, np.full(1, 0.1), np.full(1, 1e8))
         trial.recommend(2 * WARM_UP_STEP)
 
-    def include(self, names: Iterable[WorkloadContainer]) -> None:
-        super().include(names)
-        self._targets = None  # adding containers may move rows
+    def discard_results(self) -> None:
+        """Compute the proposals again when they are next asked for."""
+        self._targets = None
 
     def share_pods(self, containers: Mapping[WorkloadContainer, int]) -> None:
         """Record how many containers share each pod: some strategies divide a pod's minimum among them."""
-        if not self.table.strategy.divides_pod_minimum:
+        if not self.strategy.divides_pod_minimum:
             return
-        shared = {name: containers.get(name, 1) for name in self.table}
+        shared = {name: containers.get(name, 1) for name in self}
         if shared != self._containers_per_pod:
             self._containers_per_pod = shared
-            self._targets = None
+            self.discard_results()
 
     def observe_usage(
         self,
@@ -198,34 +297,35 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         """Ingest samples; proposals that would expire before `until` are not computed. See `Cohort.observe_usage`."""
         # Advance first: a strategy that fails on these samples must not receive them again.
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
-        rows = self._rows(usage)
+        rows = self._rows_in(usage)
         for step in range(len(usage.cpu)):
             t = usage.start + step * usage.step
-            for earlier in reversed(range(sample_weight if self.table.strategy.counts_samples else 1)):
+            for earlier in reversed(range(sample_weight if self.strategy.counts_samples else 1)):
                 at = t - earlier * usage.step / sample_weight
                 for replica in range(int(usage.replica.max(initial=0)) + 1):
                     self._observe(usage, rows, step=step, replica=replica, t=at)
-            if self.table.is_due(t, until=until):
-                self._divide_pod_minimum()
-                self.table.propose(t)
+            if self._proposal_history.is_due(t, until=until):
+                self._propose(t)
         if running is None:
             self._observe_past_ooms(usage, rows)
-        self._divide_pod_minimum()
-        self._targets = self.table.propose(self.ingested_until)
+        self._targets = self._propose(self.ingested_until)
 
     def clear_estimates(self) -> None:
         """Withdraw all estimates until the next read: those from before a failure are outdated."""
-        unknown = np.full(self.table.capacity, np.nan)
+        unknown = np.full(self.capacity, np.nan)
         nothing = TargetRange(target=unknown, lower=unknown, upper=unknown)
         self._targets = Targets(cpu=nothing, memory=nothing)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> None:
-        """Ingest OOM kills that the evidence did not contain before."""
-        ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
+        """Ingest OOM kills that the evidence did not contain before, each with the memory that was requested.
+
+        A strategy sizes requests, and its samples show how far above them usage was.
+        """
+        ours = sorted({kill for kill in ooms if kill.container in self}, key=lambda kill: kill.at)
         if ours:
-            self.table.observe_oom(
+            self._observe_ooms(
                 np.array([kill.at for kill in ours]),
-                self.table.find_rows(kill.container for kill in ours),
+                self.find_rows(kill.container for kill in ours),
                 np.array([kill.request for kill in ours]),
             )
 
@@ -233,66 +333,72 @@ class StrategyCohort(Cohort[StrategyTable[WorkloadContainer]]):
         """Return the strategy's proposal for a container of this cohort."""
         if self._targets is None:
             self._divide_pod_minimum()
-            self._targets = self.table.recommend(now)
-        (row,) = self.table.find_rows([name]).tolist()
+            self._targets = self.strategy.recommend(now)
+        row = self._rows[name]
         return build_proposal(
             self._targets,
             row,
             strategy=self.strategy_spec.strategy,
             facts=self._facts,
-            recent=self.table.recent_targets(now, row),
-            covers_stabilization=self.table.strategy.covers_stabilization,
+            recent=self._proposal_history.recent_targets(now, row),
+            covers_stabilization=self.strategy.covers_stabilization,
         )
-
-    def restore(self, state: bytes) -> None:
-        super().restore(state)
-        self._targets = None
 
     def _observe(self, usage: WorkloadUsage, rows: Indices, *, step: int, replica: int, t: float) -> None:
         columns = np.flatnonzero(usage.replica == replica)
         columns = columns[rows[usage.container[columns]] >= 0]
-        if (
-            replica
-            and np.isnan(usage.cpu[step, columns]).all()
-            and np.isnan(usage.memory[step, columns]).all()
-        ):
+        cpu, memory = usage.cpu[step, columns], usage.memory[step, columns]
+        if replica and np.isnan(cpu).all() and np.isnan(memory).all():
             return
-        self.table.observe(
-            t,
-            rows[usage.container[columns]],
-            cpu=usage.cpu[step, columns],
-            memory=usage.memory[step, columns],
-        )
+        sampled = rows[usage.container[columns]]
+        self.strategy.observe(t, self._scatter(sampled, cpu), self._scatter(sampled, memory))
+
+    def _propose(self, t: float) -> Targets:
+        """Return the targets of all containers and remember them."""
+        self._divide_pod_minimum()
+        targets = self.strategy.recommend(t)
+        self._proposal_history.record(t, targets)
+        return targets
 
     def _divide_pod_minimum(self) -> None:
         """Pass the number of containers per pod to the strategy. Its rows move as containers come and go."""
         if not self._containers_per_pod:
             return
-        sharing = np.ones(self.table.capacity, np.intp)
-        known = [name for name in self._containers_per_pod if name in self.table]
-        sharing[self.table.find_rows(known)] = [self._containers_per_pod[name] for name in known]
-        self.table.strategy.set_containers_per_pod(sharing)
+        sharing = np.ones(self.capacity, np.intp)
+        known = [name for name in self._containers_per_pod if name in self]
+        sharing[self.find_rows(known)] = [self._containers_per_pod[name] for name in known]
+        self.strategy.set_containers_per_pod(sharing)
 
     def _observe_past_ooms(self, usage: WorkloadUsage, rows: Indices) -> None:
         """Ingest the OOM kills that the source reports for history, each exactly once."""
         found = [oom for oom in usage.ooms if rows[oom.container] >= 0]
         if found:
-            self.table.observe_oom(*_ooms_to_arrays(found, rows))
+            self._observe_ooms(*_ooms_to_arrays(found, rows))
+
+    def _observe_ooms(self, times: Floats, rows: Indices, memory: Floats) -> None:
+        hours, known = times // HOUR, np.isfinite(memory)
+        for hour in np.unique(hours[known]):  # One kill may be from now and another from days ago.
+            then = known & (hours == hour)
+            self.strategy.observe_oom(float(times[then].max()), rows[then], memory[then])
 
 
-class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
-    """The evidence about containers, independent of the strategy that sizes them."""
+class EvidenceCohort(Cohort):
+    """The evidence about containers, independent of the strategy that sizes them: history, peaks, kills, earlier sizes."""
 
     def __init__(self, strategy_spec: StrategySpec | None = None, *, until: float) -> None:
-        super().__init__(
-            strategy_spec or StrategySpec.for_evidence(), EvidenceTable(key=WorkloadContainer), until=until
-        )
+        tracker = EvidenceTracker(MIN_ROWS, EvidenceTrackerSettings())
+        super().__init__(strategy_spec or StrategySpec.for_evidence(), {"witness": tracker}, until=until)
         self.aggregate = max_over_replicas
         self._latest_usage: Floats | None = None
 
-    def include(self, names: Iterable[WorkloadContainer]) -> None:
-        super().include(names)
-        self._latest_usage = None  # adding containers may move rows
+    @property
+    def _tracker(self) -> EvidenceTracker:
+        found: EvidenceTracker = self._parts["witness"]  # type: ignore[assignment]
+        return found
+
+    def discard_results(self) -> None:
+        """Forget the usage of the last step, whose rows have moved."""
+        self._latest_usage = None
 
     def observe_usage(
         self,
@@ -304,41 +410,44 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
     ) -> None:
         """Ingest samples, and the OOM kills of history. See `Cohort.observe_usage`."""
         self.ingested_until = usage.start + (len(usage.cpu) - 1) * usage.step
-        rows = self._rows(usage)
+        rows = self._rows_in(usage)
         here = rows >= 0
         due = (
-            None if running is None else self.table.find_rows(name for name in running if name in self.table)
+            None
+            if running is None
+            else np.isin(np.arange(self.capacity), self.find_rows(name for name in running if name in self))
         )
         for step in range(len(usage.cpu)):
-            self.table.observe(
+            self._tracker.observe(
                 usage.start + step * usage.step,
-                rows[here],
-                cpu=usage.cpu[step, here],
-                memory=usage.memory[step, here],
-                throttled=None if usage.throttled is None else usage.throttled[step, here],
+                self._scatter(rows[here], usage.cpu[step, here]),
+                self._scatter(rows[here], usage.memory[step, here]),
+                throttled=None
+                if usage.throttled is None
+                else self._scatter(rows[here], usage.throttled[step, here]),
                 running=due,
                 sample_seconds=usage.step,
             )
-        self._latest_usage = np.full((2, self.table.capacity), np.nan)
+        self._latest_usage = np.full((2, self.capacity), np.nan)
         if len(usage.cpu):
             self._latest_usage[:, rows[here]] = usage.cpu[-1, here], usage.memory[-1, here]
         found = [oom for oom in usage.ooms if here[oom.container]] if running is None else []
         if found:
             # A source reports only the usage before a kill; `observe_sizes` adds the limit that the container hit.
-            self.table.observe_oom(*_ooms_to_arrays(found, rows), estimated=True)
+            self._tracker.observe_oom(*_ooms_to_arrays(found, rows), estimated=True)
 
     def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
         """Record OOM kills and return those that were not known yet."""
-        ours = sorted({kill for kill in ooms if kill.container in self.table}, key=lambda kill: kill.at)
+        ours = sorted({kill for kill in ooms if kill.container in self}, key=lambda kill: kill.at)
         if not ours:
             return set()
         rows, limits, requests = (
-            self.table.find_rows(kill.container for kill in ours),
+            self.find_rows(kill.container for kill in ours),
             np.array([kill.limit for kill in ours]),
             np.array([kill.request for kill in ours]),
         )
-        used = self.table.memory_peak(ours[-1].at, rows)
-        new = self.table.observe_oom(
+        used = self._tracker.memory_peak(ours[-1].at, rows)
+        new = self._tracker.observe_oom(
             np.array([kill.at for kill in ours]),
             rows,
             # A container without a limit was killed because its node ran out of memory: use beyond its request counts too.
@@ -349,29 +458,32 @@ class EvidenceCohort(Cohort[EvidenceTable[WorkloadContainer]]):
 
     def observe_sizes(self, sizes: Iterable[MemorySize], *, now: float) -> None:
         """Record the memory that containers have in effect."""
-        ours = [size for size in sizes if size.container in self.table]
+        ours = [size for size in sizes if size.container in self]
         if ours:
-            self.table.observe_sizes(
+            self._tracker.observe_sizes(
                 now,
-                self.table.find_rows(size.container for size in ours),
+                self.find_rows(size.container for size in ours),
                 np.array([size.memory for size in ours]),
                 before=np.array([size.before for size in ours]),
                 images=np.array([size.image for size in ours], np.uint32),
             )
 
     def get_evidence(self, name: WorkloadContainer, *, now: float, is_long_running: bool) -> Evidence:
-        """Return the evidence about a container of this cohort."""
-        (found,) = self.table.collect_evidence(
-            now, self.table.find_rows([name]), is_long_running=[is_long_running]
+        """Return the evidence about a container of this cohort; `is_long_running` is False for Jobs."""
+        (found,) = self._tracker.collect_evidence(
+            now, self.find_rows([name]), is_long_running=[is_long_running]
         )
         return found
+
+    def first_sample_at(self) -> float | None:
+        """Return the time of the first sample of any container; None if there is none."""
+        return self._tracker.first_sample_at(self.find_rows(self))
 
     def latest_usage(self, name: WorkloadContainer) -> LatestUsage:
         """Return a container's usage in the last ingested step; NaN if it has no sample there."""
         if self._latest_usage is None:
             return LatestUsage(math.nan, math.nan)
-        (row,) = self.table.find_rows([name])
-        cpu, memory = self._latest_usage[:, row].tolist()
+        cpu, memory = self._latest_usage[:, self._rows[name]].tolist()
         return LatestUsage(cpu, memory)
 
 

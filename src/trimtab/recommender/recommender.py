@@ -7,7 +7,7 @@ the others are ingested all the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from trimtab.actuation.change_annotations import read_change_annotations
@@ -15,10 +15,11 @@ from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategySpec
-from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
 from trimtab.recommender.oom_kills import OomKill, OomTimestampCorrector, find_oom_kills, memory_sizes
-from trimtab.recommender.source_ingester import IngestMetrics, IngestSchedule, SourceIngester
+from trimtab.recommender.source_ingester import IngestContext, IngestMetrics, IngestSchedule, SourceIngester
 from trimtab.store import Store
+from trimtab.timing import is_recent
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.source import Source
 from trimtab.usage.usage import PodContainer
@@ -41,44 +42,51 @@ class Recommender:
     ) -> None:
         schedule = schedule or IngestSchedule()
         self._metrics = metrics
+        self._save_interval = schedule.save_interval
+        self._saved_at = float("-inf")
         self.step = schedule.step
         """The seconds between two current samples."""
         self.lock = asyncio.Lock()
         """A lock that is held during ingestion, which runs in a thread. Callers that read estimates hold it too."""
         self._oom_timestamps = OomTimestampCorrector()
-        self._ingesters = {
+        self.cohorts = CohortStore(
+            store,
+            cluster=cluster,
+            min_backfill_age=schedule.min_backfill_age,
+            retention=schedule.retention,
+            on_failure=lambda spec, error: self.ingester_for(spec).record_failure(spec, error),
+        )
+        """The learned state of all containers."""
+        self.ingesters: Mapping[str, SourceIngester] = {
             name: SourceIngester(
-                source,
-                store,
-                cluster=cluster,
-                schedule=schedule,
-                metrics=metrics,
-                name=name,
-                lock=self.lock,
+                name, source, self.cohorts, schedule=schedule, metrics=metrics, lock=self.lock
             )
             for name, source in sources.items()
         }
+        """The ingester of each source, by the source's name."""
 
     def ingester_for(self, strategy_spec: StrategySpec | None) -> SourceIngester:
         """Return the ingester for containers of this strategy spec; that of the default source without one."""
-        return self._ingesters[strategy_spec.source if strategy_spec else DEFAULT_SOURCE]
+        return self.ingesters[strategy_spec.source if strategy_spec else DEFAULT_SOURCE]
 
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
     ) -> ContainerEstimate | None:
         """Return the estimate for a container; None if nothing was ingested for it yet."""
-        return self.ingester_for(strategy_spec).estimate(
-            name, strategy_spec, now=now, is_long_running=is_long_running
-        )
+        found = self.cohorts.estimate(name, strategy_spec, now=now, is_long_running=is_long_running)
+        evidence = self.cohorts.find_evidence(name, strategy_spec.source)
+        if found is None or evidence is None:
+            return None
+        recent = self.ingesters[strategy_spec.source].recent_usage
+        return found._replace(evidence=recent.add_to(found.evidence, name, after=evidence.ingested_until))
 
     def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
-        """Return a container's usage in the last read; None if nothing was ingested for it yet."""
-        return self.ingester_for(strategy_spec).latest_usage(name, strategy_spec)
-
-    def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
-        """Ingest OOM kills without waiting for the next cycle, and return those that were not known before."""
-        found = set(ooms)
-        return {new for ingester in self._ingesters.values() for new in ingester.observe_ooms(found)}
+        """Return a container's latest usage; None if nothing was ingested for it yet."""
+        evidence = self.cohorts.find_evidence(name, strategy_spec.source)
+        if evidence is None or self.cohorts.find(name, strategy_spec) is None:
+            return None
+        recent = self.ingesters[strategy_spec.source].recent_usage
+        return recent.latest_usage(name, after=evidence.ingested_until) or evidence.latest_usage(name)
 
     def observe_memory(
         self,
@@ -94,26 +102,19 @@ class Recommender:
         `ended` are pods that no longer run. Returns the kills that were not known before.
         """
         annotations = read_change_annotations(workload)
-        sizes = memory_sizes(workload, pods, names, annotations)
-        for ingester in self._ingesters.values():
-            ingester.observe_sizes(sizes, now=now)
+        self.cohorts.observe_sizes(memory_sizes(workload, pods, names, annotations), now=now)
         kills = (kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations))
-        return self.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
+        return self.cohorts.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
 
     @property
     def errors_by_source(self) -> dict[str, str]:
         """The errors of the sources that could not be read in the last cycle, by the source's name."""
-        return {name: each.last_error for name, each in self._ingesters.items() if each.last_error}
+        return {name: each.last_error for name, each in self.ingesters.items() if each.last_error}
 
     @property
     def unsampled(self) -> set[PodContainer]:
         """The tracked containers that run but have had no sample for a long time."""
-        return {name for ingester in self._ingesters.values() for name in ingester.unsampled}
-
-    @property
-    def ingesters(self) -> Mapping[str, SourceIngester]:
-        """The ingester of each source, by the source's name."""
-        return self._ingesters
+        return {name for ingester in self.ingesters.values() for name in ingester.unsampled}
 
     async def ingest(
         self,
@@ -129,27 +130,20 @@ class Recommender:
 
         `pods` are the running containers that should have samples, each with its start time.
         """
-        by_source: dict[str, dict[WorkloadContainer, TrackedContainer]] = {
-            name: {} for name in self._ingesters
-        }
+        by_source: dict[str, set[WorkloadContainer]] = {name: set() for name in self.ingesters}
         for name, container in tracked.items():
-            by_source[container.strategy_spec.source][name] = container
+            by_source[container.strategy_spec.source].add(name)
         self._oom_timestamps.forget_all_but({container.workload for container in tracked})
+        async with self.lock:
+            backfill = {name: ingester.plan_backfill(now) for name, ingester in self.ingesters.items()}
+            new = await self.cohorts.assign(tracked, now=now, backfill=backfill)
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(
-                    ingester.ingest(
-                        now,
-                        tracked=by_source[name],
-                        owners=owners,
-                        running=running,
-                        pods=pods,
-                        largest_node=largest_node,
-                    )
-                )
-                for name, ingester in self._ingesters.items()
-            ]
-        return {container for task in tasks for container in task.result()}
+            for source, ingester in self.ingesters.items():
+                context = IngestContext(owners, by_source[source], running, pods, largest_node)
+                group.create_task(ingester.ingest(now, context))
+        if not is_recent(self._saved_at, now, within=self._save_interval):
+            await self.save(now)
+        return new
 
     def clear_gauges(self) -> None:
         """Remove the gauges of this process: the new leader reports them."""
@@ -157,6 +151,6 @@ class Recommender:
         self._metrics.containers_without_samples.clear()
 
     async def save(self, now: float) -> None:
-        """Save the state of every source to the store."""
-        for ingester in self._ingesters.values():
-            await ingester.save(now)
+        """Save the learned state to the store."""
+        await self.cohorts.save(now, lock=self.lock)
+        self._saved_at = now

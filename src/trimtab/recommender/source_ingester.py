@@ -1,4 +1,4 @@
-"""Ingest usage from one source: read it step by step and feed the cohorts of `cohort_manager`.
+"""Ingest usage from one source: read it step by step and feed its cohorts.
 
 A cohort that is new, or that missed some time, first ingests the source's history in parts, so that no read is large. A
 read that fails changes nothing: the next cycle asks for the same step again, and `last_error` holds the reason.
@@ -7,7 +7,7 @@ Samples may arrive late. A step is ingested once, when no more samples of it are
 are later than `IngestSchedule.max_lateness`; until then every cycle reads it again. Samples of incomplete steps count as
 evidence at once, without being ingested, so that a peak takes effect immediately (`pending_evidence`).
 
-The state is saved periodically. `recommender` decides which source a workload is fed from.
+`recommender` owns the cohorts and answers from them; `cohort_store` places containers and saves the cohorts.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ from prometheus_client import Counter, Gauge, Histogram
 from trimtab.aio import run_in_thread
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.memory_trim import release_compiler_memory
-from trimtab.recommender.cohort import AnyCohort, ContainerEstimate, LatestUsage, StrategyCohort, StrategySpec
-from trimtab.recommender.cohort_manager import Backfill, CohortManager, TrackedContainer
-from trimtab.recommender.oom_kills import MemorySize, OomKill
+from trimtab.recommender.cohort import AnyCohort, StrategySpec
+from trimtab.recommender.cohort_store import Backfill
+from trimtab.recommender.cohorts import Cohorts, observe_usage
 from trimtab.recommender.pending_evidence import RecentUsage
-from trimtab.store import Store
-from trimtab.timing import is_recent
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, UsageError
 from trimtab.usage.lateness import SampleTracker, count_complete_steps
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.source import Source, UsageQuery
 from trimtab.usage.usage import PodContainer, Usage, mask_implausible
-from trimtab.usage.workload_usage import WorkloadUsage
 
 log = structlog.get_logger(__name__)
 
@@ -116,144 +113,88 @@ class _ReadWindow(NamedTuple):
         )
 
 
-class _IngestContext(NamedTuple):
+class IngestContext(NamedTuple):
     """The state of the cluster during a read of usage."""
 
     owners: Callable[[], PodOwnerIndex]
+    """Builds the index of owners. It is called only after the read: the index is large and need not be held meanwhile."""
     tracked: Collection[WorkloadContainer]
+    """The containers that are fed from the source."""
     running: Collection[WorkloadContainer]
-    pods: Mapping[PodContainer, float] | None
+    """The containers that should have samples."""
+    pods: Mapping[PodContainer, float] | None = None
+    """The same by pod, each with its start time; if None, those whose workload container is in `running`."""
+    largest_node: NodeResources | None = None
+    """The largest node at present. Samples above the capacity of the largest node ever seen are dropped."""
 
 
 class SourceIngester:
-    """Feeds all cohorts of a cluster from one source."""
+    """Reads one source and feeds the cohorts of a cluster that belong to it."""
 
     def __init__(
         self,
+        key: str,
         source: Source[Any],
-        store: Store,
+        cohorts: Cohorts,
         *,
-        cluster: str,
-        schedule: IngestSchedule | None = None,
+        schedule: IngestSchedule,
         metrics: IngestMetrics,
-        name: str = "",
-        lock: asyncio.Lock | None = None,
+        lock: asyncio.Lock,
     ) -> None:
-        self.name = name or source.name
+        """Create the ingester of a source; `key` is its name in strategy specs, and `lock` that of the cohorts."""
+        self.name = key or source.name
         """The source's name, as users know it."""
         self.source = source
-        self._schedule = schedule or IngestSchedule()
+        self._key = key
+        self._cohorts = cohorts
+        self._schedule = schedule
         self._metrics = metrics
-        self._cohorts = CohortManager(
-            store,
-            cluster=cluster,
-            min_backfill_age=self._schedule.min_backfill_age,
-            retention=self._schedule.retention,
-            on_failure=self._record_failure,
-        )
+        self._lock = lock
         self._warmed_up: set[StrategySpec] = set()
         self._failed_strategies: set[StrategySpec] = set()
         """The specs whose strategy ever failed outside ingestion."""
         self._failed_ingestions: set[StrategySpec] = set()
         """The specs whose strategy failed on the last ingestion."""
-        self._saved_at = float("-inf")
         self._largest_node = NodeResources(cpu=0, memory=0)
         """The largest CPU and the largest memory capacity that any node has had since the start."""
-        self.lock = lock or asyncio.Lock()
-        """A lock that is held while cohorts ingest, which runs in a thread. Callers that read cohorts hold it too."""
         self.last_error = ""
         """The reason why the last cycle could not read the source; empty if it could."""
         self.last_read_at: float | None = None
         """The Unix time of the last successful read; None before the first one."""
         self._sample_times = SampleTracker()
-        self._recent_usage = RecentUsage()
+        self.recent_usage = RecentUsage()
+        """The usage in the steps that are not ingested yet, because more samples of them may arrive."""
         self.unsampled: tuple[PodContainer, ...] = ()
         """The tracked, running containers without a sample for `UNSAMPLED_AFTER` seconds."""
-
-    def find_cohort(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> StrategyCohort | None:
-        """Return the cohort that holds a container under this spec; None if there is none yet."""
-        return self._cohorts.find(name, strategy_spec)
-
-    def estimate(
-        self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
-    ) -> ContainerEstimate | None:
-        """Return the estimate for a container; None if nothing was ingested for it yet."""
-        cohort, evidence_cohort = self.find_cohort(name, strategy_spec), self._cohorts.find_evidence(name)
-        if cohort is None or evidence_cohort is None:
-            return None
-        evidence = evidence_cohort.get_evidence(name, now=now, is_long_running=is_long_running)
-        return ContainerEstimate(
-            cohort.get_proposal(name, now=now),
-            self._recent_usage.add_to(evidence, name, after=evidence_cohort.ingested_until),
-        )
-
-    def latest_usage(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> LatestUsage | None:
-        """Return a container's latest usage; None if nothing was ingested for it yet."""
-        cohort = self._cohorts.find_evidence(name)
-        if cohort is None or self.find_cohort(name, strategy_spec) is None:
-            return None
-        return self._recent_usage.latest_usage(name, after=cohort.ingested_until) or cohort.latest_usage(name)
-
-    def observe_ooms(self, ooms: Iterable[OomKill]) -> set[OomKill]:
-        """Ingest OOM kills without waiting for the next cycle, and return those that were not known before."""
-        found = set(ooms)
-        if not found:
-            return found
-        new = {kill for cohort in self._cohorts.evidence_cohorts for kill in cohort.observe_ooms(found)}
-        for cohort in self._cohorts.strategy_cohorts if new else ():
-            cohort.observe_ooms(new)
-        return new
-
-    def observe_sizes(self, sizes: Collection[MemorySize], *, now: float) -> None:
-        """Record the memory that containers have in effect. Call it before `observe_ooms`: the kills hit these sizes."""
-        for cohort in self._cohorts.evidence_cohorts:
-            cohort.observe_sizes(sizes, now=now)
 
     @property
     def first_sample_at(self) -> float | None:
         """The Unix time of the first ingested sample; None if there is none yet."""
-        firsts = [cohort.table.first_sample_at() for cohort in self._cohorts.evidence_cohorts]
+        firsts = [cohort.first_sample_at() for cohort in self._cohorts.iter_evidence(self._key)]
         return min((first for first in firsts if first is not None), default=None)
 
-    async def ingest(
-        self,
-        now: float,
-        *,
-        tracked: Mapping[WorkloadContainer, TrackedContainer],
-        owners: Callable[[], PodOwnerIndex],
-        running: Collection[WorkloadContainer],
-        pods: Mapping[PodContainer, float] | None = None,
-        largest_node: NodeResources | None = None,
-    ) -> set[WorkloadContainer]:
-        """Bring every cohort up to the last complete step, and return the containers that are new since the last cycle.
-
-        `owners` is called only after the read, because the index of all names is large and need not be held meanwhile.
-        `pods` are the containers that should have samples, each with its start time; if it is None, those whose workload
-        container is in `running`. Samples above the capacity of the largest node ever seen are dropped; `largest_node` is
-        the largest one at present.
-        """
-        if largest_node is not None:
+    async def ingest(self, now: float, context: IngestContext) -> None:
+        """Bring every cohort up to the last complete step; `last_error` tells if that failed."""
+        if (node := context.largest_node) is not None:
             largest = self._largest_node
             self._largest_node = NodeResources(
-                cpu=max(largest_node.cpu, largest.cpu), memory=max(largest_node.memory, largest.memory)
+                cpu=max(node.cpu, largest.cpu), memory=max(node.memory, largest.memory)
             )
-        async with self.lock:
-            new = await self._cohorts.assign(tracked, now=now, backfill=self._plan_backfill(now))
         try:
-            await self._catch_up(now, _IngestContext(owners, tracked.keys(), running, pods))
+            await self._catch_up(now, context)
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and must not stop the other sources
             self._record_error(error)
-        else:
-            if self.last_error:
-                log.info("usage.source_recovered", source=self.name)
-            self.last_error = ""
-            self.last_read_at = now
-            self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
-            if learned := [cohort.ingested_until for cohort in self._cohorts if len(cohort.table)]:
-                self._metrics.usage_lateness.labels(self.name).set(max(now - min(learned), 0.0))
-        if not is_recent(self._saved_at, now, within=self._schedule.save_interval):
-            await self.save(now)
-        return new
+            return
+        if self.last_error:
+            log.info("usage.source_recovered", source=self.name)
+        self.last_error = ""
+        self.last_read_at = now
+        self._metrics.containers_without_samples.labels(self.name).set(len(self.unsampled))
+        if times := [cohort.ingested_until for cohort in self._own_cohorts() if len(cohort)]:
+            self._metrics.usage_lateness.labels(self.name).set(max(now - min(times), 0.0))
+
+    def _own_cohorts(self) -> list[AnyCohort]:
+        return list(self._cohorts.iter_source(self._key))
 
     def _record_error(self, error: Exception) -> None:
         expected = isinstance(error, UsageError)
@@ -268,7 +209,7 @@ class SourceIngester:
         self.last_error = reason
         self._metrics.reconciliation_errors.labels("", type(error).__name__).inc()
 
-    def _plan_backfill(self, now: float) -> Backfill:
+    def plan_backfill(self, now: float) -> Backfill:
         """Return the history that new containers ingest first."""
         has_history = self.source.capabilities.history
         start = now - (self._schedule.backfill_period if has_history else self._schedule.step)
@@ -276,19 +217,14 @@ class SourceIngester:
             start // self._schedule.backfill_step * self._schedule.backfill_step, is_available=has_history
         )
 
-    async def save(self, now: float) -> None:
-        """Save the state of all cohorts to the store."""
-        await self._cohorts.save(now, lock=self.lock)
-        self._saved_at = now
-
-    async def _catch_up(self, now: float, around: _IngestContext) -> None:
+    async def _catch_up(self, now: float, context: IngestContext) -> None:
         """Feed each cohort the steps that it has not ingested; cohorts at the same time share a read."""
         if self.last_read_at is None:
             await self.source.check()  # some sources detect their capabilities only here
         await self._warm_up()
         end = self._last_step(now)
         horizon = max(self._schedule.backfill_period, self._schedule.max_lateness)
-        for cohort in self._cohorts:
+        for cohort in self._own_cohorts():
             if now - cohort.ingested_until > horizon:
                 cohort.ingested_until = (
                     (now - horizon) // self._schedule.backfill_step * self._schedule.backfill_step
@@ -298,8 +234,8 @@ class SourceIngester:
         done: set[AnyCohort] = set()
         while behind := [
             cohort
-            for cohort in self._cohorts
-            if cohort.ingested_until < end and len(cohort.table) and cohort not in done
+            for cohort in self._own_cohorts()
+            if cohort.ingested_until < end and len(cohort) and cohort not in done
         ]:
             by_time: dict[float, list[AnyCohort]] = defaultdict(list)
             for cohort in behind:
@@ -307,7 +243,7 @@ class SourceIngester:
             until, cohorts = min(by_time.items())
             fed.update(cohort.strategy_spec for cohort in cohorts)
             read = self._next_read(until, now)
-            failed |= await self._read_for_cohorts(read, now, cohorts, around)
+            failed |= await self._read_for_cohorts(read, now, cohorts, context)
             if not read.is_backfill:  # steps that are still not ingested are incomplete
                 done.update(cohorts)
         for spec in self._failed_ingestions & (fed - failed):
@@ -328,8 +264,8 @@ class SourceIngester:
         try:
             usage = await self.source.read(query)
         except (SourceRefused, QueryTooLarge):
-            async with self.lock:
-                own = {name.namespace for cohort in self._cohorts.evidence_cohorts for name in cohort.table}
+            async with self._lock:
+                own = {name.namespace for cohort in self._cohorts.iter_evidence(self._key) for name in cohort}
             if not own:
                 raise
             usage = await self.source.read(replace(query, namespaces=tuple(sorted(own))))
@@ -363,20 +299,20 @@ class SourceIngester:
         """Warm up new strategies, then release the memory that their compilation took."""
         new = {
             cohort.strategy_spec: cohort
-            for cohort in self._cohorts
+            for cohort in self._own_cohorts()
             if cohort.strategy_spec not in self._warmed_up
         }
         for cohort in new.values():
             try:
                 await asyncio.to_thread(cohort.warm_up)
             except Exception as error:  # noqa: BLE001 - a strategy may be a plugin and raise anything
-                self._record_failure(cohort.strategy_spec, error)
+                self.record_failure(cohort.strategy_spec, error)
             self._warmed_up.add(cohort.strategy_spec)
         if new:
             release_compiler_memory()
 
     async def _read_for_cohorts(
-        self, read: _ReadWindow, now: float, cohorts: list[AnyCohort], around: _IngestContext
+        self, read: _ReadWindow, now: float, cohorts: list[AnyCohort], context: IngestContext
     ) -> set[StrategySpec]:
         """Make one read for cohorts at the same time, and return the specs whose strategy failed on it."""
         # After a restart the tracker is empty: one longer read finds the containers that had samples before.
@@ -384,17 +320,17 @@ class SourceIngester:
         has_history = self.source.capabilities.history
         if has_history and not read.is_backfill and not len(self._sample_times):
             before = self._schedule.max_lateness // read.step * read.step
-        namespaces = {name.namespace for cohort in cohorts for name in cohort.table}
+        namespaces = {name.namespace for cohort in cohorts for name in cohort}
         with self._metrics.metrics_collection_duration.labels(self.name).time():
             usage = await self.source.read(read.to_query(namespaces, before=before))
         if not read.is_backfill:  # the nodes of the past, from before this process started, are unknown
             usage = _drop_impossible(usage, self._largest_node)
-        async with self.lock:
+        async with self._lock:
             failed = await run_in_thread(
-                self._observe_usage, usage, read, round(before / read.step), cohorts, now, around
+                self._observe_usage, usage, read, round(before / read.step), cohorts, now, context
             )
         for spec, error in failed.items():
-            self._record_failure(spec, error, among=self._failed_ingestions)
+            self.record_failure(spec, error, among=self._failed_ingestions)
         return set(failed)
 
     def _observe_usage(
@@ -404,20 +340,20 @@ class SourceIngester:
         known: int,
         cohorts: list[AnyCohort],
         now: float,
-        around: _IngestContext,
+        context: IngestContext,
     ) -> dict[StrategySpec, Exception]:
         """Ingest the complete steps of a read after the first `known` ones, and keep the rest as pending evidence."""
-        owners = around.owners()
+        owners = context.owners()
         forget = now - max(self._schedule.max_lateness, UNSAMPLED_AFTER)
         if read.is_backfill:
             self._sample_times.record(usage, expire_before=forget, coarse=True)
             sample_weight = max(1, round(usage.step / self._schedule.step))
-            return _observe_in_cohorts(
+            return observe_usage(
                 cohorts, usage, owners, running=None, until=self._last_step(now), sample_weight=sample_weight
             )
         self._sample_times.record(usage.slice_steps(0, known), expire_before=forget)
         usage = usage.slice_steps(known, usage.steps)
-        expected = self._expected_containers(usage, owners, around)
+        expected = self._expected_containers(usage, owners, context)
         complete = count_complete_steps(
             usage,
             running=expected,
@@ -428,34 +364,34 @@ class SourceIngester:
         failed: dict[StrategySpec, Exception] = {}
         if complete:
             ingested = usage.slice_steps(0, complete)
-            failed = _observe_in_cohorts(
-                cohorts, ingested, owners, running=around.running, until=self._last_step(now)
+            failed = observe_usage(
+                cohorts, ingested, owners, running=context.running, until=self._last_step(now)
             )
             self._sample_times.record(ingested, expire_before=forget)
         rest = usage.slice_steps(complete, usage.steps)
         self._sample_times.record_incomplete(rest)
-        self._recent_usage = RecentUsage.from_usage(rest, owners)
-        self.unsampled = self._find_unsampled(usage, owners, around, now)
+        self.recent_usage = RecentUsage.from_usage(rest, owners)
+        self.unsampled = self._find_unsampled(usage, owners, context, now)
         return failed
 
     def _expected_containers(
-        self, usage: Usage, owners: PodOwnerIndex, around: _IngestContext
+        self, usage: Usage, owners: PodOwnerIndex, context: IngestContext
     ) -> Mapping[PodContainer, float]:
         """Return the containers of pods that should have samples, each with its start time."""
-        if around.pods is not None:
-            return around.pods
+        if context.pods is not None:
+            return context.pods
 
         def is_running(name: PodContainer) -> bool:
             workload = owners.find_workload(name.namespace, name.pod)
             return (
                 workload is not None
-                and WorkloadContainer.from_workload(workload, name.container) in around.running
+                and WorkloadContainer.from_workload(workload, name.container) in context.running
             )
 
         return {name: -math.inf for name in {*usage.containers, *self._sample_times} if is_running(name)}
 
     def _find_unsampled(
-        self, usage: Usage, owners: PodOwnerIndex, around: _IngestContext, now: float
+        self, usage: Usage, owners: PodOwnerIndex, context: IngestContext, now: float
     ) -> tuple[PodContainer, ...]:
         """Find the tracked containers that run but have had no sample for a long time."""
         silent_here = np.flatnonzero((np.isnan(usage.cpu) & np.isnan(usage.memory)).all(axis=0))
@@ -463,7 +399,7 @@ class SourceIngester:
         long_ago = now - UNSAMPLED_AFTER
         silent = [
             name
-            for name, since in (around.pods or {}).items()
+            for name, since in (context.pods or {}).items()
             if since < long_ago
             and name not in sampled
             and self._sample_times.last_sample_times([name])[0] < long_ago
@@ -472,10 +408,10 @@ class SourceIngester:
             name
             for name in silent
             if (workload := owners.find_workload(name.namespace, name.pod))
-            and WorkloadContainer.from_workload(workload, name.container) in around.tracked
+            and WorkloadContainer.from_workload(workload, name.container) in context.tracked
         )
 
-    def _record_failure(
+    def record_failure(
         self, strategy_spec: StrategySpec, error: Exception, *, among: set[StrategySpec] | None = None
     ) -> None:
         """Count a strategy's failure and log the first one. Other strategies are not affected."""
@@ -484,31 +420,6 @@ class SourceIngester:
         if strategy_spec not in known:
             known.add(strategy_spec)
             log.warning("recommender.strategy_failed", strategy=strategy_spec.strategy, exc_info=error)
-
-
-def _observe_in_cohorts(
-    cohorts: Iterable[AnyCohort],
-    usage: Usage,
-    owners: PodOwnerIndex,
-    *,
-    running: Collection[WorkloadContainer] | None,
-    until: float,
-    sample_weight: int = 1,
-) -> dict[StrategySpec, Exception]:
-    """Feed a read to cohorts, aggregating it once per form, and return the specs that failed with their errors."""
-    forms: dict[object, WorkloadUsage] = {}
-    failed: dict[StrategySpec, Exception] = {}
-    for cohort in cohorts:
-        if cohort.aggregate not in forms:
-            forms[cohort.aggregate] = cohort.aggregate(usage, owners)
-        try:
-            cohort.observe_usage(
-                forms[cohort.aggregate], running=running, until=until, sample_weight=sample_weight
-            )
-        except Exception as error:  # noqa: BLE001 - a strategy may be a plugin, and must not stop the others
-            failed[cohort.strategy_spec] = error
-            cohort.clear_estimates()
-    return failed
 
 
 def _drop_impossible(usage: Usage, largest_node: NodeResources) -> Usage:

@@ -6,20 +6,14 @@ from collections.abc import Collection, Iterable
 
 from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.recommender.cohort import (
-    AnyCohort,
-    ContainerEstimate,
-    EvidenceCohort,
-    StrategyCohort,
-    StrategySpec,
-)
+from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
+from trimtab.recommender.cohorts import Cohorts, observe_usage
 from trimtab.recommender.oom_kills import find_oom_kills, memory_sizes
 from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.usage_totals import UsageAccumulator
 from trimtab.usage.pod_ownership import WorkloadContainer
 from trimtab.usage.usage import Usage
-from trimtab.usage.workload_usage import WorkloadUsage
 
 
 class UsageModel:
@@ -43,14 +37,10 @@ class UsageModel:
         containers = {
             name: count_containers_per_pod(by_key[name.workload], pods[name.workload]) for name in names
         }
-        self._evidence = EvidenceCohort(until=0.0)
-        self._evidence.include(names)
-        self._cohorts = {}
+        self._cohorts = Cohorts()
+        self._cohorts.add(StrategySpec.for_evidence(), names, until=0.0)
         for spec in strategy_specs:
-            cohort = StrategyCohort(spec, until=0.0)
-            cohort.include(names)
-            cohort.share_pods(containers)
-            self._cohorts[spec] = cohort
+            self._cohorts.add(spec, names, until=0.0).share_pods(containers)
         annotations = {key: read_change_annotations(workload) for key, workload in by_key.items()}
         self._kills = [
             kill._replace(at=min(kill.at, now))  # the node's clock may be ahead
@@ -70,25 +60,17 @@ class UsageModel:
     def observe_usage(self, usage: Usage, *, until: float) -> None:
         """Learn one part of the usage history, which ends at `until` as a whole."""
         self.totals.observe_usage(usage, self.owners)
-        forms: dict[object, WorkloadUsage] = {}
-        cohorts: list[AnyCohort] = [self._evidence, *self._cohorts.values()]
-        for cohort in cohorts:
-            if cohort.aggregate not in forms:
-                forms[cohort.aggregate] = cohort.aggregate(usage, self.owners)
-            cohort.observe_usage(forms[cohort.aggregate], running=None, until=until)
+        for error in observe_usage(self._cohorts, usage, self.owners, running=None, until=until).values():
+            raise error
 
     def observe_ooms(self) -> None:
         """Learn the OOM kills in pod statuses after the usage history; kills known from usage hit the current limits."""
-        self._evidence.observe_sizes(self._memory, now=self._now)
-        new = self._evidence.observe_ooms(self._kills)
-        for cohort in self._cohorts.values() if new else ():
-            cohort.observe_ooms(new)
-            cohort.include(())  # recompute the proposals
+        self._cohorts.observe_sizes(self._memory, now=self._now)
+        if self._cohorts.observe_ooms(self._kills):
+            for cohort in self._cohorts.iter_strategies():
+                cohort.discard_results()
 
     def estimate(
         self, name: WorkloadContainer, strategy_spec: StrategySpec, *, now: float, is_long_running: bool
     ) -> ContainerEstimate | None:
-        if name not in self._evidence.table:
-            return None
-        evidence = self._evidence.get_evidence(name, now=now, is_long_running=is_long_running)
-        return ContainerEstimate(self._cohorts[strategy_spec].get_proposal(name, now=now), evidence)
+        return self._cohorts.estimate(name, strategy_spec, now=now, is_long_running=is_long_running)

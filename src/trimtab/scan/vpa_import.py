@@ -142,12 +142,12 @@ def build_vpa_cohort(
                 if key[:2] == (vpa.namespace, vpa.name):
                     names[key] = WorkloadContainer.from_workload(target.key, key.container)
     cohort = StrategyCohort(STRATEGY_SPEC, until=0.0)
-    cohort.include(names.values())
-    sizer = cohort.table.strategy
+    cohort.add(names.values())
+    sizer = cohort.strategy
     assert isinstance(sizer, VpaStrategy)
-    rows = {key: int(cohort.table.find_rows([name])[0]) for key, name in names.items()}
+    rows = {key: int(cohort.find_rows([name])[0]) for key, name in names.items()}
     known = restore_checkpoints(sizer, rows, checkpoints)
-    cohort.table.forget(name for key, name in names.items() if key not in known)
+    cohort.forget(name for key, name in names.items() if key not in known)
     # Ingestion resumes after the newest checkpoint; containers with an older one lose the few samples between.
     cohort.ingested_until = max((_read_update_time(checkpoints[key]) for key in known), default=0.0)
     return cohort if known else None

@@ -107,8 +107,8 @@ async def test_dashboard_shows_usage_of_unmanaged_namespaces_without_learning() 
         assert "of the requests" not in await scene.page("/nodes")
         rows = await scene.board.workloads()
         assert all(row.used_cpu is not None for row in rows if row.pods)
-        (school,) = scene.stage.operator_state.recommender.ingesters.values()
-        assert {name.namespace for each in school._cohorts for name in each.table} == {MANAGED}
+        recommender = scene.stage.operator_state.recommender
+        assert {name.namespace for cohort in recommender.cohorts for name in cohort} == {MANAGED}
 
 
 async def test_dashboard_shows_stale_usage_as_unknown_with_last_sample_time() -> None:

@@ -22,7 +22,7 @@ from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints, largest_node
 from trimtab.recommender.cohort import LatestUsage
-from trimtab.recommender.cohort_manager import TrackedContainer
+from trimtab.recommender.cohort_store import TrackedContainer
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.workload import count_containers_per_pod, list_sized_containers
 from trimtab.sizing.recommendation import Recommendation

@@ -1,8 +1,8 @@
-"""The cohorts of each strategy spec and of the evidence, as containers come and go.
+"""Place containers in cohorts as they come and go, and save the cohorts.
 
 New containers with history get cohorts of their own, until there are too many cohorts. Cohorts are kept small because
 saving or growing one briefly needs as much memory again as the cohort itself. Their state is saved in the store, but
-the store is optional: without it, the history is read again. `source_ingester` feeds the cohorts.
+the store is optional: without it, the history is read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import NamedTuple
 import structlog
 
 from trimtab.aio import run_in_thread
-from trimtab.recommender.cohort import AnyCohort, EvidenceCohort, StrategyCohort, StrategySpec, create_cohort
+from trimtab.recommender.cohort import AnyCohort, EvidenceCohort, StrategySpec, create_cohort
+from trimtab.recommender.cohorts import Cohorts
 from trimtab.store import DamagedStateError, StateKey, Store, StoreError
 from trimtab.usage.pod_ownership import WorkloadContainer
 
@@ -68,8 +69,8 @@ def state_key(cluster: str, strategy_spec: StrategySpec, number: int) -> StateKe
     return StateKey(cluster, strategy_spec.strategy, f"{digest}/{number}")
 
 
-class CohortManager:
-    """All cohorts of a cluster that are fed from one source."""
+class CohortStore(Cohorts):
+    """All cohorts of a cluster, placed by the containers that exist and saved in the store."""
 
     def __init__(
         self,
@@ -80,100 +81,105 @@ class CohortManager:
         retention: float,
         on_failure: Callable[[StrategySpec, Exception], None],
     ) -> None:
-        """Create a manager without cohorts.
+        """Create a store without cohorts.
 
         Containers younger than `min_backfill_age` seconds have no history worth reading. The state of a deleted container
         is kept for `retention` seconds. `on_failure` is called when a strategy raises: strategies may be plugins, and one
         that fails must not stop the others.
         """
+        super().__init__()
         self._store = store
         self._cluster = cluster
         self._min_backfill_age = min_backfill_age
         self._retention = retention
         self._on_failure = on_failure
-        self._cohorts: dict[StrategySpec, list[AnyCohort]] = {}
         self._unrestored: set[StrategySpec] = set()
         """The specs for which the store may hold more than the cohorts, because it was unavailable."""
 
-    def __iter__(self) -> Iterator[AnyCohort]:
-        for cohorts in self._cohorts.values():
-            yield from cohorts
-
-    def find(self, name: WorkloadContainer, strategy_spec: StrategySpec) -> StrategyCohort | None:
-        """Return the cohort that holds a container under this spec; None if there is none yet."""
-        for cohort in self._cohorts.get(strategy_spec, ()):
-            if isinstance(cohort, StrategyCohort) and name in cohort.table:
-                return cohort
-        return None
-
-    def find_evidence(self, name: WorkloadContainer) -> EvidenceCohort | None:
-        """Return the cohort that holds the evidence about a container; None if there is none yet."""
-        return next((cohort for cohort in self.evidence_cohorts if name in cohort.table), None)
-
-    @property
-    def strategy_cohorts(self) -> Iterator[StrategyCohort]:
-        return (cohort for cohort in self if isinstance(cohort, StrategyCohort))
-
-    @property
-    def evidence_cohorts(self) -> Iterator[EvidenceCohort]:
-        return (cohort for cohort in self if isinstance(cohort, EvidenceCohort))
-
     async def assign(
-        self, tracked: Mapping[WorkloadContainer, TrackedContainer], *, now: float, backfill: Backfill
+        self,
+        tracked: Mapping[WorkloadContainer, TrackedContainer],
+        *,
+        now: float,
+        backfill: Mapping[str, Backfill],
     ) -> set[WorkloadContainer]:
-        """Assign every tracked container to its cohorts and return those that were not in any before."""
-        new_containers: set[WorkloadContainer] = set()
+        """Assign every tracked container to its cohorts and return those that were not in any before.
+
+        `backfill` is the history of each source, by its name.
+        """
         by_spec: dict[StrategySpec, dict[WorkloadContainer, TrackedContainer]] = {}
         for name, container in tracked.items():
             for spec in (container.strategy_spec, StrategySpec.for_evidence(container.strategy_spec.source)):
                 by_spec.setdefault(spec, {})[name] = container
-        await self._restore(by_spec.keys() - self._cohorts.keys())
-        for spec in list(self._cohorts):
-            new = self._assign_to_cohorts(spec, by_spec.get(spec, {}), now=now, backfill=backfill)
+        await self._restore(by_spec.keys() - self._by_spec.keys())
+        new_containers: set[WorkloadContainer] = set()
+        for spec in list(self._by_spec):
+            wanted = by_spec.get(spec, {})
+            self._drop_future_state(spec, now)
+            self._forget_absent(spec, wanted, now)
+            if self._delete_unused(spec, wanted):
+                continue
+            new = self._place(spec, wanted, now=now, backfill=backfill)
             new_containers.update(new if not spec.is_evidence else ())
         containers_per_pod = {name: container.containers_per_pod for name, container in tracked.items()}
         for cohort in self:
             cohort.share_pods(containers_per_pod)
         return new_containers
 
-    def _assign_to_cohorts(
-        self,
-        strategy_spec: StrategySpec,
-        ours: Mapping[WorkloadContainer, TrackedContainer],
-        *,
-        now: float,
-        backfill: Backfill,
-    ) -> list[WorkloadContainer]:
-        """Assign all containers of one spec to its cohorts and return those that were not in any before."""
-        known = self._cohorts[strategy_spec]
-        cohorts = self._cohorts[strategy_spec] = [
-            one for one in known if one.ingested_until <= now + MAX_CLOCK_SKEW
-        ]
-        if len(cohorts) < len(known):
+    def _drop_future_state(self, spec: StrategySpec, now: float) -> None:
+        """Drop cohorts that were fed while the clock was ahead; they would wait until it catches up."""
+        known = self._by_spec[spec]
+        self._by_spec[spec] = [one for one in known if one.ingested_until <= now + MAX_CLOCK_SKEW]
+        if len(self._by_spec[spec]) < len(known):
             log.warning(
                 "recommender.clock_went_back",
-                strategy=strategy_spec.strategy,
+                strategy=spec.strategy,
                 action="state from the future was dropped; the history is read again",
             )
-        for cohort in cohorts:
-            self._forget_expired(cohort, ours, now)
-        if not ours and not any(len(cohort.table) for cohort in cohorts):
-            del self._cohorts[strategy_spec]  # its policy was deleted or now asks for another spec
-            self._unrestored.discard(strategy_spec)
+
+    def _forget_absent(self, spec: StrategySpec, wanted: Collection[WorkloadContainer], now: float) -> None:
+        """Drop containers that have been absent for longer than the retention; a brief absence costs nothing."""
+        for cohort in self._by_spec[spec]:
+            absent = {name for name in cohort if name not in wanted}
+            for name in cohort.absent_since.keys() - absent:
+                del cohort.absent_since[name]
+            for name in absent:
+                if now - cohort.absent_since.setdefault(name, now) > self._retention:
+                    cohort.forget([name])
+                    del cohort.absent_since[name]
+
+    def _delete_unused(self, spec: StrategySpec, wanted: Collection[WorkloadContainer]) -> bool:
+        """Delete a spec without containers: its policy was deleted or now asks for another one. Return if it was."""
+        if wanted or any(len(cohort) for cohort in self._by_spec[spec]):
+            return False
+        del self._by_spec[spec]
+        self._unrestored.discard(spec)
+        return True
+
+    def _place(
+        self,
+        spec: StrategySpec,
+        wanted: Mapping[WorkloadContainer, TrackedContainer],
+        *,
+        now: float,
+        backfill: Mapping[str, Backfill],
+    ) -> list[WorkloadContainer]:
+        """Place the containers that are in no cohort of this spec, and return them."""
+        cohorts = self._by_spec[spec]
+        new = [name for name in wanted if not any(name in cohort for cohort in cohorts)]
+        if not new:
+            return new
+        history = backfill[spec.source]
+        are_young = all(now - wanted[name].created <= self._min_backfill_age for name in new)
+        try:
+            self._by_spec[spec] = (
+                _extend_last_cohort(cohorts, new)
+                if cohorts and (are_young or not history.is_available)
+                else _add_cohorts(cohorts, spec, new, wanted, history.start)
+            )
+        except Exception as error:  # noqa: BLE001 - see `on_failure`
+            self._on_failure(spec, error)
             return []
-        new = [name for name in ours if not any(name in cohort.table for cohort in cohorts)]
-        if new:
-            young = all(now - ours[name].created <= self._min_backfill_age for name in new)
-            extends = cohorts and (young or not backfill.is_available)
-            try:
-                self._cohorts[strategy_spec] = (
-                    _extend_last_cohort(cohorts, new)
-                    if extends
-                    else _add_cohorts(cohorts, strategy_spec, new, ours, backfill.start)
-                )
-            except Exception as error:  # noqa: BLE001 - see `on_failure`
-                self._on_failure(strategy_spec, error)
-                return []
         return new
 
     async def save(self, now: float, *, lock: asyncio.Lock) -> None:
@@ -181,7 +187,7 @@ class CohortManager:
         async with lock:
             await self._restore(self._unrestored)
         try:
-            for spec, cohorts in self._cohorts.items():
+            for spec, cohorts in self._by_spec.items():
                 if spec not in self._unrestored:
                     await self._save(spec, cohorts, now, lock=lock)
         except StoreError as error:
@@ -205,13 +211,13 @@ class CohortManager:
         """Restore these specs from the store; usage ingested while it was unavailable is read again."""
         self._unrestored.update(specs)
         for spec in specs:
-            self._cohorts.setdefault(spec, [])
+            self._by_spec.setdefault(spec, [])
         try:
             for spec in list(specs):
                 found = await self._load(spec)
                 if spec.is_evidence and not found:
                     found = await self._load_legacy_evidence(spec)
-                self._cohorts[spec] = found or self._cohorts[spec]
+                self._by_spec[spec] = found or self._by_spec[spec]
                 self._unrestored.discard(spec)
         except StoreError as error:  # each further spec would wait for the same timeout
             log.warning("recommender.restore_failed", error=str(error))
@@ -235,14 +241,16 @@ class CohortManager:
         """Return the evidence that an earlier release saved with each strategy; empty if there is none."""
         found: list[AnyCohort] = []
         known: set[WorkloadContainer] = set()
-        for spec in [each for each in self._cohorts if not each.is_evidence]:
+        for spec in [
+            each for each in self._by_spec if not each.is_evidence and each.source == evidence.source
+        ]:
             number = 0
             with suppress(DamagedStateError, ValueError):
                 while state := await self._store.states.load(self._state_key(spec, number)):
                     cohort = EvidenceCohort(evidence, until=0.0)
                     cohort.restore(state.data)
-                    cohort.table.forget(known & {*cohort.table})
-                    known.update(cohort.table)
+                    cohort.forget(known & {*cohort})
+                    known.update(cohort)
                     found.append(cohort)
                     number += 1
         return found
@@ -250,22 +258,12 @@ class CohortManager:
     def _state_key(self, strategy_spec: StrategySpec, number: int) -> StateKey:
         return state_key(self._cluster, strategy_spec, number)
 
-    def _forget_expired(self, cohort: AnyCohort, wanted: Collection[WorkloadContainer], now: float) -> None:
-        """Drop containers that have been absent for longer than the retention; a brief absence costs nothing."""
-        absent = {name for name in cohort.table if name not in wanted}
-        for name in cohort.absent_since.keys() - absent:
-            del cohort.absent_since[name]
-        for name in absent:
-            if now - cohort.absent_since.setdefault(name, now) > self._retention:
-                cohort.table.forget([name])
-                del cohort.absent_since[name]
-
 
 def _extend_last_cohort(cohorts: list[AnyCohort], new: list[WorkloadContainer]) -> list[AnyCohort]:
     """Add containers without history to the last cohort, and to new ones at the same time if that is full."""
     last = cohorts[-1]
-    free = max(MAX_COHORT_SIZE - len(last.table), 0)
-    last.include(new[:free])
+    free = max(MAX_COHORT_SIZE - len(last), 0)
+    last.add(new[:free])
     return [*cohorts, *_create_cohorts(last.strategy_spec, new[free:], until=last.ingested_until)]
 
 
@@ -277,7 +275,7 @@ def _add_cohorts(
     start: float,
 ) -> list[AnyCohort]:
     """Add cohorts for containers with history; with too many cohorts, replace all of them by new ones."""
-    kept = [cohort for cohort in cohorts if len(cohort.table)]
+    kept = [cohort for cohort in cohorts if len(cohort)]
     maximum = MAX_EVIDENCE_COHORTS if strategy_spec.is_evidence else MAX_STRATEGY_COHORTS
     if len(kept) >= maximum + len(wanted) // MAX_COHORT_SIZE:
         kept, new = [], list(wanted)
@@ -289,5 +287,5 @@ def _create_cohorts(
 ) -> Iterator[AnyCohort]:
     for first in range(0, len(names), MAX_COHORT_SIZE):
         cohort = create_cohort(strategy_spec, until=until)
-        cohort.include(names[first : first + MAX_COHORT_SIZE])
+        cohort.add(names[first : first + MAX_COHORT_SIZE])
         yield cohort
