@@ -38,8 +38,8 @@ HASTY = {
     "interval": "2s",
     "coolDown": "8s",
     "releaseAfter": "6s",
-    "stale": "10s",
-    "learnEvery": "15s",
+    "maxSampleAge": "10s",
+    "learningInterval": "15s",
     "guardrails": [{"maxReplicas": 4, "maxCpu": "1"}],
 }
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "intents.png"

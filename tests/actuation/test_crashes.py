@@ -50,7 +50,7 @@ WAYS = {
     "StatefulInPlaceOrMoved": Terms(OR_REPLACED, resource=STATEFUL_SETS, template=LARGEST),
 }
 CANARY = Canary(
-    percent=30, observation=Duration.from_seconds(4 * STEP), patience=Duration.from_seconds(8 * STEP)
+    percent=30, observation=Duration.from_seconds(4 * STEP), evidence_timeout=Duration.from_seconds(8 * STEP)
 )
 
 

@@ -26,7 +26,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import FIELD_MANAGER
 
-BRIEF = Canary(percent=50, observation=Duration.from_seconds(1), patience=Duration.from_seconds(1))
+BRIEF = Canary(percent=50, observation=Duration.from_seconds(1), evidence_timeout=Duration.from_seconds(1))
 BEFORE = Resources(100, 200, 32 * MIB, 64 * MIB)
 AFTER = Resources(150, 300, 48 * MIB, 96 * MIB)
 NEED = {"worker": 8 * MIB}

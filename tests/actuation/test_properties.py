@@ -39,7 +39,7 @@ from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from trimtab.sizing.qos import qos_class
 
-QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
 PLENTY = {"web": 0}
 
 requests = st.builds(resources, cpu=st.integers(10, 4000), memory=st.integers(32, 4096))

@@ -380,7 +380,7 @@ PARTS: dict[str, st.SearchStrategy[Any]] = dict(  # noqa: C408 - as `maybe` is g
         allowRecreate=st.booleans(),
         updateRequestsOnly=st.booleans(),
         keepQosClass=st.booleans(),
-        besideHpa=st.sampled_from(["Rescale", "Hold", "Fight"]),
+        hpaMode=st.sampled_from(["Rescale", "Hold", "Fight"]),
         template=st.sampled_from(["Never", "AsNeeded", "Always", "Sometimes"]),
         takeOwnership=st.booleans(),
         canary=maybe(percent=st.integers(-1, 102), observation=durations, patience=durations),

@@ -24,8 +24,8 @@ HASTY = {
     "interval": "2s",
     "coolDown": "6s",
     "releaseAfter": "4s",
-    "stale": "10s",
-    "learnEvery": "10s",
+    "maxSampleAge": "10s",
+    "learningInterval": "10s",
     "guardrails": [{"maxReplicas": 4, "maxCpu": "1"}],
 }
 
@@ -50,7 +50,7 @@ def test_intent_brings_latency_from_missed_to_met(shop: Showcase) -> None:
     eventually(lambda: shop.verdict == "Met", what="the latency met", timeout=180)
     assert shop.cpu() > SMALL
     plan = shop.status["plan"]
-    assert plan["why"]
+    assert plan["reasons"]
     assert {each["objective"] for each in plan["effects"]} == {"p95"}
     assert told(shop) & {"Reach", "Compromise"}
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(240)
 
 @pytest.fixture(scope="module")
 def estate(node_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Estate]:
-    hasty = {"interval": "1s", "coolDown": "3s", "releaseAfter": "3s", "learnEvery": "10s"}
+    hasty = {"interval": "1s", "coolDown": "3s", "releaseAfter": "3s", "learningInterval": "10s"}
     with Estate(
         node_cluster,
         tmp_path_factory.mktemp("estate"),

@@ -65,8 +65,11 @@ class Estate:
             # The kubelet of our node looks at its containers every second, so that nobody waits for ten minutes.
             "learning": {"step": "3s", "historyStep": "3s", "history": "15m", "lateness": "1m"},
             "webhook": {"enabled": False},
-            "leaderElection": {"duration": "5s", "renewDeadline": "4s", "retry": "500ms"},
-            "pace": {"node": {"atOnce": 50, "perMinute": 1000}, "namespace": {"perMinute": 1000}},
+            "leaderElection": {"leaseDuration": "5s", "renewDeadline": "4s", "retryPeriod": "500ms"},
+            "disruptionLimits": {
+                "node": {"maxConcurrent": 50, "maxPerMinute": 1000},
+                "namespace": {"maxPerMinute": 1000},
+            },
             "intents": intents or {},
         }
         self.operators = [

@@ -103,7 +103,7 @@ def test_agent_counts_failed_writes_on_read_only_mounts(
     policy(cpuSuppress=SQUEEZE, system={"enable": True})
     agent = housed(looks_only=True)
     refused = [
-        f'trimtab_node_writes_refused_total{{knob="{name}"}}' for name in ("cpu.quota", "vm.min_free_kbytes")
+        f'trimtab_node_writes_rejected_total{{knob="{name}"}}' for name in ("cpu.quota", "vm.min_free_kbytes")
     ]
     agent.wait_until(lambda: all(agent.counted(name) for name in refused), timeout=120)
     assert "Read-only file system" in agent.log.read_text()

@@ -29,32 +29,35 @@ CALM = {
     'trimtab_intent_plugins{type="actuator",answers="yes"}': "2x800",
     'trimtab_agent_rounds_total{instance="n"}': "0+60x800",
     'trimtab_agent_rounds_late_total{instance="n"}': "0+1x800",
-    'trimtab_node_writes_refused_total{instance="n",knob="cpu.max"}': "0+1x800",
+    'trimtab_node_writes_rejected_total{instance="n",knob="cpu.max"}': "0+1x800",
     'trimtab_node_strategy_failures_total{instance="n",strategy="cpusuppress"}': "1x800",
 }
 """A minute a step, of a cluster in which all is well but for what happens now and then."""
 
 TROUBLE = {
-    "TrimtabNobodyLeads": ('trimtab_lease_leading{lease="operator",instance="a"}', "0x800"),
-    "TrimtabCannotRead": (
+    "TrimtabNoLeader": ('trimtab_lease_leading{lease="operator",instance="a"}', "0x800"),
+    "TrimtabReconcileErrors": (
         'trimtab_reconciliation_errors_total{policy="shop/web",error_type="Unreachable"}',
         "0+1x800",
     ),
     "TrimtabSamplesMissing": ('trimtab_containers_without_samples{provider="prometheus"}', "0x600 2x200"),
-    "TrimtabIsBehind": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
-    "TrimtabTakesChangesBack": ('trimtab_reverts_total{policy="shop/web",reason="worse"}', "0+0.1x800"),
-    "TrimtabContainersAreKilled": ('trimtab_oom_kills_total{policy="shop/web"}', "0+0.1x800"),
-    "TrimtabConfigurationRefused": ('trimtab_config_reloads_total{result="rejected"}', "0x700 1x100"),
-    "TrimtabWebhookFails": (
+    "TrimtabInformerStale": ('trimtab_informer_lag_seconds{resource="pods"}', "0+60x800"),
+    "TrimtabChangesReverted": ('trimtab_reverts_total{policy="shop/web",reason="worse"}', "0+0.1x800"),
+    "TrimtabOOMKills": ('trimtab_oom_kills_total{policy="shop/web"}', "0+0.1x800"),
+    "TrimtabConfigurationRejected": ('trimtab_config_reloads_total{result="rejected"}', "0x700 1x100"),
+    "TrimtabWebhookFailing": (
         'trimtab_webhook_reviews_total{webhook="validate",answer="failed"}',
         "0x715 1x85",
     ),
-    "TrimtabCertificateExpires": ("trimtab_webhook_certificate_expiry_timestamp_seconds", "500000x800"),
+    "TrimtabCertificateExpiring": ("trimtab_webhook_certificate_expiry_timestamp_seconds", "500000x800"),
     "TrimtabObjectiveMissed": ('trimtab_intent_violation_seconds_total{namespace="shop"}', "0+60x800"),
-    "TrimtabPluginAway": ('trimtab_intent_plugins{type="actuator",answers="no"}', "1x800"),
-    "TrimtabAgentLate": ('trimtab_agent_rounds_late_total{instance="n"}', "0+30x800"),
-    "TrimtabAgentRefused": ('trimtab_node_writes_refused_total{instance="n",knob="cpu.max"}', "0+30x800"),
-    "TrimtabAgentStrategyFails": (
+    "TrimtabPluginUnavailable": ('trimtab_intent_plugins{type="actuator",answers="no"}', "1x800"),
+    "TrimtabAgentRoundsLate": ('trimtab_agent_rounds_late_total{instance="n"}', "0+30x800"),
+    "TrimtabAgentWritesRejected": (
+        'trimtab_node_writes_rejected_total{instance="n",knob="cpu.max"}',
+        "0+30x800",
+    ),
+    "TrimtabAgentStrategyFailing": (
         'trimtab_node_strategy_failures_total{instance="n",strategy="cpusuppress"}',
         "0+1x800",
     ),
@@ -95,7 +98,7 @@ def test_all_is_quiet_where_all_is_well(tmp_path: Path) -> None:
 
 
 def test_nothing_is_known_where_nothing_is_scraped(tmp_path: Path) -> None:
-    assert raised(tmp_path, {}) == {"TrimtabNobodyLeads"}
+    assert raised(tmp_path, {}) == {"TrimtabNoLeader"}
 
 
 def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_clusters_that_one_prometheus_sees_are_told_apart(tmp_path: Path) -> Non
     }
     assert raised(tmp_path, leads | now_and_then) == set()
     one_alone = {next(iter(leads)): "0x800"}
-    assert raised(tmp_path, leads | one_alone) == {"TrimtabNobodyLeads"}
+    assert raised(tmp_path, leads | one_alone) == {"TrimtabNoLeader"}
 
 
 def test_there_is_a_trouble_for_each_alert() -> None:

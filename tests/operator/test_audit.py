@@ -25,7 +25,7 @@ from trimtab.recommender.workload import WorkloadRecommendation
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.store import HistoryRecord, Store, UnavailableError
 
-QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
 NOBODY = cast("Client", None)
 """Who is asked for nothing, as nothing is annotated."""
 

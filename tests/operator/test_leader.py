@@ -592,7 +592,7 @@ async def test_a_workload_of_no_policy_is_sized_by_the_default_policy(work: Offi
 async def test_each_policy_has_its_workloads_learned_from_the_source_that_it_names(work: Office) -> None:
     live = Scripted(steady(0.6, 2e8), *work.source.pods)
     work.others["live"] = live
-    work.configure(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    work.configure(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
     metrics = {"minimumHistory": "1m", "provider": "live"}
     await work.write_policy(mode="Recommend", metricsConfig=metrics)
     async with work.leading():

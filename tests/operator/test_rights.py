@@ -179,7 +179,7 @@ async def leading(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
             f"store.url={folder / 'trimtab.db'}",
             "address=127.0.0.1:0",
             "webhook.address=127.0.0.1:0",
-            "leaderElection.retry=500ms",
+            "leaderElection.retryPeriod=500ms",
         ],
     )
     running = asyncio.create_task(
@@ -219,7 +219,7 @@ async def scale(live: KubeCluster, key: WorkloadKey) -> None:
 async def renew_the_certificate(client: Client) -> None:
     """What the webhook does long before its certificate ends."""
     config = OperatorConfig()
-    later = _now() + timedelta(seconds=config.webhook.certificate_lasts.seconds)
+    later = _now() + timedelta(seconds=config.webhook.certificate_validity.seconds)
     await WebhookLifecycle(client, config, now=lambda: later).reconcile()
 
 

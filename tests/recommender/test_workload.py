@@ -45,7 +45,7 @@ from trimtab.usage.pod_ownership import WorkloadContainer
 MIB = 1 << 20
 GIB = 1024 * MIB
 DAY = 86400.0
-QUICK = Canary(percent=50, observation=Duration.from_seconds(30), patience=Duration.from_seconds(30))
+QUICK = Canary(percent=50, observation=Duration.from_seconds(30), evidence_timeout=Duration.from_seconds(30))
 HAS = Resources(1000, None, 256 * MIB, 512 * MIB)
 FEW = Resources(200, None, 256 * MIB, 512 * MIB)
 

@@ -1,11 +1,10 @@
-"""Intent: what a service owner wants of a workload, as objectives instead of resources.
+"""Intent: objectives for a workload, instead of resources.
 
-What an objective is measured by is a KPIProfile, so that one query serves many intents. How objectives are met
-is the planner's business and is not said here.
+A KPIProfile measures an objective, so that one query serves many Intents. The planner decides how objectives are met.
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,7 +29,7 @@ Message = Annotated[str, Field(max_length=4096)]
 
 
 class TargetRef(ApiModel):
-    """The workload that an intent is about, in the intent's own namespace."""
+    """The target workload, in the namespace of the Intent."""
 
     api_version: Annotated[
         str, TextPattern("^([-a-z0-9.]+/)?v[a-z0-9]+$", "an API version, such as apps/v1", 253)
@@ -45,37 +44,37 @@ class TargetRef(ApiModel):
 
 
 class ObjectiveSpec(ApiModel):
-    """One thing that is wanted of the workload."""
+    """An objective for the workload."""
 
     name: ObjectiveName
-    """What the objective is called in plans and in the status, such as p99-latency."""
+    """The name of the objective in plans and in the status, such as p99-latency."""
 
     value: Number
     """The value to reach, in the unit of its KPIProfile."""
 
     measured_by: ProfileName
-    """The KPIProfile that measures it, and says whether less is better."""
+    """The KPIProfile that measures the objective and says whether less is better."""
 
     tolerance: Annotated[Number, Field(ge=0, le=1)] = 0.0
-    """How far past the value still counts as met, as a fraction of it: 0.1 of 10 ms is 11 ms."""
+    """The deviation that still counts as met, as a fraction of the value: 0.1 of 10 ms allows 11 ms."""
 
 
 class IntentSpec(ApiModel):
-    """What is wanted."""
+    """The objectives for a workload, and their priority."""
 
     target_ref: TargetRef
-    """The workload that the intent is about."""
+    """The target workload."""
 
     priority: Annotated[Number, Field(ge=0.01, le=1)] = 0.01
-    """Who goes first where intents compete, from 0.01 to 1."""
+    """The priority among Intents that compete for capacity, from 0.01 to 1; the highest goes first."""
 
     active: Bool = True
-    """Whether the planner acts on it; when false it only reports."""
+    """Act on the Intent; if false, the objectives are only measured and reported."""
 
     objectives: Annotated[
         tuple[ObjectiveSpec, ...], Field(min_length=1, max_length=5), UniqueItems(("name",))
     ]
-    """What is wanted, one to five objectives."""
+    """One to five objectives."""
 
 
 class ObjectiveVerdict(StrEnum):
@@ -89,13 +88,15 @@ class ObjectiveVerdict(StrEnum):
 class ObjectiveStatus(StatusModel):
     """The status of one objective."""
 
+    renamed: ClassVar = {"wanted": "target"}
+
     name: ObjectiveName
     """The name of the objective."""
 
     current: Number | None = None
     """The last measured value; omitted while it is unknown."""
 
-    wanted: Number | None = None
+    target: Number | None = None
     """The value to reach."""
 
     verdict: ObjectiveVerdict = ObjectiveVerdict.UNKNOWN
@@ -126,15 +127,19 @@ class PlanPurpose(StrEnum):
 class ActionStatus(StatusModel):
     """One action of a plan."""
 
+    renamed: ClassVar = {"what": "description"}
+
     actuator: Text
     """The actuator that executes the action, such as scaleOut or resizeCPU."""
 
-    what: Message | None = None
+    description: Message | None = None
     """A description of the action."""
 
 
 class EffectStatus(StatusModel):
     """The effect of a plan on one objective."""
+
+    renamed: ClassVar = {"brought": "observed"}
 
     objective: ObjectiveName
     """The name of the objective."""
@@ -154,12 +159,17 @@ class EffectStatus(StatusModel):
     observed: Number | None = None
     """The value that was measured after the actions, at evaluatedAt."""
 
-    brought: Number | None = None
-    """Deprecated: the name of observed in the first version."""
-
 
 class PlanStatus(StatusModel):
     """The last plan, its reasons and its result."""
+
+    renamed: ClassVar = {
+        "deeds": "actions",
+        "why": "reasons",
+        "performedAt": "executedAt",
+        "judgedAt": "evaluatedAt",
+        "withheld": "blockedReason",
+    }
 
     purpose: PlanPurpose
     """The purpose of the plan: Reach, Release, Compromise, Yield or Keep."""
@@ -173,7 +183,7 @@ class PlanStatus(StatusModel):
     actions: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
     """The actions of the plan, in order."""
 
-    why: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
+    reasons: Annotated[tuple[Message, ...], Field(max_length=16)] = ()
     """The reasons for the plan, each with its values."""
 
     effects: Annotated[tuple[EffectStatus, ...], Field(max_length=5), UniqueItems(("objective",))] = ()
@@ -187,21 +197,6 @@ class PlanStatus(StatusModel):
 
     blocked_reason: Message | None = None
     """The reason why the actions, or some of them, were not executed."""
-
-    # The API server prunes fields that the schema does not have. The operator reads the status back, so the names of
-    # the first version stay in the schema until they have been rewritten.
-
-    deeds: Annotated[tuple[ActionStatus, ...], Field(max_length=16)] = ()
-    """Deprecated: the name of actions in the first version."""
-
-    performed_at: Time | None = None
-    """Deprecated: the name of executedAt in the first version."""
-
-    judged_at: Time | None = None
-    """Deprecated: the name of evaluatedAt in the first version."""
-
-    withheld: Message | None = None
-    """Deprecated: the name of blockedReason in the first version."""
 
 
 class IntentStatus(StatusModel):
@@ -221,7 +216,7 @@ class IntentStatus(StatusModel):
 
 
 class Intent(Kind):
-    """What a service owner wants of a workload, as objectives instead of resources."""
+    """Objectives of a service owner for a workload, instead of resources."""
 
     names = KindNames(
         plural="intents",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from trimtab.api.errors import InvalidObjectError, format_problems
 from trimtab.api.meta import ObjectMeta
-from trimtab.api.model import ApiModel
+from trimtab.api.model import ApiModel, upgrade_fields
 
 API_VERSION: Final = "trimtab.io/v1alpha1"
 GROUP, _, VERSION = API_VERSION.partition("/")
@@ -59,6 +59,11 @@ class Kind(ApiModel):
             return cls.model_validate(manifest)
         except ValidationError as error:
             raise InvalidObjectError(format_problems(error), origin=origin) from None
+
+    @classmethod
+    def list_deprecated_fields(cls, manifest: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return a line for each field of a manifest that has its name of the version before, with its present name."""
+        return tuple(map(str, upgrade_fields(cls, dict(manifest))[1]))
 
     def to_manifest(self) -> dict[str, Any]:
         """Return the object as plain data, ready to be sent or written as YAML."""

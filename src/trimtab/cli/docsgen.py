@@ -20,12 +20,12 @@ from pydantic.fields import FieldInfo
 from trimtab.api import KINDS
 from trimtab.api.crd import build_crd
 from trimtab.api.kind import Kind
+from trimtab.api.model import nested_model
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.cli import COMMANDS, build_app
 from trimtab.docstrings import read_field_descriptions
 from trimtab.intents.actuator import ACTUATORS
 from trimtab.lab.workloads.generator import GENERATORS
-from trimtab.operator.config.loader import nested_model
 from trimtab.operator.config.model import OperatorConfig, restart_fields
 from trimtab.operator.label_histogram import LabelHistogram
 from trimtab.operator.metrics import Metrics

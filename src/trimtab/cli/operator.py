@@ -44,7 +44,7 @@ def operator(
     config
         The configuration file (YAML); it is read again when it changes. docs/reference/operator.md lists what there is.
     set_
-        A setting over the file and the environment, such as pace.cluster.atOnce=3; may be given again.
+        A setting over the file and the environment, such as disruptionLimits.cluster.maxConcurrent=3; may be given again.
     dry_run
         Change nothing, whatever policies say; the same as --set dryRun=true.
     dashboard

@@ -116,7 +116,7 @@ class LeaderSession:
         )
         self._policy_resolver = PolicyResolver(catalog, lambda: config.current)
         self._gauges = WorkloadGauges(dependencies.metrics)
-        self._limiter = DisruptionLimiter(config.current.pace.limits)
+        self._limiter = DisruptionLimiter(config.current.disruption_limits.limits)
         self._status_writer = self._build_status_writer()
         self._qos_status_writer = NodeQosStatusWriter(
             dependencies.client,
@@ -290,7 +290,7 @@ class LeaderSession:
     def _enqueue_all(self) -> None:
         """Reconcile all workloads, at the start and after the configuration changed."""
         self._applied_config = self._config.current
-        self._limiter.set_limits(self._applied_config.pace.limits)
+        self._limiter.set_limits(self._applied_config.disruption_limits.limits)
         policies = {
             workload.key: self._policy_resolver.resolve(workload)
             for workload in self._cluster_state.list_workloads()

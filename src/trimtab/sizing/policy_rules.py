@@ -181,7 +181,7 @@ class PolicyRules(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             restarts_pods=spec.update_strategy.restarts_pods,
             minimum_history=spec.metrics_config.minimum_history.seconds,
             keep_qos=spec.update_strategy.keep_qos_class,
-            hpa_mode=spec.update_strategy.beside_hpa,
+            hpa_mode=spec.update_strategy.hpa_mode,
             safety=careful,
         )
 

@@ -116,11 +116,11 @@ async def test_qos_controller_resolves_counts_and_restores_conflicting_requests(
         assert [wish.strategy for each in found.conflicts for wish in each.overruled] == ["bold"]
     assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == 50_000
     assert [wish.strategy for wish in floor.enforcer.active_requests()] == ["careful"]
-    assert floor.counted("wishes_overruled", strategy="bold") == 3
+    assert floor.counted("knob_requests_overruled", strategy="bold") == 3
     assert floor.counted("writes", knob="cpu.quota") == 1
     await floor.enforcer.run_round(NODE, Unknowing(), None, now=3.0)
     assert floor.surface.read(KnobRef(path, CPU_QUOTA)) == UNLIMITED
-    assert floor.counted("restored", knob="cpu.quota") == 1
+    assert floor.counted("knobs_restored", knob="cpu.quota") == 1
     assert floor.enforcer.active_requests() == []
 
 
@@ -180,7 +180,7 @@ async def test_qos_controller_logs_a_rejecting_knob_once(kubepods: Kubepods, tmp
             wanting.answer = StrategyOutput((wish,))
             await floor.enforcer.run_round(NODE, Unknowing(), ON, now=float(now))
     assert len(logs) == 1
-    assert floor.counted("writes_refused", knob="vm.min_free_kbytes") == 3
+    assert floor.counted("writes_rejected", knob="vm.min_free_kbytes") == 3
     assert floor.counted("writes", knob="vm.min_free_kbytes") == 0
 
 
@@ -195,7 +195,7 @@ async def test_qos_controller_does_not_count_removed_pods_as_restored(
     wanting.answer = StrategyOutput()
     await floor.enforcer.run_round(NODE, Unknowing(), ON, now=1.0)
     assert floor.counted("writes", knob="cpu.quota") == 1
-    assert floor.counted("restored", knob="cpu.quota") == 0
+    assert floor.counted("knobs_restored", knob="cpu.quota") == 0
 
 
 async def test_qos_controller_keeps_requests_of_a_failing_strategy(

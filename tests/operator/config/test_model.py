@@ -23,22 +23,29 @@ def refusal(text: str = "", *, environment: dict[str, str] | None = None, flags:
 def test_nothing_said_is_a_configuration_that_touches_no_system_namespace() -> None:
     config = load_configuration(environment={})
     assert config == OperatorConfig()
-    assert "kube-system" in config.limits.untouched_namespaces
+    assert "kube-system" in config.limits.excluded_namespaces
     assert config.default_policy is None
 
 
 def test_flags_go_over_the_environment_and_that_over_the_file() -> None:
-    text = "pace: {cluster: {atOnce: 1, perMinute: 1}, node: {atOnce: 1}}"
-    environment = {"TRIMTAB_PACE__CLUSTER__AT_ONCE": "2", "TRIMTAB_PACE__CLUSTER__PER_MINUTE": "2"}
+    text = "disruptionLimits: {cluster: {maxConcurrent: 1, maxPerMinute: 1}, node: {maxConcurrent: 1}}"
+    environment = {
+        "TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "2",
+        "TRIMTAB_PACE__CLUSTER__PER_MINUTE": "2",
+    }
     config = load_configuration(
-        text=text, origin=FILE, environment=environment, flags=["pace.cluster.perMinute=3"]
+        text=text, origin=FILE, environment=environment, flags=["disruptionLimits.cluster.maxPerMinute=3"]
     )
-    assert (config.pace.cluster.at_once, config.pace.cluster.per_minute, config.pace.node.at_once) == (
+    assert (
+        config.disruption_limits.cluster.max_concurrent,
+        config.disruption_limits.cluster.max_per_minute,
+        config.disruption_limits.node.max_concurrent,
+    ) == (
         2,
         3,
         1,
     )
-    assert config.pace.namespace == OperatorConfig().pace.namespace
+    assert config.disruption_limits.namespace == OperatorConfig().disruption_limits.namespace
 
 
 def test_variables_can_hold_lists_and_maps_and_reach_into_settings_of_a_provider() -> None:
@@ -65,7 +72,10 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("pace: {cluster: {atOnce: 0}}", "pace.cluster.atOnce: must be at least 1"),
+        (
+            "disruptionLimits: {cluster: {maxConcurrent: 0}}",
+            "disruptionLimits.cluster.maxConcurrent: must be at least 1",
+        ),
         ("dryrun: true", "dryrun: unknown field; check its spelling"),
         ("dryRun: 'true'", "dryRun: must be true or false"),
         (
@@ -82,12 +92,12 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             "metricsSource: usage source prometheus: uri: unknown field; check its spelling; there are: url,",
         ),
         (
-            "otherMetricsSources: [{provider: abacus}]",
-            "otherMetricsSources[0]: usage source 'abacus' is not known; there are:",
+            "additionalMetricsSources: [{provider: abacus}]",
+            "additionalMetricsSources[0]: usage source 'abacus' is not known; there are:",
         ),
         (
-            "otherMetricsSources: [{provider: prometheus}]",
-            'otherMetricsSources[0].name: "prometheus" is the name of another source; give this one another',
+            "additionalMetricsSources: [{provider: prometheus}]",
+            'additionalMetricsSources[0].name: "prometheus" is the name of another source; give this one another',
         ),
         (
             "guardrails: [{name: errors, query: 'sum(rate(x))'}]",
@@ -105,7 +115,10 @@ def test_what_kubernetes_says_of_a_service_named_like_us_is_not_meant_for_us() -
             "leaderElection: {renewDeadline: 20s}",
             "leaderElection: lease timing: duration of 15.0 s must be longer",
         ),
-        ("leaderElection: {retry: 5}", "leaderElection.retry: duration must be text; write it like 90s"),
+        (
+            "leaderElection: {retryPeriod: 5}",
+            "leaderElection.retryPeriod: duration must be text; write it like 90s",
+        ),
         ("store: {url: 'mongo://x/y'}", "store.url: 'mongo://x/y' is not a supported store; give the path"),
         ("address: nowhere", 'address: "nowhere" is not an address to listen on; write it like :8080'),
         (
@@ -130,8 +143,11 @@ def test_a_bad_value_is_one_line_that_names_file_field_and_fix(text: str, line: 
 
 
 def test_a_bad_variable_or_flag_is_named_as_the_user_knows_it() -> None:
-    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__AT_ONCE": "many"})
-    assert told == "TRIMTAB_PACE__CLUSTER__AT_ONCE: pace.cluster.atOnce: must be a whole number"
+    told = refusal(environment={"TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT": "many"})
+    assert (
+        told
+        == "TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT: disruptionLimits.cluster.maxConcurrent: must be a whole number"
+    )
     assert refusal(flags=("dryRun=perhaps",)) == "dryRun: must be true or false"
     assert refusal(flags=("dryRun",)) == "'dryRun': write a setting and its value, like dryRun=true"
 
@@ -139,8 +155,8 @@ def test_a_bad_variable_or_flag_is_named_as_the_user_knows_it() -> None:
 def test_a_misspelt_variable_is_refused_since_a_dry_run_may_have_been_meant() -> None:
     told = refusal(environment={"TRIMTAB_DRYRUN": "true"})
     assert told == "TRIMTAB_DRYRUN: there is no such setting; did you mean TRIMTAB_DRY_RUN?"
-    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__AT_ONE": "1"})
-    assert told.endswith("did you mean TRIMTAB_PACE__CLUSTER__AT_ONCE?")
+    told = refusal(environment={"TRIMTAB_PACE__CLUSTER__MAX_CONCURENT": "1"})
+    assert told.endswith("did you mean TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT?")
 
 
 @pytest.mark.parametrize(
@@ -162,13 +178,15 @@ def test_a_password_in_the_address_of_the_store_is_refused_and_not_repeated(url:
 
 def test_the_fields_that_wait_for_a_restart_are_those_that_are_marked() -> None:
     assert set(restart_fields()) == {
-        "metrics_source", "other_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
+        "metrics_source", "additional_metrics_sources", "learning", "store", "namespace", "leader_election", "webhook", "address",
     }  # fmt: skip
 
 
 def test_a_policy_may_name_any_source_by_its_name_or_its_provider() -> None:
     thanos = {"name": "thanos", "provider": "prometheus", "settings": {"url": "http://thanos:9090"}}
-    config = OperatorConfig.model_validate({"otherMetricsSources": [{"provider": "metrics-server"}, thanos]})
+    config = OperatorConfig.model_validate(
+        {"additionalMetricsSources": [{"provider": "metrics-server"}, thanos]}
+    )
     assert config.source_names == ("prometheus", "metrics-server", "thanos")
     assert [each.provider for each in config.sources.values()] == [
         "prometheus",
@@ -194,12 +212,12 @@ def test_an_address_is_a_host_and_a_port(address: str, place: tuple[str | None, 
 
 
 def test_durations_are_written_as_in_policies() -> None:
-    config = load_configuration(text="leaderElection: {duration: 1m}", environment={})
-    assert config.leader_election.duration == Duration.parse("60s")
+    config = load_configuration(text="leaderElection: {leaseDuration: 1m}", environment={})
+    assert config.leader_election.lease_duration == Duration.parse("60s")
 
 
 def test_the_default_pace_is_that_of_actuation() -> None:
-    assert OperatorConfig().pace.limits == DisruptionLimits()
+    assert OperatorConfig().disruption_limits.limits == DisruptionLimits()
 
 
 def test_a_guardrail_without_a_number_is_unknown_and_not_broken() -> None:

@@ -60,17 +60,19 @@ async def test_the_swap_of_a_mounted_configmap_is_noticed(mounted: Mounted) -> N
 
 def test_a_change_of_the_same_length_in_the_same_moment_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("pace: {node: {atOnce: 1}}")
+    path.write_text("disruptionLimits: {node: {maxConcurrent: 1}}")
     before = path.stat()
     live = live_from(path)
     with path.open("r+") as file:
-        file.write("pace: {node: {atOnce: 2}}")
+        file.write("disruptionLimits: {node: {maxConcurrent: 2}}")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     live.reload()
-    assert live.current.pace.node.at_once == 2
+    assert live.current.disruption_limits.node.max_concurrent == 2
 
 
-@pytest.mark.parametrize("bad", ["dryRun: [", "dryRun: maybe", "pace: {node: {atOnce: 0}}", "\udcff"])
+@pytest.mark.parametrize(
+    "bad", ["dryRun: [", "dryRun: maybe", "disruptionLimits: {node: {maxConcurrent: 0}}", "\udcff"]
+)
 def test_a_bad_file_keeps_the_old_configuration_and_says_so_once(mounted: Mounted, bad: str) -> None:
     metrics = Metrics()
     live = live_from(mounted.path, metrics)
@@ -114,19 +116,19 @@ def test_config_keeps_the_last_good_one_when_its_file_is_emptied(mounted: Mounte
 
 async def test_config_waits_until_its_file_has_stopped_changing(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments]}\n")
+    path.write_text("dryRun: true\nlimits: {excludedNamespaces: [payments]}\n")
     live = live_from(path)
     heard: list[OperatorConfig] = []
     live.subscribe(heard.append)
     path.write_text("dryRun: true\n")  # the first part of what is being written
     assert not live._is_stable()
-    path.write_text("dryRun: true\nlimits: {untouchedNamespaces: [payments, shop]}\n")
+    path.write_text("dryRun: true\nlimits: {excludedNamespaces: [payments, shop]}\n")
     following = asyncio.create_task(live.run(interval=0.01))
     async with asyncio.timeout(60):
         while not heard:
             await asyncio.sleep(0.01)
     following.cancel()
-    assert [each.limits.untouched_namespaces for each in heard] == [("payments", "shop")]
+    assert [each.limits.excluded_namespaces for each in heard] == [("payments", "shop")]
 
 
 def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounted) -> None:
@@ -145,11 +147,16 @@ def test_what_needs_a_restart_waits_for_it_and_the_rest_does_not(mounted: Mounte
 
 
 def test_flags_and_environment_stay_above_the_new_file(mounted: Mounted) -> None:
-    live = ConfigReloader(mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["pace.node.atOnce=7"])
-    mounted.swap("dryRun: false\npace: {node: {atOnce: 1, perMinute: 1}}\n")
+    live = ConfigReloader(
+        mounted.path, environment={"TRIMTAB_DRY_RUN": "true"}, flags=["disruptionLimits.node.maxConcurrent=7"]
+    )
+    mounted.swap("dryRun: false\npace: {node: {maxConcurrent: 1, maxPerMinute: 1}}\n")
     live.reload()
     assert live.current.dry_run
-    assert (live.current.pace.node.at_once, live.current.pace.node.per_minute) == (7, 1)
+    assert (
+        live.current.disruption_limits.node.max_concurrent,
+        live.current.disruption_limits.node.max_per_minute,
+    ) == (7, 1)
 
 
 def test_the_first_file_must_be_good(tmp_path: Path) -> None:

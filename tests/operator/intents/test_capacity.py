@@ -85,5 +85,5 @@ def test_available_capacity_respects_quota_and_cap() -> None:
         is_scoped=False,
     )
     assert narrowed(quotas=(quota,)).extra_cpu == 1.5
-    assert narrowed(quotas=(quota,), capCpu="2").extra_cpu == 1.0
-    assert narrowed(capPods=2).extra_pods == 1
+    assert narrowed(quotas=(quota,), maxTotalCpu="2").extra_cpu == 1.0
+    assert narrowed(maxTotalPods=2).extra_pods == 1

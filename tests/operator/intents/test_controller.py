@@ -46,13 +46,13 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
         await env.make_pods_ready()
         status = await env.run_cycles(loop)
         assert objective(status)["verdict"] == "Missed"
-        assert (objective(status)["current"], objective(status)["wanted"]) == (0.2, 0.15)
+        assert (objective(status)["current"], objective(status)["target"]) == (0.2, 0.15)
         plan = status["plan"]
         assert plan["purpose"] == "Reach"
         assert "executedAt" in plan
         assert plan["effects"][0]["before"] == 0.2
         assert plan["effects"][0]["expected"] < 0.15
-        assert plan["why"]
+        assert plan["reasons"]
         more = await env.replicas()
         assert more > 1
 
@@ -106,7 +106,7 @@ async def test_controller_does_nothing_on_unknown_objectives(env: IntentEnv, say
         ({"dryRun": True}, "dryRun"),
         ({"intents": {"guardrails": [{"freeze": "peak season"}]}}, "peak season"),
         ({"intents": {"guardrails": [{"forbidden": ["scaleOut"]}]}}, ""),
-        ({"intents": {"guardrails": [{"capPods": 1}]}}, ""),
+        ({"intents": {"guardrails": [{"maxTotalPods": 1}]}}, ""),
     ],
 )
 async def test_controller_respects_guardrails(env: IntentEnv, more: dict[str, Any], words: str) -> None:

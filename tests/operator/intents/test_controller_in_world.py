@@ -187,7 +187,7 @@ async def test_capacity_counts_workload_of_several_intents_once(tmp_path: Path, 
         [LATENCY],
         answers,
         folder=tmp_path,
-        settings={"guardrails": [{"capCpu": "8"}]},
+        settings={"guardrails": [{"maxTotalCpu": "8"}]},
     ) as found:
         await found.turns(40)
         assert cores(one) == pytest.approx(8, abs=0.5)

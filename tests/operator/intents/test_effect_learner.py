@@ -207,7 +207,7 @@ async def test_effect_learner_separates_clusters(tmp_path: Path) -> None:
 
 
 async def test_effect_learner_restores_events_of_the_day_after_a_quiet_night(tmp_path: Path) -> None:
-    """`lookBack` holds, however many events there are."""
+    """`learningPeriod` holds, however many events there are."""
     async with Store.open(tmp_path / "trimtab.db") as store:
         lessons = EffectLearner(store, cluster="prod", settings=lambda: SETTINGS)
         await lessons.restore(GOAL, now=0.0)

@@ -285,7 +285,7 @@ def test_constraints_do_not_freeze_for_change_that_cannot_continue() -> None:
         ({"is_rolling_out": True}, "rollout"),
         ({"paused": True}, "paused"),
         ({"replicas": 0}, "scaled to zero"),
-        ({"namespace": "kube-system"}, "untouchedNamespaces"),
+        ({"namespace": "kube-system"}, "excludedNamespaces"),
         ({}, ""),
     ],
 )

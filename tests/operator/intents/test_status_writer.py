@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from trimtab.api.intent import EffectStatus, IntentSpec, ObjectiveSpec, PlanStatus, TargetRef
+from trimtab.api import Intent
+from trimtab.api.crd import build_crd
+from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
 from trimtab.intents.action import IntentAction
 from trimtab.intents.objective import Goal
 from trimtab.intents.plan import Plan, Purpose
@@ -55,7 +57,9 @@ def test_status_writer_reads_the_plan_of_a_status_of_the_first_version() -> None
             "performedAt": "2026-01-01T00:00:10Z",
             "judgedAt": "2026-01-01T00:05:00Z",
             "withheld": "resizeCPU: wait",
-        }
+            "why": ["p99 is missed"],
+        },
+        "objectives": [{"name": "p99", "wanted": 1.0, "verdict": "Met"}],
     }
     intent = IntentRecord("shop", "web", "uid", 1, 1, 0, SPEC, "", msgspec.json.encode(old))
     writer = IntentStatusWriter(None, None, may_write=lambda: True)  # type: ignore[arg-type]
@@ -63,16 +67,22 @@ def test_status_writer_reads_the_plan_of_a_status_of_the_first_version() -> None
     assert status["plan"] == {
         "purpose": "Reach",
         "madeAt": "2026-01-01T00:00:00Z",
-        "actions": [{"actuator": "scaleOut", "what": "scaleOut replicas 3"}],
+        "actions": [{"actuator": "scaleOut", "description": "scaleOut replicas 3"}],
         "effects": [{"objective": "p99", "before": 2.0, "observed": 0.5}],
         "executedAt": "2026-01-01T00:00:10Z",
         "evaluatedAt": "2026-01-01T00:05:00Z",
         "blockedReason": "resizeCPU: wait",
+        "reasons": ["p99 is missed"],
     }
+    assert status["objectives"] == [{"name": "p99", "target": 1.0, "verdict": "Met"}]
     assert plan_executed_at(status, now=2e9) == datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC).timestamp()
 
 
 def test_intent_crd_keeps_the_plan_fields_of_the_first_version() -> None:
     """The API server prunes what the schema does not have, before the operator could read it."""
-    assert {"deeds", "performed_at", "judged_at", "withheld"} <= PlanStatus.model_fields.keys()
-    assert "brought" in EffectStatus.model_fields
+    schema = build_crd(Intent)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    plan = schema["properties"]["plan"]["properties"]
+    assert {"deeds", "why", "performedAt", "judgedAt", "withheld"} <= plan.keys()
+    assert "what" in plan["deeds"]["items"]["properties"]
+    assert "brought" in plan["effects"]["items"]["properties"]
+    assert "wanted" in schema["properties"]["objectives"]["items"]["properties"]

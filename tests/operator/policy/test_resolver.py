@@ -45,7 +45,7 @@ def with_guardrail(query: str) -> Policy:
         ),
         (
             {"metricsConfig": {"provider": "metrics-server"}},
-            {"otherMetricsSources": [{"provider": "metrics-server"}]},
+            {"additionalMetricsSources": [{"provider": "metrics-server"}]},
             "",
         ),
         ({"metricsConfig": {"provider": "prometheus"}}, {}, ""),
@@ -61,7 +61,7 @@ def test_a_policy_that_cannot_be_acted_on_has_a_problem_that_says_why(
 
 
 def test_workloads_are_learned_of_from_the_source_that_their_policy_names() -> None:
-    other = {"otherMetricsSources": [{"provider": "metrics-server"}]}
+    other = {"additionalMetricsSources": [{"provider": "metrics-server"}]}
     assert (
         mandate(policy(metricsConfig={"provider": "metrics-server"}), **other).strategy_spec.source
         == "metrics-server"
@@ -83,7 +83,7 @@ def test_a_policy_that_cannot_be_read_says_what_its_kind_said() -> None:
         ({"mode": "Auto"}, {}, ""),
         ({"mode": "Auto"}, {"dryRun": True}, "dryRun"),
         ({"mode": "Recommend"}, {}, "the policy's mode is Recommend"),
-        ({"mode": "Auto"}, {"limits": {"untouchedNamespaces": ["shop"]}}, "untouchedNamespaces"),
+        ({"mode": "Auto"}, {"limits": {"excludedNamespaces": ["shop"]}}, "excludedNamespaces"),
     ],
 )
 def test_what_may_not_be_touched_has_a_reason(

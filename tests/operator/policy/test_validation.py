@@ -65,7 +65,7 @@ def test_what_is_not_installed_or_does_not_fit_is_refused(spec: dict[str, Any], 
 
 
 def test_a_source_that_the_operator_was_not_given_is_refused_with_those_that_it_was() -> None:
-    given = config(otherMetricsSources=[{"name": "live", "provider": "metrics-server"}])
+    given = config(additionalMetricsSources=[{"name": "live", "provider": "metrics-server"}])
     (problem,) = review_policy(
         policy({"metricsConfig": {"provider": "kubelet"}}), others=(), config=given
     ).problems

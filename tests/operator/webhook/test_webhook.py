@@ -202,7 +202,7 @@ async def test_what_is_no_question_gets_no_answer(replica: Replica, body: bytes)
         session.post(f"https://127.0.0.1:{replica.port}/validate", data=body, ssl=False) as answer,
     ):
         assert answer.status == 400
-        assert "no AdmissionReview" in await answer.text()
+        assert "not an AdmissionReview" in await answer.text()
 
 
 async def test_a_failure_of_ours_is_not_taken_for_an_answer(replica: Replica) -> None:

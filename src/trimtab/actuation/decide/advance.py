@@ -376,7 +376,7 @@ def _deadline(situation: ChangeContext, since: int) -> int:
     """Return the deadline after which a change with an unresolved problem is abandoned."""
     canary = situation.strategy.canary
     since = max(since, situation.observations.observed_since)
-    return since + int(canary.observation.seconds) + int(canary.patience.seconds)
+    return since + int(canary.observation.seconds) + int(canary.evidence_timeout.seconds)
 
 
 def _unavailable_since(change: OngoingChange, pods: Sequence[Pod]) -> int:

@@ -3,7 +3,7 @@ windows.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ class TemplateUpdate(StrEnum):
 class Canary(ApiModel):
     """The canary pods of a change, and the observation of the change."""
 
+    renamed: ClassVar = {"patience": "evidenceTimeout"}
+
     percent: Annotated[Int, Field(ge=1, le=100)] = 10
     """The share of the pods that get a change first, at least one; 100 changes all pods at once."""
 
@@ -37,7 +39,7 @@ class Canary(ApiModel):
     """The time for which restarts, OOM kills, throttling and readiness are compared with before, first for the canary
     pods and then for all pods."""
 
-    patience: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("30m")
+    evidence_timeout: Annotated[Duration, DurationRange("1s", "24h")] = Duration.parse("30m")
     """The additional time to wait for missing evidence; without any by then, the change is reverted."""
 
 
@@ -96,6 +98,8 @@ class UpdateStrategy(ApiModel):
         ),
     )
 
+    renamed: ClassVar = {"besideHpa": "hpaMode"}
+
     allow_in_place_resize: Bool = True
     """Resize running pods without a restart if the cluster supports it."""
 
@@ -110,7 +114,7 @@ class UpdateStrategy(ApiModel):
     """Keep the QoS class of every pod: requests of a Guaranteed pod stay equal to its limits, and a BestEffort pod
     gets none. If false, the class may change, for which pods have to be replaced."""
 
-    beside_hpa: HpaMode = HpaMode.RESCALE
+    hpa_mode: HpaMode = HpaMode.RESCALE
     """The handling of a resource whose utilization a HorizontalPodAutoscaler keeps at a target. Rescale lowers a
     request only as far as the utilization stays at or below the target; Hold does not change it."""
 

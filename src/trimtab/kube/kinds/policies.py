@@ -48,6 +48,8 @@ class Policy(msgspec.Struct, frozen=True, eq=False):
     nothing."""
     annotations: Labels = ()
     """Our own annotations."""
+    deprecated: tuple[str, ...] = ()
+    """The fields of the spec that have their name of the version before, each with the name to use instead."""
 
     def is_equivalent_to(self, other: Policy) -> bool:
         """Return True if both are the same version of a policy; a new record is made whenever a status is written."""
@@ -74,16 +76,16 @@ def policy_projection(cache: ProjectionCache | None = None) -> Projection[Policy
     """Read OptimizationPolicies as records."""
     shared = cache or ProjectionCache()
 
-    def read(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
-        spec, problem = _read_spec(raw)
+    def read(raw: bytes) -> tuple[OptimizationPolicySpec, str, tuple[str, ...]]:
+        spec, problem, deprecated = _read_spec(raw)
         _intern_fields(spec, shared.intern)
-        return spec, problem
+        return spec, problem, deprecated
 
     specs = Memo(read)
 
     def project(wire: _PolicyWire) -> Policy:
         found = wire.metadata
-        spec, problem = specs[bytes(wire.spec)]
+        spec, problem, deprecated = specs[bytes(wire.spec)]
         return Policy(
             namespace=shared.intern[found.namespace],
             name=found.name,
@@ -94,17 +96,19 @@ def policy_projection(cache: ProjectionCache | None = None) -> Projection[Policy
             spec=spec,
             problem=problem,
             annotations=shared.read_own_annotations(found.annotations),
+            deprecated=deprecated,
         )
 
     return Projection(wire_type=_PolicyWire, project=project)
 
 
-def _read_spec(raw: bytes) -> tuple[OptimizationPolicySpec, str]:
+def _read_spec(raw: bytes) -> tuple[OptimizationPolicySpec, str, tuple[str, ...]]:
+    stated = {"kind": "OptimizationPolicy", "spec": msgspec.json.decode(raw)}
     try:
-        policy = OptimizationPolicy.read({"kind": "OptimizationPolicy", "spec": msgspec.json.decode(raw)})
+        policy = OptimizationPolicy.read(stated)
     except InvalidObjectError as error:
-        return OptimizationPolicySpec(), str(error)
-    return policy.spec, ""
+        return OptimizationPolicySpec(), str(error), ()
+    return policy.spec, "", OptimizationPolicy.list_deprecated_fields(stated)
 
 
 def _intern_fields(spec: OptimizationPolicySpec, known: InternTable) -> None:

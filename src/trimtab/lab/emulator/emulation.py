@@ -50,7 +50,7 @@ from trimtab.usage.sources.kubelet import KubeletSettings
 
 ONE_SECOND = Duration.from_seconds(1)
 IMMEDIATE_UPDATE = UpdateStrategy(
-    canary=Canary(percent=100, observation=ONE_SECOND, patience=ONE_SECOND),
+    canary=Canary(percent=100, observation=ONE_SECOND, evidence_timeout=ONE_SECOND),
     min_interval=Duration.from_seconds(0),
 )
 MIN_CORES, MIN_BYTES = 0.02, 24 * 2**20

@@ -257,7 +257,9 @@ class Simulation:
             policy_resolver=orders,
             recommender=learning,
             actuator=ChangeExecutor(
-                self.cluster, may_write=lambda: True, limiter=DisruptionLimiter(self.config.pace.limits)
+                self.cluster,
+                may_write=lambda: True,
+                limiter=DisruptionLimiter(self.config.disruption_limits.limits),
             ),
             status_writer=self._status_writer,
             recorder=self._recorder,

@@ -17,13 +17,15 @@ class QosMetrics:
             return Counter(f"trimtab_node_{name}", documentation, labels, registry=registry)
 
         self.overruled = counter(
-            "wishes_overruled_total", "Knob requests that a stronger request overruled", "strategy"
+            "knob_requests_overruled_total", "Knob requests that a stronger request overruled", "strategy"
         )
         self.rejected = counter(
-            "writes_refused_total", "Values that the arbiter or the kernel rejected", "knob"
+            "writes_rejected_total", "Values that the arbiter or the kernel rejected", "knob"
         )
         self.written = counter(f"{prefix}writes_total", "Values written", "knob")
-        self.restored = counter(f"{prefix}restored_total", "Knobs restored to their original value", "knob")
+        self.restored = counter(
+            f"{prefix}knobs_restored_total", "Knobs restored to their original value", "knob"
+        )
         self.evictions = counter(
             f"{prefix}evictions_total", "Evictions by strategy and result", "strategy", "result"
         )

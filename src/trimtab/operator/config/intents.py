@@ -1,9 +1,9 @@
-"""What an administrator says about intents: which planner and actuators there are, and what none may go beyond."""
+"""The settings of the Intent controller: planner, actuators, guardrails and plugins."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -26,89 +26,98 @@ def _default_actuators() -> dict[str, dict[str, Any]]:
 
 
 class IntentGuardrail(ApiModel):
-    """What intents of some namespaces may not go beyond. Where several speak of a namespace, the tightest holds."""
+    """The limits for the Intents of some namespaces. If several apply to a namespace, the tightest one is used."""
+
+    renamed: ClassVar = {
+        "capCpu": "maxTotalCpu",
+        "capMemory": "maxTotalMemory",
+        "capPods": "maxTotalPods",
+        "forbidden": "forbiddenActuators",
+    }
 
     namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = ()
-    """Of which namespaces; of all when left out."""
+    """The namespaces that the limits apply to; all namespaces if left out."""
 
     min_replicas: Annotated[Int, Field(ge=0)] = 1
-    """The fewest pods of a workload."""
+    """The minimum number of pods of a workload."""
 
     max_replicas: Annotated[Int, Field(ge=1)] = 128
-    """The most pods of a workload."""
+    """The maximum number of pods of a workload."""
 
     max_cpu: Quantity | None = None
-    """The most CPU of a container."""
+    """The maximum CPU request of a container."""
 
     max_memory: Quantity | None = None
-    """The most memory of a container."""
+    """The maximum memory request of a container."""
 
-    cap_cpu: Quantity | None = None
-    """The most CPU that the targets of all intents of a namespace may ask for together."""
+    max_total_cpu: Quantity | None = None
+    """The maximum CPU that the targets of all Intents of a namespace may request together."""
 
-    cap_memory: Quantity | None = None
-    """The most memory, likewise."""
+    max_total_memory: Quantity | None = None
+    """The maximum memory that the targets of all Intents of a namespace may request together."""
 
-    cap_pods: Annotated[Int, Field(ge=0)] | None = None
-    """The most pods, likewise."""
+    max_total_pods: Annotated[Int, Field(ge=0)] | None = None
+    """The maximum number of pods that the targets of all Intents of a namespace may have together."""
 
     max_priority: Annotated[Number, Field(ge=0.01, le=1)] = 1.0
-    """The highest priority that counts: an intent that claims more has this."""
+    """The highest priority that is respected; an Intent with a higher one is treated as if it had this one."""
 
-    forbidden: Annotated[tuple[Text, ...], UniqueItems()] = ()
-    """Actuators that may not be used."""
+    forbidden_actuators: Annotated[tuple[Text, ...], UniqueItems()] = ()
+    """The actuators that must not be used."""
 
     freeze: Text = ""
-    """Why nothing may be done at present, such as the peak season; empty when something may."""
+    """The reason why no action may be taken at present, such as the peak season; actions are allowed if this is empty."""
 
     explore: Bool = False
-    """Whether a small step may be tried whose effect is only likely to be good."""
+    """Allow small actions whose effect is not certain to be good, so that it can be learned."""
 
     def applies_to(self, namespace: str) -> bool:
         return not self.namespaces or namespace in self.namespaces
 
 
 class PluginCertificateFiles(ApiModel):
-    """Our certificate towards plugins, and the authority of theirs; each side shows its own."""
+    """The files for mutual TLS between the operator and its plugins."""
 
     certificate: Path
-    """The certificate, PEM."""
+    """The operator's certificate, as PEM."""
 
     key: Path
-    """Its key, PEM."""
+    """The private key of the certificate, as PEM."""
 
     authority: Path
-    """The authority that plugins' certificates are of, PEM."""
+    """The CA certificate that plugins' certificates must be signed by, as PEM."""
 
 
 class ConfiguredPlugin(ApiModel):
-    """A plugin that need not register."""
+    """A plugin at a fixed endpoint, which does not register itself."""
 
     type: Literal["actuator", "planner"]
-    """What it is."""
+    """The type of the plugin: actuator or planner."""
 
     name: PluginName
-    """What it is called."""
+    """The name of the plugin."""
 
     endpoint: Text
-    """Where it listens: HOST:PORT or unix:PATH."""
+    """The endpoint that the plugin listens on: HOST:PORT or unix:PATH."""
 
 
 class RemotePluginSettings(ApiModel):
-    """Actuators and planners in processes of their own, over gRPC."""
+    """The actuators and planners that run as processes of their own and are called by gRPC."""
+
+    renamed: ClassVar = {"known": "static"}
 
     address: Address | None = None
-    """Where plugins register; they cannot when left out. A change waits for a restart."""
+    """The address on which plugins register; they cannot register if this is left out. A change requires a restart."""
 
     certificate_files: PluginCertificateFiles | None = None
-    """TLS, in both directions. When left out nothing is encrypted, which suits plugins in the operator's own pod
-    only: the address must then be one of the loopback. Files may be renewed; other ones wait for a restart."""
+    """The files for mutual TLS. Without them nothing is encrypted and the address must be a loopback address, which suits
+    plugins in the operator's pod. The files may be renewed; other paths require a restart."""
 
-    known: Annotated[tuple[ConfiguredPlugin, ...], Field(max_length=32), UniqueItems(("type", "name"))] = ()
-    """Plugins that need not register. A change waits for a restart."""
+    static: Annotated[tuple[ConfiguredPlugin, ...], Field(max_length=32), UniqueItems(("type", "name"))] = ()
+    """The plugins at fixed endpoints, which do not register themselves. A change requires a restart."""
 
     timeout: Annotated[Duration, DurationRange("10ms", "1m")] = Duration.parse("1s")
-    """How long a plugin may take for an answer while a plan is made."""
+    """The time that a plugin may take for an answer while a plan is made."""
 
     @model_validator(mode="after")
     def _check_encryption(self) -> Self:
@@ -116,66 +125,75 @@ class RemotePluginSettings(ApiModel):
             host = self.address.rpartition(":")[0].strip("[]")
             if host not in {"127.0.0.1", "::1", "localhost"}:
                 raise validation_problem(
-                    "needs certificateFiles, or an address of the loopback, such as 127.0.0.1:9444",
+                    "plugins without certificateFiles need a loopback address, such as 127.0.0.1:9444",
                     field="address",
                 )
         return self
 
 
 class IntentSettings(ApiModel):
-    """How intents are looked after."""
+    """The settings of the Intent controller."""
+
+    renamed: ClassVar = {
+        "stale": "maxSampleAge",
+        "utilities": "objectiveWeights",
+        "states": "maxStates",
+        "planning": "planningTimeout",
+        "learnEvery": "learningInterval",
+        "lookBack": "learningPeriod",
+    }
 
     enabled: Bool = True
-    """Whether they are; Intents and KPIProfiles are passed over when false."""
+    """Run the Intent controller. If false, Intents and KPIProfiles are ignored."""
 
     interval: Annotated[Duration, DurationRange("1s", "10m")] = Duration.parse("15s")
-    """How often objectives are measured, and planned for where they are missed."""
+    """The interval at which objectives are measured, and plans are made for those that are missed."""
 
     cool_down: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("1m")
     """The time after an action in which no other action is taken, so that its effect can be measured first."""
 
     release_after: Annotated[Duration, DurationRange("0s", "24h")] = Duration.parse("5m")
-    """How long all objectives must have been met before resources are given back."""
+    """The time for which all objectives must have been met before resources are released."""
 
-    stale: Annotated[Duration, DurationRange("5s", "1h")] = Duration.parse("1m")
-    """How old the newest sample of a KPI may be; older, it is unknown. A change waits for a restart."""
+    max_sample_age: Annotated[Duration, DurationRange("5s", "1h")] = Duration.parse("1m")
+    """The maximum age of the newest sample of a KPI; an older KPI is unknown. A change requires a restart."""
 
     timeout: Annotated[Duration, DurationRange("100ms", "5m")] = Duration.parse("10s")
-    """How long a Prometheus may take for an answer. A change waits for a restart."""
+    """The time that Prometheus may take for an answer. A change requires a restart."""
 
     queries: dict[KPIType, Annotated[str, Field(max_length=8192)]] = Field(default_factory=dict)
-    """PromQL by the type of a KPIProfile that has no query of its own; Linkerd's for latency and throughput when left
-    out. In it $namespace, $kind and $name stand for the target, and $pods for a pattern of its pods' names."""
+    """The PromQL for KPIProfiles without a query, by their type; by default Linkerd's metrics for latency and throughput.
+    $namespace, $kind and $name stand for the target, $pods for a pattern of its pods' names."""
 
-    utilities: dict[KPIType, Annotated[Number, Field(gt=0)]] = Field(default_factory=dict)
-    """How much objectives of a type count where not all can be met; 1 when left out."""
+    objective_weights: dict[KPIType, Annotated[Number, Field(gt=0)]] = Field(default_factory=dict)
+    """The weight of objectives by type, used if not all can be met; 1 if left out."""
 
     planner: Text = "astar"
     """The planner, or the name of a planner plugin."""
 
     planners: dict[NamespaceName, Text] = Field(default_factory=dict)
-    """The planner of single namespaces."""
+    """The planner by namespace, where it differs."""
 
-    states: Annotated[Int, Field(ge=1, le=1_000_000)] = SearchBudget().max_states
-    """The number of states that a plan may examine."""
+    max_states: Annotated[Int, Field(ge=1, le=1_000_000)] = SearchBudget().max_states
+    """The maximum number of states that the planner examines for a plan."""
 
-    planning: Annotated[Duration, DurationRange("1ms", "1m")] = Duration.parse("1s")
-    """The time that a plan may take; the best state found until then is the plan."""
+    planning_timeout: Annotated[Duration, DurationRange("1ms", "1m")] = Duration.parse("1s")
+    """The time that planning may take; the best plan found by then is used."""
 
     actuators: dict[Text, dict[str, Any]] = Field(default_factory=_default_actuators)
-    """The actuators that may be used, each with its settings; plugins that register are among them by themselves."""
+    """The actuators that may be used, each with its settings. Plugins that register are added automatically."""
 
-    learn_every: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
-    """The interval at which effects are learned again."""
+    learning_interval: Annotated[Duration, DurationRange("10s", "24h")] = Duration.parse("5m")
+    """The interval at which the effects of actions are fitted again."""
 
-    look_back: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("720h")
-    """How far back events are learned from."""
+    learning_period: Annotated[Duration, DurationRange("1m", "8760h")] = Duration.parse("720h")
+    """The age up to which recorded events are used for fitting effects."""
 
     guardrails: Annotated[tuple[IntentGuardrail, ...], Field(max_length=64)] = (IntentGuardrail(),)
-    """What intents may not go beyond."""
+    """The limits for Intents."""
 
     plugins: RemotePluginSettings = RemotePluginSettings()
-    """Actuators and planners in processes of their own."""
+    """The actuators and planners that run as processes of their own."""
 
     @model_validator(mode="after")
     def _check_references(self) -> Self:
@@ -187,14 +205,14 @@ class IntentSettings(ApiModel):
                 ACTUATORS.parse_settings(name, settings)
             except TrimtabError as error:
                 raise validation_problem(str(error), field=f"actuators.{name}") from None
-        plugins = {each.name for each in self.plugins.known if each.type == "planner"}
+        plugins = {each.name for each in self.plugins.static if each.type == "planner"}
         for field, name in (
             ("planner", self.planner),
             *((f"planners.{n}", p) for n, p in self.planners.items()),
         ):
             if name not in PLANNERS.names() and name not in plugins and not self.plugins.address:
                 raise validation_problem(
-                    f'"{name}" is not known; there are: {", ".join(PLANNERS.names())}', field=field
+                    f'there is no planner "{name}"; use one of: {", ".join(PLANNERS.names())}', field=field
                 )
         return self
 

@@ -1,7 +1,7 @@
 """Load the configuration from a file, overridden by the environment, overridden by flags.
 
-The file is YAML in the spelling of the model (`pace.cluster.atOnce`). A variable is `TRIMTAB_` and the path with two
-underscores between its steps: `TRIMTAB_PACE__CLUSTER__AT_ONCE=3`. A flag is `pace.cluster.atOnce=3`. Every problem is
+The file is YAML in the spelling of the model (`disruptionLimits.cluster.maxConcurrent`). A variable is `TRIMTAB_` and the path with two
+underscores between its steps: `TRIMTAB_DISRUPTION_LIMITS__CLUSTER__MAX_CONCURRENT=3`. A flag is `disruptionLimits.cluster.maxConcurrent=3`. Every problem is
 reported in one line that names the place. Unknown variables are rejected: a misspelt dry run would otherwise be none.
 `reloader` reads the file again when it changes.
 """
@@ -12,15 +12,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any
 
+import structlog
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic.alias_generators import to_snake
 
 from trimtab.api import format_problems
-from trimtab.api.model import ApiModel
+from trimtab.api.model import ApiModel, nested_model, upgrade_fields
 from trimtab.errors import TrimtabError
 from trimtab.operator.config.model import OperatorConfig
+
+log = structlog.get_logger(__name__)
 
 ENV_PREFIX = "TRIMTAB_"
 
@@ -48,7 +52,9 @@ def load_configuration(
 ) -> OperatorConfig:
     """Return the configuration from a file's text, the environment and flags."""
     overrides = [*_read_environment(environment), *_parse_flags(flags)]
-    values = _parse_file(text, origin)
+    values, renamed = upgrade_fields(OperatorConfig, _parse_file(text, origin))
+    for field in renamed:
+        _warn_of_old_name(origin, field.old, field.new)
     for override in overrides:
         _apply_override(values, override)
     try:
@@ -84,7 +90,10 @@ def _parse_flags(flags: Sequence[str]) -> Iterator[ConfigOverride]:
         path, equals, text = flag.partition("=")
         if not equals or not path:
             raise ConfigurationError(f"{flag!r}: write a setting and its value, like dryRun=true")
-        yield ConfigOverride(tuple(path.split(".")), _parse_value(text), path)
+        present = _rename_path(path.split("."))
+        if ".".join(present) != path:
+            _warn_of_old_name("--set", path, ".".join(present))
+        yield ConfigOverride(present, _parse_value(text), path)
 
 
 def _parse_value(text: str) -> Any:
@@ -96,24 +105,45 @@ def _parse_value(text: str) -> Any:
 
 def _resolve_variable(variable: str, steps: Sequence[str]) -> FieldPath:
     """Return the path in the file's spelling; keys of a free-form map stay as they are."""
-    model: type[BaseModel] | None = OperatorConfig
+    model: type[ApiModel] | None = OperatorConfig
     path: list[str] = []
+    is_renamed = False
     for step in steps:
-        field = model.model_fields.get(step) if model is not None else None
+        old_names = {to_snake(old): to_snake(new) for old, new in model.renamed.items()} if model else {}
+        is_renamed |= step in old_names
+        field = model.model_fields.get(old_names.get(step, step)) if model is not None else None
         if model is not None and field is None:
             near = get_close_matches(step, model.model_fields, n=1)
-            meant = "__".join((*steps[: len(path)], *near)).upper()
+            meant = "__".join((*map(to_snake, path), *near)).upper()
             hint = f"; did you mean {ENV_PREFIX}{meant}?" if near else "; remove it"
             raise ConfigurationError(f"{variable}: there is no such setting{hint}")
         path.append((field.alias if field else None) or step)
         model = nested_model(field.annotation) if field else None
+    if is_renamed:
+        _warn_of_old_name("environment", variable, ENV_PREFIX + "__".join(map(to_snake, path)).upper())
     return tuple(path)
 
 
-def nested_model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model, or the type of the models, that a field holds; None if it holds none."""
-    options = (annotation, *get_args(annotation))
-    return next((kind for kind in options if isinstance(kind, type) and issubclass(kind, ApiModel)), None)
+def _rename_path(steps: Sequence[str]) -> FieldPath:
+    """Return the path of a setting with present names."""
+    model: type[ApiModel] | None = OperatorConfig
+    path: list[str] = []
+    for step in steps:
+        path.append(model.renamed.get(step, step) if model else step)
+        fields = model.model_fields.values() if model else ()
+        field = next((each for each in fields if each.alias == path[-1]), None)
+        model = nested_model(field.annotation) if field else None
+    return tuple(path)
+
+
+def _warn_of_old_name(origin: str, old: str, new: str) -> None:
+    log.warning(
+        "config.setting_renamed",
+        origin=origin,
+        setting=old,
+        use=new,
+        removal="the next version reads only the new name",
+    )
 
 
 def _apply_override(values: dict[str, Any], override: ConfigOverride) -> None:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -101,44 +101,46 @@ class LearningSettings(ApiModel):
 class DisruptionLimitSettings(ApiModel):
     """The number of pods that may be changed concurrently and per minute."""
 
-    at_once: Annotated[Int, Field(ge=1)]
+    renamed: ClassVar = {"atOnce": "maxConcurrent", "perMinute": "maxPerMinute"}
+
+    max_concurrent: Annotated[Int, Field(ge=1)]
     """The maximum number of pods under change at the same time."""
 
-    per_minute: Annotated[Int, Field(ge=1)]
+    max_per_minute: Annotated[Int, Field(ge=1)]
     """The maximum number of changes started per minute."""
 
     @property
     def limit(self) -> DisruptionLimit:
-        return DisruptionLimit(max_concurrent=self.at_once, max_per_minute=self.per_minute)
+        return DisruptionLimit(max_concurrent=self.max_concurrent, max_per_minute=self.max_per_minute)
 
 
 class ClusterDisruptionLimit(DisruptionLimitSettings):
     """The limits for changes in the whole cluster."""
 
-    at_once: Annotated[Int, Field(ge=1)] = 50
+    max_concurrent: Annotated[Int, Field(ge=1)] = 50
     """The maximum number of pods under change at the same time."""
 
-    per_minute: Annotated[Int, Field(ge=1)] = 120
+    max_per_minute: Annotated[Int, Field(ge=1)] = 120
     """The maximum number of changes started per minute."""
 
 
 class NamespaceDisruptionLimit(DisruptionLimitSettings):
     """The limits for changes in each namespace."""
 
-    at_once: Annotated[Int, Field(ge=1)] = 20
+    max_concurrent: Annotated[Int, Field(ge=1)] = 20
     """The maximum number of pods under change at the same time."""
 
-    per_minute: Annotated[Int, Field(ge=1)] = 60
+    max_per_minute: Annotated[Int, Field(ge=1)] = 60
     """The maximum number of changes started per minute."""
 
 
 class NodeDisruptionLimit(DisruptionLimitSettings):
     """The limits for changes on each node."""
 
-    at_once: Annotated[Int, Field(ge=1)] = 3
+    max_concurrent: Annotated[Int, Field(ge=1)] = 3
     """The maximum number of pods under change at the same time."""
 
-    per_minute: Annotated[Int, Field(ge=1)] = 10
+    max_per_minute: Annotated[Int, Field(ge=1)] = 10
     """The maximum number of changes started per minute."""
 
 
@@ -181,24 +183,28 @@ class Guardrail(ApiModel):
 class LeaderElectionSettings(ApiModel):
     """The election of the replica that works."""
 
+    renamed: ClassVar = {"duration": "leaseDuration", "retry": "retryPeriod"}
+
     enabled: Bool = True
     """Elect a leader among replicas. Without an election, run a single replica."""
 
     name: Name = "trimtab-operator"
     """The name of the Lease."""
 
-    duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("15s")
+    lease_duration: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("15s")
     """The time without a leader after one died."""
 
     renew_deadline: Annotated[Duration, DurationRange("1s", "1h")] = Duration.parse("10s")
-    """The time for which a leader works without a successful renewal; it must be shorter than duration."""
+    """The time for which a leader works without a successful renewal; it must be shorter than leaseDuration."""
 
-    retry: Annotated[Duration, DurationRange("100ms", "1h")] = Duration.parse("2s")
+    retry_period: Annotated[Duration, DurationRange("100ms", "1h")] = Duration.parse("2s")
     """The time between two renewals of a leader, and between two attempts of a candidate."""
 
     @property
     def timing(self) -> LeaseTiming:
-        return LeaseTiming(self.duration.seconds, self.renew_deadline.seconds, self.retry.seconds)
+        return LeaseTiming(
+            self.lease_duration.seconds, self.renew_deadline.seconds, self.retry_period.seconds
+        )
 
     @model_validator(mode="after")
     def _check_timing(self) -> Self:
@@ -232,6 +238,8 @@ class CertificateFiles(ApiModel):
 class WebhookSettings(ApiModel):
     """The admission webhook for OptimizationPolicies, and for pods."""
 
+    renamed: ClassVar = {"certificateLasts": "certificateValidity"}
+
     enabled: Bool = True
     """Validate policies when they are written, beyond what their CRD validates."""
 
@@ -252,7 +260,7 @@ class WebhookSettings(ApiModel):
     secret: Name = "trimtab-webhook"  # noqa: S105 - a name
     """The Secret for the generated certificate."""
 
-    certificate_lasts: Annotated[Duration, DurationRange("1h", "8760h")] = Duration.parse("2160h")
+    certificate_validity: Annotated[Duration, DurationRange("1h", "8760h")] = Duration.parse("2160h")
     """The validity of a generated certificate; it is renewed when a third of that is left."""
 
     service: Name = "trimtab-webhook"
@@ -283,13 +291,15 @@ class LogSettings(ApiModel):
 class OperatorConfig(ApiModel):
     """All settings of the operator."""
 
+    renamed: ClassVar = {"pace": "disruptionLimits", "otherMetricsSources": "additionalMetricsSources"}
+
     dry_run: Bool = False
     """Change nothing in the cluster, whatever policies say: only recommend."""
 
     metrics_source: Annotated[MetricsSource, REQUIRES_RESTART] = Field(default_factory=MetricsSource)
     """The default source of usage."""
 
-    other_metrics_sources: Annotated[
+    additional_metrics_sources: Annotated[
         tuple[AdditionalMetricsSource, ...], Field(max_length=16), REQUIRES_RESTART
     ] = ()
     """Further sources of usage, for policies that name them."""
@@ -300,7 +310,7 @@ class OperatorConfig(ApiModel):
     learning: Annotated[LearningSettings, REQUIRES_RESTART] = LearningSettings()
     """The settings for reading usage and learning from it."""
 
-    pace: DisruptionSettings = DisruptionSettings()
+    disruption_limits: DisruptionSettings = DisruptionSettings()
     """The disruption limits for changes."""
 
     maintenance_windows: Annotated[tuple[MaintenanceWindow, ...], Field(max_length=16)] = ()
@@ -338,12 +348,14 @@ class OperatorConfig(ApiModel):
     @property
     def sources(self) -> dict[str, MetricsSource]:
         """All sources by the name that policies use; the default source has an empty name."""
-        return {"": self.metrics_source} | {each.source_name: each for each in self.other_metrics_sources}
+        return {"": self.metrics_source} | {
+            each.source_name: each for each in self.additional_metrics_sources
+        }
 
     @property
     def source_names(self) -> tuple[str, ...]:
         """The names that policies may use as their provider; the first one is the default source."""
-        return (self.metrics_source.provider, *(each.source_name for each in self.other_metrics_sources))
+        return (self.metrics_source.provider, *(each.source_name for each in self.additional_metrics_sources))
 
     def resolve_source(self, spec: OptimizationPolicySpec) -> str | None:
         """Return the name of a policy's source, empty for the default one; None if there is no such source."""
@@ -358,7 +370,7 @@ class OperatorConfig(ApiModel):
             if name in self.source_names[: place + 1]:
                 raise validation_problem(
                     f'"{name}" is the name of another source; give this one another',
-                    field=f"otherMetricsSources[{place}].name",
+                    field=f"additionalMetricsSources[{place}].name",
                 )
         return self
 

@@ -7,7 +7,7 @@ again before it acts. Pure. `trimtab.api` validates policies by themselves.
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ _SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease")
 class OrganisationLimits(ApiModel):
     """The limits that no policy may exceed."""
 
+    renamed: ClassVar = {"untouchedNamespaces": "excludedNamespaces"}
+
     max_cpu: Quantity | None = None
     """The maximum CPU that a policy may let a container have. A policy without a maximum gets this one; a policy with a
     higher one is denied. There is no limit if this is left out."""
@@ -44,7 +46,7 @@ class OrganisationLimits(ApiModel):
     forbidden_strategies: Annotated[tuple[PluginName, ...], UniqueItems()] = ()
     """The strategies that no policy may name."""
 
-    untouched_namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = _SYSTEM_NAMESPACES
+    excluded_namespaces: Annotated[tuple[NamespaceName, ...], UniqueItems()] = _SYSTEM_NAMESPACES
     """The namespaces in which nothing is ever changed, whatever a policy says. Your own list replaces the default, so
     include the system namespaces."""
 

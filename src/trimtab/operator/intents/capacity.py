@@ -76,9 +76,9 @@ def _cap_capacity(guardrails: Iterable[IntentGuardrail], states: Sequence[Target
     found = FreeResources()
     for rail in guardrails:
         cap = FreeResources(
-            _cap_amount(rail.cap_cpu) - cpu,
-            _cap_amount(rail.cap_memory) - memory,
-            (inf if rail.cap_pods is None else rail.cap_pods) - pods,
+            _cap_amount(rail.max_total_cpu) - cpu,
+            _cap_amount(rail.max_total_memory) - memory,
+            (inf if rail.max_total_pods is None else rail.max_total_pods) - pods,
         )
         found = _min_capacity(found, cap)
     return found

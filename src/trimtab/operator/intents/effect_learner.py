@@ -135,7 +135,7 @@ class EffectLearner:
         try:
             async with asyncio.timeout(RESTORE_TIMEOUT):
                 kept = await self._store.effects.find(cluster=self._cluster, name=goal.intent)
-                since = now - self._settings().look_back.seconds
+                since = now - self._settings().learning_period.seconds
                 events = await self._load_events(goal, since=since, now=now)
         except (StoreError, TimeoutError) as error:
             self._store_retry.restart(now)
@@ -188,7 +188,7 @@ class EffectLearner:
     async def refit(self, goal: Goal, *, now: float) -> bool:
         """Refit the effects if it is time; return whether they were refitted."""
         record = self._get_record(goal)
-        is_fitted = is_recent(record.fitted_at, now, within=self._settings().learn_every.seconds)
+        is_fitted = is_recent(record.fitted_at, now, within=self._settings().learning_interval.seconds)
         if is_fitted or not (record.recent or record.pods):
             return False
         record.fitted_at = now

@@ -88,7 +88,7 @@ def guardrail_constraints(
         max_cpu=_min_or_infinity(rail.max_cpu.cores for rail in guardrails if rail.max_cpu),
         min_memory=0.0 if goal.watches_capacity else inf,
         max_memory=_min_or_infinity(float(rail.max_memory.bytes) for rail in guardrails if rail.max_memory),
-        forbidden=frozenset(name for rail in guardrails for name in rail.forbidden),
+        forbidden=frozenset(name for rail in guardrails for name in rail.forbidden_actuators),
         freeze=next((rail.freeze for rail in guardrails if rail.freeze), ""),
         explore=bool(guardrails) and all(rail.explore for rail in guardrails),
     )
@@ -224,8 +224,8 @@ def protected_reason(workload: Workload, config: OperatorConfig) -> str:
     """Return the reason why no pod of a workload may be changed, not even a new one; empty if they may."""
     if config.dry_run:
         return "the operator runs with dryRun"
-    if workload.namespace in config.limits.untouched_namespaces:
-        return f"namespace {workload.namespace} is excluded by limits.untouchedNamespaces"
+    if workload.namespace in config.limits.excluded_namespaces:
+        return f"namespace {workload.namespace} is excluded by limits.excludedNamespaces"
     return ""
 
 

@@ -82,9 +82,9 @@ class PlanningService:
         actuators: Sequence[Actuator],
         now: float,
     ) -> Plan:
-        deadline = time.monotonic() + self._settings().planning.seconds
+        deadline = time.monotonic() + self._settings().planning_timeout.seconds
         budget = SearchBudget(
-            max_states=self._settings().states, is_expired=lambda: time.monotonic() > deadline
+            max_states=self._settings().max_states, is_expired=lambda: time.monotonic() > deadline
         )
         try:
             return planner_.plan(

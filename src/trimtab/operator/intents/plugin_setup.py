@@ -27,14 +27,14 @@ def open_plugin_registry(settings: RemotePluginSettings) -> Iterator[PluginRegis
     files = settings.certificate_files
     tls = PluginTls(files.certificate, files.key, files.authority) if files else None
     registry = PluginRegistry(tls=tls)
-    for each in settings.known:
+    for each in settings.static:
         info = pb.PluginInfo(
             type=_TYPES[each.type], name=each.name, endpoint=each.endpoint, versions=[VERSION]
         )
         try:
             registry.add_configured(info)
         except CallRefusedError as refused:
-            raise TrimtabError(f"intents.plugins.known: {each.name}: {refused}") from None
+            raise TrimtabError(f"intents.plugins.static: {each.name}: {refused}") from None
     if settings.address is None:
         try:
             yield registry

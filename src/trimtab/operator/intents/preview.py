@@ -83,7 +83,7 @@ def preview_state(
             effects=add_priors(effects or EffectModels(), goal, state),
             limits=limits,
             now=now,
-            budget=SearchBudget(max_states=settings.states),
+            budget=SearchBudget(max_states=settings.max_states),
         )
 
     make()  # the first plan of a process compiles formulas, which would distort the duration
@@ -113,7 +113,9 @@ async def preview_intent(
         )
         settings = config.intents
         kpis = await stack.enter_async_context(
-            PromqlKpiClient(usage.promql, max_age=settings.stale.seconds, timeout=settings.timeout.seconds)
+            PromqlKpiClient(
+                usage.promql, max_age=settings.max_sample_age.seconds, timeout=settings.timeout.seconds
+            )
         )
         observer = IntentObserver(cluster_state, intent_index, kpis, settings=lambda: settings)
         (observation,) = await observer.observe([intent], now=now)

@@ -64,7 +64,7 @@ class IntentSession:
         self._registry = registry
         self._metrics = metrics
         self._kpis = PromqlKpiClient(
-            promql, max_age=settings().stale.seconds, timeout=settings().timeout.seconds
+            promql, max_age=settings().max_sample_age.seconds, timeout=settings().timeout.seconds
         )
         self.state = IntentOperatorState(
             index=intent_index,

@@ -125,7 +125,7 @@ def build_goal(
                 kind=definition.type,
                 less_is_better=definition.less_is_better,
                 tolerance=each.tolerance,
-                weight=settings.utilities.get(definition.type, 1.0),
+                weight=settings.objective_weights.get(definition.type, 1.0),
                 measured_by=each.measured_by,
             )
         )

@@ -13,7 +13,8 @@ from typing import Any
 
 from trimtab.actuation.decide.clock_skew import MAX_CLOCK_SKEW
 from trimtab.api.fields import format_time
-from trimtab.api.intent import ObjectiveVerdict
+from trimtab.api.intent import IntentStatus, ObjectiveVerdict
+from trimtab.api.model import upgrade_fields
 from trimtab.intents.action import IntentAction
 from trimtab.intents.plan import Plan
 from trimtab.kube.kinds.custom import IntentRecord
@@ -84,29 +85,12 @@ def objectives_met_since(status: Mapping[str, Any], *, now: float) -> float | No
     return max(_parse_past_time(each.get("since"), now) or now for each in objectives)
 
 
-_RENAMED_PLAN_FIELDS = {
-    "deeds": "actions",
-    "withheld": "blockedReason",
-    "performedAt": "executedAt",
-    "judgedAt": "evaluatedAt",
-}
-
-
 def upgrade_status(status: Document) -> Document:
-    """Return a status with the plan's fields of the first version under their current names.
+    """Return a status with the fields of the first version under their present names.
 
     The status is also the loop's memory: without the old `performedAt`, an upgrade would end a cool-down early.
     """
-    plan = status.get("plan")
-    if not plan:
-        return status
-    renamed = {_RENAMED_PLAN_FIELDS.get(name, name): value for name, value in plan.items()}
-    if "effects" in renamed:
-        renamed["effects"] = [
-            {"observed" if name == "brought" else name: value for name, value in each.items()}
-            for each in renamed["effects"]
-        ]
-    return {**status, "plan": renamed}
+    return upgrade_fields(IntentStatus, status)[0]
 
 
 def stable_fields(status: Document) -> Document:
@@ -132,7 +116,7 @@ def _build_objectives(observation: IntentObservation, before: Document, now: flo
         same = old.get("verdict") == verdict and _parse_past_time(old.get("since"), now) is not None
         entry: Document = {
             "name": objective.name,
-            "wanted": objective.value,
+            "target": objective.value,
             "verdict": verdict.value,
             "since": old["since"] if same else format_time(now),
         }
@@ -215,10 +199,10 @@ def _build_new_plan(plan: Plan, outcome: IntentOutcome, now: float) -> Document:
         "madeAt": format_time(now),
         "planner": outcome.planner,
         "actions": [
-            {"actuator": action.actuator, "what": action.describe()[:_MAX_TEXT_LENGTH]}
+            {"actuator": action.actuator, "description": action.describe()[:_MAX_TEXT_LENGTH]}
             for action in plan.actions[:_MAX_LISTED]
         ],
-        "why": [words[:_MAX_TEXT_LENGTH] for words in plan.why[:_MAX_LISTED]],
+        "reasons": [words[:_MAX_TEXT_LENGTH] for words in plan.why[:_MAX_LISTED]],
         "effects": [
             _without_none(
                 objective=each.objective,

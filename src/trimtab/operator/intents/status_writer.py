@@ -141,7 +141,7 @@ class IntentStatusWriter:
             now = f"{each['current']:g}" if "current" in each else each.get("reason", "unknown")
             kind: EventType = "Normal" if verdict == ObjectiveVerdict.MET else "Warning"
             self._emit(
-                intent, kind, f"Objective{verdict}", f"{each['name']}: {now}, wanted {each['wanted']:g}"
+                intent, kind, f"Objective{verdict}", f"{each['name']}: {now}, target {each['target']:g}"
             )
 
     def _emit_outcome(self, intent: IntentRecord, outcome: IntentOutcome, before: Document) -> None:

@@ -191,8 +191,8 @@ class EffectivePolicies:
 
 def _protected_reason(workload: Workload, config: OperatorConfig, vpa: str) -> str:
     """Return the reason why pods of a workload must not be changed by policies or Intents; empty if they may."""
-    if workload.namespace in config.limits.untouched_namespaces:
-        return f"namespace {workload.namespace} is excluded by limits.untouchedNamespaces of the operator"
+    if workload.namespace in config.limits.excluded_namespaces:
+        return f"namespace {workload.namespace} is excluded by limits.excludedNamespaces of the operator"
     if vpa:
         return f"VerticalPodAutoscaler {vpa} changes its pods; set its updateMode to Off to use the policy"
     return ""

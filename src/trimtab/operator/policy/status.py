@@ -181,12 +181,17 @@ def _build_conditions(
         found.append(
             _condition("Overlaps", holds=True, reason="OtherPolicies", message=_format_overlaps(overlap))
         )
+    if policy.deprecated:
+        message = "; ".join(policy.deprecated)
+        found.append(
+            _condition("DeprecatedFields", holds=True, reason="FieldsRenamed", message=f"{message}.")
+        )
     if context.dry_run:
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
         found.append(_condition("DryRun", holds=True, reason="Configured", message=message))
     if context.config_problem:
         message = f"The operator rejected its configuration file and keeps the last valid one: {context.config_problem}"
-        found.append(_condition("ConfigurationRefused", holds=True, reason="Invalid", message=message))
+        found.append(_condition("ConfigurationRejected", holds=True, reason="Invalid", message=message))
     return found
 
 

@@ -49,7 +49,7 @@ def review_policy(
     conflicts = _warn_of_conflicts(policy, others, operator_namespace=config.namespace)
     warnings = [
         *conflicts,
-        *_warn_of_untouched_namespaces(policy.spec, config),
+        *_warn_of_excluded_namespaces(policy.spec, config),
         *_warn_of_dry_run(policy.spec, config),
     ]
     return PolicyReview(tuple(problems), tuple(warnings))
@@ -75,7 +75,7 @@ def describe_unknown_source(spec: OptimizationPolicySpec, config: OperatorConfig
     known = ", ".join(config.source_names)
     return (
         f"spec.metricsConfig.provider: the operator has no usage source {spec.metrics_config.provider!r}; "
-        f"name one of: {known} (otherMetricsSources of the operator)"
+        f"name one of: {known} (additionalMetricsSources of the operator)"
     )
 
 
@@ -112,12 +112,12 @@ def _warn_of_conflicts(
         )
 
 
-def _warn_of_untouched_namespaces(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
+def _warn_of_excluded_namespaces(spec: OptimizationPolicySpec, config: OperatorConfig) -> Iterator[str]:
     for place, namespace in enumerate(spec.selector.namespaces.allow):
-        if namespace in config.limits.untouched_namespaces:
+        if namespace in config.limits.excluded_namespaces:
             yield (
                 f"spec.selector.namespaces.allow[{place}]: nothing is ever changed in {namespace} "
-                "(limits.untouchedNamespaces of the operator)"
+                "(limits.excludedNamespaces of the operator)"
             )
 
 

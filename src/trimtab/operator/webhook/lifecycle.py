@@ -67,7 +67,7 @@ class WebhookLifecycle:
                 namespace=config.namespace,
                 secret=config.webhook.secret,
                 names=self._registration.names,
-                validity=timedelta(seconds=config.webhook.certificate_lasts.seconds),
+                validity=timedelta(seconds=config.webhook.certificate_validity.seconds),
                 now=now,
             )
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

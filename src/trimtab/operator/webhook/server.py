@@ -61,14 +61,14 @@ class AdmissionHandlers:
         # In a thread, because a strategy's first use imports and compiles while the Lease must be renewed. The policies
         # are listed here, because the cache keeps changing.
         validating = self._make_handler(
-            "validate", lambda asked: asyncio.to_thread(self.validate, asked, tuple(self._policies()))
+            "validate", lambda request: asyncio.to_thread(self.validate, request, tuple(self._policies()))
         )
         application.router.add_post(VALIDATE_PATH, validating)
-        mutating = self._make_handler("mutate", lambda asked: asyncio.to_thread(self.mutate, asked))
+        mutating = self._make_handler("mutate", lambda request: asyncio.to_thread(self.mutate, request))
         application.router.add_post(MUTATE_PATH, mutating)
-        if births := self._size_pod:
+        if size_pod := self._size_pod:
             application.router.add_post(
-                PODS_PATH, self._make_handler("pods", lambda asked: _review_pod(asked, births))
+                PODS_PATH, self._make_handler("pods", lambda request: _review_pod(request, size_pod))
             )
         return application
 
@@ -78,9 +78,10 @@ class AdmissionHandlers:
             policy = OptimizationPolicy.read(request.object or {})
         except InvalidObjectError as error:
             return AdmissionResponse(problems=error.problems if request.changes_spec else ())
-        verdict = review_policy(policy, others=others, config=self._config())
+        review = review_policy(policy, others=others, config=self._config())
         return AdmissionResponse(
-            problems=verdict.problems if request.changes_spec else (), warnings=verdict.warnings
+            problems=review.problems if request.changes_spec else (),
+            warnings=(*review.warnings, *OptimizationPolicy.list_deprecated_fields(request.object or {})),
         )
 
     def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
@@ -99,24 +100,26 @@ class AdmissionHandlers:
         )
 
     def _make_handler(
-        self, webhook: str, answering: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+        self, webhook: str, review: Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         self._metrics.webhook_reviews.labels(
             webhook, "failed"
         )  # start at 0, so that an alert sees the first failure
 
-        async def handle(asked: web.Request) -> web.Response:
+        async def handle(received: web.Request) -> web.Response:
             try:
-                request = decode_request(await asked.read())
+                request = decode_request(await received.read())
             except DECODE_ERRORS as error:
                 self._count(webhook, "failed")
-                return web.Response(status=400, text=f"this is no AdmissionReview: {error}\n")
+                return web.Response(status=400, text=f"the request body is not an AdmissionReview: {error}\n")
             try:
-                answer = await answering(request)
+                answer = await review(request)
             except Exception:
                 self._count(webhook, "failed")
                 log.exception("webhook.failed", webhook=webhook)
-                return web.Response(status=500, text="the webhook failed; its log says why\n")
+                return web.Response(
+                    status=500, text="Trimtab's webhook failed; see webhook.failed in the operator's log\n"
+                )
             self._count(webhook, "admitted" if answer.is_allowed else "refused")
             if not answer.is_allowed:
                 log.info(

@@ -35,7 +35,7 @@ def exclusion_reason(case: GuardContext) -> NoChange | None:
         for scaler in around.autoscalers:
             if scaler.resource == case.resource and scaler.container in {None, case.container}:
                 why = f"HPA {scaler.name} holds its utilisation"
-                return NoChange(why, "policy updateStrategy.besideHpa")
+                return NoChange(why, "policy updateStrategy.hpaMode")
     return None
 
 

@@ -118,7 +118,7 @@ def build_policies() -> dict[str, OptimizationPolicySpec]:
     update = UpdateStrategy(
         update_requests_only=False,
         min_interval=Duration.parse("12h"),
-        canary=Canary(percent=25, observation=Duration.parse("20m"), patience=Duration.parse("40m")),
+        canary=Canary(percent=25, observation=Duration.parse("20m"), evidence_timeout=Duration.parse("40m")),
     )
     known = MetricsConfig(minimum_history=Duration.parse("12h"))
     now_and_then = Duration.parse("2h")

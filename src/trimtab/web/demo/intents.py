@@ -48,7 +48,7 @@ class SimulatedIntents:
                 {
                     "coolDown": "20m",
                     "releaseAfter": "24h",
-                    "learnEvery": "1h",
+                    "learningInterval": "1h",
                     "stale": "15m",
                     "guardrails": [{"maxReplicas": 8, "explore": True}],
                 }

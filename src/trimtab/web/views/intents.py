@@ -166,14 +166,14 @@ def _plot_objective(name: str, target: float, states: Sequence[TimedState]) -> P
 
 
 def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
-    why = "; ".join(plan.get("why") or ()) or plan.get("blockedReason") or ""
+    why = "; ".join(plan.get("reasons") or ()) or plan.get("blockedReason") or ""
     actions = plan.get("actions") or ()
     if not actions:
         return (FactorView(name=plan["purpose"], detail="no action needed", source=why),) if plan else ()
     return tuple(
         FactorView(
             name=each["actuator"],
-            detail=(each.get("what") or "").removeprefix(each["actuator"]).strip(),
+            detail=(each.get("description") or "").removeprefix(each["actuator"]).strip(),
             source=why,
         )
         for each in actions
