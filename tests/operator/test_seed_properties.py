@@ -26,6 +26,7 @@ from harness.records import policy, workload
 from harness.scripted import Scripted, steady
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
+from trimtab.api.conditions import Document
 from trimtab.api.errors import InvalidObjectError
 from trimtab.api.fields import format_time
 from trimtab.api.optimizationpolicy import OptimizationPolicyStatus, WorkloadState
@@ -42,7 +43,6 @@ from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.resolver import EffectivePolicies
 from trimtab.operator.policy.status import (
-    Document,
     SkipReason,
     StatusContext,
     WorkloadOutcome,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.records import policy
+from trimtab.api.conditions import Document
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.kinds.pods import Resources
@@ -19,7 +20,6 @@ from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import (
     MAX_EXPLAINED_CONTAINERS,
     MAX_LIST_BYTES,
-    Document,
     SkipReason,
     StatusContext,
     WorkloadOutcome,

@@ -20,6 +20,7 @@ import structlog
 from trimtab.actuation.decide.conflicts import is_crash_looping
 from trimtab.actuation.effective_size import live_pods
 from trimtab.aio import task_group
+from trimtab.api.conditions import Document
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.intents.arbitration import PlanDecision, PlanRequest
 from trimtab.intents.constraints import PlanConstraints
@@ -47,7 +48,7 @@ from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation, IntentObserver
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSizeProvider
-from trimtab.operator.intents.status import Document, IntentOutcome, objectives_met_since, plan_executed_at
+from trimtab.operator.intents.status import IntentOutcome, objectives_met_since, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
 from trimtab.timing import Cooldown

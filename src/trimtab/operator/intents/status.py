@@ -6,12 +6,13 @@ and leader changes there. A time changes only if its subject does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from trimtab.actuation.decide.clock_skew import MAX_CLOCK_SKEW
+from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.fields import format_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
 from trimtab.api.model import upgrade_fields
@@ -19,8 +20,6 @@ from trimtab.intents.action import IntentAction
 from trimtab.intents.plan import Plan
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.operator.intents.observer import IntentObservation
-
-Document = dict[str, Any]
 
 _MAX_TEXT_LENGTH = 4096
 _MAX_LISTED = 16
@@ -51,11 +50,14 @@ def build_intent_status(
     conditions = [
         _ready_condition(observation),
         _met_condition(objectives, outcome.oom_message),
-        _condition("Acting", _is_acting(observation, outcome), *_acting_reason(observation, outcome)),
+        _acting_condition(observation, outcome),
     ]
+    generation = observation.intent.generation
     found: Document = {
-        "observedGeneration": observation.intent.generation,
-        "conditions": _set_transition_times(conditions, before, observation.intent, now),
+        "observedGeneration": generation,
+        "conditions": set_conditions(
+            conditions, before.get("conditions") or (), now=now, generation=generation
+        ),
         "objectives": objectives,
     }
     if plan := _build_plan(observation, outcome, before, now):
@@ -65,10 +67,12 @@ def build_intent_status(
 
 def build_invalid_status(intent: IntentRecord, *, before: Document, now: float) -> Document:
     """Build the status of an Intent with an invalid spec."""
-    ready = _condition("Ready", False, "SpecInvalid", intent.problem)
+    ready = build_condition("Ready", holds=False, reason="SpecInvalid", message=intent.problem)
     return {
         "observedGeneration": intent.generation,
-        "conditions": _set_transition_times([ready], before, intent, now),
+        "conditions": set_conditions(
+            [ready], before.get("conditions") or (), now=now, generation=intent.generation
+        ),
     }
 
 
@@ -130,10 +134,12 @@ def _build_objectives(observation: IntentObservation, before: Document, now: flo
 
 def _ready_condition(observation: IntentObservation) -> Document:
     if observation.problem:
-        return _condition("Ready", False, "TargetNotFound", observation.problem)
-    if not observation.spec.active:
-        return _condition("Ready", True, "Inactive", "The Intent only reports, because active is false.")
-    return _condition("Ready", True, "Observed", "The objectives are measured and planned for.")
+        reason, message = "TargetNotFound", observation.problem
+    elif not observation.spec.active:
+        reason, message = "Inactive", "The Intent only reports, because active is false."
+    else:
+        reason, message = "Observed", "The objectives are measured and planned for."
+    return build_condition("Ready", holds=not observation.problem, reason=reason, message=message)
 
 
 def _met_condition(objectives: Sequence[Document], killed: str) -> Document:
@@ -143,26 +149,22 @@ def _met_condition(objectives: Sequence[Document], killed: str) -> Document:
         for verdict in ObjectiveVerdict
     }
     if missed := by_verdict[ObjectiveVerdict.MISSED]:
-        return _condition("Met", False, "Missed", _with_kills(f"Missed: {', '.join(missed)}", killed))
+        message = _with_kills(f"Missed: {', '.join(missed)}", killed)
+        return build_condition("Met", holds=False, reason="Missed", message=message)
     if unknown := by_verdict[ObjectiveVerdict.UNKNOWN]:
         message = _with_kills(f"Unknown: {', '.join(unknown)}", killed)
-        return {**_condition("Met", False, "Unknown", message), "status": "Unknown"}
+        return build_condition("Met", holds=None, reason="Unknown", message=message)
     if killed:
         message = _with_kills("All objectives are met as measured", killed)
-        return _condition("Met", True, "AllMetButOOMKilled", message)
-    return _condition("Met", True, "AllMet", "All objectives are met.")
+        return build_condition("Met", holds=True, reason="AllMetButOOMKilled", message=message)
+    return build_condition("Met", holds=True, reason="AllMet", message="All objectives are met.")
 
 
 def _with_kills(message: str, killed: str) -> str:
-    return f"{message}, but {killed}."[:_MAX_TEXT_LENGTH] if killed else f"{message}."
+    return f"{message}, but {killed}." if killed else f"{message}."
 
 
-def _is_acting(observation: IntentObservation, outcome: IntentOutcome) -> bool:
-    return observation.spec.active and bool(outcome.done)
-
-
-def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tuple[str, str]:
-    """Return the reason and message of the Acting condition."""
+def _acting_condition(observation: IntentObservation, outcome: IntentOutcome) -> Document:
     if outcome.blocked_reason:
         reason = "Blocked"
     elif outcome.plan is None:
@@ -174,7 +176,8 @@ def _acting_reason(observation: IntentObservation, outcome: IntentOutcome) -> tu
         words.insert(0, outcome.blocked_reason)
     if not words:
         words = [observation.problem or "there is nothing to do"]
-    return reason, "; ".join(words)[:_MAX_TEXT_LENGTH]
+    is_acting = observation.spec.active and bool(outcome.done)
+    return build_condition("Acting", holds=is_acting, reason=reason, message="; ".join(words))
 
 
 def _build_plan(
@@ -243,23 +246,6 @@ def _awaits_observation(plan: Document | None) -> bool:
 
 def _plan_identity(plan: Document) -> object:
     return plan.get("purpose"), plan.get("actions"), plan.get("blockedReason")
-
-
-def _condition(type_: str, holds: bool, reason: str, message: str) -> Document:  # noqa: FBT001 - as it reads
-    return {"type": type_, "status": "True" if holds else "False", "reason": reason, "message": message}
-
-
-def _set_transition_times(
-    conditions: Iterable[Document], before: Document, intent: IntentRecord, now: float
-) -> list[Document]:
-    known = {each["type"]: each for each in before.get("conditions") or ()}
-    found = []
-    for condition in conditions:
-        old = known.get(condition["type"])
-        same = old is not None and old["status"] == condition["status"]
-        since = old["lastTransitionTime"] if old and same else format_time(now)
-        found.append({**condition, "lastTransitionTime": since, "observedGeneration": intent.generation})
-    return found
 
 
 def _without_none(**fields: Any) -> Document:

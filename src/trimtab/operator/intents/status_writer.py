@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from trimtab.api.conditions import Document
 from trimtab.api.intent import ObjectiveVerdict
 from trimtab.api.kpiprofile import KPIType
 from trimtab.intents.kpi.measurement import find_profile_problem
@@ -22,7 +23,6 @@ from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES, Resource
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.operator.intents.observer import IntentObservation
 from trimtab.operator.intents.status import (
-    Document,
     IntentOutcome,
     build_intent_status,
     build_invalid_status,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Never
+from typing import Never
 
 import msgspec
 import structlog
 
-from trimtab.api.fields import format_time
+from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.errors import KubeError, NotFound, describe
 from trimtab.kube.kinds.custom import QosPolicy, select_qos_policy
@@ -23,8 +23,6 @@ from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import NODE_QOS_POLICIES
 
 log = structlog.get_logger(__name__)
-
-Document = dict[str, Any]
 
 INTERVAL = 15.0
 """The seconds between two cycles: nodes come and go together, and the count is for people."""
@@ -82,18 +80,16 @@ def count_nodes_by_policy(policies: list[QosPolicy], nodes: Iterable[Node]) -> C
 def build_qos_status(policy: QosPolicy, nodes: int, *, before: Document, now: float) -> Document:
     """Return a policy's status; `before` is the present one."""
     if policy.spec is None:
-        ready = False, "SpecInvalid", policy.problem
+        reason, message = "SpecInvalid", policy.problem
     elif nodes:
-        ready = True, "Holds", "The agents of its nodes follow it."
+        reason, message = "Holds", "The agents of its nodes follow it."
     else:
-        ready = False, "NoNode", "No node is selected by it, or all of them by a heavier one."
-    holds, reason, message = ready
-    condition = {"type": "Ready", "status": str(holds), "reason": reason, "message": message[:4096]}
-    old: Document = next((each for each in before.get("conditions", ()) if each["type"] == "Ready"), {})
-    same = old.get("status") == condition["status"]
-    since = old["lastTransitionTime"] if same else format_time(now)
+        reason, message = "NoNode", "No node is selected by it, or all of them by a heavier one."
+    ready = build_condition("Ready", holds=reason == "Holds", reason=reason, message=message)
     return {
         "observedGeneration": policy.generation,
-        "conditions": [{**condition, "lastTransitionTime": since, "observedGeneration": policy.generation}],
+        "conditions": set_conditions(
+            [ready], before.get("conditions") or (), now=now, generation=policy.generation
+        ),
         "nodes": nodes,
     }

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from trimtab.actuation.resources import to_manifest
+from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, WorkloadState
 from trimtab.kube.kinds.pods import Resources
@@ -50,8 +51,6 @@ _ATTENTION_ORDER = {
         )
     )
 }
-
-Document = dict[str, Any]
 
 
 class SkipReason(StrEnum):
@@ -121,7 +120,9 @@ def build_policy_status(
     known = {_workload_key(entry): entry for entry in before.get("workloads") or ()}
     return {
         "observedGeneration": policy.generation,
-        "conditions": _set_transition_times(conditions, before.get("conditions") or (), policy, context.now),
+        "conditions": set_conditions(
+            conditions, before.get("conditions") or (), now=context.now, generation=policy.generation
+        ),
         "counts": {
             "monitored": len(outcomes),
             "updated": states.count(WorkloadState.APPLIED),
@@ -166,11 +167,11 @@ def _build_conditions(
 ) -> list[Document]:
     problem = policy.problem or problem
     if problem:
-        ready = _condition("Ready", holds=False, reason=_INVALID, message=problem)
+        ready = build_condition("Ready", holds=False, reason=_INVALID, message=problem)
     elif policy.spec.mode is PolicyMode.DISABLED:
-        ready = _condition("Ready", holds=False, reason="Disabled", message="The mode is Disabled.")
+        ready = build_condition("Ready", holds=False, reason="Disabled", message="The mode is Disabled.")
     else:
-        ready = _condition(
+        ready = build_condition(
             "Ready",
             holds=True,
             reason="PolicyValid",
@@ -179,26 +180,26 @@ def _build_conditions(
     found = [ready, _metrics_condition(context)]
     if overlap.won_against or overlap.lost_to:
         found.append(
-            _condition("Overlaps", holds=True, reason="OtherPolicies", message=_format_overlaps(overlap))
+            build_condition("Overlaps", holds=True, reason="OtherPolicies", message=_format_overlaps(overlap))
         )
     if policy.deprecated:
         message = "; ".join(policy.deprecated)
         found.append(
-            _condition("DeprecatedFields", holds=True, reason="FieldsRenamed", message=f"{message}.")
+            build_condition("DeprecatedFields", holds=True, reason="FieldsRenamed", message=f"{message}.")
         )
     if context.dry_run:
         message = "The operator runs with dryRun: nothing is changed, whatever the mode."
-        found.append(_condition("DryRun", holds=True, reason="Configured", message=message))
+        found.append(build_condition("DryRun", holds=True, reason="Configured", message=message))
     if context.config_problem:
         message = f"The operator rejected its configuration file and keeps the last valid one: {context.config_problem}"
-        found.append(_condition("ConfigurationRejected", holds=True, reason="Invalid", message=message))
+        found.append(build_condition("ConfigurationRejected", holds=True, reason="Invalid", message=message))
     return found
 
 
 def _metrics_condition(context: StatusContext) -> Document:
     """Build the MetricsAvailable condition: the source, the first sample, and the containers without samples."""
     if context.usage_error:
-        return _condition("MetricsAvailable", holds=False, reason=_UNKNOWN, message=context.usage_error)
+        return build_condition("MetricsAvailable", holds=False, reason=_UNKNOWN, message=context.usage_error)
     since = (
         f", known since {format_time(context.first_sample_at)}" if context.first_sample_at is not None else ""
     )
@@ -211,12 +212,7 @@ def _metrics_condition(context: StatusContext) -> Document:
             f" {named}{f' and {more} more' if more > 0 else ''}. Check that their nodes are scraped."
         )
         reason = _MISSING
-    return _condition("MetricsAvailable", holds=True, reason=reason, message=message)
-
-
-def _condition(type_: str, *, holds: bool, reason: str, message: str) -> Document:
-    status = "True" if holds else "False"
-    return {"type": type_, "status": status, "reason": reason, "message": message[:_MAX_REASON_LENGTH]}
+    return build_condition("MetricsAvailable", holds=True, reason=reason, message=message)
 
 
 def _format_overlaps(overlap: OverlapStats) -> str:
@@ -234,20 +230,6 @@ def _format_overlaps(overlap: OverlapStats) -> str:
 def _top_counts(counts: Mapping[Policy, int]) -> list[tuple[Policy, int]]:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))
     return ordered[:_MAX_LISTED]
-
-
-def _set_transition_times(
-    conditions: Sequence[Document], before: Iterable[Document], policy: Policy, now: float
-) -> list[Document]:
-    """Return the conditions with the times of their last transitions."""
-    known = {each["type"]: each for each in before}
-    found = []
-    for condition in conditions:
-        old = known.get(condition["type"])
-        same = old is not None and old["status"] == condition["status"]
-        since = old["lastTransitionTime"] if old and same else format_time(now)
-        found.append({**condition, "lastTransitionTime": since, "observedGeneration": policy.generation})
-    return found
 
 
 def _build_workload(key: WorkloadKey, outcome: WorkloadOutcome, *, explained: bool) -> Document:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from trimtab.api.conditions import Document
 from trimtab.kube.errors import NotFound
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
@@ -25,7 +26,6 @@ from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import (
-    Document,
     StatusContext,
     WorkloadOutcome,
     build_policy_status,

@@ -11,13 +11,13 @@ The VPA's updater or an OptimizationPolicy applies it. `recommender.vpa_checkpoi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
-from trimtab.api.fields import format_time
+from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.format import format_exact
 from trimtab.api.quantity import Quantity, ResourceName
 from trimtab.kube.errors import Conflict, NotFound
@@ -61,7 +61,9 @@ def build_vpa_status(
     found = _build_recommendations(vpa, old, workload, proposals)
     status: Object = {
         "conditions": _merge_conditions(
-            old, _desired_conditions(vpa, workload, provided=bool(found), pods=pods), now
+            old.get("conditions") or (),
+            _build_conditions(vpa, workload, provided=bool(found), pods=pods),
+            now,
         ),
         **({"recommendation": {"containerRecommendations": found}} if found else {}),
     }
@@ -206,59 +208,33 @@ def _format_amount(resource: ResourceName, amount: float) -> str:
     return format_exact(resource, round(min(max(amount, 0.0), _MAX_AMOUNT)))
 
 
-# What it says of itself
+# Its conditions
 
 
-class _ConditionState(NamedTuple):
-    """The desired state of a condition."""
-
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
-def _desired_conditions(
+def _build_conditions(
     vpa: VerticalPodAutoscaler, workload: Workload | None, *, provided: bool, pods: int
-) -> dict[str, _ConditionState]:
+) -> list[Document]:
     target = f"{vpa.target.kind} {vpa.target.name}"
+    problems = []
     if workload is None:
-        missing = _ConditionState(
-            "True", "TargetNotFound", f"there is no workload {target}, or its kind cannot be read"
-        )
-        return {
-            "ConfigUnsupported": missing,
-            "RecommendationProvided": _provided_condition(provided, missing),
-        }
-    if not pods:
-        missing = _ConditionState("True", "NoPodsMatched", f"{target} has no pods")
-        return {"NoPodsMatched": missing, "RecommendationProvided": _provided_condition(provided, missing)}
-    waiting = _ConditionState("True", "NotEnoughData", f"there is not enough usage of {target} yet")
-    return {"RecommendationProvided": _provided_condition(provided, waiting)}
+        reason, message = "TargetNotFound", f"there is no workload {target}, or its kind cannot be read"
+        problems = [build_condition("ConfigUnsupported", holds=True, reason=reason, message=message)]
+    elif not pods:
+        reason, message = "NoPodsMatched", f"{target} has no pods"
+        problems = [build_condition("NoPodsMatched", holds=True, reason=reason, message=message)]
+    else:
+        reason, message = "NotEnoughData", f"there is not enough usage of {target} yet"
+    if provided:
+        return [*problems, build_condition("RecommendationProvided", holds=True)]
+    return [
+        *problems,
+        build_condition("RecommendationProvided", holds=False, reason=reason, message=message),
+    ]
 
 
-def _provided_condition(is_provided: bool, otherwise: _ConditionState) -> _ConditionState:  # noqa: FBT001 - the one thing that it is about
-    return (
-        _ConditionState("True")
-        if is_provided
-        else _ConditionState("False", otherwise.reason, otherwise.message)
+def _merge_conditions(before: Sequence[Object], wanted: Iterable[Document], now: float) -> list[Object]:
+    """Return the conditions by type, including those of other writers."""
+    others = [condition for condition in before if condition["type"] not in _OWNED_CONDITIONS]
+    return sorted(
+        [*others, *set_conditions(wanted, before, now=now)], key=lambda condition: str(condition["type"])
     )
-
-
-def _merge_conditions(old: Object, wanted: Mapping[str, _ConditionState], now: float) -> list[Object]:
-    """Return the conditions by type, keeping those of others; the time of one stays while its status does."""
-    before = {condition["type"]: condition for condition in old.get("conditions") or ()}
-    kept = [condition for kind, condition in before.items() if kind not in _OWNED_CONDITIONS]
-    stamp = format_time(now)
-    for kind, said in wanted.items():
-        known = before.get(kind, {})
-        since = known.get("lastTransitionTime", stamp) if known.get("status") == said.status else stamp
-        texts = {"reason": said.reason, "message": said.message}
-        kept.append(
-            {
-                "type": kind,
-                "status": said.status,
-                "lastTransitionTime": since,
-                **{field: text for field, text in texts.items() if text},
-            }
-        )
-    return sorted(kept, key=lambda condition: str(condition["type"]))
