@@ -11,8 +11,7 @@ from trimtab.api.intent import TargetRef
 from trimtab.intents.kpi.client import MAX_SERVERS, PromqlKpiClient
 from trimtab.intents.kpi.query import CPU, KpiQuery, build_kpi_query, build_usage_templates
 from trimtab.usage.errors import SourceUnavailable
-from trimtab.usage.prometheus.source import Prometheus
-from trimtab.usage.source import Vector, source
+from trimtab.usage.source import PromqlClient, Vector, source
 
 START, END = 1_700_000_000, 1_700_000_600
 
@@ -49,10 +48,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 
 @dataclass
-class Counted:
-    """The real server, and what it was asked."""
+class RecordingClient:
+    """Forwards queries to a real server, and records them."""
 
-    real: Prometheus
+    real: PromqlClient
     asked: list[str] = field(default_factory=list)
 
     async def vector(self, promql: str, *, at: float) -> Vector:
@@ -61,10 +60,10 @@ class Counted:
 
 
 @pytest.fixture
-async def teller(recorded: Recorded) -> AsyncIterator[Counted]:
+async def prometheus(recorded: Recorded) -> AsyncIterator[RecordingClient]:
     async with source("prometheus", url=recorded.url) as real:
-        assert isinstance(real, Prometheus)
-        yield Counted(real)
+        assert real.promql is not None
+        yield RecordingClient(real.promql)
 
 
 def ask(query: str, name: str = "web") -> KpiQuery:
@@ -75,16 +74,16 @@ LATENCY = 'max(latency{namespace="$namespace",app="$name"})'
 RATE = 'sum(rate(hits_total{app="$name"}[1m]))'
 
 
-async def test_kpi_client_combines_queries_into_one_request(teller: Counted) -> None:
-    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
+async def test_kpi_client_combines_queries_into_one_request(prometheus: RecordingClient) -> None:
+    asking = PromqlKpiClient(prometheus, max_age=60, timeout=30)
     questions = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE), ask(f"{LATENCY} # of the web")]
     found = await asking.measure([*questions, questions[0]], at=END)
     assert [found[each].value for each in questions] == [20.0, 5.0, pytest.approx(1.0), 20.0]
-    assert len(teller.asked) == 1
+    assert len(prometheus.asked) == 1
 
 
-async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
-    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
+async def test_kpi_client_explains_unknown_values(prometheus: RecordingClient) -> None:
+    asking = PromqlKpiClient(prometheus, max_age=60, timeout=30)
     asked = {
         "returns nothing": ask(LATENCY, "gone"),
         "200 s old": ask(LATENCY, "old"),
@@ -98,49 +97,54 @@ async def test_kpi_client_explains_unknown_values(teller: Counted) -> None:
 
 
 async def test_kpi_client_isolates_failing_query(
-    teller: Counted,
+    prometheus: RecordingClient,
 ) -> None:
-    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
+    asking = PromqlKpiClient(prometheus, max_age=60, timeout=30)
     bad = ask('latency * on(namespace) latency{app="$name"} * on(namespace) latency')
     good = [ask(LATENCY), ask(LATENCY, "db"), ask(RATE)]
     found = await asking.measure([bad, *good], at=END)
     assert found[bad].value is None
     assert "many" in found[bad].reason
     assert None not in {found[each].value for each in good}
-    teller.asked.clear()
+    prometheus.asked.clear()
     assert await asking.measure([bad, *good], at=END) == found
-    assert len(teller.asked) == 2
+    assert len(prometheus.asked) == 2
 
 
-async def test_kpi_client_sends_scalars_alone(teller: Counted) -> None:
-    asking = PromqlKpiClient(teller, max_age=60, timeout=30)
-    found = await asking.measure([ask("scalar(vector(3))"), ask(LATENCY)], at=END)
-    assert [each.value for each in found.values()] == [20.0, 3.0]
+async def test_kpi_client_sends_scalars_alone(prometheus: RecordingClient) -> None:
+    asking = PromqlKpiClient(prometheus, max_age=60, timeout=30)
+    scalar, vector = ask("scalar(vector(3))"), ask(LATENCY)
+    found = await asking.measure([scalar, vector], at=END)
+    assert (found[scalar].value, found[vector].value) == (3.0, 20.0)
 
 
 async def test_kpi_client_reports_unavailable_server() -> None:
-    class Away:
+    class Unavailable:
         asked = 0
 
         async def vector(self, promql: str, *, at: float) -> Vector:
             self.asked += 1
             raise SourceUnavailable("cannot connect")
 
-    away = Away()
-    found = await PromqlKpiClient(away, max_age=60, timeout=30).measure([ask(LATENCY), ask(RATE)], at=END)
+    unavailable = Unavailable()
+    found = await PromqlKpiClient(unavailable, max_age=60, timeout=30).measure(
+        [ask(LATENCY), ask(RATE)], at=END
+    )
     assert {each.reason for each in found.values()} == {"cannot connect"}
-    assert away.asked == 1
+    assert unavailable.asked == 1
 
 
 @pytest.mark.parametrize(("name", "cores"), [("brisk", 0.5), ("slow", 0.75)])
 async def test_cpu_query_covers_pods_with_long_scrape_interval(
-    teller: Counted, name: str, cores: float
+    prometheus: RecordingClient, name: str, cores: float
 ) -> None:
-    """Of some pods too: by the others alone, less would seem to be used than is."""
+    """A pod without a recent rate counts with its rate over a longer window."""
     target = TargetRef(kind="StatefulSet", name=name)
     template = build_usage_templates("app", 60.0)[CPU]
     asked = build_kpi_query(template, namespace="shop", target=target)
-    reading = (await PromqlKpiClient(teller, max_age=60.0, timeout=10.0).measure([asked], at=END - 5))[asked]
+    reading = (await PromqlKpiClient(prometheus, max_age=60.0, timeout=10.0).measure([asked], at=END - 5))[
+        asked
+    ]
     assert reading.value == pytest.approx(cores)
 
 
@@ -183,10 +187,10 @@ async def test_kpi_client_reports_unexpected_error_of_server() -> None:
 
 
 async def test_kpi_client_sends_same_text_to_each_server_of_its_queries(
-    teller: Counted, recorded: Recorded
+    prometheus: RecordingClient, recorded: Recorded
 ) -> None:
     own, named = KpiQuery("vector(3)"), KpiQuery("vector(3)", server=recorded.url)
-    async with PromqlKpiClient(teller, max_age=60.0, timeout=10.0) as kpis:
+    async with PromqlKpiClient(prometheus, max_age=60.0, timeout=10.0) as kpis:
         found = await kpis.measure([own, named], at=END)
     assert [found[each].value for each in (own, named)] == [3.0, 3.0]
-    assert len(teller.asked) == 1
+    assert len(prometheus.asked) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from trimtab.aio import task_group
 from trimtab.timing import Backoff
-from trimtab.usage.errors import QueryTooLarge
+from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceUnavailable, UsageError
 from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.query_scheduler import QueryScheduler
 from trimtab.usage.prometheus.sharding import QueryShard
@@ -85,3 +85,32 @@ async def test_query_scheduler_shares_slots_between_callers() -> None:
         for _ in range(3):
             group.create_task(scheduler.run_all(shards, query))
     assert (highest, done) == (2, 9)
+
+
+async def test_query_scheduler_isolates_failing_part_if_failures_are_reported() -> None:
+    answered: set[str] = set()
+    failed: dict[tuple[str, ...], str] = {}
+
+    async def query(shard: QueryShard) -> None:
+        if "bad" in shard.pods.namespaces:
+            raise SourceRefused("the query is invalid")
+        answered.update(shard.pods.namespaces)
+
+    def report(shard: QueryShard, error: UsageError) -> None:
+        failed[shard.pods.namespaces] = str(error)
+
+    parts = [QueryShard(PodSelector(("a", "bad", "b", "c"), "0"), first=0, steps=1)]
+    await make_scheduler().run_all(parts, query, report=report)
+    assert answered == {"a", "b", "c"}
+    assert failed == {("bad",): "the query is invalid"}
+
+
+async def test_query_scheduler_reports_whole_part_if_server_is_unavailable() -> None:
+    failed: list[QueryShard] = []
+
+    async def query(_: QueryShard) -> None:
+        raise SourceUnavailable("cannot connect")
+
+    part = QueryShard(PodSelector(("a", "b")), first=0, steps=1)
+    await make_scheduler().run_all([part], query, report=lambda shard, _: failed.append(shard))
+    assert failed == [part]

@@ -10,7 +10,7 @@ from harness import UnavailableError
 from harness.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
-from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.source import Capabilities, UsageQuery
 from trimtab.usage.usage import Oom, PodContainer, Usage
 from usage.recording import CPU, MEMORY, SCRAPE, T0, Recording, container_labels
@@ -235,13 +235,13 @@ async def test_prometheus_does_not_query_cpu_again_for_new_pods(
         there = [at for at in range(15, 7200, 30) if not 6330 < at < 6820]
         recording.add(metric, container_labels("c"), [(at, 1e8 + each * at) for at in there])
     queries: list[str] = []
-    query_range = PrometheusApi.query_range
+    query_range = PrometheusClient.query_range
 
-    async def record_query(self: PrometheusApi, promql: str, *rest: Any) -> Any:
+    async def record_query(self: PrometheusClient, promql: str, *rest: Any, **options: Any) -> Any:
         queries.append(promql)
-        return await query_range(self, promql, *rest)
+        return await query_range(self, promql, *rest, **options)
 
-    monkeypatch.setattr(PrometheusApi, "query_range", record_query)
+    monkeypatch.setattr(PrometheusClient, "query_range", record_query)
     usage, _ = await read(recording, tmp_path, ask=UsageQuery(start=T0 + 6900, end=T0 + 6960, step=60))
     assert [name.pod for name in usage.containers] == ["a", "b", "c", "new"]
     np.testing.assert_array_equal(np.isfinite(usage.cpu[0]), [True, True, True, False])

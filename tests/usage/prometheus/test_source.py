@@ -132,11 +132,11 @@ async def test_prometheus_reads_window_shorter_than_scrape_interval(server: Reco
 
 async def test_prometheus_value_returns_single_number_or_none(server: Recorded) -> None:
     async with Prometheus(PrometheusSettings(url=server.url)) as prometheus:
-        assert await query_value(prometheus, "sum(machine_cpu_cores)", at=T0 + HOUR) == 8
-        assert await query_value(prometheus, "sum(no_such_series)", at=T0 + HOUR) is None
-        assert await query_value(prometheus, MEMORY, at=T0 + HOUR) is None
+        assert await query_value(prometheus.promql, "sum(machine_cpu_cores)", at=T0 + HOUR) == 8
+        assert await query_value(prometheus.promql, "sum(no_such_series)", at=T0 + HOUR) is None
+        assert await query_value(prometheus.promql, MEMORY, at=T0 + HOUR) is None
         with pytest.raises(UsageError, match="parse error"):
-            await query_value(prometheus, "sum(", at=T0 + HOUR)
+            await query_value(prometheus.promql, "sum(", at=T0 + HOUR)
 
 
 async def test_prometheus_estimates_cost_before_read(server: Recorded, usage: Usage) -> None:

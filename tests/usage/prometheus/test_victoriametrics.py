@@ -129,6 +129,6 @@ async def test_victoriametrics_check_reports_missing_cpu_metric(tmp_path: Path) 
 
 async def test_victoriametrics_passes_on_error_of_invalid_query(url: str) -> None:
     async with Prometheus(PrometheusSettings(url=url)) as server:
-        assert await query_value(server, "sum(machine_cpu_cores)", at=T0 + 3600) == 8
+        assert await query_value(server.promql, "sum(machine_cpu_cores)", at=T0 + 3600) == 8
         with pytest.raises(UsageError, match="unexpected token"):
-            await query_value(server, "sum(", at=T0 + 3600)
+            await query_value(server.promql, "sum(", at=T0 + 3600)

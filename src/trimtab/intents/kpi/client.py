@@ -8,8 +8,10 @@ without exactly one fresh number is unknown, with a reason.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import structlog
@@ -18,14 +20,19 @@ from trimtab.errors import TrimtabError
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import OPERATOR_SERVER, KpiQuery
 from trimtab.kube.errors import describe
+from trimtab.timing import Backoff
 from trimtab.usage.errors import SourceTimeout, SourceUnavailable, UsageError
-from trimtab.usage.source import PromqlClient, Vector, source
+from trimtab.usage.prometheus.client import PrometheusClient
+from trimtab.usage.prometheus.query_scheduler import QueryPart, QueryScheduler
+from trimtab.usage.source import SOURCES, PromqlClient, Vector
 
 log = structlog.get_logger(__name__)
 
 LABEL = "trimtab_kpi"
 MAX_SERVERS = 64
 """The most servers that profiles may name at a time."""
+MAX_CONCURRENT_REQUESTS = 100
+"""The most requests to one server at a time."""
 MAX_QUERIES = 50
 """The most queries in a request."""
 MAX_QUERY_LENGTH = 16_000
@@ -94,9 +101,9 @@ class PromqlKpiClient:
             raise TrimtabError(f"profiles name more than {MAX_SERVERS} servers")
         # Reserve the slot before the first await, because other servers are opened meanwhile.
         stack = self._open_stacks[server] = AsyncExitStack()
-        found = await stack.enter_async_context(source("prometheus", url=server, retries=0))
-        assert found.promql
-        self._servers[server] = self._create_server(found.promql)
+        settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0})
+        client = await stack.enter_async_context(PrometheusClient.from_settings(settings))
+        self._servers[server] = self._create_server(client)
         return self._servers[server]
 
     async def _close_servers(self, servers: Iterable[str]) -> None:
@@ -108,44 +115,58 @@ class PromqlKpiClient:
         return _KpiServer(client, max_age=self._max_age, timeout=self._timeout)
 
 
+@dataclass(frozen=True, slots=True)
+class _KpiBatch(QueryPart):
+    """The queries of one request."""
+
+    queries: tuple[KpiQuery, ...]
+
+    def split(self) -> tuple[_KpiBatch, ...]:
+        middle = len(self.queries) // 2
+        if not middle:
+            return ()
+        return replace(self, queries=self.queries[:middle]), replace(self, queries=self.queries[middle:])
+
+
 class _KpiServer:
-    """The batches of one server; it remembers the failing queries."""
+    """The requests to one server; it remembers the failing queries."""
 
     def __init__(self, client: PromqlClient, *, max_age: float, timeout: float) -> None:
         self._client = client
         self._max_age = max_age
         self._timeout = timeout
         self._failing: set[KpiQuery] = set()
+        self._scheduler = QueryScheduler(
+            slots=asyncio.Semaphore(MAX_CONCURRENT_REQUESTS),
+            retries=0,  # the client retries within the timeout, and the next cycle comes soon
+            backoff=Backoff(),
+            rng=random.Random(),  # noqa: S311 - jitter
+        )
 
     async def measure(self, queries: Sequence[KpiQuery], *, at: float) -> dict[KpiQuery, KpiReading]:
         """Return the reading of each query at this time; queries that failed before are sent alone."""
         self._failing.intersection_update(queries)
-        alone = [[each] for each in queries if each.is_scalar or each in self._failing]
+        alone = [_KpiBatch((each,)) for each in queries if each.is_scalar or each in self._failing]
         together = [each for each in queries if not (each.is_scalar or each in self._failing)]
-        found: dict[KpiQuery, KpiReading] = {}
-        for answered in await asyncio.gather(
-            *(self._read_batch(batch, at) for batch in (*_split_batches(together), *alone))
-        ):
-            found |= answered
-        return found
+        readings: dict[KpiQuery, KpiReading] = {}
+
+        async def read(batch: _KpiBatch) -> None:
+            readings.update(await self._read_batch(batch.queries, at))
+
+        def report(batch: _KpiBatch, error: UsageError) -> None:
+            if isinstance(error, SourceTimeout) or not isinstance(error, SourceUnavailable):
+                self._failing.update(batch.queries)
+            readings.update(dict.fromkeys(batch.queries, unknown_reading(str(error))))
+
+        await self._scheduler.run_all((*_build_batches(together), *alone), read, report=report)
+        return {query: readings[query] for query in queries}
 
     async def _read_batch(self, batch: Sequence[KpiQuery], at: float) -> dict[KpiQuery, KpiReading]:
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await self._client.vector(_combine_queries(batch), at=at)
-        except (UsageError, TimeoutError) as error:
-            # An unavailable server is unavailable for all queries; a slow or refusing one may be so because of a
-            # single query.
-            is_unavailable = isinstance(error, SourceUnavailable) and not isinstance(error, SourceTimeout)
-            if len(batch) > 1 and not is_unavailable:
-                middle = len(batch) // 2
-                halves = await asyncio.gather(
-                    self._read_batch(batch[:middle], at), self._read_batch(batch[middle:], at)
-                )
-                return halves[0] | halves[1]
-            self._failing.update(() if is_unavailable else batch)
-            why = str(error) or f"no answer within {self._timeout:g} s"
-            return dict.fromkeys(batch, unknown_reading(why))
+        except TimeoutError:
+            raise SourceTimeout(f"no answer within {self._timeout:g} s") from None
         self._failing.difference_update(batch)
         return {query: self._parse_reading(number, answer) for number, query in enumerate(batch)}
 
@@ -168,17 +189,17 @@ class _KpiServer:
         return KpiReading.from_value(values[0])
 
 
-def _split_batches(queries: Sequence[KpiQuery]) -> Iterator[list[KpiQuery]]:
+def _build_batches(queries: Sequence[KpiQuery]) -> Iterator[_KpiBatch]:
     batch: list[KpiQuery] = []
     length = 0
     for query in queries:
         if batch and (len(batch) == MAX_QUERIES or length + len(query.promql) > MAX_QUERY_LENGTH):
-            yield batch
+            yield _KpiBatch(tuple(batch))
             batch, length = [], 0
         batch.append(query)
         length += len(query.promql)
     if batch:
-        yield batch
+        yield _KpiBatch(tuple(batch))
 
 
 def _combine_queries(batch: Sequence[KpiQuery]) -> str:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from sys import intern
 
 import numpy as np
 
+from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus.response import Indices, RowIndices
+from trimtab.usage.prometheus.schema import ContainerLabels
 from trimtab.usage.trace import Floats
 from trimtab.usage.usage import Oom, PodContainer, mask_implausible
 
 _MIN_COLUMNS = 16
 _MAX_EXPECTED = 300_000
 _BLOCK = 4096
+
+
+class ContainerNames:
+    """The containers that the series of one read name; one object each, although every response repeats them."""
+
+    def __init__(self) -> None:
+        self._known: dict[PodContainer, PodContainer] = {}
+
+    def parse(self, series: Mapping[str, str], labels: ContainerLabels) -> PodContainer:
+        """Return the container that a series names by these labels."""
+        try:
+            found = PodContainer(
+                intern(series[labels.namespace]), series[labels.pod], intern(series[labels.container])
+            )
+        except KeyError as missing:
+            raise UsageResponseError(f"the response has a series without the label {missing}") from None
+        return self._known.setdefault(found, found)
 
 
 class SampleColumns:

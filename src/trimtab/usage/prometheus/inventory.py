@@ -10,14 +10,12 @@ import math
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout
 from trimtab.usage.prometheus import schema as names
-from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.prometheus.pod_selector import PodSelector
 from trimtab.usage.prometheus.promql import all_equal, equals, format_selector, one_of
-from trimtab.usage.prometheus.query_scheduler import QueryScheduler
 from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, max_sample
 from trimtab.usage.prometheus.schema import ContainerLabels, MetricSchema, recognize_labels
 from trimtab.usage.prometheus.settings import PrometheusSettings
@@ -100,11 +98,8 @@ class InventoryCache:
 class InventoryProbe:
     """Takes inventory of a server for one window."""
 
-    def __init__(
-        self, server: PrometheusApi, scheduler: QueryScheduler, settings: PrometheusSettings, grid: TimeGrid
-    ) -> None:
-        self._server = server
-        self._scheduler = scheduler
+    def __init__(self, client: PrometheusClient, settings: PrometheusSettings, grid: TimeGrid) -> None:
+        self._client = client
         self._settings = settings
         self._grid = grid
         self._sample_times = _choose_sample_times(grid)
@@ -188,7 +183,7 @@ class InventoryProbe:
     async def _find_later_schema(self, now: float) -> MetricSchema:
         """Detect the schema that the server uses between the window and now."""
         later = TimeGrid(self._grid.start, max(now, self._grid.end) - self._grid.start, 2)
-        since = InventoryProbe(self._server, self._scheduler, self._settings, later)
+        since = InventoryProbe(self._client, self._settings, later)
         return await since._detect_schema(await since._list_label_names(self._memory_selector))
 
     async def _detect_schema(self, present: list[str]) -> MetricSchema:
@@ -202,7 +197,7 @@ class InventoryProbe:
             labels = await self._detect_labels(metric, present)
         if not present or not labels:
             found = f"has only the labels {', '.join(sorted(present))}" if present else "does not exist"
-            raise SourceRefused(f"{self._server.address}: {memory} {found}; {ADVICE}")
+            raise SourceRefused(f"{self._client.server.address}: {memory} {found}; {ADVICE}")
         if settings.cluster_label in present:
             await self._require_one_cluster(memory)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
@@ -249,7 +244,7 @@ class InventoryProbe:
         clusters = sorted(await self._list_label_values(label, memory))
         if len(clusters) > 1:
             raise SourceRefused(
-                f"{self._server.address}: contains several clusters ({', '.join(clusters)}); "
+                f"{self._client.server.address}: contains several clusters ({', '.join(clusters)}); "
                 f"select one, for example with labels.{label}={clusters[0]}"
             )
 
@@ -271,18 +266,16 @@ class InventoryProbe:
 
         too_much = (QueryTooLarge, SourceTimeout)
         with suppress(*too_much):
-            return _CAPACITY_FACTOR * await self._scheduler.run_query(
-                partial(self._server.query_range, machines, whole, read), no_retry_on=too_much
+            return _CAPACITY_FACTOR * await self._client.query_range(
+                machines, whole, read, no_retry_on=too_much
             )
         return 0.0
 
     async def _list_label_names(self, match: str) -> list[str]:
-        return await self._scheduler.run_query(lambda: self._server.label_names(match, self._index_range))
+        return await self._client.label_names(match, self._index_range)
 
     async def _list_label_values(self, label: str, match: str) -> list[str]:
-        return await self._scheduler.run_query(
-            lambda: self._server.label_values(label, match, self._index_range)
-        )
+        return await self._client.label_values(label, match, self._index_range)
 
     async def _query_maximum(self, promql: str, *, by: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
         """Return the highest value of a query at a few points in time, grouped by some labels.
@@ -301,9 +294,7 @@ class InventoryProbe:
         with suppress(*too_much):
             for moment in self._sample_times:
                 once = TimeGrid(moment, self._grid.step, 1)
-                seen = await self._scheduler.run_query(
-                    partial(self._server.query_range, promql, once, read), no_retry_on=too_much
-                )
+                seen = await self._client.query_range(promql, once, read, no_retry_on=too_much)
                 found |= {value: max(number, found.get(value, 0.0)) for value, number in seen.items()}
         return found
 

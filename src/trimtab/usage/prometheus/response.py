@@ -112,6 +112,10 @@ class TimeGrid(NamedTuple):
         """Return the last time."""
         return self.start + (self.steps - 1) * self.step
 
+    def slice(self, first: int, steps: int) -> TimeGrid:
+        """Return the times from step `first` up to `first + steps`."""
+        return TimeGrid(self.start + first * self.step, self.step, steps)
+
 
 class MatrixSeries(msgspec.Struct, frozen=True, gc=False):
     """One series of a matrix, with its numbers still as text."""

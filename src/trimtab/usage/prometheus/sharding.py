@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from trimtab.usage.prometheus.pod_selector import PodSelector
+from trimtab.usage.prometheus.query_scheduler import QueryPart
 
 MAX_NAMESPACES = 100
 """The maximum number of namespaces in a query, because their names make it long."""
@@ -18,17 +19,15 @@ MAX_SERIES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class QueryShard:
+class QueryShard(QueryPart):
     """The steps from `first` up to `first + steps` of some pods."""
 
     pods: PodSelector
     first: int
     steps: int
-    failures: int = 0
-    """The number of failures of this shard and of those it was split from."""
 
     def split(self) -> tuple[QueryShard, ...]:
-        """Return two halves; empty if it cannot be split."""
+        """Return one half of the pods each, or of the steps of a single pod."""
         fewer = tuple(replace(self, pods=pods) for pods in self.pods.split())
         if fewer or self.steps == 1:
             return fewer

@@ -1,4 +1,4 @@
-"""Read raw samples into columns, with the same result as the corresponding query.
+"""Read the raw samples of shards by remote read, with the same result as the corresponding query.
 
 As in `schema`, the highest of several series of a container counts, and series that differ only in their CPU
 are added up first.
@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.usage.errors import UsageResponseError
-from trimtab.usage.prometheus.api import PrometheusApi
+from trimtab.usage.prometheus.client import PrometheusClient
+from trimtab.usage.prometheus.columns import ContainerNames, SampleColumns
 from trimtab.usage.prometheus.remote_read.protocol import decode_response, encode_request
 from trimtab.usage.prometheus.remote_read.range_functions import evaluate_windows
 from trimtab.usage.prometheus.response import TimeGrid
@@ -25,6 +26,7 @@ from trimtab.usage.prometheus.schema import (
     ContainerLabels,
     LookbackWindow,
     MetricKind,
+    MetricQuery,
     MetricSchema,
 )
 from trimtab.usage.prometheus.sharding import QueryShard
@@ -44,46 +46,52 @@ class SeriesRows(NamedTuple):
     values: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class SampleReader:
-    """Reads raw samples of one read from a server."""
+def has_raw_samples(kind: MetricKind, schema: MetricSchema) -> bool:
+    """Return whether raw samples provide this kind; recording rules and OOM kills need queries."""
+    if kind == "memory":
+        return schema.memory_rule is None
+    return kind == "throttled" or (kind == "cpu" and schema.cpu_rule is None)
 
-    server: PrometheusApi
+
+@dataclass(frozen=True, slots=True)
+class RemoteSampleReader:
+    """A `SampleReader` by remote read."""
+
+    client: PrometheusClient
     schema: MetricSchema
     window: LookbackWindow
     grid: TimeGrid
+    names: ContainerNames
 
-    def supports(self, kind: MetricKind) -> bool:
-        """Return whether raw samples provide this kind; recording rules and OOM kills need queries."""
-        if kind == "memory":
-            return self.schema.memory_rule is None
-        return kind == "throttled" or (kind == "cpu" and self.schema.cpu_rule is None)
+    async def read(self, query: MetricQuery, shard: QueryShard, into: SampleColumns) -> None:
+        """Add the samples of a shard."""
+        found = await self._read_rows(query.kind, query.labels, shard)
+        containers = [self.names.parse(labels, query.labels) for labels in found.labels]
+        into.add_rows(containers, shard.first, found.values)
 
-    async def read(self, kind: MetricKind, labels: ContainerLabels, part: QueryShard) -> SeriesRows:
-        """Read the values of a shard's containers from series with these labels."""
+    async def _read_rows(self, kind: MetricKind, labels: ContainerLabels, shard: QueryShard) -> SeriesRows:
         if kind == "memory":
-            return await self._read_windows(MEMORY, labels, part, self.window.gauge)
+            return await self._read_windows(MEMORY, labels, shard, self.window.gauge)
+        rate = self.window.rate
         if kind == "cpu":
-            return await self._read_windows(CPU, labels, part, self.window.rate, counter=True)
-        held = await self._read_windows(THROTTLED, labels, part, self.window.rate, counter=True)
-        return _divide(held, await self._read_windows(PERIODS, labels, part, self.window.rate, counter=True))
+            return await self._read_windows(CPU, labels, shard, rate, counter=True)
+        throttled = await self._read_windows(THROTTLED, labels, shard, rate, counter=True)
+        return _divide(throttled, await self._read_windows(PERIODS, labels, shard, rate, counter=True))
 
     async def _read_windows(
-        self, metric: str, names: ContainerLabels, part: QueryShard, width: float, *, counter: bool = False
+        self, metric: str, names: ContainerLabels, shard: QueryShard, width: float, *, counter: bool = False
     ) -> SeriesRows:
-        start = self.grid.start + part.first * self.grid.step
-        end = start + (part.steps - 1) * self.grid.step
-        request = encode_request(
-            metric, self.schema.build_matchers(names, part.pods), start=start - width, end=end
-        )
+        grid = self.grid.slice(shard.first, shard.steps)
+        matchers = self.schema.build_matchers(names, shard.pods)
+        request = encode_request(metric, matchers, start=grid.start - width, end=grid.end)
 
         def read(body: bytes) -> SeriesRows:
             labels, chunks = decode_response(body)
-            values = np.empty((len(labels), part.steps))
+            values = np.empty((len(labels), grid.steps))
             if not evaluate_windows(
                 chunks,
-                _to_milliseconds(start),
-                _to_milliseconds(self.grid.step),
+                _to_milliseconds(grid.start),
+                _to_milliseconds(grid.step),
                 _to_milliseconds(width),
                 counter,
                 values,
@@ -91,7 +99,7 @@ class SampleReader:
                 raise UsageResponseError("the response has a damaged chunk of samples")
             return _sum_over_cpus(SeriesRows(labels, values))
 
-        return await self.server.remote_read(request, read)
+        return await self.client.remote_read(request, grid, read)
 
 
 def _sum_over_cpus(rows: SeriesRows) -> SeriesRows:
