@@ -198,6 +198,7 @@ def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
     assert {*before["args"]} - {*after["args"]} == {"--kubelet=https://$(NODE_IP):10250"}
     mounts = {each["name"]: each for each in after["volumeMounts"]}
     assert mounts["proc"]["readOnly"]
+    assert "vm" not in mounts
     assert mounts["sys"]["recursiveReadOnly"] == "Enabled"
     assert after["image"] == f"trimtab:{__version__}"
 

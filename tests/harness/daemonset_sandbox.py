@@ -5,6 +5,7 @@ to. What takes a kubelet half a minute takes a second here, so each mount can be
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,19 @@ class HousedAgent(AgentProcess):
         Process.__init__(self, "agent", command, log=folder / "agent.log", environment=environment)
 
 
+def run_in_sandbox(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script as the agent would run: with its mounts below $ROOT, and its capabilities."""
+    root = folder / "root"
+    mounts = "\n".join(["set -e", *_mounts(root, folder / "kept", without="", looks_only=False), 'exec "$@"'])
+    [container] = manifest()["containers"]
+    command = [
+        *("unshare", "--mount", "--propagation", "private", "sh", "-c", mounts, "sh"),
+        *bare(*container["securityContext"]["capabilities"]["add"]),
+        *("env", f"ROOT={root}", "sh", "-c", script),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def bare(*capabilities: str) -> list[str]:
     """The words before a command that is to be root with these capabilities only."""
     bounding = ",".join(["-all", *(f"+{each.lower()}" for each in capabilities)])
@@ -68,16 +82,16 @@ def _mounts(root: Path, state: Path, *, without: str, looks_only: bool) -> list[
     pod = manifest()
     sources = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
     sources["state"] = state
-    state.mkdir()
+    state.mkdir(parents=True)
     (root / "tmp").mkdir(parents=True)
     lines = [f"mount --bind {root} {root}"]
     for mount in pod["containers"][0]["volumeMounts"]:
         name, target = mount["name"], root / mount["mountPath"].lstrip("/")
-        target.mkdir(parents=True)
+        target.mkdir(parents=True, exist_ok=True)
         if name == without:
             continue
         lines.append(f"mount --rbind {sources[name]} {target}")
-        if looks_only and name != "state":
+        if (looks_only and name != "state") or mount.get("recursiveReadOnly"):
             below = f"awk '$2 ~ \"^{target}\" {{print $2}}' /proc/self/mounts"
             lines.append(f"for each in $({below}); do mount -o remount,bind,ro $each; done")
         elif mount.get("readOnly"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.cluster import Cluster
-from harness.daemonset_sandbox import HousedAgent, bare, manifest
+from harness.daemonset_sandbox import HousedAgent, bare, manifest, run_in_sandbox
 from harness.kubepods import Kubepods
 from harness.process import wait_for
 from trimtab.node.cgroups import UNLIMITED, QosClass
@@ -68,7 +68,7 @@ def policy(cluster: Cluster) -> Iterator[Callable[..., None]]:
 
 def test_agent_needs_every_mount_of_its_manifest() -> None:
     [container] = manifest()["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == set(MISSED)
+    assert {mount["name"] for mount in container["volumeMounts"]} == {*MISSED, "vm"}
 
 
 @pytest.mark.parametrize("mount", MISSED)
@@ -109,6 +109,29 @@ def test_agent_counts_failed_writes_on_read_only_mounts(
     assert "Read-only file system" in agent.log.read_text()
     tier = kubepods.hierarchy.cgroup(kubepods.layout.qos_path(QosClass.BEST_EFFORT))
     assert tier.read(CPU_QUOTA) == UNLIMITED
+
+
+def test_agent_without_the_mount_of_watermarks_counts_failed_writes(
+    housed: Callable[..., HousedAgent], policy: Callable[..., None], kubepods: Kubepods
+) -> None:
+    policy(system={"enable": True})
+    agent = housed(without="vm")
+    refused = 'trimtab_node_writes_rejected_total{knob="vm.min_free_kbytes"}'
+    agent.wait_until(lambda: bool(agent.counted(refused)), timeout=120)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_agent_mounts_give_no_root_on_the_node(tmp_path: Path) -> None:
+    """The kernel starts the program that core_pattern names as root of the node, for any process that crashes."""
+    dangerous = ("kernel/core_pattern", "kernel/modprobe", "kernel/sysrq", "fs/binfmt_misc/register")
+    for name in dangerous:
+        if not Path("/proc/sys", name).exists():
+            continue
+        # Opened for appending only: nothing is written even where it is allowed.
+        tried = run_in_sandbox(tmp_path / name.replace("/", "-"), f'exec 3>>"$ROOT/host/proc/sys/{name}"')
+        assert "Read-only file system" in tried.stderr, name
+    allowed = run_in_sandbox(tmp_path / "vm", 'exec 3>>"$ROOT/host/proc/sys/vm/min_free_kbytes"')
+    assert allowed.returncode == 0, allowed.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to take away")

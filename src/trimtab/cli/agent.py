@@ -24,6 +24,7 @@ def agent(
     read_only: bool = False,
     dry_run: bool = False,
     kubelet: str = "",
+    kubelet_ca: Path | None = None,
     kubelet_insecure: bool = False,
     nri: Path | None = None,
     cri: Path | None = None,
@@ -56,8 +57,10 @@ def agent(
         Decide, log what would be written, and write nothing.
     kubelet
         The URL of the node's kubelet, such as https://10.0.0.5:10250; without one, pods are known by the API server.
+    kubelet_ca
+        Certificates to trust instead of the cluster's CA, for a kubelet that signs its own certificate, such as /var/lib/kubelet/pki/kubelet.crt.
     kubelet_insecure
-        Believe any certificate of the kubelet: many sign their own.
+        Accept any certificate of the kubelet, and send it no token: only a kubelet that admits anonymous requests then lists its pods.
     nri
         The container runtime's NRI socket, such as /var/run/nri/nri.sock, to adjust containers at their creation.
     cri
@@ -94,6 +97,7 @@ def agent(
         state=state,
         address=address,
         kubelet=kubelet and parse_kubelet_url(kubelet),
+        kubelet_ca=kubelet_ca,
         kubelet_insecure=kubelet_insecure,
         nri=nri,
         cri=cri,

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Never
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from trimtab.aio import task_group
 from trimtab.api.nodemetric import MetricCollectPolicy, NodeMetricStatus
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection
+from trimtab.kube.auth.credential_sources import FileCredentialSource
+from trimtab.kube.auth.credentials import LocalCredentialProvider
 from trimtab.kube.auth.tls import Trust
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RetryPolicy
@@ -89,6 +91,12 @@ class NodeAgent:
             "trimtab_agent_round_cpu_seconds_total", "CPU seconds that rounds used", registry=self._registry
         )
 
+        Gauge(
+            "trimtab_agent_kubelet_up",
+            "Whether the kubelet lists its pods to the agent; if not, the API server describes them",
+            registry=self._registry,
+        ).set_function(lambda: self._informer.has_kubelet)
+
     async def run(self) -> None:
         """Run until SIGTERM or SIGINT, then restore all written values."""
         working = asyncio.create_task(self._work())
@@ -142,10 +150,7 @@ class NodeAgent:
     async def _open_kubelet_client(self, stack: AsyncExitStack) -> Client | None:
         if self._connection is None or not self._settings.kubelet:
             return None
-        trust = Trust(None, insecure=True) if self._settings.kubelet_insecure else self._connection.trust
-        connection = replace(
-            self._connection, server=self._settings.kubelet, trust=trust, server_hostname=None, proxy=None
-        )
+        connection = connect_to_kubelet(self._connection, self._settings)
         return await stack.enter_async_context(
             Client(connection, retry=RetryPolicy(attempts=1), timeout=10.0)
         )
@@ -229,6 +234,31 @@ class NodeAgent:
 
     def _unready_reason(self) -> str:
         return "; ".join(f"{name}: {why}" for name, why in self._informer.errors_by_source().items())
+
+
+def connect_to_kubelet(connection: Connection, settings: AgentSettings) -> Connection:
+    """Return the connection to the node's kubelet, with the agent's credentials only if the kubelet is verified.
+
+    Whoever listens at the kubelet's address could else take the token, which may evict pods.
+    """
+    trust, name = connection.trust, None
+    if settings.kubelet_ca is not None:
+        # The certificate that a kubelet signs itself names the host and not its addresses.
+        trust, name = Trust(FileCredentialSource(settings.kubelet_ca, where="--kubelet-ca")), settings.node
+    elif settings.kubelet_insecure:
+        trust = Trust(None, insecure=True)
+    is_verified = settings.kubelet.startswith("https:") and (
+        settings.kubelet_ca is not None or not settings.kubelet_insecure
+    )
+    return replace(
+        connection,
+        server=settings.kubelet,
+        trust=trust,
+        server_hostname=name,
+        proxy=None,
+        credentials=connection.credentials if is_verified else LocalCredentialProvider(),
+        impersonation=connection.impersonation if is_verified else (),
+    )
 
 
 def _lock_state_directory(state: Path) -> None:

@@ -49,8 +49,10 @@ class AgentSettings:
     """The address that serves /metrics, /healthz and /readyz."""
     kubelet: str = ""
     """The URL of the node's kubelet, such as https://10.0.0.5:10250; empty to use only the API server."""
+    kubelet_ca: Path | None = None
+    """The certificates to trust instead of the cluster's CA, such as the kubelet's own self-signed one."""
     kubelet_insecure: bool = False
-    """Accept any certificate of the kubelet; many are self-signed."""
+    """Accept any certificate of the kubelet, and send it no credentials."""
     nri: Path | None = None
     """The runtime's NRI socket; None disables the hook."""
     cri: Path | None = None

@@ -7,6 +7,7 @@ the API server for this node. Losing either only delays data, because the cgroup
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ import structlog
 from trimtab.kube.cache.informer import Scope
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.cache.store import Cache
-from trimtab.kube.errors import DECODE_ERRORS, Forbidden, KubeError, describe
+from trimtab.kube.errors import DECODE_ERRORS, ConfigError, Forbidden, KubeError, Unauthorized, describe
 from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection, select_qos_policy
 from trimtab.kube.kinds.nodes import Node, node_projection
 from trimtab.kube.rest.client import Client
@@ -71,8 +72,9 @@ class NodeInformer:
         self._informers: InformerSet | None = None
         self._change_event = asyncio.Event()
         self._kubelet_errors = LogOnce()
-        self._kubelet_forbidden = False
-        """Set if the kubelet denies access, as before Kubernetes 1.33 with the agent's RBAC rules."""
+        self._kubelet_optional = False
+        """Set if the kubelet denies access, as before Kubernetes 1.33 with the agent's RBAC rules, or has a certificate
+        that is not trusted, as with kubeadm's defaults: the API server then describes the pods."""
         self._synced = False
 
     @property
@@ -95,7 +97,12 @@ class NodeInformer:
         if not self.hierarchy.cgroup(pods := self._view.pods_cgroup).exists:
             errors |= {"cgroups": f"the node has no cgroup {pods}; check --cgroups and --cgroup-parent"}
         error = self._kubelet_errors.current()
-        return errors | ({"kubelet": error} if error and not self._kubelet_forbidden else {})
+        return errors | ({"kubelet": error} if error and not self._kubelet_optional else {})
+
+    @property
+    def has_kubelet(self) -> bool:
+        """Return True if the kubelet's last answer is in use."""
+        return math.isfinite(self._kubelet_updated_at) and not self._kubelet_errors.current()
 
     def view(self, now: float) -> NodeView:
         """Return the current node; the same object while nothing changed."""
@@ -150,7 +157,7 @@ class NodeInformer:
             except (KubeError, *DECODE_ERRORS) as error:
                 if self._kubelet_errors.is_new(describe(error)):
                     log.warning("kubelet.unreachable", error=describe(error))
-                self._kubelet_forbidden = isinstance(error, Forbidden)
+                self._kubelet_optional = isinstance(error, Forbidden | Unauthorized | ConfigError)
                 await asyncio.sleep(RESYNC_SECONDS / 2)
             try:
                 await asyncio.wait_for(self._change_event.wait(), RESYNC_SECONDS)
