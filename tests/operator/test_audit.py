@@ -20,7 +20,7 @@ from trimtab.kube.rest.client import Client
 from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.operator.policy.resolver import build_effective_policy
 from trimtab.recommender.workload import WorkloadRecommendation
 from trimtab.sizing.recommendation import Factor, Recommendation
 from trimtab.store import HistoryRecord, Store, UnavailableError
@@ -43,7 +43,7 @@ class Told:
         self.world = world
         self.store = store
         self.metrics = Metrics()
-        self.mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Auto"))
+        self.mandate = build_effective_policy(policy("p", mode="Auto"), OperatorConfig())
         self.journal = AuditRecorder(
             NOBODY, world, store, cluster_name="c", metrics=self.metrics, may_annotate=lambda: False
         )

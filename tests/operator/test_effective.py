@@ -18,7 +18,7 @@ from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.operator.policy.resolver import build_default_policy
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
 from trimtab.sizing.constraints import Constraints
@@ -206,21 +206,21 @@ def test_actuator_starts_no_change_from_a_recommendation_older_than_a_change_tha
         ("Auto", {"can_resize_in_place": False}, False),
     ],
 )
-def test_mandate_syncs_pods_where_anybody_resizes_them(
+def test_effective_policy_syncs_pods_where_anybody_resizes_them(
     *, mode: str, facts: dict[str, object], enabled: bool
 ) -> None:
-    mandates = EffectivePolicies(OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}}))
+    config = OperatorConfig.model_validate({"defaultPolicy": {"mode": mode}})
     world = World(template={"web": TEMPLATE}, replicas=1)
     workload = run(world.get_workload(KEY))
-    mandate = mandates.resolve(workload, (), namespace=())
-    assert mandate
-    found = mandate.pod_sync(workload, run(world.list_pods()), mandates.config, **facts)  # type: ignore[arg-type]
+    policy = build_default_policy(config)
+    assert policy
+    found = policy.pod_sync(workload, run(world.list_pods()), config, **facts)  # type: ignore[arg-type]
     assert found == PodSync(enabled=enabled)
 
 
 def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change() -> None:
     """They kept the size of their template for as long as it was held, and got no relief."""
-    mandates = EffectivePolicies(OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}}))
+    config = OperatorConfig.model_validate({"defaultPolicy": {"mode": "Auto"}})
     sized = Sized(LITTLE, cpu=3900.0, memory=400.0 * MIB, replicas=4)
     world = sized.world
     world.resized_before({"web": GIVEN})
@@ -228,9 +228,9 @@ def test_sizing_of_a_held_workload_gives_new_pods_its_size_and_starts_no_change(
     world.add_pod()
     world.replace_pod("web-0")
     workload = run(world.get_workload(KEY))
-    mandate, hold = mandates.resolve(workload, (), namespace=()), read_hold(workload.annotations)
-    assert mandate
-    assert mandate.blocked_reason(workload, mandates.config, hold=hold) == ""
+    policy, hold = build_default_policy(config), read_hold(workload.annotations)
+    assert policy
+    assert policy.blocked_reason(workload, config, hold=hold) == ""
     wish = sized.assessed().to_desired_change(
         SPEC.update_strategy, can_resize_in_place=True, blocked_reason="", hold_reason=str(hold or "")
     )

@@ -41,7 +41,7 @@ from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.gauges import WorkloadGauges
 from trimtab.operator.policy.matching import OverlapStats
-from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.operator.policy.resolver import build_effective_policy
 from trimtab.operator.policy.status import (
     SkipReason,
     StatusContext,
@@ -179,7 +179,7 @@ def test_property_1_monitoring_initiates_metrics_collection(estate: dict[str, li
 @given(st.lists(st.floats(1, 4000), min_size=1, max_size=6))
 def test_property_9_recommend_mode_updates_periodically(asked: list[float]) -> None:
     """After every cycle the status has what was recommended in it, and the time when that last changed."""
-    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Recommend"))
+    mandate = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
     has = {"requests": {"cpu": "1", "memory": "1Gi"}}
     found = workload(containers=({"name": "web", "resources": has},))
     said: Document = {}
@@ -295,7 +295,7 @@ def test_property_18_recommend_mode_stores_only(
     old: Resources, new: Resources, replicas: int, looks: int
 ) -> None:
     """However often it is looked at: the size stands in the status, and nothing is written to the workload."""
-    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Recommend"))
+    mandate = build_effective_policy(policy("p", mode="Recommend"), OperatorConfig())
     world = World(template={"web": old}, replicas=replicas)
     found = run(world.get_workload(KEY))
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=False)
@@ -321,7 +321,7 @@ def test_property_19_disabled_mode_stops_processing(
     before: dict[WorkloadKey, WorkloadOutcome], old: Resources, new: Resources
 ) -> None:
     """Nothing is touched, and the status tells what it told, also after a restart."""
-    mandate = EffectivePolicies(OperatorConfig()).resolve_policy(policy("p", mode="Disabled"))
+    mandate = build_effective_policy(policy("p", mode="Disabled"), OperatorConfig())
     world = World(template={"web": old}, replicas=1)
     assessment = WorkloadRecommendation((Recommendation("web", new, ()),), {}, is_urgent=True)
     withheld = mandate.blocked_reason(run(world.get_workload(KEY)), OperatorConfig())

@@ -36,6 +36,7 @@ from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.plugin_setup import open_plugin_registry
 from trimtab.operator.leader import Dependencies, LeaderSession
 from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.state import OperatorState
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer
@@ -156,7 +157,8 @@ class OperatorApp:
         def config() -> OperatorConfig:
             return self._config.current
 
-        pod_sizer = PodSizer(cluster_state, CompetingControllers(cluster_state, intent_index, config), config)
+        competitors = CompetingControllers(cluster_state, intent_index, config)
+        pod_sizer = PodSizer(cluster_state, competitors, PolicyResolver(cluster_state, config))
         admission = AdmissionHandlers(
             config=config,
             policies=lambda: cluster_state.policies,

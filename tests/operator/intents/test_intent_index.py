@@ -49,7 +49,7 @@ from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.intents.state_builder import build_state
-from trimtab.operator.policy.resolver import EffectivePolicies
+from trimtab.operator.policy.resolver import build_default_policy
 
 
 class Nobody:
@@ -119,7 +119,7 @@ def test_controlling_intent_is_active() -> None:
 
 def test_policy_yields_to_intent_and_reports_it() -> None:
     config = OperatorConfig(default_policy=OptimizationPolicySpec(mode=PolicyMode.AUTO))
-    mandate = EffectivePolicies(config).resolve(workload(), (), namespace=())
+    mandate = build_default_policy(config)
     assert mandate is not None
     assert mandate.blocked_reason(workload(), config) == ""
     assert "Intent shop/web controls the size of this workload" in mandate.blocked_reason(

@@ -1,4 +1,4 @@
-"""On whose word a workload is sized: what a policy's words come to, and when it is not acted on."""
+"""The effective policy of a workload: built from policy and configuration, resolved from the cluster."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from harness.fake_informers import FakeInformers
 from harness.records import folded, policy, workload
 from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
+from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy, policy_projection
+from trimtab.kube.rest.resources import NAMESPACES, OPTIMIZATION_POLICIES
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
-from trimtab.operator.policy.resolver import EffectivePolicies, EffectivePolicy
+from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, build_effective_policy
 from trimtab.operator.policy.status_writer import DEFAULT_POLICY
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
@@ -24,7 +28,7 @@ def config(**said: Any) -> OperatorConfig:
 
 
 def mandate(found: Policy | None = None, **said: Any) -> EffectivePolicy:
-    return EffectivePolicies(config(**said)).resolve_policy(found or policy())
+    return build_effective_policy(found or policy(), config(**said))
 
 
 def with_guardrail(query: str) -> Policy:
@@ -161,30 +165,54 @@ def test_a_policy_adds_a_guardrail_of_its_own() -> None:
     assert GUARDRAIL_ANNOTATION in mandate(with_guardrail("sum(")).problem
 
 
-def test_a_policy_is_read_once_however_often_its_status_is_written() -> None:
-    mandates = EffectivePolicies(config())
-    first = mandates.resolve_policy(policy("p"))
-    assert mandates.resolve_policy(policy("p")) is first
-    changed = mandates.resolve_policy(policy("p", generation=2, mode="Auto"))
+def namespace(name: str, **labels: str) -> Metadata:
+    metadata = {"name": name, "uid": name, "labels": labels}
+    return folded(metadata_projection(), {"metadata": metadata})
+
+
+def resolver(informers: FakeInformers, **said: Any) -> PolicyResolver:
+    cluster_state = ClusterState(informers, operator_namespace="trimtab-system", enqueue=lambda _: None)
+    found = config(**said)
+    return PolicyResolver(cluster_state, lambda: found)
+
+
+def test_resolver_builds_each_version_of_a_policy_once_and_drops_the_others() -> None:
+    informers = FakeInformers()
+    found = resolver(informers)
+    informers.put(OPTIMIZATION_POLICIES, policy("p"))
+    first = found.resolve_policy(policy("p"))
+    assert found.resolve_policy(policy("p")) is first, "a status was written"
+    informers.put(OPTIMIZATION_POLICIES, policy("p", generation=2, mode="Auto"))
+    changed = found.resolve_policy(policy("p", generation=2, mode="Auto"))
     assert changed is not first
-    mandates.forget_all_but(())
-    assert mandates.resolve_policy(policy("p", generation=2, mode="Auto")) is not changed
+    assert found.resolve_policy(policy("p", generation=2, mode="Auto")) is changed
+    assert [each.policy for each in found._effective.values()] == [changed.policy]
+    informers.remove(OPTIMIZATION_POLICIES, policy("p", generation=2))
+    assert found.resolve(workload()) is None
+    assert found.resolve_strategy(None, is_required=True)
+    assert found._effective == {}
 
 
-def test_the_default_policy_is_for_those_that_no_policy_selects() -> None:
-    assert EffectivePolicies(config()).resolve(workload(), (), namespace=()) is None
-    assert (
-        EffectivePolicies(config()).default_strategy_spec.strategy == OptimizationPolicySpec().strategy.name
-    )
+def test_resolver_uses_the_default_policy_for_workloads_that_no_policy_selects() -> None:
+    none = resolver(FakeInformers())
+    assert none.resolve(workload()) is None
+    assert none.resolve_strategy(None, is_required=False) is None
+    default_spec = none.resolve_strategy(None, is_required=True)
+    assert default_spec
+    assert default_spec.strategy == OptimizationPolicySpec().strategy.name
     denied = {"namespaces": {"deny": ["bank"]}, "namespaceSelector": {"matchLabels": {"team": "a"}}}
-    mandates = EffectivePolicies(config(defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied}))
-    assert mandates.resolve(workload(namespace="bank"), (), namespace=(("team", "a"),)) is None
-    assert mandates.resolve(workload(), (), namespace=(("team", "b"),)) is None
-    default = mandates.resolve(workload(), (), namespace=(("team", "a"),))
+    informers = FakeInformers()
+    found = resolver(informers, defaultPolicy={"strategy": {"name": "vpa"}, "selector": denied})
+    for name, team in (("bank", "a"), ("shop", "b")):
+        informers.put(NAMESPACES, namespace(name, team=team))
+        assert found.resolve(workload(namespace=name)) is None
+    informers.put(NAMESPACES, namespace("shop", team="a"))
+    default = found.resolve(workload())
     assert default
     assert (default.name, default.key, default.strategy_spec.strategy) == ("default", DEFAULT_POLICY, "vpa")
-    assert mandates.default_strategy_spec == default.strategy_spec
-    assert mandates.resolve(workload(), (policy("p"),), namespace=()) is mandates.resolve_policy(policy("p"))
+    assert found.resolve_strategy(None, is_required=True) == default.strategy_spec
+    informers.put(OPTIMIZATION_POLICIES, policy("p"))
+    assert found.resolve(workload()) is found.resolve_policy(policy("p"))
 
 
 def test_the_percentile_of_a_policy_is_for_the_strategy_of_that_name() -> None:

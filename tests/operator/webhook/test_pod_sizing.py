@@ -35,6 +35,7 @@ from trimtab.operator.http_server import serve_application
 from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer
 from trimtab.operator.webhook.registration import CONFIGURATION_NAME, MUTATING, VALIDATING
@@ -61,7 +62,7 @@ class Ward:
         following = InformerSet(client, discovery_interval=0.5, timeouts=BRISK)
         self.catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=lambda _: None)
         rivals = CompetingControllers(self.catalog, IntentIndex(following), lambda: self.config)
-        self._births = PodSizer(self.catalog, rivals, lambda: self.config)
+        self._births = PodSizer(self.catalog, rivals, PolicyResolver(self.catalog, lambda: self.config))
         self.metrics = Metrics()
 
     def configured(self, **webhook: Any) -> OperatorConfig:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.policy.matching import MatchingPolicies
+from trimtab.operator.policy.matching import PolicyMatcher
 from trimtab.operator.policy.status_writer import DEFAULT_POLICY, PolicyKey
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
 from trimtab.recommender.cohort import StrategySpec
@@ -38,6 +38,9 @@ from trimtab.usage.prometheus.template import find_query_problem
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
 DAY = 86400.0
+
+_PolicyVersion = tuple[str, int, Labels]
+"""The uid, generation and annotations of a policy. Its records also change with every write of its status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,15 @@ class EffectivePolicy:
     @property
     def name(self) -> str:
         return str(self.policy) if self.policy else "default"
+
+    def selects(self, workload: Workload, *, namespace: Labels) -> bool:
+        """Return True if the selector of the policy matches a workload in a namespace with these labels."""
+        return self.spec.selector.matches(
+            kind=workload.key.kind,
+            namespace=workload.namespace,
+            labels=dict(workload.labels),
+            namespace_labels=dict(namespace),
+        )
 
     def update_strategy(self, config: OperatorConfig, *, now: float) -> UpdateStrategy:
         """Return how changes are made now: outside the operator's own windows, they replace the policy's windows."""
@@ -123,70 +135,39 @@ class EffectivePolicy:
         return self.spec.mode is PolicyMode.AUTO or bool(hold and hold.sizes)
 
 
-class EffectivePolicies:
-    """All effective policies under one configuration; replaced when the configuration changes."""
+def build_effective_policy(policy: Policy, config: OperatorConfig) -> EffectivePolicy:
+    """Build the effective policy of a policy under a configuration."""
+    return _build(policy, policy.spec, config)
 
-    def __init__(self, config: OperatorConfig) -> None:
-        self.config = config
-        self._by_uid: dict[str, EffectivePolicy] = {}
-        default = config.default_policy
-        self._default = self._build(None, default) if default else None
-        self.default_strategy_spec = (
-            self._default.strategy_spec
-            if self._default
-            else strategy_spec_from_policy(OptimizationPolicySpec())
-        )
-        """The strategy spec for containers that no policy selects, such as those of a VPA."""
 
-    def resolve(
-        self, workload: Workload, verdict: MatchingPolicies, *, namespace: Labels
-    ) -> EffectivePolicy | None:
-        """Return the effective policy of the winning policy, or the default one; None if the workload is not sized."""
-        if verdict:
-            return self.resolve_policy(verdict[0])
-        if self._default is None or not self._default.spec.selector.matches(
-            kind=workload.key.kind,
-            namespace=workload.namespace,
-            labels=dict(workload.labels),
-            namespace_labels=dict(namespace),
-        ):
-            return None
-        return self._default
+def build_default_policy(config: OperatorConfig) -> EffectivePolicy | None:
+    """Build the default policy of a configuration; None if it has none."""
+    return _build(None, config.default_policy, config) if config.default_policy else None
 
-    def resolve_policy(self, policy: Policy) -> EffectivePolicy:
-        """Return the effective policy of a policy, built once for each version of it."""
-        found = self._by_uid.get(policy.uid)
-        if found is None or not (found.policy and policy.is_equivalent_to(found.policy)):
-            found = self._by_uid[policy.uid] = self._build(policy, policy.spec)
-        return found
 
-    def forget_all_but(self, uids: Container[str]) -> None:
-        """Drop policies that no longer exist."""
-        self._by_uid = {uid: policy for uid, policy in self._by_uid.items() if uid in uids}
-
-    def _build(self, policy: Policy | None, spec: OptimizationPolicySpec) -> EffectivePolicy:
-        limits = self.config.limits
-        bounded = _apply_org_limits(spec, limits)
-        problems = limits.find_problems(spec)
-        source = self.config.resolve_source(spec)
-        if source is None:
-            problems.append(describe_unknown_source(spec, self.config))
-        sizing = strategy_spec_from_policy(spec)._replace(source=source or "")
-        try:
-            STRATEGIES.parse_settings(sizing.strategy, sizing.decode_settings())
-        except TrimtabError as error:
-            problems.append(f"spec.strategy: {error}")
-        if (query := _guardrail_query(policy)) and (wrong := find_query_problem(query)):
-            problems.append(f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}")
-        return EffectivePolicy(
-            policy=policy,
-            spec=bounded,
-            rules=PolicyRules.from_spec(
-                bounded, SafetyDefaults(oom_history=max(self.config.learning.history.seconds, DAY))
-            ),
-            strategy_spec=sizing,
-            problem="; ".join([policy.problem] if policy and policy.problem else problems),
-        )
+def _build(policy: Policy | None, spec: OptimizationPolicySpec, config: OperatorConfig) -> EffectivePolicy:
+    limits = config.limits
+    bounded = _apply_org_limits(spec, limits)
+    problems = limits.find_problems(spec)
+    source = config.resolve_source(spec)
+    if source is None:
+        problems.append(describe_unknown_source(spec, config))
+    strategy_spec = strategy_spec_from_policy(spec)._replace(source=source or "")
+    try:
+        STRATEGIES.parse_settings(strategy_spec.strategy, strategy_spec.decode_settings())
+    except TrimtabError as error:
+        problems.append(f"spec.strategy: {error}")
+    if (query := _guardrail_query(policy)) and (wrong := find_query_problem(query)):
+        problems.append(f"metadata.annotations[{GUARDRAIL_ANNOTATION}]: {wrong}")
+    return EffectivePolicy(
+        policy=policy,
+        spec=bounded,
+        rules=PolicyRules.from_spec(
+            bounded, SafetyDefaults(oom_history=max(config.learning.history.seconds, DAY))
+        ),
+        strategy_spec=strategy_spec,
+        problem="; ".join([policy.problem] if policy and policy.problem else problems),
+    )
 
 
 def _protected_reason(workload: Workload, config: OperatorConfig, vpa: str) -> str:
@@ -224,34 +205,58 @@ def _apply_org_limits(spec: OptimizationPolicySpec, limits: OrganisationLimits) 
 
 
 class PolicyResolver:
-    """Resolves policies on every call, because policies and configuration may change at any time."""
+    """Resolves policies on every call, because policies and configuration may change at any time.
+
+    An effective policy is built once for each version of its policy and kept while the policy and the configuration exist.
+    """
 
     def __init__(self, cluster_state: ClusterState, config: Callable[[], OperatorConfig]) -> None:
         self._cluster_state = cluster_state
         self._config = config
-        self._policies = EffectivePolicies(config())
+        self._built_for: OperatorConfig | None = None
+        self._matcher: PolicyMatcher | None = None
+        self._default: EffectivePolicy | None = None
+        self._effective: dict[_PolicyVersion, EffectivePolicy] = {}
 
     @property
     def config(self) -> OperatorConfig:
         return self._config()
 
     def resolve(self, workload: Workload) -> EffectivePolicy | None:
-        """Return the effective policy of a workload; None if it is not sized."""
+        """Return the effective policy of a workload: its policy with the highest weight, or the default policy.
+
+        Return None if the workload is not sized.
+        """
+        if matching := self._cluster_state.policy_matcher.match(workload):
+            return self.resolve_policy(matching[0])
         namespace = self._cluster_state.namespaces.get(workload.namespace)
-        verdict = self._cluster_state.policy_matcher.match(workload)
-        found = self._current_policies().resolve(
-            workload, verdict, namespace=namespace.labels if namespace else ()
-        )
+        default = self._default_policy()
+        if default is None or not default.selects(workload, namespace=namespace.labels if namespace else ()):
+            return None
         # A policy that cannot be read, such as one with mode Disabled, may take precedence over the default policy.
-        if (
-            found
-            and found.policy is None
-            and (why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES))
-        ):
+        if why := self._cluster_state.unsynced_reason(OPTIMIZATION_POLICIES):
             return replace(
-                found, problem=f"the OptimizationPolicies, which take precedence, cannot be read: {why}"
+                default, problem=f"the OptimizationPolicies, which take precedence, cannot be read: {why}"
             )
+        return default
+
+    def resolve_policy(self, policy: Policy) -> EffectivePolicy:
+        """Return the effective policy of a policy."""
+        self._drop_outdated()
+        version = policy.uid, policy.generation, policy.annotations
+        found = self._effective.get(version)
+        if found is None:
+            found = self._effective[version] = build_effective_policy(policy, self.config)
         return found
+
+    def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
+        """Return the strategy spec for a workload, from its policy or because a VPA asks for one; None if neither does."""
+        if policy and not policy.problem:
+            return policy.strategy_spec
+        if not is_required:
+            return None
+        default = self._default_policy()
+        return default.strategy_spec if default else strategy_spec_from_policy(OptimizationPolicySpec())
 
     def pod_sync(
         self,
@@ -275,21 +280,20 @@ class PolicyResolver:
             can_resize_in_place=can_resize_in_place,
         )
 
-    def resolve_policy(self, policy: Policy) -> EffectivePolicy:
-        """Return the effective policy of a policy."""
-        return self._current_policies().resolve_policy(policy)
+    def _default_policy(self) -> EffectivePolicy | None:
+        self._drop_outdated()
+        return self._default
 
-    def resolve_strategy(self, policy: EffectivePolicy | None, *, is_required: bool) -> StrategySpec | None:
-        """Return the strategy spec for a workload, from its policy or because a VPA asks for one; None if neither does."""
-        if policy and not policy.problem:
-            return policy.strategy_spec
-        return self._current_policies().default_strategy_spec if is_required else None
-
-    def forget_deleted(self) -> None:
-        """Drop policies that no longer exist."""
-        self._current_policies().forget_all_but({policy.uid for policy in self._cluster_state.policies})
-
-    def _current_policies(self) -> EffectivePolicies:
-        if self._policies.config is not self._config():
-            self._policies = EffectivePolicies(self._config())
-        return self._policies
+    def _drop_outdated(self) -> None:
+        """Drop what was built for another configuration, and policies that have changed or been deleted since."""
+        config, matcher = self.config, self._cluster_state.policy_matcher
+        if self._built_for is not config:
+            self._built_for = config
+            self._default = build_default_policy(config)
+            self._effective = {}
+        if self._matcher is not matcher:  # a policy or a namespace has changed
+            self._matcher = matcher
+            current = {(each.uid, each.generation, each.annotations) for each in self._cluster_state.policies}
+            self._effective = {
+                version: found for version, found in self._effective.items() if version in current
+            }

@@ -80,7 +80,6 @@ class IngestCycle:
     async def run_once(self, now: float) -> None:
         """Ingest usage up to now."""
         cluster_state = self._cluster_state
-        self._policy_resolver.forget_deleted()
         self._metrics.remove_stale_labels("policy", {str(policy) for policy in cluster_state.policies})
         self._metrics.remove_stale_labels("namespace", {each.name for each in cluster_state.namespaces})
         workloads = list(cluster_state.list_workloads())

@@ -6,7 +6,6 @@ admitted unchanged and resized later. The same holds while the state of competin
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from trimtab.actuation.change_annotations import APPLIED_ANNOTATION, CHANGE_ANNOTATION
@@ -19,7 +18,6 @@ from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import LIMIT_RANGES, OPTIMIZATION_POLICIES, RESOURCE_QUOTAS
 from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 
@@ -33,13 +31,11 @@ class PodSizer:
         self,
         cluster_state: ClusterState,
         competitors: CompetingControllers,
-        config: Callable[[], OperatorConfig],
+        policy_resolver: PolicyResolver,
     ) -> None:
         self._cluster_state = cluster_state
         self._competitors = competitors
-        self._config = config
-        self._policy_resolver = PolicyResolver(cluster_state, config)
-        self._matcher = cluster_state.policy_matcher
+        self._policy_resolver = policy_resolver
 
     def size_pod(self, pod: Pod) -> Sizes:
         """Return the containers that get other sizes than their manifest has; empty if nothing is to be done."""
@@ -65,8 +61,8 @@ class PodSizer:
 
     def _is_synced(self) -> bool:
         """Return True if everything that decides about a pod is synced."""
-        troubles = self._cluster_state.errors_by_resource()
-        return all(troubles.get(str(kind), NOT_SERVED) == NOT_SERVED for kind in _REQUIRED_KINDS)
+        errors = self._cluster_state.errors_by_resource()
+        return all(errors.get(str(kind), NOT_SERVED) == NOT_SERVED for kind in _REQUIRED_KINDS)
 
     def _find_workload(self, pod: Pod) -> Workload | None:
         cluster_state, owner = self._cluster_state, pod.owner
@@ -80,13 +76,7 @@ class PodSizer:
 
     def _resolve_policy(self, workload: Workload, hold: Hold | None) -> EffectivePolicy | None:
         """Return the policy by which pods of this workload are resized in place; None if they are not."""
-        cluster_state, config, key = self._cluster_state, self._config(), workload.key
-        if cluster_state.policy_matcher is not self._matcher:
-            # Replaced as a whole, because only the leader drops deleted policies.
-            self._policy_resolver, self._matcher = (
-                PolicyResolver(cluster_state, self._config),
-                cluster_state.policy_matcher,
-            )
+        cluster_state, config, key = self._cluster_state, self._policy_resolver.config, workload.key
         policy = self._policy_resolver.resolve(workload)
         if policy is None or policy.problem or policy.spec.mode is PolicyMode.DISABLED:
             return None
