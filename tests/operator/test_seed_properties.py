@@ -40,7 +40,6 @@ from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.gauges import WorkloadGauges
-from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.resolver import build_effective_policy
 from trimtab.operator.policy.status import (
     SkipReason,
@@ -50,6 +49,7 @@ from trimtab.operator.policy.status import (
     find_new_problems,
     have_same_targets,
 )
+from trimtab.operator.policy_matching import OverlapStats
 from trimtab.recommender.cohort import ContainerEstimate, EvidenceCohort, StrategySpec
 from trimtab.recommender.cohort_store import TrackedContainer
 from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender

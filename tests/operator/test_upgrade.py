@@ -18,8 +18,8 @@ from trimtab.api.optimizationpolicy import HpaMode, OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy, policy_projection
 from trimtab.operator.config.loader import load_configuration
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import StatusContext, build_policy_status
+from trimtab.operator.policy_matching import OverlapStats
 from trimtab.operator.webhook.review import AdmissionRequest
 from trimtab.operator.webhook.server import AdmissionHandlers
 

@@ -1,7 +1,8 @@
-"""The state of the cluster, kept current by informers: workloads with their pods, and everything that affects their size.
+"""The state of the cluster, as a set of informers has it: workloads with their pods, and everything that affects their size.
 
 Every change enqueues the affected workload by key; the reconciler reads the current state itself. Nothing is enqueued
-before the initial sync; then every workload is, once.
+before the initial sync; then every workload is, once. A reader that watches nothing, such as a scan, fills the same
+state once (`trimtab.scan.cluster_snapshot`).
 
 Resources that a cluster may not have (VPA, a custom kind, Trimtab's own CRDs) or may not permit are empty, with the
 reason in `errors_by_resource`, and fill when they are installed.
@@ -47,7 +48,8 @@ from trimtab.kube.rest.resources import (
     VPAS,
     Resource,
 )
-from trimtab.operator.policy.matching import PolicyMatcher
+from trimtab.operator.policy_matching import PolicyMatcher
+from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.usage.pod_ownership import PodOwnerIndex, WorkloadContainer
 from trimtab.usage.usage import PodContainer
 
@@ -58,7 +60,7 @@ FAILED_JOB_PODS = Scope(
     display_name="failed pods of jobs", labels="batch.kubernetes.io/job-name", fields="status.phase=Failed"
 )
 """The scope of failed Job pods: with restartPolicy Never, only the failed pod reports an OOM kill."""
-_STANDALONE_REPLICA_SETS = Scope(
+STANDALONE_REPLICA_SETS = Scope(
     display_name="replicasets.apps on their own", labels="!pod-template-hash,!rollouts-pod-template-hash"
 )
 """The scope of ReplicaSets that are workloads themselves; for those of a Deployment or Rollout, metadata is enough."""
@@ -71,9 +73,10 @@ class ClusterState:
         self,
         informers: InformerPort,
         *,
-        operator_namespace: str,
-        enqueue: Callable[[WorkloadKey], None],
+        operator_namespace: str = "",
+        enqueue: Callable[[WorkloadKey], None] = lambda _key: None,
     ) -> None:
+        """Create an empty state; the defaults are for readers without policies and without a work queue."""
         self._operator_namespace = operator_namespace
         self._enqueue = enqueue
         self._projections = shared = ProjectionCache()
@@ -102,7 +105,8 @@ class ClusterState:
         self._replica_sets: Cache[Metadata] = follow(
             REPLICA_SETS, metadata_projection(shared), indexes={OWNER_INDEX: owner_uid}
         )
-        self._ownership = Ownership(self._replica_sets)
+        self.ownership = Ownership(self._replica_sets)
+        """The owners of pods and workloads, up to the workloads that Trimtab sizes."""
         self._synced = asyncio.Event()
         self._matcher: PolicyMatcher | None = None
         self._changed_policies: list[Policy] = []
@@ -135,18 +139,18 @@ class ClusterState:
 
     def workload_kinds(self) -> tuple[Resource, ...]:
         """Return the resources that hold workloads, including discovered ones."""
-        return self._ownership.list_resources()
+        return self.ownership.list_resources()
 
     def get(self, key: WorkloadKey) -> Workload | None:
-        return self._ownership.get(key)
+        return self.ownership.get(key)
 
     def list_workloads(self, namespace: str | None = None) -> Iterator[Workload]:
         """Iterate over the workloads without an owning workload, in one namespace or in all."""
-        return self._ownership.iter_top_level(namespace)
+        return self.ownership.iter_top_level(namespace)
 
     def find_workload(self, pod: Pod) -> Workload | None:
         """Return the workload at the top of a pod's owners."""
-        return self._ownership.find_top_workload(pod)
+        return self.ownership.find_top_workload(pod)
 
     def list_pods(self, workload: Workload) -> list[Pod]:
         return self._pods_in(self.pods, workload)
@@ -156,12 +160,21 @@ class ClusterState:
         return self._pods_in(self._failed_pods, workload) if len(self._failed_pods) else []
 
     def _pods_in(self, cache: Cache[Pod], workload: Workload) -> list[Pod]:
-        members = self._ownership.collect_owned(workload)
+        members = self.ownership.collect_owned(workload)
         return [pod for member in members for pod in cache.find(OWNER_INDEX, member.uid)]
+
+    def build_constraints(self) -> ClusterConstraints:
+        """Return the limits of all namespaces and nodes at present."""
+        return ClusterConstraints(
+            nodes=self.nodes,
+            daemon_sets=(each for each in self.list_workloads() if each.kind == "DaemonSet"),
+            limit_ranges=self.limit_ranges,
+            quotas=self.quotas,
+        )
 
     def build_owner_index(self) -> PodOwnerIndex:
         """Return an index from pods, including deleted ones, to the workloads that own them."""
-        return PodOwnerIndex(self._ownership, replica_sets=self._replica_sets, pods=self.pods)
+        return PodOwnerIndex(self.ownership, replica_sets=self._replica_sets, pods=self.pods)
 
     def list_hpas(self, workload: Workload) -> list[HorizontalPodAutoscaler]:
         """Return the HPAs that scale a workload, or one that it owns."""
@@ -181,7 +194,7 @@ class ClusterState:
     def find_top_owner(self, key: WorkloadKey) -> WorkloadKey:
         """Return the workload at the top of a workload's owners; itself if it has none or does not exist."""
         found = self.get(key)
-        above = self._ownership.find_top_workload(found) if found else None
+        above = self.ownership.find_top_workload(found) if found else None
         return above.key if above else key
 
     @property
@@ -196,7 +209,7 @@ class ClusterState:
         return PolicyMatcher(among, namespaces=labels, operator_namespace=self._operator_namespace)
 
     def _find_scalers(self, cache: Cache[Scaler], workload: Workload) -> list[Scaler]:
-        members = self._ownership.collect_owned(workload)
+        members = self.ownership.collect_owned(workload)
         keys = [member.key for member in members if isinstance(member, Workload)]
         return [found for key in keys for found in cache.find("target", key)]
 
@@ -238,11 +251,11 @@ class ClusterState:
         cache = self._informers.watch_resource(
             resource,
             workload_projection(resource, self._projections),
-            scope=_STANDALONE_REPLICA_SETS if resource == REPLICA_SETS else None,
+            scope=STANDALONE_REPLICA_SETS if resource == REPLICA_SETS else None,
             indexes={OWNER_INDEX: owner_uid},
             optional=optional,
         )
-        self._ownership.add(resource, cache)
+        self.ownership.add(resource, cache)
         cache.on_change(self._workload_changed)
 
     def _notify(self, key: WorkloadKey) -> None:
@@ -254,11 +267,16 @@ class ClusterState:
             self._notify(found.key)
 
     def _workload_changed(self, old: Workload | None, new: Workload | None, /) -> None:
-        if found := new or old:
-            self._notify((self._ownership.find_top_workload(found) or found).key)
+        # Before the sync, walking up the owners of every listed object would cost a start more than it brings.
+        if self._synced.is_set() and (found := new or old):
+            self._notify((self.ownership.find_top_workload(found) or found).key)
 
     def _owned_changed(self, old: Metadata | Pod | None, new: Metadata | Pod | None, /) -> None:
-        if (found := new or old) and (top := self._ownership.find_top_workload(found)):
+        if (
+            self._synced.is_set()
+            and (found := new or old)
+            and (top := self.ownership.find_top_workload(found))
+        ):
             self._notify(top.key)
 
     def _scaler_changed(self, old: Scaler | None, new: Scaler | None, /) -> None:

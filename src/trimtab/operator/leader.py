@@ -42,10 +42,10 @@ from trimtab.operator.metrics import Metrics
 from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
 from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.gauges import WorkloadGauges
-from trimtab.operator.policy.matching import OverlapStats, count_overlaps
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status import StatusContext
 from trimtab.operator.policy.status_writer import PolicyKey, PolicyStatusWriter
+from trimtab.operator.policy_matching import OverlapStats, count_overlaps
 from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import SizingReconciler

@@ -16,7 +16,6 @@ from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, OptimizationPolicyStatus, WorkloadState
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import (
     MAX_EXPLAINED_CONTAINERS,
     MAX_LIST_BYTES,
@@ -27,6 +26,7 @@ from trimtab.operator.policy.status import (
     find_new_problems,
     have_same_targets,
 )
+from trimtab.operator.policy_matching import OverlapStats
 from trimtab.sizing.recommendation import Factor, Recommendation
 
 MIB = 1 << 20

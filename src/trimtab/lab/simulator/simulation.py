@@ -42,10 +42,10 @@ from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.gauges import WorkloadGauges
-from trimtab.operator.policy.matching import OverlapStats, count_overlaps
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status import StatusContext, WorkloadOutcome
 from trimtab.operator.policy.status_writer import NullEventSink, PolicyKey, PolicyStatusWriter
+from trimtab.operator.policy_matching import OverlapStats, count_overlaps
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import SizingReconciler
 from trimtab.operator.state import OperatorState

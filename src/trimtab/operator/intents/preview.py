@@ -99,7 +99,7 @@ async def preview_intent(
     await _require_intent(client, key)
     async with AsyncExitStack() as stack:
         informers = InformerSet(client)
-        cluster_state = ClusterState(informers, operator_namespace=config.namespace, enqueue=lambda _: None)
+        cluster_state = ClusterState(informers)
         intent_index = IntentIndex(informers)
         await stack.enter_async_context(_run_informers(cluster_state))
         intent = intent_index.get_intent(key)

@@ -27,9 +27,9 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.policy.matching import PolicyMatcher
 from trimtab.operator.policy.status_writer import DEFAULT_POLICY, PolicyKey
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
+from trimtab.operator.policy_matching import PolicyMatcher
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import strategy_spec_from_policy
 from trimtab.sizing.policy_rules import PolicyRules, SafetyDefaults

@@ -22,7 +22,7 @@ from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, PolicyMode, Wor
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
-from trimtab.operator.policy.matching import OverlapStats
+from trimtab.operator.policy_matching import OverlapStats
 from trimtab.plural import pluralize
 from trimtab.sizing.recommendation import Recommendation
 

@@ -24,13 +24,13 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.workqueue import WorkQueue
 from trimtab.operator.policy.gauges import WorkloadGauges
-from trimtab.operator.policy.matching import OverlapStats
 from trimtab.operator.policy.status import (
     StatusContext,
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
 )
+from trimtab.operator.policy_matching import OverlapStats
 
 PolicyKey = tuple[str, str]
 """The namespace and name of a policy."""

@@ -82,13 +82,8 @@ class IngestCycle:
         cluster_state = self._cluster_state
         self._metrics.remove_stale_labels("policy", {str(policy) for policy in cluster_state.policies})
         self._metrics.remove_stale_labels("namespace", {each.name for each in cluster_state.namespaces})
+        self.cluster_constraints = cluster_state.build_constraints()
         workloads = list(cluster_state.list_workloads())
-        self.cluster_constraints = ClusterConstraints(
-            nodes=cluster_state.nodes,
-            daemon_sets=(each for each in workloads if each.kind == "DaemonSet"),
-            limit_ranges=cluster_state.limit_ranges,
-            quotas=cluster_state.quotas,
-        )
         asked = self._vpa_recommender.targets() | self._intent_targets()
         tracked: dict[WorkloadContainer, TrackedContainer] = {}
         for workload in workloads:

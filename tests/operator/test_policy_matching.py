@@ -11,7 +11,7 @@ from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.resources import CRON_JOBS, DAEMON_SETS, DEPLOYMENTS, STATEFUL_SETS, Resource
-from trimtab.operator.policy.matching import MatchingPolicies, PolicyMatcher, count_overlaps
+from trimtab.operator.policy_matching import MatchingPolicies, PolicyMatcher, count_overlaps
 
 HOME = "trimtab-system"
 NAMESPACES = ("shop", "bank", "kube-system", HOME)
