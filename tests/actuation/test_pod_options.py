@@ -15,10 +15,10 @@ from trimtab.actuation.pod_options import (
     PodOptions,
     advance_options_change,
     build_options_patch,
-    can_roll_out,
     most_common_options,
     read_options_annotation,
     start_options_change,
+    supports_rollout,
 )
 from trimtab.api.pod_annotations import CACHE_CLASS, POWER_PROFILE
 from trimtab.kube.kinds.workloads import Workload
@@ -102,11 +102,11 @@ def test_a_mark_that_was_copied_from_elsewhere_or_cannot_be_read_says_nothing() 
 
 
 def test_options_come_only_to_pods_that_a_rollout_replaces() -> None:
-    assert can_roll_out(workload())
-    assert not can_roll_out(workload(update="OnDelete"))
-    assert not can_roll_out(workload(resource=REPLICA_SETS))
-    assert not can_roll_out(workload(paused=True))
-    assert not can_roll_out(workload(partition=1))
+    assert supports_rollout(workload())
+    assert not supports_rollout(workload(update="OnDelete"))
+    assert not supports_rollout(workload(resource=REPLICA_SETS))
+    assert not supports_rollout(workload(paused=True))
+    assert not supports_rollout(workload(partition=1))
 
 
 def test_what_most_pods_have_is_what_there_is() -> None:

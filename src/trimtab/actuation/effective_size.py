@@ -103,7 +103,7 @@ class Assignment:
     def boostable_size(self, pod: Pod) -> dict[str, Resources]:
         """Return the part of a pod's own size whose CPU a startup boost may raise.
 
-        CPU that admission added is left out, because it could not be told from a boost afterwards.
+        CPU that admission added is left out, because it could not be distinguished from a boost afterwards.
         """
         stated = {name: (each.cpu_request, each.cpu_limit) for name, each in self.sizes.items()}
         return {

@@ -79,7 +79,7 @@ class OptionsAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return self.before if self.phase is OptionsPhase.REVERTED else self.after
 
 
-def can_roll_out(workload: Workload) -> bool:
+def supports_rollout(workload: Workload) -> bool:
     """Return whether a changed template makes the controller replace all pods."""
     halted = workload.paused or workload.partition
     return workload.kind in _ROLLING_KINDS and workload.update_strategy != "OnDelete" and not halted

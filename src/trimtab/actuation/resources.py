@@ -112,13 +112,13 @@ def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | 
     """
     enough = None if need is None else round_up("memory", need)
 
-    def floored(now: int | None, wish: int | None) -> int | None:
+    def lower_memory(now: int | None, wish: int | None) -> int | None:
         if now is None or wish is None or wish >= now:
             return wish
         return max(wish, now if enough is None else min(now, enough))
 
-    request = floored(current.memory_request, wanted.memory_request)
-    limit = floored(current.memory_limit, wanted.memory_limit)
+    request = lower_memory(current.memory_request, wanted.memory_request)
+    limit = lower_memory(current.memory_limit, wanted.memory_limit)
     if current.memory_limit is None and limit is not None:
         limit = None if enough is None else max(limit, enough)
     if limit is not None:

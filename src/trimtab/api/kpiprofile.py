@@ -17,7 +17,7 @@ _URL = r"^https?://[^/\s]+"
 
 
 class KPIType(StrEnum):
-    """What is measured, which tells the planner what moves it."""
+    """The kind of a measurement, by which the planner knows which actions move it."""
 
     LATENCY = "latency"
     AVAILABILITY = "availability"
@@ -30,7 +30,7 @@ _MORE_IS_BETTER = (KPIType.AVAILABILITY, KPIType.THROUGHPUT)
 
 
 class KPIProfileSpec(ApiModel):
-    """How it is measured."""
+    """The specification of a measurement: its kind and its query."""
 
     rules = (
         ValidationRule(
@@ -49,20 +49,20 @@ class KPIProfileSpec(ApiModel):
     )
 
     type: KPIType
-    """What is measured: latency, availability, throughput, power or custom."""
+    """The kind of the measurement: latency, availability, throughput, power or custom."""
 
     query: Annotated[str, Field(min_length=1, max_length=8192)] | None = None
-    """The PromQL query that measures it; left out, the query that the operator has for the type."""
+    """The PromQL query that measures the KPI. Without it, the operator uses its default query for the type."""
 
     description: Text | None = None
-    """What the query measures, and in which unit."""
+    """The meaning of the query's result and its unit, for people."""
 
     minimize: Bool | None = None
-    """Whether less is better. When left out: false for availability and throughput, true for the others."""
+    """True if a lower value is better. The default is false for availability and throughput, true for the others."""
 
     props: Annotated[dict[str, Text], Field(max_length=32)] = Field(default_factory=dict)
-    """Further properties of the source; endpoint is the address of the Prometheus to ask, the operator's own
-    when left out."""
+    """Further properties of the source. `endpoint` is the address of the Prometheus server to query; the default
+    is the operator's own."""
 
     @property
     def endpoint(self) -> str | None:
@@ -74,20 +74,20 @@ class KPIProfileSpec(ApiModel):
 
 
 class KPIProfileStatus(StatusModel):
-    """What was observed."""
+    """The operator's findings about a KPIProfile."""
 
     observed_generation: Count | None = None
-    """The generation of the spec that this status is about."""
+    """The generation of the spec that this status describes."""
 
     resolved: Bool | None = None
-    """Whether the profile is understood and its query can be asked."""
+    """True if the profile is valid and its query can be sent."""
 
     reason: Annotated[str, Field(max_length=4096)] | None = None
-    """Why it is not resolved."""
+    """The reason why the profile is not resolved."""
 
 
 class KPIProfile(Kind):
-    """How something that people care about is measured, such as the 99th percentile of latency."""
+    """A KPIProfile defines how a quality of a service is measured, such as the 99th percentile of latency."""
 
     names = KindNames(
         plural="kpiprofiles",

@@ -118,7 +118,7 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # An encoding without arrows gets question marks instead of a traceback.
+        # In an encoding without arrows, print "?": the default, strict, ends every command in a traceback.
         sys.stdout.reconfigure(errors="replace")
     _preload_command(*arguments[:1])
     sys.exit(run(arguments))

@@ -141,7 +141,7 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """What is learned, from what and for how long."""
+    """One training: the learner, its data and its length."""
 
     learner: str
     updates: int
@@ -149,9 +149,9 @@ class TrainingJob:
     containers: int
     hours: int
     generated: bool
-    """Whether from generated workloads too."""
+    """True if generated workloads are training data too."""
     recordings: tuple[str, ...]
-    """The names of files."""
+    """The files of the recordings."""
 
     @property
     def command(self) -> str:

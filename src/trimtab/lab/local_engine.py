@@ -113,7 +113,7 @@ _steps: Any = None
 def _init_worker(steps: Any) -> None:
     global _steps  # noqa: PLW0603 - a pool has no other way to give its workers shared memory
     _steps = steps
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt is told of once, by the command
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the command reports an interrupt, not each worker
 
 
 def _run_job(

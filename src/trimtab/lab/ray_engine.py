@@ -89,7 +89,7 @@ class RayEngine:
             where = (there.hostname, there.port)
         except ValueError as error:
             raise self._wrap_error(error) from None
-        if where[0] and where[1]:  # else it is a word that Ray knows, or tells of
+        if where[0] and where[1]:  # "auto" and "local" are words for Ray, not addresses
             try:
                 create_connection(where, CONNECT_TIMEOUT).close()
             except OSError as error:

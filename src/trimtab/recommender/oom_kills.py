@@ -62,7 +62,7 @@ def find_oom_kills(
 class OomTimestampCorrector:
     """Replaces the times of OOM kills that lie in the future because a node's clock is ahead.
 
-    OOM kills are told apart by their times, each later than the last, so one dated next year would hide all others until
+    OOM kills are identified by their times, each later than the last, so one dated next year would hide all others until
     then. A kill with a future time happened between two observations and gets the time of the first one that shows it.
     At the first observation of a workload it may be old, so it is ignored: a container that is killed again reports a new
     one.

@@ -95,15 +95,15 @@ def merge_limit_ranges(limit_ranges: Iterable[LimitRange]) -> AllowedRanges:
 def _merge_limits(found: Iterable[LimitRangeItem], resource: ResourceName) -> AllowedRange:
     everyone = tuple(found)
 
-    def said(part: str) -> list[int]:
+    def list_amounts(part: str) -> list[int]:
         amounts = (getattr(getattr(limits, part), resource) for limits in everyone)
         return [amount for amount in amounts if amount is not None]
 
     return AllowedRange(
-        min=max(said("min"), default=0),
-        max=min(said("max"), default=None),
-        default=min(said("default_limit"), default=None),
-        ratio=min(said("max_limit_request_ratio"), default=inf),
+        min=max(list_amounts("min"), default=0),
+        max=min(list_amounts("max"), default=None),
+        default=min(list_amounts("default_limit"), default=None),
+        ratio=min(list_amounts("max_limit_request_ratio"), default=inf),
     )
 
 

@@ -191,7 +191,9 @@ def _specificity_order(rule: ContainerRule) -> tuple[bool, int, str]:
 
 
 def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRules) -> ContainerRules:
-    def own(resource: ControlledResource, usual: ResourceRules, bounds: Bounds | None) -> ResourceRules:
+    def override_rules(
+        resource: ControlledResource, usual: ResourceRules, bounds: Bounds | None
+    ) -> ResourceRules:
         if bounds is not None:
             least, most = _min_and_max(resource.value, bounds)
             said_in = f"containers[{rule.name}].resourceBounds"
@@ -201,8 +203,8 @@ def _container_rules(rule: ContainerRule, cpu: ResourceRules, memory: ResourceRu
     bounds = rule.resource_bounds
     return ContainerRules(
         name=rule.name,
-        cpu=own(ControlledResource.CPU, cpu, bounds.cpu),
-        memory=own(ControlledResource.MEMORY, memory, bounds.memory),
+        cpu=override_rules(ControlledResource.CPU, cpu, bounds.cpu),
+        memory=override_rules(ControlledResource.MEMORY, memory, bounds.memory),
     )
 
 

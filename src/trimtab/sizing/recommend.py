@@ -71,16 +71,16 @@ def recommend_pod(
     """Return the recommendations for all containers of a pod, each beside the results for those before it."""
     pod = tuple(containers)
 
-    def recommended(by: PolicyRules) -> tuple[Recommendation, ...]:
+    def recommend_by(by: PolicyRules) -> tuple[Recommendation, ...]:
         return _recommend_each(
             pod, proposals=proposals, evidence=evidence, rules=by, constraints=constraints, now=now
         )
 
-    found = recommended(rules)
+    found = recommend_by(rules)
     if not any(map(_is_step_limited, found)):
         return found
     # The end of the steps is the answer of the same guards without a step limit.
-    ends = recommended(rules.without_step_limits())
+    ends = recommend_by(rules.without_step_limits())
     return tuple(_with_final_target(*each) for each in zip(pod, found, ends, strict=True))
 
 

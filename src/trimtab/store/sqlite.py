@@ -88,7 +88,7 @@ class SQLite:
         )
         event.listen(engine.sync_engine, "connect", _configure)
         event.listen(engine.sync_engine, "begin", _begin)
-        event.listen(engine.sync_engine, "invalidate", _roll_back)
+        event.listen(engine.sync_engine, "invalidate", _discard_transaction)
         return engine
 
     @asynccontextmanager
@@ -238,7 +238,7 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
-def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
+def _discard_transaction(connection: Any, _record: Any, _error: BaseException | None) -> None:
     # The connection of a cancelled task is closed, but while a traceback still references its cursor, closing does
     # not end the transaction: the lock would stay until the garbage is collected.
     with suppress(asyncio.CancelledError, sqlite3.Error):

@@ -13,7 +13,7 @@ import msgspec
 from trimtab.kube.kinds.workloads import WorkloadKey
 
 CurveValues = tuple[float | None, ...]
-"""The values of a curve at the times of a plot; None marks missing data."""
+"""The values of a curve at the times of a plot; None stands for missing data."""
 
 
 class ViewRecord(msgspec.Struct, frozen=True, omit_defaults=True):

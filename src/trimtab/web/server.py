@@ -88,7 +88,7 @@ async def serve_dashboard(
         raise TrimtabError(
             f"address {address}: cannot listen there: {error.strerror or error}; choose another address"
         ) from None
-    # Connections inherit TCP_NODELAY. asyncio sets it only on sockets with proto IPPROTO_TCP, which this one lacks.
+    # Connections inherit TCP_NODELAY. asyncio sets it only on sockets with proto IPPROTO_TCP; this one has 0.
     # Without it each response, written in two pieces, waits 40 ms for a delayed acknowledgement.
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with found:

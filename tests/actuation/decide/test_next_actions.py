@@ -57,7 +57,7 @@ from trimtab.actuation.decide.health import (
     health_since,
 )
 from trimtab.actuation.decide.next_actions import next_actions
-from trimtab.actuation.decide.revert import MAX_COOLDOWN, MIN_COOLDOWN, cooldown
+from trimtab.actuation.decide.revert import MAX_COOLDOWN, MIN_COOLDOWN, compute_cooldown
 from trimtab.actuation.decide.stalls import (
     CRASH_LOOP_TIMEOUT,
     DEFERRED_TIMEOUT,
@@ -1015,7 +1015,7 @@ def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
 
 @given(st.integers(1, 10_000))
 def test_the_peace_is_never_longer_than_a_week(times: int) -> None:
-    assert MIN_COOLDOWN <= cooldown(times) <= MAX_COOLDOWN
+    assert MIN_COOLDOWN <= compute_cooldown(times) <= MAX_COOLDOWN
 
 
 def test_what_is_applied_stays_known_while_the_next_change_is_tried_and_taken_back() -> None:

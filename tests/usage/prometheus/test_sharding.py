@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector
-from trimtab.usage.prometheus.promql import format_duration, one_of, quote
+from trimtab.usage.prometheus.promql import format_duration, matches_any, quote
 from trimtab.usage.prometheus.sharding import MAX_NAMESPACES, QueryShard, split_into_shards
 
 SERIES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3000), max_size=150)
@@ -59,7 +59,7 @@ def test_shard_split_ends_at_one_step_and_one_last_character(
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique=True), st.text())
 def test_one_of_matches_only_the_given_names(names: list[str], other: str) -> None:
-    pattern = str(one_of("namespace", names)).removeprefix("namespace=~")
+    pattern = str(matches_any("namespace", names)).removeprefix("namespace=~")
     unquoted = (
         pattern[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
     )

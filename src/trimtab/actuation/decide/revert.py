@@ -88,7 +88,7 @@ def revert(situation: ChangeContext, marks: ChangeAnnotations, change: OngoingCh
     )
 
 
-def cooldown(times: int) -> int:
+def compute_cooldown(times: int) -> int:
     """Return the seconds of cooldown after this many reverts in a row."""
     return int(min(MAX_COOLDOWN, MIN_COOLDOWN * 2 ** min(times - 1, 16)))
 
@@ -451,7 +451,7 @@ def _build_revert_record(
     last, now = marks.reverted, situation.now
     blamed = not (change.blameless or change.relief)
     times = (last.times if last else 0) + blamed
-    until, relief_until = now + (cooldown(times) if blamed else NOT_AT_FAULT_COOLDOWN), 0
+    until, relief_until = now + (compute_cooldown(times) if blamed else NOT_AT_FAULT_COOLDOWN), 0
     if change.relief:
         relief_until = now + (NOT_AT_FAULT_COOLDOWN if change.blameless else _oom_relief_cooldown(last))
         # The cooldown of an earlier revert goes on unchanged.

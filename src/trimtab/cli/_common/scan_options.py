@@ -62,7 +62,7 @@ class ScanOptions:
     """A setting of the strategy, as name=value, like cpu_risk=0.01; may be given several times."""
 
     days: float = 14.0
-    """How many days of usage to look at."""
+    """The days of usage to read."""
 
     step: str | None = None
     """The time from one sample to the next, like 5m; by the size of the cluster when not given."""

@@ -40,7 +40,7 @@ DEFAULT_UTILISATION = 0.4
 UNRECORDED_UTILISATION = 0.1
 """The assumed utilisation where neither load nor usage was recorded, low enough that little is learned from it."""
 MIN_SIZE_RATIO, MIN_SIZES = 3.0, 3
-"""The ratio of sizes, and the number of sizes, from which an edge can be told from a bend. Fewer similar sizes
+"""The ratio of sizes, and the number of sizes, from which the fit can separate an edge from a bend. Fewer similar sizes
 would seem to prove that nothing helps."""
 EDGE_PENALTY = 1.02
 """The factor by which the maximum shape must fit better than the sum, because a queue is a sum."""
@@ -169,13 +169,13 @@ class LatencyModel:
             np.array([each.is_censored for each in seen]),
         )
 
-        def fitted(edge: float) -> FitResult:
+        def fit_edge(edge: float) -> FitResult:
             def shape(theta: Floats) -> tuple[Floats, Floats]:
                 return latency_curve.log_latencies(theta, edge, at, caches, powers, slopes), slopes.copy()
 
             return fit(shape, points, prior=theta, spread=_prior_spread(prior, seen, theta.size))
 
-        fits = {edge: fitted(edge) for edge in _candidate_edges(seen)}
+        fits = {edge: fit_edge(edge) for edge in _candidate_edges(seen)}
         edge = min(
             fits, key=lambda edge: fits[edge].loss * (EDGE_PENALTY if edge != latency_curve.SUM_EDGE else 1.0)
         )
@@ -257,7 +257,7 @@ def _sample_weights(seen: Sequence[EffectSample], load: Floats, now: float) -> F
 
 def _prior_spread(prior: LatencyModel, seen: Sequence[EffectSample], size: int) -> Floats:
     """Return the standard deviations of the prior. Without load data and with a constant number of pods, waiting
-    cannot be told from work, so its prior stays narrow.
+    cannot be separated from work, so its prior stays narrow.
     """
     spreads = np.full(size, _OPTION_SPREAD)
     spreads[: latency_curve.OPTIONS] = (

@@ -171,10 +171,10 @@ class _KpiServer:
         return {query: self._parse_reading(number, answer) for number, query in enumerate(batch)}
 
     def _parse_reading(self, number: int, answer: Vector) -> KpiReading:
-        def values_of(label: str) -> list[float]:
+        def find_values(label: str) -> list[float]:
             return [value for labels, value in answer if labels.get(LABEL, "0") == label]
 
-        values, ages = values_of(str(number)), values_of(f"{number} age")
+        values, ages = find_values(str(number)), find_values(f"{number} age")
         if not values:
             return unknown_reading(
                 "the query returns nothing: its series do not exist or have no recent samples"

@@ -202,7 +202,7 @@ class Informer(Generic[R]):
                     raise
                 log.info("informer.listing_in_pages", resource=self._name, reason=describe(error))
                 self._use_streaming_list = False
-                # After a timeout, streaming may work next time; fall back to pages for now.
+                # After a timeout, streaming may work next time; use pages for now.
                 self._supports_streaming_list = isinstance(error, TimedOut)
                 if self._supports_streaming_list:
                     raise

@@ -88,7 +88,7 @@ def parse_counters(text: str, namespace: str) -> dict[str, Counters]:
         if told.get("container") != CONTAINER:
             continue
         here = found.setdefault(told["pod"], {})
-        # Of a container that has just been replaced both may be told of: the later counts.
+        # Shortly after a restart the endpoint reports the old and the new container; keep the later sample.
         if stamp and int(stamp) / 1000 < here.get(f"{field}_at", 0.0):
             continue
         here[field] = float(value)

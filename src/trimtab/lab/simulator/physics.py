@@ -240,7 +240,8 @@ def _resolve_contention(containers: Containers, nodes: Nodes) -> None:
             if victim < 0:
                 break
             containers.killed[victim] = KILLED_BY_NODE
-            nodes.memory[place] = 0.0  # summed anew, so that what is left adds up to the last bit
+            # Subtracting the victim would leave rounding errors: sum again, so that an empty node has exactly 0.
+            nodes.memory[place] = 0.0
             for row in theirs:
                 if containers.killed[row] == NOT_KILLED:
                     nodes.memory[place] += containers.memory[row]

@@ -64,7 +64,7 @@ def _first_fit(
     cpu_left, memory_left = np.empty(many), np.empty(many)
     pods_left = np.empty(many, np.int64)
     used = 0
-    first = 0  # nodes before this one are full: there is no room for even the smallest
+    first = 0  # nodes before this one have no capacity for even the smallest pod
     least_cpu, least_memory = least
     for pod in range(many):
         node = first

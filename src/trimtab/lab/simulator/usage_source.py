@@ -88,7 +88,7 @@ class SimulatedUsageSource(Source[SimulatedUsageSettings]):
         cpu, memory, throttled = (np.full(shape, np.nan) for _ in range(3))
         counts = np.zeros(shape)
         for sample in within:
-            # A row tells of the step that ends at its time.
+            # A row covers the step that ends at its time.
             row = int(np.ceil((sample.at - query.start) / query.step - 1e-6))
             if not 0 <= row < query.steps:
                 continue

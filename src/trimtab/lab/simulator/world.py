@@ -299,7 +299,11 @@ class SimulatedWorld:
                 if not pod.unschedulable:
                     pod.unschedulable = True
                     self.record_event(
-                        pod.workload, pod.name, "Warning", "FailedScheduling", "it fits on none of the nodes"
+                        pod.workload,
+                        pod.name,
+                        "Warning",
+                        "FailedScheduling",
+                        "the pod fits on none of the nodes",
                     )
                 continue
             del self.pending[pod.uid]
@@ -311,10 +315,8 @@ class SimulatedWorld:
             self.mark_changed(pod)
             self.due_times.put(pod.uid, ready_at)
 
-    # Telling
-
     def mark_changed(self, member: SimulatedPod | SimulatedWorkload) -> None:
-        """It looks different now."""
+        """Give an object a new version, so that the informers deliver it."""
         self._version += 1
         member.version = self._version
         self.changed[member.uid] = member

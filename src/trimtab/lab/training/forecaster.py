@@ -40,9 +40,9 @@ class ForecasterConfig:
     steps: int = 100
     """Steps of an update."""
     rate: float = 2e-3
-    """The learning rate at the beginning; it falls to a fiftieth along a cosine."""
+    """The learning rate at the beginning; it decreases to a fiftieth along a cosine."""
     updates: int = 100
-    """Updates after which it stays there."""
+    """Updates after which the learning rate stays at its lowest value."""
     examples: int = 60_000
     """At most so many of each recording and resource."""
     decay: float = 1e-4

@@ -21,7 +21,7 @@ def init_network(
 ) -> Parameters:
     """A network that knows nothing: its answers are near 0."""
 
-    def drawn(rows: int, columns: int, scale: float) -> Array:
+    def draw_weights(rows: int, columns: int, scale: float) -> Array:
         numbers: Array = rng.standard_normal((rows, columns)) * scale * np.sqrt(2.0 / rows)
         return numbers.astype(np.float32)
 
@@ -31,11 +31,11 @@ def init_network(
     return {
         "middle": zeros(inputs),
         "width": zeros(inputs) + np.float32(1.0),
-        "first": drawn(inputs, hidden, 1.0),
+        "first": draw_weights(inputs, hidden, 1.0),
         "first_bias": zeros(hidden),
-        "second": drawn(hidden, hidden, 1.0),
+        "second": draw_weights(hidden, hidden, 1.0),
         "second_bias": zeros(hidden),
-        "last": drawn(hidden, outputs, last_scale),
+        "last": draw_weights(hidden, outputs, last_scale),
         "last_bias": zeros(outputs),
         "past": zeros(inputs, outputs),
     }

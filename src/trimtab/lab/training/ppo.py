@@ -32,7 +32,7 @@ class PpoConfig:
     hidden: int = 64
     rate: float = 1e-3
     updates: int = 200
-    """Updates in which the learning rate falls to a tenth."""
+    """Updates in which the learning rate decreases to a tenth."""
     passes: int = 4
     batch: int = 8192
     discount: float = 0.9

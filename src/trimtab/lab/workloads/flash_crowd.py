@@ -1,4 +1,4 @@
-"""A flash crowd: an even service, upon which many times its load falls within minutes and then drifts away."""
+"""A flash crowd: a steady service whose load rises many times within minutes and then declines slowly."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from trimtab.actuation.change_annotations import (
     read_change_annotations,
 )
 from trimtab.actuation.hold import read_hold
-from trimtab.actuation.pod_options import RETRY_AFTER, OptionsPhase, can_roll_out, read_options_annotation
+from trimtab.actuation.pod_options import RETRY_AFTER, OptionsPhase, read_options_annotation, supports_rollout
 from trimtab.intents.actuators.resizing import Resource
 from trimtab.intents.constraints import ALL_ACTUATORS, PlanConstraints
 from trimtab.intents.objective import Goal
@@ -141,7 +141,7 @@ class AutoscalerConstraints:
         self._can_resize = can_resize_in_place
         self._has_pod_level_resources = workload.has_pod_level_resources
         self._can_scale = workload.kind not in _UNSCALABLE_KINDS
-        self._can_roll_out = can_roll_out(workload)
+        self._supports_rollout = supports_rollout(workload)
 
     @property
     def forbids_resizing(self) -> bool:
@@ -153,7 +153,7 @@ class AutoscalerConstraints:
     def forbidden_actuators(self) -> frozenset[str]:
         scaling = SCALING_ACTUATORS if self._hpa_names or not self._can_scale else frozenset[str]()
         resizing = RESIZING_ACTUATORS if self.forbids_resizing else frozenset[str]()
-        return scaling | resizing | (frozenset[str]() if self._can_roll_out else OPTION_ACTUATORS)
+        return scaling | resizing | (frozenset[str]() if self._supports_rollout else OPTION_ACTUATORS)
 
     def min_without_scale_out(self, state: TargetState, resource: Resource) -> float:
         """Return the smallest size to which an HPA does not respond with more pods. An HPA on utilization would

@@ -80,7 +80,7 @@ class RecommenderSafeSizes:
             return SafeSize()
         rules = _rules_with_limits(policy.spec if policy and not policy.problem else OptimizationPolicySpec())
 
-        def learned(container: str) -> ContainerEstimate | None:
+        def find_estimate(container: str) -> ContainerEstimate | None:
             name = WorkloadContainer.from_workload(workload.key, container)
             return self._recommender.estimate(name, sizing, now=now, is_long_running=workload.is_long_running)
 
@@ -92,7 +92,7 @@ class RecommenderSafeSizes:
                 workload,
                 pods,
                 rules=rules,
-                estimate=learned,
+                estimate=find_estimate,
                 constraints=self._cluster_constraints().constraints_for(
                     workload, replicas=workload.replicas, hpas=self._cluster_state.list_hpas(workload)
                 ),

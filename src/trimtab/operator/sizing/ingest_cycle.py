@@ -124,9 +124,9 @@ class IngestCycle:
             return
         sizing = policy.strategy_spec
 
-        def used(container: str) -> LatestUsage | None:
+        def latest_usage(container: str) -> LatestUsage | None:
             return self._recommender.latest_usage(
                 WorkloadContainer.from_workload(workload.key, container), sizing
             )
 
-        record_usage_ratios(outcome.recommendations, used, policy=policy.name, metrics=self._metrics)
+        record_usage_ratios(outcome.recommendations, latest_usage, policy=policy.name, metrics=self._metrics)

@@ -236,7 +236,7 @@ class SizingReconciler:
         hpas: list[HorizontalPodAutoscaler],
         now: float,
     ) -> WorkloadRecommendation:
-        def learned(container: str) -> ContainerEstimate | None:
+        def find_estimate(container: str) -> ContainerEstimate | None:
             name = WorkloadContainer.from_workload(workload.key, container)
             return self._recommender.estimate(
                 name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
@@ -249,7 +249,7 @@ class SizingReconciler:
             workload,
             pods,
             rules=rules,
-            estimate=learned,
+            estimate=find_estimate,
             constraints=self._cluster_constraints().constraints_for(
                 workload, replicas=workload.replicas, hpas=hpas
             ),

@@ -113,7 +113,9 @@ class HelmValues:
                 return namespace, name
         return None
 
-    def is_path_of(self, path: Sequence[str], workload: Workload, container: str, release: str) -> bool:
+    def path_names_container(
+        self, path: Sequence[str], workload: Workload, container: str, release: str
+    ) -> bool:
         """Return whether every key of a path is named after the workload or the container.
 
         `controllers.web.containers.app.resources` is the container app of the workload web; `resources` alone is the

@@ -294,7 +294,7 @@ class _LocationFinder:
         for values, owner in own:
             release = values.get_release_name(owner)
             for keys, mapping in _find_locations(values.root, ()):
-                if values.is_path_of(keys, change.workload, container, release):
+                if values.path_names_container(keys, change.workload, container, release):
                     places.append(EditLocation(values.document, mapping, keys[-1:]))
                     found[mapping] = values, owner, keys
         files = " and ".join(str(each.document) for each, _ in own)

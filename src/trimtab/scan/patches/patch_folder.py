@@ -1,7 +1,7 @@
 """Maintain a folder of strategic-merge patches, one file per workload, and the kustomization that lists them.
 
-A patch file keeps all its containers: a container without a change today gets its size from the file, and would fall
-back to the size of the base without it. To stop sizing a container, remove it from the file.
+A patch file keeps all its containers: a container without a change today gets its size from the file, and would get
+the size of the base without it. To stop sizing a container, remove it from the file.
 """
 
 from __future__ import annotations

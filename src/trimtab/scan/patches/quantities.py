@@ -27,7 +27,7 @@ def build_amounts(
 def parse_resources(node: Node | None) -> Resources | None:
     """Parse the resources of a YAML node; None if they are not quantities."""
 
-    def amount(kind: str, what: str) -> int | None:
+    def parse_amount(kind: str, what: str) -> int | None:
         text = scalar_text(find_child(node, kind, what))
         if not text:
             return None
@@ -35,10 +35,10 @@ def parse_resources(node: Node | None) -> Resources | None:
 
     try:
         return Resources(
-            amount("requests", "cpu"),
-            amount("limits", "cpu"),
-            amount("requests", "memory"),
-            amount("limits", "memory"),
+            parse_amount("requests", "cpu"),
+            parse_amount("limits", "cpu"),
+            parse_amount("requests", "memory"),
+            parse_amount("limits", "memory"),
         )
     except QuantityError:
         return None

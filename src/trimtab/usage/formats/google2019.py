@@ -86,11 +86,11 @@ def _read_json_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
 
 
 def _read_parquet_rows(part: FilePart, stream: IO[bytes]) -> Iterator[RowBlock]:
-    def wanted(present: Sequence[str]) -> list[str]:
+    def choose_columns(present: Sequence[str]) -> list[str]:
         needed = locate_columns(part, present, (TIME, COLLECTION, INSTANCE, MEAN))
         return [*needed, *({MAXIMUM} & set(present))]
 
-    for batch in read_batches(part, stream, choose_columns=wanted):
+    for batch in read_batches(part, stream, choose_columns=choose_columns):
         mean = batch[MEAN]
         most = batch[MAXIMUM] if MAXIMUM in batch.schema.names else mean
         ids = zip(batch[COLLECTION].to_pylist(), batch[INSTANCE].to_pylist(), strict=True)

@@ -57,7 +57,7 @@ class ServerConnection:
 
     @property
     def supports_remote_read(self) -> bool:
-        """Whether raw samples can be requested; false before the first request."""
+        """True if raw samples can be requested; false before the first request."""
         wanted = self._settings.raw_samples and not self._remote_read_refused
         return wanted and self._http is not None and self._http.can_post
 

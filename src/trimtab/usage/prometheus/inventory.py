@@ -15,7 +15,7 @@ from trimtab.usage.errors import QueryTooLarge, SourceRefused, SourceTimeout
 from trimtab.usage.prometheus import schema as names
 from trimtab.usage.prometheus.client import PrometheusClient
 from trimtab.usage.prometheus.pod_selector import PodSelector
-from trimtab.usage.prometheus.promql import all_equal, equals, format_selector, one_of
+from trimtab.usage.prometheus.promql import all_equal, equals, format_selector, matches_any
 from trimtab.usage.prometheus.response import MatrixSeries, TimeGrid, max_sample
 from trimtab.usage.prometheus.schema import ContainerLabels, MetricSchema, recognize_labels
 from trimtab.usage.prometheus.settings import PrometheusSettings
@@ -202,7 +202,7 @@ class InventoryProbe:
             await self._require_one_cluster(memory)
         sought = (settings.cpu_rule or names.CPU, *_OPTIONAL_METRICS)
         metrics = await self._list_label_values(
-            "__name__", format_selector("", (one_of("__name__", sought), *self._required))
+            "__name__", format_selector("", (matches_any("__name__", sought), *self._required))
         )
         state_labels: tuple[ContainerLabels, ...] = ()
         if names.RESTARTS in metrics:

@@ -48,7 +48,7 @@ def matches_pattern(label: str, pattern: str) -> Matcher:
     return Matcher(label, "=~", pattern)
 
 
-def one_of(label: str, values: Iterable[str]) -> Matcher:
+def matches_any(label: str, values: Iterable[str]) -> Matcher:
     """Match a label with one of these literal values."""
     values = tuple(values)
     if len(values) == 1:

@@ -20,9 +20,9 @@ from trimtab.usage.prometheus.promql import (
     equals,
     format_duration,
     format_selector,
+    matches_any,
     matches_pattern,
     not_equals,
-    one_of,
 )
 
 CPU = "container_cpu_usage_seconds_total"
@@ -64,8 +64,8 @@ class ContainerLabels:
     def build_matchers(self, pods: PodSelector | None = None) -> Matchers:
         """Match containers of these pods or of all, without pod-level cgroups and pause containers."""
         return (
-            *((one_of(JOB, self.jobs),) if self.jobs else ()),
-            not_equals(self.namespace, "") if pods is None else one_of(self.namespace, pods.namespaces),
+            *((matches_any(JOB, self.jobs),) if self.jobs else ()),
+            not_equals(self.namespace, "") if pods is None else matches_any(self.namespace, pods.namespaces),
             not_equals(self.pod, "")
             if pods is None or pods.is_unfiltered
             else matches_pattern(self.pod, pods.name_pattern),

@@ -1,1 +1,1 @@
-"""What the dashboard reads: a live operator or a snapshot of one."""
+"""Backends of the dashboard: a live operator or a snapshot of one."""

@@ -37,7 +37,7 @@ DEFAULT = "-saving"
 
 @dataclass(frozen=True, slots=True)
 class TableQuery:
-    """The query of a viewer; invalid values fall back to the defaults."""
+    """The query of a viewer; invalid values become the defaults."""
 
     text: str = ""
     state: str = ""

@@ -105,23 +105,25 @@ def build_plots(trace: Trace, place: int, sizes: SizeHistory) -> tuple[Plot, Plo
     times = tuple((trace.start + trace.step * np.arange(trace.steps)).tolist())
 
     def plot(unit: str, used: Floats, resource: str, scale: float) -> Plot:
-        def of(field: str) -> Callable[[Resources], float | None]:
-            def amount(size: Resources) -> float | None:
+        def read_field(field: str) -> Callable[[Resources], float | None]:
+            def read_amount(size: Resources) -> float | None:
                 found = getattr(size, f"{resource}_{field}")
                 return None if found is None else found / scale
 
-            return amount
+            return read_amount
 
-        limits = sizes.current_values(times, of("limit"))
+        limits = sizes.current_values(times, read_field("limit"))
         curves = [
             Curve(role=CurveRole.USED, name="used", values=_curve_values(used)),
             Curve(
-                role=CurveRole.REQUESTED, name="request", values=sizes.current_values(times, of("request"))
+                role=CurveRole.REQUESTED,
+                name="request",
+                values=sizes.current_values(times, read_field("request")),
             ),
             Curve(
                 role=CurveRole.RECOMMENDED,
                 name="recommended",
-                values=sizes.recommended_values(times, of("request")),
+                values=sizes.recommended_values(times, read_field("request")),
             ),
         ]
         if any(limit is not None for limit in limits):

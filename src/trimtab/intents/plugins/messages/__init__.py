@@ -1,4 +1,4 @@
-"""What the operator and plugins say to each other, as protobuf.
+"""Protobuf messages between the operator and its plugins.
 
 The code beside it is made by
 `python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src src/trimtab/intents/plugins/messages/plugin.proto`
