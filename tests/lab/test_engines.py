@@ -69,7 +69,7 @@ def test_a_ray_that_is_not_there_is_not_waited_for(address: str) -> None:
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        TrimtabError, match=r"--engine ray: Ray is not installed: pip install 'trimtab\[ray\]'"
+        TrimtabError, match=r"--engine ray: ray is not installed; run: pip install 'trimtab\[ray\]'"
     ):
         made(RayEngine())
 

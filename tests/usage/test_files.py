@@ -151,5 +151,7 @@ def test_read_trace_names_package_if_pyarrow_is_missing(
 ) -> None:
     (tmp_path / "a.parquet").write_text("")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(TrimtabError, match=r"needs pyarrow: pip install 'trimtab\[parquet\]'"):
+    with pytest.raises(
+        TrimtabError, match=r"pyarrow is not installed; run: pip install 'trimtab\[parquet\]'"
+    ):
         read_trace(tmp_path / "a.parquet")

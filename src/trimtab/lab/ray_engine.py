@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from trimtab.errors import TrimtabError
+from trimtab.extras import require_extra
 from trimtab.lab.backtest import BacktestSchedule
 from trimtab.lab.job import BacktestJob, JobProgress
 from trimtab.lab.scores import Scores
@@ -60,10 +61,8 @@ class RayEngine:
     def connect(self) -> Iterator[Any]:
         """Ray itself, for as long as it is needed; one that this process is connected to already is used, and stays."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
+        with require_extra("ray", "--engine ray"):
             import ray
-        except ImportError:
-            raise TrimtabError("--engine ray: Ray is not installed: pip install 'trimtab[ray]'") from None
         if ray.is_initialized():
             yield ray
             return

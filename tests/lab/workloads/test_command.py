@@ -55,7 +55,7 @@ def test_without_pyarrow_it_is_said_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     capsys.readouterr()
     assert run(["workload", "export", "rush", folder, "--output-file", str(tmp_path / "rush.parquet")]) == 2
-    told = "trimtab: --output-file: parquet needs pyarrow: pip install 'trimtab[parquet]'; or write .csv\n"
+    told = "trimtab: --output-file: pyarrow is not installed; run: pip install 'trimtab[parquet]'; or write .csv\n"
     assert capsys.readouterr().err == told
 
 

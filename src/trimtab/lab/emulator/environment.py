@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from trimtab.extras import require_extra
 from trimtab.kube.auth import Connection
 from trimtab.kube.rest.client import Client
 from trimtab.lab.emulator.emulation import Emulation, EmulationConfig
@@ -25,6 +25,9 @@ from trimtab.lab.environments.container_sim import RequestRules
 from trimtab.lab.environments.reward import Weights, compute_costs
 from trimtab.lab.environments.sizing import BOUNDS, UNCAPPED, Sizing, apply_updater_rule
 from trimtab.lab.workloads import GeneratedWorkload
+
+with require_extra("lab", "trimtab.lab.emulator.environment"):
+    import gymnasium
 
 HOUR, DAY, WEEK = 3600.0, 86400.0, 7 * 86400.0
 POD = "emulated"

@@ -1,6 +1,6 @@
 """Gymnasium environments in which recommenders of sizes are tried and trained. Importing this makes them known by id.
 
-    import gymnasium, trimtab.lab.environments
+    import gymnasium, trimtab.lab.environments  # pip install 'trimtab[lab]'
     env = gymnasium.make("trimtab/SizingTarget-v0", hours=72)
     many = gymnasium.make_vec("trimtab/SizingVector-v0", num_envs=4096)
 
@@ -8,7 +8,10 @@ All take what `Course` has: `demand`, `rules`, `weights`, `hours`, `warm_up`. A 
 actions would have other rewards.
 """
 
-import gymnasium
+from trimtab.extras import require_extra
+
+with require_extra("lab", "trimtab.lab.environments"):
+    import gymnasium
 
 from trimtab.lab.environments.config import EnvironmentConfig
 from trimtab.lab.environments.container_sim import RequestRules

@@ -9,6 +9,7 @@ import numpy as np
 
 from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
+from trimtab.extras import require_extra
 from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.usage.trace import Floats
 
@@ -38,13 +39,9 @@ def _write_csv(workload: GeneratedWorkload, path: Path) -> None:
 
 
 def _write_parquet(workload: GeneratedWorkload, path: Path) -> None:
-    try:
+    with require_extra("parquet", "--output-file", alternative="write .csv"):
         import pyarrow as pa
         from pyarrow import parquet
-    except ImportError:
-        raise TrimtabError(
-            "--output-file: parquet needs pyarrow: pip install 'trimtab[parquet]'; or write .csv"
-        ) from None
     codes = np.repeat(np.arange(workload.series, dtype=np.int32), workload.steps)
     table = pa.table(
         {

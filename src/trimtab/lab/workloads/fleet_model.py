@@ -10,6 +10,7 @@ bursts. Memory has a level of its own, wanders slowly, and follows CPU a little.
 from __future__ import annotations
 
 import json
+import math
 from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,6 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import BeforeValidator, Field, create_model
-from scipy.special import ndtr
 
 from trimtab.lab.workloads.generator import MIB, Curves, GeneratorSettings, SampledGenerator
 from trimtab.lab.workloads.sampling import DAY, Sampler
@@ -116,7 +116,7 @@ class FleetGenerator(SampledGenerator[FleetSettings]):
         course, width = cpu
         bursts = np.where(self._draw_bursts(sampler), s.burst_size, 1.0)
         cores = _scale_to_mean(
-            np.exp(width * course) * bursts, _interpolate_quantiles(s.mean_cores, ndtr(large))
+            np.exp(width * course) * bursts, _interpolate_quantiles(s.mean_cores, _normal_cdf(large))
         )
         held = _interpolate_quantiles(s.mean_mib, _draw_correlated_places(sampler, large, s.sizes_together))
         return Curves(
@@ -160,8 +160,15 @@ def _draw_quantile(sampler: Sampler, quantiles: QuantileValues) -> Floats:
 def _draw_correlated_places(sampler: Sampler, other: Floats, together: float) -> Floats:
     """Places between 0 and 1 that go with another normal number so much."""
     own = sampler.rng.standard_normal(sampler.series)
-    places: Floats = ndtr(together * other + np.sqrt(1 - together**2) * own)
-    return places
+    return _normal_cdf(together * other + np.sqrt(1 - together**2) * own)
+
+
+def _normal_cdf(values: Floats) -> Floats:
+    """Return the share of the standard normal distribution below each value.
+
+    erfc keeps its precision in the lower tail, where 1 + erf would cancel.
+    """
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2)) for value in values.tolist()])
 
 
 def _interpolate_quantiles(quantiles: QuantileValues, places: Floats) -> Floats:

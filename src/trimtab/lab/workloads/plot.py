@@ -12,6 +12,7 @@ import numpy as np
 
 from trimtab.atomic_write import replace_atomically
 from trimtab.errors import TrimtabError
+from trimtab.extras import require_extra
 from trimtab.lab.workloads.workload import GeneratedWorkload
 from trimtab.usage.trace import Floats
 
@@ -49,12 +50,8 @@ def render_page(workload: GeneratedWorkload, title: str) -> str:
 
 def write_png(workload: GeneratedWorkload, title: str, path: Path) -> None:
     """Write the picture."""
-    try:
+    with require_extra("pictures", f"--output-file {path}", alternative="write .html"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise TrimtabError(
-            f"--output-file {path}: PNG needs matplotlib: pip install 'trimtab[pictures]'; or write .html"
-        ) from None
     drawn = build_panels(workload)
     figure = Figure(figsize=(10, 2.4 * len(drawn)), layout="constrained")
     figure.subplots(len(drawn))

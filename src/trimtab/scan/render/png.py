@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from trimtab.errors import TrimtabError
+from trimtab.extras import require_extra
 from trimtab.scan.explanation import Explanation
 from trimtab.scan.render.explanation import LINE_COLOURS, build_plots
 from trimtab.scan.render.html import USED
@@ -18,12 +18,8 @@ DAY = 86400.0
 
 def render_png(found: Explanation) -> bytes:
     """Render a row per container: CPU and memory over time with the current and recommended sizes."""
-    try:
+    with require_extra("pictures", "--output png"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise TrimtabError(
-            "--output png: matplotlib is not installed; run: pip install 'trimtab[pictures]'"
-        ) from None
     figure = Figure(figsize=(13, 3.2 * len(found.containers)), layout="constrained")
     figure.suptitle(str(found.key))
     rows = figure.subplots(len(found.containers), 2, squeeze=False)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab.errors import TrimtabError
+from trimtab.extras import require_extra
 from trimtab.usage.formats.file_parts import FilePart
 from trimtab.usage.formats.format import BLOCK_ROWS
 from trimtab.usage.trace import Floats
@@ -58,11 +59,9 @@ def read_numbers(part: FilePart, name: str, column: Any) -> Floats:
 
 @contextmanager
 def _open_parquet(part: FilePart, stream: IO[bytes]) -> Iterator[Any]:
-    try:
+    with require_extra("parquet", f"{part}"):
         import pyarrow as pa
         import pyarrow.parquet as pq
-    except ImportError:
-        raise TrimtabError(f"{part}: reading parquet needs pyarrow: pip install 'trimtab[parquet]'") from None
     with ExitStack() as stack:
         if stream.__class__.__module__ in {"gzip", "tarfile", "zipfile"}:
             # Parquet is read from its end, so a compressed stream is first unpacked into a temporary file.
