@@ -1,13 +1,11 @@
 """The reference pages match the code, shells can complete the commands, and kubectl finds them."""
 
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from trimtab.cli import COMMANDS, run
+from trimtab.cli import COMMANDS
 from trimtab.cli.docsgen import PAGES, main
 
 ROOT = Path(__file__).parents[2]
@@ -33,17 +31,6 @@ def test_reference_explains_every_row(name: str) -> None:
 def test_commands_page_has_a_section_for_every_command() -> None:
     page = (REFERENCE / "commands.md").read_text()
     assert all(f"## trimtab {name}\n" in page for name in COMMANDS)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_offers_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["completion", shell]) == 0
-    script = capsys.readouterr().out
-    assert all(name in script for name in COMMANDS)
-    if shell == "bash" and (bash := shutil.which("bash")):
-        asked = 'COMP_WORDS=(trimtab doc); COMP_CWORD=1; COMP_LINE="trimtab doc"; _trimtab; echo "${COMPREPLY[@]}"'
-        done = subprocess.run([bash, "-c", f"{script}\n{asked}"], capture_output=True, text=True, check=True)
-        assert done.stdout.split() == ["doctor"]
 
 
 def test_kubectl_plugin_is_the_same_program() -> None:

@@ -1,13 +1,9 @@
 """What an agent is told when it starts."""
 
-from pathlib import Path
-
 import pytest
 
-from harness.kubepods import Kubepods
 from trimtab.errors import TrimtabError
-from trimtab.node.agent import NodeAgent
-from trimtab.node.config import AgentSettings, parse_kubelet_url
+from trimtab.node.config import parse_kubelet_url
 
 
 @pytest.mark.parametrize(
@@ -30,10 +26,3 @@ def test_kubelet_url_accepts_ipv4_and_ipv6(given: str, url: str) -> None:
 def test_kubelet_url_rejects_invalid_urls(given: str) -> None:
     with pytest.raises(TrimtabError, match="is not the URL of a kubelet; use the form"):
         parse_kubelet_url(given)
-
-
-def test_agent_rejects_a_state_directory_in_use(kubepods: Kubepods, tmp_path: Path) -> None:
-    settings = AgentSettings(node="n", cgroup_parent=kubepods.layout.parent, state=tmp_path)
-    NodeAgent(settings, None)
-    with pytest.raises(TrimtabError, match="another agent uses this directory"):
-        NodeAgent(settings, None)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,19 +109,6 @@ async def test_what_goes_out_comes_in_again(
     for _ in range(2):  # importing twice is importing once
         await store.import_lines(out)
     assert await exported(store) == out
-
-
-@pytest.mark.postgres
-async def test_a_store_moves_from_file_to_server_and_back(file: Path, postgres: str, tmp_path: Path) -> None:
-    async with (
-        Store.open(file) as first,
-        Store.open(postgres) as second,
-        Store.open(tmp_path / "back.db") as third,
-    ):
-        await fill(first)
-        assert await second.import_lines(first.export_lines()) == 9
-        assert await third.import_lines(second.export_lines()) == 9
-        assert await exported(third) == await exported(first)
 
 
 async def test_an_import_adds_to_what_is_there(store: Store) -> None:

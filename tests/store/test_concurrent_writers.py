@@ -1,33 +1,15 @@
 """Several tasks and several processes at one store, and tasks that give up."""
 
 import asyncio
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import select
 
 from store.builders import KEY, entry
-from store.writer import BATCH, writing
 from trimtab.store import Retention, RetentionLimit, Store
 from trimtab.store.row_mapping import to_row
 from trimtab.store.tables import history
-
-
-async def test_two_processes_write_while_a_third_reads(address: str) -> None:
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(writing(address, writer=name, batches=2))[0] for name in ("left", "right")
-        ]
-        async with Store.open(address) as store:
-            while any(process.is_alive() for process in processes):
-                await store.history.find(limit=10)
-        assert [process.exitcode for process in processes] == [0, 0]
-    async with Store.open(address) as store:
-        for name in ("left", "right"):
-            assert len(await store.history.find(name=name, limit=100 * BATCH)) == 2 * BATCH
-        found = await store.states.load(KEY)
-        assert found
-        assert found.version == 4
 
 
 async def test_many_tasks_write_at_once(store: Store) -> None:
@@ -95,16 +77,3 @@ async def test_a_task_that_is_cancelled_leaves_nothing_by_half(store: Store) -> 
                 await store.history.append([entry(n)] * 2500)
         assert len(await store.history.find(since=n, limit=10_000)) in {0, 2500}
         await store.prune(Retention(history=RetentionLimit(rows=0)), now=0)
-
-
-async def test_pruning_goes_on_beside_writing(store: Store) -> None:
-    async def write() -> None:
-        for t in range(40):
-            await store.history.append([entry(t)] * 50)
-
-    writing = asyncio.create_task(write())
-    while not writing.done():
-        await store.prune(Retention(history=RetentionLimit(rows=100)), now=0)
-    await writing
-    await store.prune(Retention(history=RetentionLimit(rows=100)), now=0)
-    assert {found.timestamp for found in await store.history.find()} == {38, 39}

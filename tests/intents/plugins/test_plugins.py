@@ -1,6 +1,5 @@
 """Plugins over real gRPC: how they come, what they are asked, and that none of them can do harm."""
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,6 @@ import msgspec
 import pytest
 from grpc_tools import protoc
 
-from harness.certificates import LOOPBACK, Authority
 from harness.process import wait_for
 from trimtab.api.kpiprofile import KPIType
 from trimtab.errors import TrimtabError
@@ -31,11 +29,8 @@ from trimtab.intents.plugins.protocol import (
     CANDIDATES,
     INFO,
     PLAN,
-    REGISTER,
     VERSION,
     CallRefusedError,
-    PluginTls,
-    dial,
     listen,
 )
 from trimtab.intents.plugins.registry import CHECK_BACKOFF, MAX_FAILURES, MAX_PLUGINS, PluginRegistry
@@ -183,63 +178,6 @@ def test_registry_reports_address_in_use(registry: PluginRegistry) -> None:
         pytest.raises(TrimtabError, match=f"address 127.0.0.1:{port}: .*; choose another address"),
     ):
         listen(f"127.0.0.1:{port}", None, [])
-
-
-def test_registry_requires_mutual_tls(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "own", "own")
-    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
-    stranger = Authority(tmp_path / "other", "other").issue("stranger", hosts=LOOPBACK)
-    registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, authority.cert))
-    service = ActuatorService(Lever(), lambda *_: "")
-    with registry.serve("localhost:0") as port:
-        place = f"localhost:{port}"
-        with serve_plugin(
-            service,
-            name="lever",
-            address="localhost:0",
-            register_at=place,
-            tls=PluginTls(theirs.cert, theirs.key, authority.cert),
-        ) as plugin:
-            assert plugin.registered.wait(30)
-            assert [each.info.name for each in registry.list_available(ACTUATOR)] == ["lever"]
-        with (
-            dial(place, PluginTls(stranger.cert, stranger.key, authority.cert)) as channel,
-            pytest.raises(grpc.RpcError),
-        ):
-            REGISTER.invoke(channel, info("localhost:1"), timeout=5)
-        with dial(place, None) as channel, pytest.raises(grpc.RpcError):
-            REGISTER.invoke(channel, info("localhost:1"), timeout=5)
-
-
-def test_registry_and_plugin_reload_renewed_certificates(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "own", "own")
-    ours, theirs = (authority.issue(name, hosts=LOOPBACK) for name in ("operator", "plugin"))
-    trusted = tmp_path / "trusted"
-    shutil.copy(authority.cert, trusted)
-    registry = PluginRegistry(tls=PluginTls(ours.cert, ours.key, trusted))
-    service = ActuatorService(Lever(), lambda *_: "")
-    plugin_tls = PluginTls(theirs.cert, theirs.key, trusted)
-    with registry.serve("localhost:0") as port:
-        place = f"localhost:{port}"
-        with serve_plugin(
-            service, name="lever", address="localhost:0", register_at=place, tls=plugin_tls
-        ) as plugin:
-            assert plugin.registered.wait(30)
-            (there,) = registry.list_all()
-            renewed = Authority(tmp_path / "new", "new")
-            for name, pair in (("operator", ours), ("plugin", theirs)):
-                fresh = renewed.issue(name, hosts=LOOPBACK)
-                shutil.copy(fresh.cert, pair.cert)
-                shutil.copy(fresh.key, pair.key)
-            with dial(place, plugin_tls) as channel, pytest.raises(grpc.RpcError):
-                REGISTER.invoke(channel, info(plugin.endpoint), timeout=30)  # half of it is there
-            shutil.copy(renewed.cert, trusted)
-            with dial(place, plugin_tls) as channel:
-                REGISTER.invoke(channel, info(plugin.endpoint), timeout=30)
-            there.channel.close()
-            for now in (1e9, 2e9):  # the first look finds that it is away, and dials anew
-                registry.check(now)
-            assert registry.list_available(ACTUATOR) == [there]
 
 
 @pytest.mark.parametrize(

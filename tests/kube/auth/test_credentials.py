@@ -1,7 +1,6 @@
 """Credentials that we hold ourselves: given as they are now, kept while they are being replaced, never shown."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from harness.certificates import Authority, Pair
 from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
 from trimtab.kube.auth.credentials import (
     ClientCredential,
@@ -17,7 +15,6 @@ from trimtab.kube.auth.credentials import (
     format_bearer_authorization,
 )
 from trimtab.kube.auth.redacted import RedactedText
-from trimtab.kube.auth.tls import KeyPair
 from trimtab.kube.errors import ConfigError
 
 
@@ -25,20 +22,9 @@ def written(token: str) -> InlineCredentialSource:
     return InlineCredentialSource("token", token.encode())
 
 
-def certificate(pair: Pair) -> tuple[FileCredentialSource, FileCredentialSource]:
-    return FileCredentialSource(pair.cert, where="client-certificate"), FileCredentialSource(
-        pair.key, where="client-key"
-    )
-
-
 async def authorization(credentials: LocalCredentialProvider) -> str | None:
     proof = await credentials.get_credential()
     return proof.authorization.reveal() if proof.authorization else None
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"), "test-ca")
 
 
 @pytest.fixture
@@ -81,16 +67,6 @@ async def test_a_password_in_a_file_is_read_again_when_it_changes(tmp_path: Path
     file.with_suffix(".new").write_text("new\n")
     file.with_suffix(".new").replace(file)
     assert await authorization(held) == "Basic YWxpY2U6bmV3"
-
-
-async def test_a_token_and_a_certificate_are_both_given(authority: Authority) -> None:
-    pair = authority.issue("alice")
-    proof = await LocalCredentialProvider(
-        token=written("abc"), certificate=certificate(pair)
-    ).get_credential()
-    assert proof.authorization
-    assert proof.certificate
-    assert proof.certificate.certificate == pair.cert.read_bytes()
 
 
 @pytest.mark.parametrize("token", ["hunter2\nX-Evil: 1", "hunter2 hunter3", "  ", "hünter2", "hunter2\x00"])
@@ -149,23 +125,6 @@ def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
         LocalCredentialProvider(token=FileCredentialSource(tmp_path / "missing", where="tokenFile"))
 
 
-async def test_a_certificate_and_key_that_do_not_fit_yet_are_not_used_until_they_do(
-    authority: Authority, tmp_path: Path
-) -> None:
-    old, new = authority.issue("old"), authority.issue("new")
-    live = Pair(cert=tmp_path / "tls.crt", key=tmp_path / "tls.key")
-    live.cert.write_bytes(old.cert.read_bytes())
-    live.key.write_bytes(old.key.read_bytes())
-    credentials = LocalCredentialProvider(certificate=certificate(live))
-    before = await credentials.get_credential()
-    replace(live.cert, new.cert.read_text())
-    assert await credentials.get_credential() is before
-    replace(live.key, new.key.read_text())
-    proof = await credentials.get_credential()
-    assert proof.certificate
-    assert proof.certificate.certificate == new.cert.read_bytes()
-
-
 # After a 401
 
 
@@ -192,38 +151,6 @@ async def test_after_a_refusal_a_file_is_read_even_if_it_looks_unchanged(
     replace(token_file, "second")
     assert await from_file.get_credential() is refused
     assert await from_file.renew(refused)
-
-
-# Expiry
-
-
-def test_an_expired_certificate_is_refused_with_its_end_and_what_to_do(authority: Authority) -> None:
-    pair = authority.issue("alice")
-    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
-    with pytest.raises(
-        ConfigError, match=r"client-certificate \(.*alice.crt\): the certificate expired on .* UTC; renew it"
-    ):
-        LocalCredentialProvider(certificate=certificate(pair), now=lambda: read.expires_at)
-
-
-async def test_a_certificate_that_expires_while_we_run_is_refused_from_then_on(authority: Authority) -> None:
-    pair = authority.issue("alice")
-    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
-    now = read.expires_at - timedelta(seconds=1)
-    credentials = LocalCredentialProvider(certificate=certificate(pair), now=lambda: now)
-    assert (await credentials.get_credential()).certificate
-    now = read.expires_at
-    with pytest.raises(ConfigError, match="expired"):
-        await credentials.get_credential()
-
-
-async def test_a_token_beside_it_makes_an_expired_certificate_harmless(authority: Authority) -> None:
-    pair = authority.issue("alice")
-    read = KeyPair.read(pair.cert.read_bytes(), pair.key.read_bytes(), where=("c", "k"))
-    credentials = LocalCredentialProvider(
-        token=written("abc"), certificate=certificate(pair), now=lambda: read.expires_at
-    )
-    assert (await credentials.get_credential()).authorization
 
 
 # Secrecy

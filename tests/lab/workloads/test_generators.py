@@ -1,8 +1,6 @@
 """What holds of every workload type, and what makes each of them what it is."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +54,6 @@ def test_every_type_gives_finite_demand_of_the_asked_shape_and_the_same_for_the_
 @pytest.mark.parametrize("name", DRAWN)
 def test_another_seed_gives_another_workload(name: str) -> None:
     assert not _same(generate(name, seed=1, **BRIEF), generate(name, seed=2, **BRIEF))
-
-
-def test_another_process_draws_the_same_bits() -> None:
-    told = "import hashlib; from trimtab.lab.workloads import generate as g; print([hashlib.sha256(g(n, count=3, seed=5, duration=86400.0).cpu.tobytes()).hexdigest() for n in ('borg', 'jvm', 'step')])"
-    runs = [
-        subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    ]
-    assert runs[0] == runs[1]
 
 
 def test_a_trace_of_it_has_a_row_a_step_and_begins_on_a_monday() -> None:

@@ -1,18 +1,13 @@
 """Collectors against the kernel of this machine, and the advisor that runs them."""
 
-import dataclasses
-import os
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harness import collector_checks as measured
-from harness.kubepods import Kubepods
-from harness.node_views import node_view, pod_view
 from trimtab.node.collectors import CollectorManager, CollectorUnsupported
 from trimtab.node.collectors.node import NodeCollector
-from trimtab.node.model import NODE, Metric, NodeView, container_subject
+from trimtab.node.model import NODE, Metric, NodeView
 from trimtab.node.series import SeriesStore
 
 VIEW = NodeView(name="node", cpus=(), memory=0)
@@ -42,14 +37,6 @@ def counted(registry: CollectorRegistry, name: str, collector: str) -> float | N
     return registry.get_sample_value(f"trimtab_agent_collector_{name}", {"collector": collector})
 
 
-def test_cpu_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
-    measured.cpu_is_what_the_kernel_counted(kubepods)
-
-
-def test_memory_collector_reports_kernel_counters(kubepods: Kubepods) -> None:
-    measured.memory_is_what_the_kernel_counted(kubepods, Path(f"/dev/shm/trimtab-{os.getpid()}"))
-
-
 def test_memory_collector_excludes_huge_pages(tmp_path: Path) -> None:
     """Or a node that has set most of its memory aside for them would seem to be full, and send pods away in vain."""
     (tmp_path / "stat").write_text("cpu  1 2 3 4 5 6 7 0 0 0\n")
@@ -61,37 +48,6 @@ def test_memory_collector_excludes_huge_pages(tmp_path: Path) -> None:
     collector.close()
     assert series.latest(NODE, Metric.MEMORY) == 50 << 10
     assert series.latest(NODE, Metric.PAGE_CACHE) == 20 << 10
-
-
-def test_collectors_tolerate_a_pod_removed_while_reading(kubepods: Kubepods) -> None:
-    measured.a_pod_may_vanish_under_the_reader(kubepods)
-
-
-def test_collectors_use_a_pods_name_as_soon_as_it_is_known(kubepods: Kubepods) -> None:
-    cgroup, containers = kubepods.pod()
-    nameless = pod_view(cgroup, containers)
-    named = pod_view(cgroup, containers, uid=nameless.uid)
-    named = dataclasses.replace(named, containers=(dataclasses.replace(named.containers[0], name="main"),))
-    series = SeriesStore()
-    advisor = measured.advisor_of(kubepods, series)
-    for second, pod in enumerate([nameless, named, named, named]):
-        advisor.collect(node_view(kubepods, pod), 100.0 + second)
-    assert series.latest(container_subject(named.uid, "main"), Metric.CPU) is not None
-    advisor.close()
-
-
-def test_rundelay_collector_includes_nested_cgroups(kubepods: Kubepods) -> None:
-    measured.threads_below_a_container_are_seen(kubepods)
-
-
-def test_missing_perf_counters_disable_only_their_collector(kubepods: Kubepods) -> None:
-    series = SeriesStore()
-    advisor = measured.advisor_of(kubepods, series)
-    for second in range(3):
-        advisor.collect(node_view(kubepods), 100.0 + second)
-    assert not advisor.failing
-    assert series.latest(NODE, Metric.CPU) is not None
-    advisor.close()
 
 
 def test_failing_collector_does_not_affect_others() -> None:

@@ -2,16 +2,13 @@
 
 import json
 import shlex
-import subprocess
-from pathlib import Path
 
-import pytest
 import yaml
 
 from scan.patches.changes import MIB, change, container
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import JOBS, Resource
-from trimtab.scan.patches.render import render_command, render_diff, render_edit, render_manifest
+from trimtab.scan.patches.render import render_command, render_diff, render_manifest
 
 
 def test_render_diff_shows_current_and_recommended_template() -> None:
@@ -76,17 +73,3 @@ def test_change_blocked_reason_explains_unsupported_kinds() -> None:
     assert "is immutable" in change(resource=JOBS).blocked_reason
     assert "--format manifests" in change(resource=rollouts).blocked_reason
     assert not change().blocked_reason
-
-
-@pytest.mark.parametrize("ends", ["\n", "", "\r\n", "\u2028\n"])
-def test_render_edit_applies_with_any_line_ending(ends: str, tmp_path: Path) -> None:
-    before, after = (f"# one\x0btwo\nrequests:\n  cpu: {cpu}{ends}" for cpu in ("1", "100m"))
-    file = tmp_path / "values.yaml"
-    file.write_bytes(before.encode())
-    subprocess.run(
-        ["git", "apply", "-"],
-        input=render_edit("values.yaml", before, after).encode(),
-        cwd=tmp_path,
-        check=True,
-    )
-    assert file.read_bytes().decode() == after

@@ -1,0 +1,297 @@
+"""The Helm chart: what it renders, what it refuses, and that it comes, changes and goes without a trace."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+import yaml
+
+from harness.cluster import Cluster
+from harness.helm import CHART, Helm, Refused, inventory
+from harness.process import wait_for
+from trimtab import __version__
+from trimtab.kube.rest.rbac import RBAC_RULES, Component
+from trimtab.operator.config.loader import load_configuration
+
+DASHBOARD = "/apis/rbac.authorization.k8s.io/v1/clusterroles/trimtab-dashboard"
+
+
+@pytest.fixture(scope="module")
+def helm(cluster: Cluster) -> Iterator[Helm]:
+    helm = Helm(cluster, f"chart-{secrets.token_hex(4)}")
+    yield helm
+    with suppress(Refused):
+        helm.uninstall()
+    with suppress(HTTPError):
+        cluster.call("DELETE", f"/api/v1/namespaces/{helm.namespace}")
+
+
+@pytest.fixture(scope="module")
+def unset(helm: Helm) -> list[dict[str, Any]]:
+    """What it renders when nothing is set."""
+    return helm.rendered()
+
+
+def one(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (only,) = [each for each in found if each["kind"] == kind]
+    return only
+
+
+def test_the_alerts_are_those_of_the_plain_rule_file(helm: Helm) -> None:
+    rule = one(
+        helm.rendered("prometheusRule.enabled=true", "prometheusRule.labels.release=mine"), "PrometheusRule"
+    )
+    assert rule["spec"] == yaml.safe_load((CHART.parents[1] / "deploy/prometheus/alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "mine"
+
+
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+    helm.lint()
+
+
+def test_everything_is_in_the_namespace_of_the_release(helm: Helm) -> None:
+    monitoring = "serviceMonitor.enabled=true", "prometheusRule.enabled=true", "grafana.dashboard=true"
+    found = helm.rendered(*monitoring)
+    assert {each["metadata"].get("namespace", helm.namespace) for each in found} == {helm.namespace}
+    binding = one(found, "ClusterRoleBinding")
+    assert binding["subjects"][0]["namespace"] == helm.namespace
+    for each in found:
+        for webhook in each.get("webhooks", ()):
+            assert webhook["clientConfig"]["service"]["namespace"] == helm.namespace
+
+
+@pytest.mark.parametrize(
+    ("process", "values"),
+    [
+        ("operator", ("operator.dashboard=true",)),
+        ("dashboard", ("operator.dashboard=true",)),
+        ("agent", ("agent.enabled=true",)),
+    ],
+)
+def test_the_rights_are_exactly_those_that_the_code_asks_for(
+    helm: Helm, process: Component, values: tuple[str, ...]
+) -> None:
+    (role,) = [
+        each
+        for each in helm.rendered(*values)
+        if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", f"trimtab-{process}")
+    ]
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    asked = {
+        (right.group, right.resource, verb)
+        for right in RBAC_RULES[process]
+        if not right.own_namespace
+        for verb in right.verbs
+    }
+    assert granted == asked
+
+
+def test_the_dashboard_is_off_until_it_is_asked_for_and_then_on_loopback(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    off, on = unset, helm.rendered("operator.dashboard=true")
+    before, after = (
+        one(found, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"] for found in (off, on)
+    )
+    assert after == [*before, "--dashboard=127.0.0.1:8090"]
+    new = [each for each in on if each not in off and each["kind"] != "Deployment"]
+    assert sorted(each["kind"] for each in new) == ["ClusterRole", "ClusterRoleBinding"]
+
+
+def test_a_secret_and_ports_of_another_name_are_granted_probed_and_scraped(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    """In a node's network, where the usual ports may be taken."""
+    found = helm.rendered(
+        "operator.config.address=0.0.0.0:18080",
+        "operator.config.webhook.address=[::]:19443",
+        "operator.config.webhook.secret=mine",
+    )
+    assert ["mine"] in [rule.get("resourceNames") for rule in one(found, "Role")["rules"]]
+
+    def ports(of: list[dict[str, Any]]) -> dict[str, int]:
+        (container,) = one(of, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {
+            "metrics"
+        }
+        return {each["name"]: each["containerPort"] for each in container["ports"]}
+
+    assert ports(found) == {"metrics": 18080, "webhook": 19443}
+    nothing = helm.rendered("operator.config.address=null")  # which the operator takes for its default
+    assert ports(unset) == ports(nothing) == {"metrics": 8080, "webhook": 9443}
+    (scraped,) = [
+        each for each in found if each["metadata"]["name"] == "trimtab-operator" and each["kind"] == "Service"
+    ]
+    assert scraped["metadata"]["annotations"]["prometheus.io/port"] == "18080"
+
+
+def test_plugins_of_other_pods_can_reach_the_operator_where_they_may_register(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    found = helm.rendered("operator.config.intents.plugins.address=0.0.0.0:9444")
+    (before,), (after,) = (one(each, "NetworkPolicy")["spec"]["ingress"] for each in (unset, found))
+    assert after["ports"] == [*before["ports"], {"port": 9444}]
+
+
+def test_values_reach_the_operator(helm: Helm) -> None:
+    found = helm.rendered(
+        "image.repository=registry.example/trimtab",
+        "image.tag=v7",
+        "image.pullSecrets={mine}",
+        "operator.replicas=3",
+        "operator.config.dryRun=true",
+        "operator.resources.limits.memory=1Gi",
+        "operator.nodeSelector.disk=fast",
+        "operator.priorityClassName=important",
+        "operator.podAnnotations.team=platform",
+        "operator.env[0].name=TRIMTAB_DRY_RUN",
+        "operator.hostNetwork=true",
+    )
+    spec = one(found, "Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    assert spec["replicas"] == 3
+    assert spec["template"]["metadata"]["annotations"] == {"team": "platform"}
+    assert pod["nodeSelector"] == {"disk": "fast"}
+    assert pod["priorityClassName"] == "important"
+    assert pod["imagePullSecrets"] == [{"name": "mine"}]
+    assert pod["hostNetwork"]
+    assert spec["strategy"]["rollingUpdate"]["maxSurge"] == 0  # or two would want the same ports of a node
+    (container,) = pod["containers"]
+    assert container["image"] == "registry.example/trimtab:v7"
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert {"name": "TRIMTAB_DRY_RUN"} in container["env"]
+    config = one(found, "ConfigMap")["data"]["config.yaml"]
+    read = load_configuration(text=config, origin="config.yaml", environment={})
+    assert (read.dry_run, read.namespace, read.webhook.enabled) == (True, helm.namespace, True)
+
+
+def test_the_agent_comes_when_it_is_wanted_and_may_be_kept_to_looking(
+    helm: Helm, unset: list[dict[str, Any]]
+) -> None:
+    assert "DaemonSet" not in {each["kind"] for each in unset}
+    plain, looking = (
+        one(helm.rendered("operator.enabled=false", "agent.enabled=true", *more), "DaemonSet")
+        for more in (
+            (),
+            ("agent.readOnly=true", "agent.hostPID=true", "agent.args={--dry-run,--kubelet=https://here:1}"),
+        )
+    )
+    assert "hostPID" not in plain["spec"]["template"]["spec"]
+    assert looking["spec"]["template"]["spec"]["hostPID"]
+    (before,) = plain["spec"]["template"]["spec"]["containers"]
+    (after,) = looking["spec"]["template"]["spec"]["containers"]
+    assert {*after["args"]} - {*before["args"]} == {"--read-only", "--dry-run", "--kubelet=https://here:1"}
+    assert {*before["args"]} - {*after["args"]} == {"--kubelet=https://$(NODE_IP):10250"}
+    mounts = {each["name"]: each for each in after["volumeMounts"]}
+    assert mounts["proc"]["readOnly"]
+    assert "vm" not in mounts
+    assert mounts["sys"]["recursiveReadOnly"] == "Enabled"
+    assert after["image"] == f"trimtab:{__version__}"
+
+
+def test_the_agent_is_given_the_folders_of_the_sockets_by_which_it_adjusts_containers(helm: Helm) -> None:
+    found = helm.rendered("agent.enabled=true", "agent.nri=/var/run/nri/nri.sock", "agent.cri=/run/t/a.sock")
+    pod = one(found, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"--nri=/var/run/nri/nri.sock", "--cri=/run/t/a.sock"} <= {*container["args"]}
+    mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    there = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+    assert (mounted["nri"], mounted["cri"]) == (there["nri"], there["cri"]) == ("/var/run/nri", "/run/t")
+
+
+def test_sockets_in_one_folder_are_mounted_once_and_another_port_is_probed(helm: Helm) -> None:
+    """An API server takes no two mounts at one place."""
+    sockets = ("agent.nri=/run/t/nri.sock", "agent.cri=/run/t/agent.sock")
+    found = helm.rendered("agent.enabled=true", *sockets, "agent.args={--address=:18081}")
+    (container,) = one(found, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    places = [each["mountPath"] for each in container["volumeMounts"]]
+    assert places.count("/run/t") == 1
+    assert len(places) == len({*places})
+    assert container["ports"] == [{"name": "metrics", "containerPort": 18081}]
+
+
+def test_arguments_of_the_agent_may_be_none(helm: Helm) -> None:
+    plain, none = (
+        one(helm.rendered("agent.enabled=true", *values), "DaemonSet")["spec"]["template"]["spec"]
+        for values in ((), ("agent.args=null",))
+    )
+    assert none == plain
+
+
+def test_the_metrics_of_agents_are_found_where_there_are_agents(helm: Helm) -> None:
+    watched = "serviceMonitor.enabled=true"
+    assert "PodMonitor" not in {each["kind"] for each in helm.rendered(watched)}
+    found = helm.rendered(watched, "agent.enabled=true", "serviceMonitor.labels.release=prometheus")
+    monitor, pod = one(found, "PodMonitor"), one(found, "DaemonSet")["spec"]["template"]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("off", "kind"),
+    [
+        ("operator.webhook", "ValidatingWebhookConfiguration"),
+        ("operator.disruptionBudget", "PodDisruptionBudget"),
+        ("operator.networkPolicy", "NetworkPolicy"),
+        ("operator.enabled", "Deployment"),
+        ("crds.install", "CustomResourceDefinition"),
+    ],
+)
+def test_what_is_not_wanted_is_left_out(helm: Helm, unset: list[dict[str, Any]], off: str, kind: str) -> None:
+    assert kind in {each["kind"] for each in unset}
+    assert kind not in {each["kind"] for each in helm.rendered(f"{off}=false")}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("operator.replicas=0", "replicas"),
+        ("operater.replicas=2", "operater"),
+        ("image.pullPolicy=Perhaps", "pullPolicy"),
+        ("serviceMonitor.interval=often", "interval"),
+        ("agent.nri=nri.sock", "nri"),
+        ("operator.config.address=8080", "/operator/config/address"),
+        ("operator.config.webhook.address=everywhere", "/operator/config/webhook/address"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, value: str, named: str) -> None:
+    with pytest.raises(Refused, match=named):
+        helm.rendered(value)
+
+
+def test_it_comes_changes_and_goes_and_leaves_nothing_behind(cluster: Cluster, helm: Helm) -> None:
+    had_kinds = cluster.has("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/intents.trimtab.io")
+    kinds = f"crds.install={'false' if had_kinds else 'true'}"  # another test's may be there
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": helm.namespace}})
+    wait_for(lambda: "default" in cluster.kubectl("get", "sa", "-n", helm.namespace), what="its account")
+    before = inventory(cluster)
+    helm.install(kinds, "operator.webhook=false", "operator.replicas=1", "operator.dashboard=true")
+    assert len(inventory(cluster) - before) >= 11
+    assert cluster.has(DASHBOARD)
+    helm.upgrade(kinds, "operator.webhook=false", "operator.replicas=2", "operator.networkPolicy=false")
+    wait_for(lambda: not cluster.has(DASHBOARD), what="the dashboard's rights to go with it")
+    where = ("--namespace", helm.namespace, "--output=name")
+    assert cluster.kubectl("get", "networkpolicies", *where) == ""
+    deployment = cluster.call(
+        "GET", f"/apis/apps/v1/namespaces/{helm.namespace}/deployments/trimtab-operator"
+    )
+    assert deployment["spec"]["replicas"] == 2
+    helm.uninstall()
+    wait_for(lambda: not _of_ours(inventory(cluster) - before, helm), what="nothing to be left", timeout=120)
+
+
+def _of_ours(left: set[str], helm: Helm) -> set[str]:
+    """Other tests share the cluster: what is ours is in our namespace, or has our name."""
+    ours = (f"/{helm.namespace}/", "trimtab-operator", "trimtab-dashboard")
+    return {name for name in left if any(part in name for part in ours)}

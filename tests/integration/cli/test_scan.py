@@ -1,0 +1,403 @@
+"""`trimtab scan` on the real API server and a real Prometheus, as a new user would run it."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.cluster import Cluster
+from harness.process import wait_for
+from scan.scene import RunCommand, ScannedCluster
+from trimtab.cli import INTERRUPTED, run
+from trimtab.cli._common import clusters
+from trimtab.kube.rest.client import Client
+
+Found = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cluster_scan(town: ScannedCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One scan of the town, which several tests look at."""
+    file = tmp_path_factory.mktemp("scan") / "scan.json"
+    asked = ["-n", town.namespace, "--compare", "vpa,krr", "-o", "json", "--output-file", str(file)]
+    assert run(["scan", *asked, *town.options]) == 0
+    (found,) = json.loads(file.read_text())["clusters"]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def workloads(cluster_scan: dict[str, Any]) -> Found:
+    return {found["name"]: found for found in cluster_scan["workloads"]}
+
+
+def test_scan_sizes_workloads_of_every_kind(cluster_scan: dict[str, Any], workloads: Found) -> None:
+    kinds = {found["kind"] for found in workloads.values()}
+    assert kinds == {
+        "Deployment",
+        "StatefulSet",
+        "DaemonSet",
+        "ReplicaSet",
+        "Job",
+        "CronJob",
+        "Fleet.survey.example",
+    }
+    assert len(workloads) == 17
+    assert cluster_scan["source"].startswith("Prometheus at http://127.0.0.1:")
+
+
+def test_scan_lists_skipped_workloads_with_reasons(cluster_scan: dict[str, Any]) -> None:
+    reasons = {skipped["name"]: skipped["reason"] for skipped in cluster_scan["skipped"]}
+    assert reasons == {
+        "asleep": "is scaled to zero",
+        "unseen": "has no usage in the window",
+        "debug": "is a standalone pod without a template",
+    }
+
+
+def test_scan_sorts_risks_before_savings_and_counts_replicas(
+    cluster_scan: dict[str, Any], workloads: Found
+) -> None:
+    names = [found["name"] for found in cluster_scan["workloads"]]
+    assert names[0] == "starved"
+    assert workloads["starved"]["severity"] == "critical"
+    assert workloads["throttled"]["containers"][0]["risks"] == ["throttling"]
+    assert names.index("web") < names.index("idle")
+    assert workloads["web"]["replicas"] == 3
+    assert cluster_scan["totals"]["atRisk"] == {"oom": 1, "throttling": 1}
+
+
+def test_scan_raises_starved_and_lowers_idle_workloads(workloads: Found) -> None:
+    starved, idle, right, naked = (
+        workloads[name]["containers"][0] for name in ("starved", "idle", "right", "naked")
+    )
+    assert starved["recommended"]["limits"]["memory"] == "288Mi"
+    assert idle["recommended"]["requests"]["cpu"].endswith("m")
+    assert right["recommended"] == right["resources"]
+    assert naked["recommended"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_scan_cost_of_a_cron_job_is_its_running_time(workloads: Found) -> None:
+    nightly, same_size = workloads["nightly"], workloads["import"]
+    assert 0 < nightly["costMonth"] < same_size["costMonth"] / 4
+
+
+def test_scan_compares_other_strategies(workloads: Found) -> None:
+    compared = workloads["web"]["containers"][0]["compared"]
+    assert compared.keys() == {"vpa", "krr"}
+    assert compared["krr"]["requests"]["memory"] == "345Mi"
+
+
+def test_scan_does_not_compare_a_strategy_with_itself(ask: RunCommand, town: ScannedCluster) -> None:
+    where = (
+        "scan",
+        "-n",
+        town.namespace,
+        "--kind",
+        "deploy",
+        "--strategy",
+        "percentile",
+        "--setting",
+        "quantile=0.5",
+    )
+    code, out, _ = ask(*where, "--compare", "percentile,vpa,vpa")
+    assert code == 0
+    assert [line.split() for line in out.splitlines() if "VPA" in line] == [["WORKLOAD", "PERCENTILE", "VPA"]]
+    (alone,), (beside,) = (
+        json.loads(ask(*where, "-o", "json", *more)[1])["clusters"]
+        for more in ((), ("--compare", "percentile"))
+    )
+    assert [each["containers"][0]["recommended"] for each in beside["workloads"]] == [
+        each["containers"][0]["recommended"] for each in alone["workloads"]
+    ]
+
+
+def test_scan_table_has_headline_first_and_fits_eighty_columns(
+    ask: RunCommand, town: ScannedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = ask("scan", "-n", town.namespace)
+    lines = out.splitlines()
+    assert code == 0
+    assert "17 workloads" in lines[0]
+    assert any(line.startswith("WORKLOAD") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_scan_applies_selectors_kinds_and_prices(
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("cpu: 1\nmemory: 0\ncurrency: CHF\n")
+    where = ("scan", "-n", town.namespace, "-o", "csv", "--price-file", str(prices))
+    _, out, _ = ask(*where, "-l", "tier=front", "--kind", "deploy")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert sorted(row["name"] for row in rows) == ["web", "web-api"]
+    web = next(row for row in rows if row["name"] == "web")
+    spared = 2000 - int(web["recommended_cpu_request"].removesuffix("m"))
+    assert float(web["saving_month"]) == pytest.approx(730 * 3 * spared / 1000, abs=0.01)
+
+
+def test_scan_fail_on_sets_the_exit_code(ask: RunCommand, town: ScannedCluster) -> None:
+    where = ("scan", "-n", town.namespace, "-o", "csv")
+    code, _, err = ask(*where, "--fail-on", "waste>30%", "--fail-on", "risk>9")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "allows no waste >30%" in err
+    assert ask(*where, "--fail-on", "waste>99%")[0] == 0
+
+
+def test_scan_writes_the_output_file_atomically(
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    code, out, _ = ask("scan", "-n", town.namespace, "-o", "html", "--output-file", str(file))
+    assert (code, out) == (0, "")
+    assert file.read_text().startswith("<!doctype html>")
+    assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_interrupted_scan_leaves_no_partial_file(
+    ask: RunCommand, town: ScannedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    where = ("scan", "-n", town.namespace, "--kind", "ds")
+    code, _, _ = ask(*where, "-o", "json", "--output-file", str(tmp_path / "report.json"))
+    assert code == INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def as_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each context leads to a cluster of its own, as far as anybody can tell."""
+
+    async def uid(client: Client) -> str:
+        return client.connection.context
+
+    monkeypatch.setattr(clusters, "get_cluster_uid", uid)
+
+
+def with_contexts(town: ScannedCluster, path: Path, *names: str, **changed: Any) -> str:
+    """A kubeconfig with several contexts that lead to one cluster; the last has what is changed."""
+    config = yaml.safe_load(town.cluster.kubeconfig.read_text())
+    (context,) = config["contexts"]
+    config["contexts"] = [{**context, "name": name} for name in names]
+    if changed:
+        (user,) = config["users"]
+        config["users"].append({"name": "changed", "user": {**user["user"], **changed}})
+        config["contexts"][-1] = {"name": names[-1], "context": {**context["context"], "user": "changed"}}
+    config["current-context"] = names[0]
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def test_scan_counts_contexts_of_one_cluster_once(
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "viewer")
+    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    assert run(["scan", "--all-contexts", "-o", "json", *given]) == 0
+    out, err = capsys.readouterr()
+    assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
+    assert err == "trimtab: viewer: the same cluster as admin, which is counted once\n"
+
+
+def test_scan_prefers_the_context_that_sees_all_namespaces(
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who sees nothing, and may not even ask whose cluster it is, keeps nobody from what another sees."""
+    kubeconfig = with_contexts(town, tmp_path / "config", "admin", "nobody", **{"as": "nobody"})
+    given = ["--kubeconfig", kubeconfig, "--prometheus", town.prometheus, "-n", town.namespace]
+    assert run(["scan", "--context", "nobody", "--context", "admin", "-o", "json", *given]) == 0
+    out, err = capsys.readouterr()
+    assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
+    assert err == "trimtab: nobody: the same cluster as admin, which is counted once\n"
+
+
+def test_scan_merges_several_contexts_into_one_report(
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], as_many_clusters: None
+) -> None:
+    config = yaml.safe_load(town.cluster.kubeconfig.read_text())
+    (context,) = config["contexts"]
+    config["contexts"] = [{**context, "name": name} for name in ("blue", "green")]
+    config["current-context"] = "blue"
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    given = ["--kubeconfig", str(path), "--prometheus", town.prometheus, "-n", town.namespace]
+    assert run(["scan", "--all-contexts", "--top", "1", *given]) == 0
+    out = capsys.readouterr().out
+    assert "blue: 17 workloads" in out
+    assert "green: 17 workloads" in out
+    assert "All 2 clusters" in out
+    assert run(["scan", "--context", "green", "-o", "json", *given]) == 0
+    assert [found["context"] for found in json.loads(capsys.readouterr().out)["clusters"]] == ["green"]
+
+    # One that is no more keeps nobody from the others, and is told of in what is written.
+    gone = {"name": "gone", "cluster": {"server": "https://127.0.0.1:1"}}
+    config["clusters"] = [gone, *config["clusters"]]
+    config["contexts"] = [
+        {"name": "red", "context": {**context["context"], "cluster": "gone"}},
+        *config["contexts"],
+    ]
+    path.write_text(yaml.safe_dump(config))
+    assert run(["scan", "--all-contexts", "--top", "1", *given]) == 2
+    out, err = capsys.readouterr()
+    assert "green: 17 workloads" in out
+    assert "Not read: this cluster: red: cannot connect to https://127.0.0.1:1" in " ".join(out.split())
+    assert err.startswith("trimtab: red: cannot connect to https://127.0.0.1:1")
+    assert run(["scan", "--context", "red", *given]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def altered(cluster: Cluster, path: Path, **user: Any) -> str:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] |= user
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+def may_list_pods(town: ScannedCluster, user: str) -> bool:
+    asked = {"namespace": town.namespace, "verb": "list", "resource": "pods"}
+    review = {"spec": {"user": user, "resourceAttributes": asked}}
+    answer = town.cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def test_scan_shows_readable_namespaces_and_names_forbidden_ones(
+    town: ScannedCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = f"--user=reader-of-{town.namespace}"
+    for arguments in (
+        ("create", "clusterrole", town.namespace, "--verb=list", "--resource=namespaces"),
+        ("create", "clusterrolebinding", town.namespace, f"--clusterrole={town.namespace}", user),
+        ("create", "rolebinding", "reader", "--clusterrole=view", user, "-n", town.namespace),
+    ):
+        town.cluster.kubectl(*arguments)
+    wait_for(lambda: may_list_pods(town, f"reader-of-{town.namespace}"), what="the role to take effect")
+    kubeconfig = altered(town.cluster, tmp_path / "reader", **{"as": f"reader-of-{town.namespace}"})
+    asked = ["scan", "-o", "json", "--kubeconfig", kubeconfig, "--prometheus", town.prometheus]
+    assert run(asked) == 0
+    (found,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert {each["namespace"] for each in found["workloads"]} == {town.namespace}
+    assert "kube-system" in found["forbiddenNamespaces"]
+    assert "nodes" in found["errors"]
+    assert run([*asked[:1], *asked[3:]]) == 0
+    assert "Not scanned, because access is forbidden: namespaces" in capsys.readouterr().out
+    assert run([*asked, "-l", "tier=front"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["clusters"]
+    assert {each["name"] for each in found["workloads"]} >= {"web", "web-api"}
+
+
+@pytest.fixture
+def no_prometheus() -> Iterator[str]:
+    """An address at which something else answers."""
+
+    class Greeter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>hello</html>")
+
+        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Greeter)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--context", "elsewhere"], "elsewhere"),
+        (["--strategy", "tarot"], "tarot"),
+        (["--compare", "vpa,tarot"], "tarot"),
+        (["--setting", "cpu_risk=7"], "cpu_risk"),
+        (["--setting", "cpu_risk"], "name=value"),
+        (["--kind", "Potato"], "Potato"),
+        (["--namespace", "nowhere"], "nowhere"),
+        (["--namespace", ""], "--namespace ''"),
+        (["--top", "-1"], "--top -1"),
+        (["--selector", "a==="], "--selector a==="),
+        (["--selector", "app=nobody"], "no workloads found"),
+        (["--fail-on", "boredom"], "boredom"),
+        (["--days", "0"], "--days 0"),
+        (["--step", "soon"], "--step"),
+        (["--price-file", "/nowhere/prices"], "/nowhere/prices"),
+        (["--price-cpu", "-1"], "cpu"),
+        (["--source", "crystal-ball"], "crystal-ball"),
+        (["--output", "pdf"], "pdf"),
+        (["--output-file", "/nowhere/report"], "/nowhere/report"),
+    ],
+)
+def test_scan_rejects_bad_input_with_one_line_and_exit_2(
+    ask: RunCommand, arguments: list[str], line: str
+) -> None:
+    code, out, err = ask("scan", *arguments)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.count("\n") == 1
+
+
+def test_scan_rejects_an_address_that_is_not_prometheus(
+    cluster: Cluster, no_prometheus: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = no_prometheus.replace("http:", "https:")
+    for address in (no_prometheus, secret, "http://127.0.0.1:9", "not-an-address"):
+        assert run(["scan", "--kubeconfig", str(cluster.kubeconfig), "--prometheus", address]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        assert address.removeprefix("http://") in said.err or "url" in said.err
+        assert ("does not use TLS" in said.err) == (address == secret)
+
+
+def test_scan_without_metrics_fails_with_one_line(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = altered(cluster, tmp_path / "nobody", **{"as": "nobody"})
+    assert run(["scan", "--kubeconfig", kubeconfig]) == 2
+    assert "--prometheus" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["scan"], ["doctor"], ["import", "vpa"], ["plan", "shop/web"]], ids=" ".join
+)
+def test_scan_reports_unreachable_cluster_and_expired_token(
+    cluster: Cluster,
+    no_prometheus: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "expired"}
+    (tmp_path / "old").write_text(yaml.safe_dump(config))
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "away").write_text(yaml.safe_dump(config))
+    config["clusters"][0]["cluster"] = {"server": no_prometheus}
+    (tmp_path / "elsewhere").write_text(yaml.safe_dump(config))
+    for name, words in (
+        ("away", "cannot connect to https://127.0.0.1:9; check"),
+        ("old", "log in again"),
+        ("elsewhere", f"{no_prometheus} is not a Kubernetes API server; check"),
+    ):
+        assert run([*command, "--kubeconfig", str(tmp_path / name)]) == 2
+        said = capsys.readouterr()
+        assert words in said.err
+        assert said.err.count("\n") == 1

@@ -1,0 +1,13 @@
+"""What holds of every workload type, and what makes each of them what it is."""
+
+import subprocess
+import sys
+
+
+def test_another_process_draws_the_same_bits() -> None:
+    told = "import hashlib; from trimtab.lab.workloads import generate as g; print([hashlib.sha256(g(n, count=3, seed=5, duration=86400.0).cpu.tobytes()).hexdigest() for n in ('borg', 'jvm', 'step')])"
+    runs = [
+        subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]

@@ -1,0 +1,27 @@
+"""A client of the real API server, which knows our kinds."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import Cluster
+from trimtab.kube.auth import load_connection
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.retry import RateLimiter
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def kinds(cluster: Cluster) -> None:
+    """The server knows our kinds."""
+    cluster.learn()
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Client]:
+    async with Client(
+        load_connection(kubeconfig=cluster.kubeconfig), rate=RateLimiter(per_second=1000, burst=1000)
+    ) as client:
+        yield client

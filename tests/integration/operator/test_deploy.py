@@ -1,0 +1,102 @@
+"""The manifests in deploy/: what the real API server takes, and exactly the rights that the code asks for."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.account import wait_for_home
+from harness.cluster import Cluster
+from harness.manifests import DEPLOY, find_document
+from trimtab.cli import run
+from trimtab.kube.auth import load_connection
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.rbac import SYSTEM_NAMESPACE
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.webhook import registration
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
+
+
+def as_operator(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig by which one is the operator."""
+    kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
+    kubeconfig["users"][0]["user"]["as"] = f"system:serviceaccount:{SYSTEM_NAMESPACE}:trimtab-operator"
+    (folder / "operator").write_text(yaml.safe_dump(kubeconfig))
+    return folder / "operator"
+
+
+@pytest.fixture(scope="module")
+def deployed(cluster: Cluster) -> Iterator[None]:
+    """All of deploy/ in the cluster; the webhooks, which nobody answers there, are taken away at once."""
+    wait_for_home(cluster)
+    cluster.kubectl("apply", "--server-side", "-k", str(DEPLOY))
+    cluster.kubectl("delete", "-f", str(DEPLOY / "operator" / "webhooks.yaml"))
+    yield
+    for name in ("account.yaml", "namespace.yaml"):
+        cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY / "operator" / name))
+
+
+def test_the_account_has_all_rights_that_doctor_looks_for(
+    cluster: Cluster, deployed: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = as_operator(cluster, tmp_path)
+    run(["doctor", "--kubeconfig", str(kubeconfig), "--process", "operator", "--output", "json"])
+    (rights,) = [
+        one for one in yaml.safe_load(capsys.readouterr().out) if one["check"] == "rights of operator"
+    ]
+    assert rights["state"] == "ok", rights["found"]
+
+
+def pod_of(workload: dict[str, Any]) -> str:
+    template, namespace = workload["spec"]["template"], workload["metadata"]["namespace"]
+    metadata = {"name": "probe", "namespace": namespace, "labels": template["metadata"]["labels"]}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+def test_its_pod_is_let_in_where_only_restricted_pods_are(cluster: Cluster, deployed: None) -> None:
+    pod = pod_of(find_document("deployment.yaml", "Deployment"))
+    assert "pod/probe created" in cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod)
+
+
+def test_the_agents_pod_is_let_in_where_its_manifests_put_it(cluster: Cluster, deployed: None) -> None:
+    """What it needs of its node no restricted pod may have."""
+    agent = str(DEPLOY / "agent")
+    made = [*yaml.safe_load_all(cluster.kubectl("kustomize", agent))]
+    (daemons,) = [each for each in made if each["kind"] == "DaemonSet"]
+    (binding,) = [each for each in made if each["kind"] == "ClusterRoleBinding"]
+    assert {each["namespace"] for each in binding["subjects"]} == {daemons["metadata"]["namespace"]}
+    cluster.kubectl("apply", "--server-side", "-k", agent)
+    try:
+        pod = pod_of(daemons)
+        assert "pod/probe created" in cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod)
+    finally:
+        cluster.kubectl("delete", "--wait=false", "-k", agent)
+
+
+async def test_its_rights_suffice_for_the_webhook_and_the_manifests_take_nothing_back(
+    cluster: Cluster, deployed: None, tmp_path: Path
+) -> None:
+    webhooks = str(DEPLOY / "operator" / "webhooks.yaml")
+    cluster.kubectl("apply", "--server-side", "-f", webhooks)
+    try:
+        async with Client(load_connection(kubeconfig=as_operator(cluster, tmp_path))) as client:
+            config = OperatorConfig.model_validate({"webhook": {"pods": True}})
+            gate = WebhookLifecycle(client, config, now=lambda: datetime.now(UTC))
+            await gate.reconcile()
+            assert gate.readiness_error() == ""
+        cluster.kubectl("apply", "--server-side", "-f", webhooks)
+        for resource in (registration.VALIDATING, registration.MUTATING):
+            kept = yaml.safe_load(
+                cluster.kubectl("get", resource.plural, registration.CONFIGURATION_NAME, "-o", "yaml")
+            )
+            for_policies, *for_pods = kept["webhooks"]
+            assert for_policies["failurePolicy"] == config.webhook.failure_policy
+            assert [each["failurePolicy"] for each in for_pods] == ["Ignore"] * (
+                resource == registration.MUTATING
+            )
+            assert all(each["clientConfig"]["caBundle"] for each in kept["webhooks"])
+    finally:
+        cluster.kubectl("delete", "-f", webhooks)

@@ -1,0 +1,152 @@
+"""What the user wrote, and one clear line where it cannot be."""
+
+import asyncio
+import os
+import signal
+from typing import LiteralString
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+
+from harness.process import free_port
+from store.builders import entry
+from store.test_url import refusal
+from trimtab.store import AccessError, AddressError, Store, StoreError, UnavailableError, timeout_connection
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+async def test_a_server_can_be_given_as(scheme: str, postgres: str) -> None:
+    async with Store.open(postgres.replace("postgresql", scheme, 1)) as store:
+        await store.history.append([entry(1)])
+
+
+@pytest.mark.postgres
+async def test_a_wrong_password_is_said_and_not_shown(postgres: str) -> None:
+    url = make_url(postgres).set(password="guessed")
+    error = await refusal(url.render_as_string(hide_password=False))
+    assert isinstance(error, AccessError)
+    assert str(error).endswith("; check the user, its password and its rights")
+    assert "guessed" not in str(error)
+
+
+@pytest.mark.postgres
+async def test_a_user_that_does_not_exist_is_said(postgres: str) -> None:
+    url = make_url(postgres).set(username="nobody")
+    assert isinstance(await refusal(url.render_as_string(hide_password=False)), AccessError)
+
+
+@pytest.mark.postgres
+async def test_a_database_that_does_not_exist_is_said(postgres: str) -> None:
+    url = make_url(postgres).set(database="none")
+    error = await refusal(url.render_as_string(hide_password=False))
+    assert isinstance(error, AddressError)
+    assert str(error).endswith('database "none" does not exist; create the database or name another')
+
+
+@pytest.mark.postgres
+async def test_an_unknown_option_is_said(postgres: str) -> None:
+    error = await refusal(f"{postgres}?colour=red")
+    assert isinstance(error, AddressError)
+    assert str(error).endswith("invalid connection option \"colour\"; correct what stands after the '?'")
+
+
+@pytest.mark.postgres
+async def test_a_right_that_is_missing_is_said(postgres: str) -> None:
+    url = make_url(postgres)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS guest")
+        admin.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    guest = url.set(username="guest", password="guest").render_as_string(hide_password=False)
+    error = await refusal(guest)
+    assert isinstance(error, AccessError)
+    assert "permission denied" in str(error)
+
+
+@pytest.mark.postgres
+async def test_who_is_patient_begins_without_a_server_and_has_it_once_it_is_there(postgres: str) -> None:
+    real, port = make_url(postgres), free_port()
+    passing: list[asyncio.Task[None]] = []
+
+    async def copy(source: asyncio.StreamReader, into: asyncio.StreamWriter) -> None:
+        while some := await source.read(1 << 16):
+            into.write(some)
+        into.close()
+        await into.wait_closed()
+
+    async def pass_on(here: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        answers, there = await asyncio.open_connection(real.host, real.port)
+        passing.extend(asyncio.create_task(each) for each in (copy(here, there), copy(answers, back)))
+
+    away = real.set(port=port).render_as_string(hide_password=False)
+    assert isinstance(await refusal(away), UnavailableError)
+    async with Store.open(away, allow_unavailable=True) as store:
+        for number in range(2):
+            with pytest.raises(UnavailableError):
+                await store.history.append([entry(number)])
+        async with await asyncio.start_server(pass_on, "127.0.0.1", port):
+            await store.history.append([entry(2)])
+            assert len(await store.history.find()) == 1
+            await store._database.close()
+            await asyncio.gather(*passing)
+
+
+@pytest.mark.postgres
+async def test_a_lost_connection_is_made_anew_at_its_next_use(postgres: str) -> None:
+    async with Store.open(postgres) as store:
+        await store.history.append([entry(1)])
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        await store.history.append([entry(2)])
+        assert len(await store.history.find()) == 2
+
+
+@pytest.mark.postgres
+async def test_a_connection_lost_in_mid_write_is_said_and_costs_that_write_only(postgres: str) -> None:
+    async with Store.open(postgres) as store:
+        with pytest.raises(UnavailableError, match=r"; check that the server runs"):
+            async with store._database.begin_write() as connection:
+                await connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        await store.history.append([entry(1)])
+        assert len(await store.history.find()) == 1
+
+
+@pytest.mark.postgres
+async def test_a_connection_that_freezes_is_hung_up_and_another_used(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang_up = timeout_connection.TimeoutConnection._shut_down_socket
+
+    def once(self: timeout_connection.TimeoutConnection) -> None:
+        monkeypatch.setattr(timeout_connection, "STATEMENT_TIMEOUT", 60.0)
+        hang_up(self)
+
+    monkeypatch.setattr(timeout_connection.TimeoutConnection, "_shut_down_socket", once)
+    async with Store.open(postgres) as store:
+        (backend,) = await store._database.fetch_rows(text("SELECT pg_backend_pid()"))
+        monkeypatch.setattr(timeout_connection, "STATEMENT_TIMEOUT", 0.2)
+        os.kill(backend[0], signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(60):
+                await store.history.append([entry(1)])
+        finally:
+            os.kill(backend[0], signal.SIGCONT)
+        assert len(await store.history.find()) == 1
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "loss", ["DROP SCHEMA public CASCADE; CREATE SCHEMA public", "DROP TABLE trimtab_history"]
+)
+async def test_tables_that_are_gone_are_made_anew_at_the_next_use(postgres: str, loss: LiteralString) -> None:
+    async with Store.open(postgres) as store:
+        with psycopg.connect(postgres, autocommit=True) as admin:
+            admin.execute(loss)
+        with pytest.raises(StoreError, match="missing tables are created again"):
+            await store.history.append([entry(1)])
+        await store.history.append([entry(2)])
+        assert len(await store.history.find()) == 1
