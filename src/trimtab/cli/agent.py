@@ -39,9 +39,9 @@ def agent(
     context: str | None = None,
     kubeconfig: str | None = None,
 ) -> None:
-    """Run the node agent: sees what each pod uses and suffers, and keeps latency-sensitive ones fast.
+    """Run the node agent: it measures the pods of its node and protects latency-sensitive ones.
 
-    On a node, only looking and reporting:
+    On a node, only measure and report:
 
         trimtab agent --node $(hostname) --read-only --log console
 
@@ -50,35 +50,39 @@ def agent(
     Parameters
     ----------
     node
-        The name of the node that it runs on; $NODE_NAME, or the host's name.
+        The name of the agent's node; the default is $NODE_NAME, or the host's name.
     read_only
-        Only look and report: write no knob, evict no pod.
+        Only measure and report: write no knob, evict no pod.
     dry_run
-        Decide, log what would be written, and write nothing.
+        Decide and log each write, but write nothing.
     kubelet
-        The URL of the node's kubelet, such as https://10.0.0.5:10250; without one, pods are known by the API server.
+        The URL of the node's kubelet, such as https://10.0.0.5:10250. Without it, the agent reads pods from the API
+        server.
     kubelet_ca
         Certificates to trust instead of the cluster's CA, for a kubelet that signs its own certificate, such as /var/lib/kubelet/pki/kubelet.crt.
     kubelet_insecure
-        Accept any certificate of the kubelet, and send it no token: only a kubelet that admits anonymous requests then lists its pods.
+        Accept any certificate of the kubelet, and send it no token. Only a kubelet that admits anonymous requests
+        lists its pods then.
     nri
         The container runtime's NRI socket, such as /var/run/nri/nri.sock, to adjust containers at their creation.
     cri
-        The socket at which to answer `trimtab cri`, such as /run/trimtab/agent.sock, for a runtime without NRI.
+        The socket on which the agent serves `trimtab cri`, such as /run/trimtab/agent.sock, for a runtime without
+        NRI.
     cgroups
-        Where the node's cgroups are mounted.
+        The mount point of the node's cgroups.
     cgroup_parent
-        The cgroup that kubepods lies in, where that is not the root.
+        The parent cgroup of kubepods, if it is not the root.
     proc
-        Where the node's /proc is mounted.
+        The mount point of the node's /proc.
     sys_
-        Where the node's /sys is mounted.
+        The mount point of the node's /sys.
     state
-        A folder that outlives the agent, for its series and for what is to be restored.
+        A persistent folder for the agent's series and for the knob values to restore.
     address
-        Where /metrics, /healthz and /readyz are served; without a host, at every address of the node.
+        The address of /metrics, /healthz and /readyz; without a host, every address of the node.
     prediction
-        How what production pods have to spare is added up: pod by pod, all together, or the less of the two.
+        The way to add up the unused requests of production pods: by pod, all together, or the smaller of the two
+        (careful).
     log
         json for programs, console for people.
     context

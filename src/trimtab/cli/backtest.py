@@ -79,61 +79,63 @@ def backtest(
     namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
     output: Annotated[Literal["table", "json", "csv", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Replay recorded usage through strategies, and compare what they would have cost and harmed.
+    """Replay recorded usage through strategies, and compare their cost and their risk.
 
-    On your own recording, three strategies, one of them at three risks, as a page to look at:
+    Your own recording with three strategies, one of them at three risks, as an HTML page:
 
         trimtab backtest usage.parquet --strategy trimtab,vpa,krr --setting trimtab.cpu_risk=0.01,0.02,0.05 --output html > report.html
 
-    On what your own cluster did, by its Prometheus or whichever is found in it; the cost of the read is shown first:
+    The usage of your cluster, from a given Prometheus or from the one in the cluster; the cost of the read is shown
+    first:
 
         trimtab backtest --prometheus http://127.0.0.1:9090 --days 14
         trimtab backtest --found --namespace shop
 
-    Without a recording, on a small made-up fleet:
+    Without a recording, a small generated fleet:
 
         trimtab backtest --demo
 
     Parameters
     ----------
     paths
-        Recordings, each a file, an archive or a folder: parquet or CSV with the columns series, t_seconds, cpu_cores or
-        cpu_fraction, mem_bytes or mem_fraction; or the public formats as they are published.
+        Recordings, each a file, an archive or a folder: parquet or CSV with the columns series, t_seconds, cpu_cores
+        or cpu_fraction, mem_bytes or mem_fraction; or a public format as published.
     strategy
-        The strategies to compare, with commas between them; all for every one that is installed. The oracle, which
-        knows the future, is always shown beside them.
+        The strategies to compare, separated by commas; `all` is every installed one. The oracle, which knows the
+        future, is always included.
     setting
-        A setting of one strategy, as name.key=value; more values with commas between them are each tried.
+        A setting of one strategy, as name.key=value; each of several values, separated by commas, is a run of its
+        own.
     update
         The interval at which sizes are set.
     warm_up
-        How long a strategy only watches a container first; a quarter of its history where that is shorter.
+        The time for which a strategy only learns; at most a quarter of a container's history.
     minimum_change
-        The least change of a size that is carried out, as a fraction.
+        The smallest change of a size that is applied, as a fraction.
     stabilization
-        Make sizes smaller only to the highest of so long a time, as a policy's changes.stabilization does; 24h is what
-        policies have when they say nothing.
+        Lower a size only to the highest recommendation of this time, as changes.stabilization of a policy, whose
+        default is 24h.
     form
-        The format of the recordings, where their columns do not tell: trimtab, bitbrains, google2011, google2019,
+        The format of the recordings, if their columns do not show it: trimtab, bitbrains, google2011, google2019,
         alibaba2018, alibaba2018-machines or azure.
     engine
-        Where the replays are made: on all cores of this machine, or on a Ray cluster. The result is the same.
+        The engine of the replays: all cores of this machine, or a Ray cluster. The result is the same.
     ray_address
-        The Ray cluster: auto, host:6379 or ray://host:10001; local starts a Ray on this machine.
+        The Ray cluster: auto, host:6379 or ray://host:10001; local starts Ray on this machine.
     demo
-        Use a small made-up fleet instead of files.
+        Use a small generated fleet instead of files.
     prometheus
         Read usage from the Prometheus, Thanos, Mimir or VictoriaMetrics at this address instead of from files.
     found
-        Read usage from the Prometheus that is found in the cluster by the labels of its Service.
+        Read usage from the Prometheus in the cluster, which is found by the labels of its Service.
     source_setting
         A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
-        How many days of usage to read from it.
+        The days of usage to read from it.
     step
-        The time from one sample to the next, like 5m; by the size of the cluster when not given.
+        The time between two samples, like 5m; the default depends on the size of the cluster.
     context
-        The kubeconfig context of the cluster whose workloads the usage is of, instead of the current one.
+        The kubeconfig context of the cluster that runs the workloads, instead of the current one.
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     namespace

@@ -4,9 +4,9 @@ from typing import Literal
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print what makes a shell complete our commands and options.
+    """Print a script with which a shell completes commands and options.
 
-    For this session, and for every one to come:
+    For this session, and for all later ones:
 
         source <(trimtab completion bash)
         trimtab completion bash > ~/.local/share/bash-completion/completions/trimtab

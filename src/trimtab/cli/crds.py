@@ -16,7 +16,7 @@ def crds(
     check: bool = False,
     output: Annotated[Literal["yaml", "json", "table"], Parameter(name=["--output", "-o"])] = "yaml",
 ) -> int:
-    """Print the CustomResourceDefinitions of Trimtab's kinds, or write them as files.
+    """Print the CustomResourceDefinitions of Trimtab's kinds, or write them to files.
 
     Install them into the current cluster:
 
@@ -25,11 +25,11 @@ def crds(
     Parameters
     ----------
     directory
-        Write a file a kind into this folder instead of printing.
+        Write one file for each kind to this folder instead of printing.
     check
-        Write nothing: name the files in the directory that are not as they should be, and exit with 1 if there are any.
+        Write nothing: list the files of the directory that are missing or differ, and exit with 1 if there are any.
     output
-        What to print: the definitions as yaml or json, or a table of the kinds.
+        The definitions as yaml or json, or a table of the kinds.
     """
     if directory is not None:
         return _check(directory) if check else _write(directory)

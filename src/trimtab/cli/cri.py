@@ -17,24 +17,24 @@ def cri(
     agent: Path = Path("/run/trimtab/agent.sock"),
     deadline: float = 1.0,
 ) -> None:
-    """Stand between the kubelet and a runtime without NRI, and let the node agent adjust containers at their start.
+    """Run a CRI proxy for a runtime without NRI, so that the node agent can adjust containers when they start.
 
-    As a service of the node, which is there before its kubelet (containerRuntimeEndpoint: unix:///run/trimtab/cri.sock):
+    As a service of the node that starts before the kubelet (containerRuntimeEndpoint: unix:///run/trimtab/cri.sock):
 
         trimtab cri --runtime /run/containerd/containerd.sock
 
-    The agent beside it: trimtab agent --cri /run/trimtab/agent.sock
+    The agent on the same node: trimtab agent --cri /run/trimtab/agent.sock
 
     Parameters
     ----------
     listen
-        Where the kubelet finds it.
+        The socket that the kubelet connects to.
     runtime
-        The runtime's own socket, to which every call is passed on.
+        The runtime's own socket, to which every call is forwarded.
     agent
-        Where the node agent answers what a container is entitled to. Without an answer a call passes as it is.
+        The node agent's socket. A call for which the agent does not answer is forwarded unchanged.
     deadline
-        Seconds to wait for that answer.
+        Seconds to wait for the agent's answer.
     """
     if not 0 < deadline < inf:
         raise TrimtabError(f"--deadline {deadline:g}: must be a number of seconds, and more than 0")

@@ -35,13 +35,13 @@ def demo(
     address: str = "127.0.0.1:8090",
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> None:
-    """Show a week of a made-up cluster in half a minute: the production operator on it, and the dashboard.
+    """Show a simulated week of a cluster in half a minute, with the production operator and the dashboard.
 
-    In the browser, at an address that is printed; nothing is installed and no cluster is needed:
+    In the browser, at the printed address; it installs nothing and needs no cluster:
 
         trimtab demo
 
-    The same figures without a browser, and a saved dashboard to look at again:
+    The same figures without a browser, and a saved snapshot of a dashboard:
 
         trimtab demo --headless --days 7 --seed 1 --output json
         trimtab demo --snapshot trimtab-snapshot.json
@@ -49,17 +49,17 @@ def demo(
     Parameters
     ----------
     headless
-        No dashboard: run the days, print what came of them, and end.
+        Run the days without a dashboard, print a summary, and exit.
     days
-        How many simulated days are shown at full speed.
+        The simulated days that run at full speed.
     seed
-        Another number makes another cluster; the same makes the same, to the last figure.
+        The seed of the generated cluster; the same seed gives the same run.
     snapshot
-        Show this file, saved from a dashboard, instead; nothing can be changed in it.
+        Show this file, saved from a dashboard, read-only.
     address
-        Where the dashboard is served; only this machine can reach it.
+        The address of the dashboard; only this machine can reach it.
     output
-        What --headless prints: text with a chart, or json for programs.
+        The output of --headless: text with a chart, or json for programs.
     """
     if not 0 < days <= MAX_DAYS:
         raise TrimtabError(f"--days {days:g}: give more than 0 and at most {MAX_DAYS:g}")

@@ -21,17 +21,17 @@ def diff(
 ) -> int:
     """Show current against recommended resources as a unified diff.
 
-    Of a whole namespace, and of one workload:
+    For a whole namespace, and for one workload:
 
         trimtab diff --namespace shop
         trimtab diff shop/deployment/web
 
-    Exits with 1 when anything differs, as diff does.
+    Exits with 1 if anything differs, like diff.
 
     Parameters
     ----------
     workload
-        Only these, each as NAMESPACE/KIND/NAME; all when none is given.
+        Workloads as NAMESPACE/KIND/NAME; by default, all.
     output
         A unified diff for people, json for programs.
     """

@@ -44,9 +44,9 @@ def doctor(
     days: float = 14.0,
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Check a cluster: version, rights, usage, resize in place, CRDs, webhook; and say what to do about each.
+    """Check a cluster's version, permissions, usage data, in-place resize, CRDs and webhook, with a remedy for each problem.
 
-    Is the cluster of the current context ready for the operator? What would a scan with this Prometheus cost?
+    Is the current context's cluster ready for the operator? What does a scan with this Prometheus cost?
 
         trimtab doctor --process operator
         trimtab doctor --prometheus http://127.0.0.1:9090
@@ -60,17 +60,18 @@ def doctor(
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     process
-        Whose rights to check: scan only reads, the operator resizes, its dashboard asks who may, the agent runs on each node.
+        The process whose permissions are checked: scan, the operator, its dashboard, or the node agent.
     namespace
         Check this namespace instead of the whole cluster.
     home
-        The namespace that Trimtab is, or is to be, installed in: some rights the operator needs only there.
+        The namespace in which Trimtab is or will be installed; some permissions are needed only there.
     prometheus
-        The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by the labels of its Service when not given.
+        The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; by default, the one that is found by the labels
+        of its Service.
     source_setting
         A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
-        How many days of usage are to be there.
+        The days of usage that a scan needs.
     output
         A table for people or json for programs.
     """

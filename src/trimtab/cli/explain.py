@@ -29,9 +29,9 @@ def explain(
     output: Annotated[Literal["table", "json", "html", "png"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
-    """Explain the size of one workload: each factor with its source, a chart, a back-test on its history.
+    """Explain the recommendation for one workload: each factor with its source, a chart, a back-test on its history.
 
-    Why should the Deployment web of the namespace shop have what the scan says?
+    Why does the scan recommend this size for the Deployment web in the namespace shop?
 
         trimtab explain shop/Deployment/web
 
@@ -44,7 +44,7 @@ def explain(
     output
         A table with charts for people, json for programs, html for a page, png for the charts alone.
     output_file
-        Write to this file instead; it is written whole or not at all.
+        Write to this file instead of printing; a failure leaves no partial file.
     """
     namespace, kind, name = _parse_workload(workload)
     if output == "png" and output_file is None:

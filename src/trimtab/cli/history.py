@@ -44,9 +44,9 @@ def history(
     output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
-    """Show what the operator changed and reverted, and which holds users set: when, from what to what, and why.
+    """Show the changes, reverts and holds of workloads: when, from which size to which, and why.
 
-    What happened last night, in a cluster whose operator has its store in its pod, or in a PostgreSQL:
+    The last 24 hours, from a store in the operator's pod, and a week, from PostgreSQL:
 
         kubectl -n trimtab-system exec deploy/trimtab-operator -- trimtab history --config /etc/trimtab/config.yaml
         trimtab history shop/Deployment/web --since 168h --store postgresql://trimtab@db.example/trimtab
@@ -54,23 +54,23 @@ def history(
     Parameters
     ----------
     workload
-        Only this one, as NAMESPACE/KIND/NAME; kinds may be short: deploy, sts, ds, cron.
+        Only this workload, as NAMESPACE/KIND/NAME; kinds may be short: deploy, sts, ds, cron.
     since
-        How far to look back, such as 24h; days are written as hours.
+        The time to look back, such as 24h; write days as hours.
     what
-        Which entries; may be given again. All that was done when left out, without what was only begun or recommended.
+        The entries to show; may be given several times. By default applied, reverted, held and released.
     top
-        So many entries at most, the newest; 0 for all.
+        The number of newest entries to show; 0 for all.
     cluster
-        Only what was done in this one of the clusters that share a store: the uid of its namespace kube-system.
+        Only this cluster, if several share the store: the uid of its namespace kube-system.
     store
-        The store, a file or a URL as the operator's configuration has it.
+        The store, a file or a URL, as in the operator's configuration.
     config
-        The operator's configuration file, whose store is read where none is named; without either, what its environment says.
+        The operator's configuration file, which names the store; the default is the environment's configuration.
     output
         Text for people, json or csv for programs.
     output_file
-        Write to this file instead; it is written whole or not at all.
+        Write to this file instead of printing; a failure leaves no partial file.
     """
     if top < 0:
         raise TrimtabError(f"--top {top}: must be 0 or more")

@@ -44,36 +44,38 @@ def import_(
     kubeconfig: str | None = None,
     output: Annotated[Literal["yaml", "json", "table"], Parameter(name=["--output", "-o"])] = "yaml",
 ) -> int:
-    """Make OptimizationPolicies of VerticalPodAutoscalers, and take over what their recommender has learned.
+    """Convert VerticalPodAutoscalers to OptimizationPolicies, and import their recommender's checkpoints.
 
-    Look at the policies, then have them, and let the operator start from what VPA knew:
+    Show the policies, then create them and start the operator from VPA's checkpoints:
 
         trimtab import vpa --output table
         trimtab import vpa --store trimtab.db | kubectl apply -f -
 
-    The cluster is only read. Each VPA becomes a policy of its name and namespace.
+    The command only reads the cluster. Each VPA becomes a policy with the same name and namespace.
 
-    Its mode, target, bounds, what it leaves alone and whether limits follow are kept; the strategy is vpa, which goes on where VPA's own
-    numbers are. Settings of the VPA that a policy cannot express are listed on stderr and beside the policy.
+    The policy keeps the VPA's mode, target, bounds, excluded containers and its choice for limits. Its strategy is
+    vpa, which continues from VPA's own histograms. Settings that a policy cannot express are listed on stderr and as
+    comments in the policy.
 
-    Exits with 1 when a VPA cannot become a policy.
+    Exits with 1 if a VPA cannot be converted.
 
     Parameters
     ----------
     what
-        What to import from: vpa, the Kubernetes VerticalPodAutoscaler.
+        The source of the import: vpa, the Kubernetes VerticalPodAutoscaler.
     namespace
         Only the VPAs in this namespace; may be given several times.
     directory
-        Write a file a policy into this folder instead of printing.
+        Write one file for each policy to this folder instead of printing.
     store
-        Put what VPA's checkpoints hold into this store, a file or a URL as the operator's configuration has it. Stop the operator meanwhile.
+        Import VPA's checkpoints into this store, a file or a URL as in the operator's configuration. Stop the
+        operator first.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     output
-        The policies as yaml or json, or a table of what becomes of each VPA.
+        The policies as yaml or json, or a table with the result for each VPA.
     """
     assert what == "vpa"
     found = asyncio.run(_run_import(kubeconfig, context, namespace or None, store))

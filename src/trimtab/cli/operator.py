@@ -27,13 +27,13 @@ def operator(
     context: str | None = None,
     kubeconfig: str | None = None,
 ) -> None:
-    """Run the right-sizing operator: it sizes what OptimizationPolicies select, until it is stopped.
+    """Run the right-sizing operator: it sizes the workloads that OptimizationPolicies select.
 
-    Beside a cluster, with your kubeconfig, changing nothing but the status of its policies:
+    On your machine, with your kubeconfig; it writes only the status of policies:
 
         trimtab operator --dry-run --set metricsSource.provider=metrics-server
 
-    With the dashboard beside it:
+    With the dashboard:
 
         trimtab operator --dashboard 127.0.0.1:8090
 
@@ -42,18 +42,21 @@ def operator(
     Parameters
     ----------
     config
-        The configuration file (YAML); it is read again when it changes. docs/reference/operator.md lists what there is.
+        The configuration file (YAML), which is reloaded when it changes; docs/reference/operator.md lists all
+        settings.
     set_
-        A setting over the file and the environment, such as disruptionLimits.cluster.maxConcurrent=3; may be given again.
+        A setting that overrides the file and the environment, such as disruptionLimits.cluster.maxConcurrent=3; may
+        be given several times.
     dry_run
-        Change nothing, whatever policies say; the same as --set dryRun=true.
+        Change nothing, whatever the mode of a policy; the same as --set dryRun=true.
     dashboard
-        Serve the dashboard at this address, such as 127.0.0.1:8090. In a pod, and at an address that others can reach,
-        viewers show a Kubernetes token, and RBAC says what they may; the latter needs a certificate too.
+        Serve the dashboard at this address, such as 127.0.0.1:8090. In a pod, and at an address that other machines
+        can reach, viewers log in with a Kubernetes token and RBAC decides what they may do. An address that others
+        can reach needs a certificate.
     dashboard_certificate
         The dashboard's certificate, PEM.
     dashboard_key
-        Its key, PEM.
+        The key of that certificate, PEM.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig

@@ -51,46 +51,51 @@ def patch(
     selection: WorkloadSelection = WorkloadSelection(),  # noqa: B008 - it is frozen
     scan_options: ScanOptions = ScanOptions(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Write recommended resources as commands, patches or edits of your own files, or apply them.
+    """Write recommended resources as kubectl commands, patches or edits of your files, or apply them.
 
-    Commands to look through and run; a kustomize component; your own files with comments and order kept:
+    Commands to review and run; a kustomize component; edits of your files that keep comments and order:
 
         trimtab patch --namespace shop
         trimtab patch --namespace shop --format kustomize --directory overlays/sized
         trimtab patch --namespace shop --format helm --file clusters/prod --write
         trimtab patch shop/deployment/web --format helm --file values.yaml --helm-path web=web.resources --write
 
-    Ask the server what it would say, then apply:
+    Validate on the API server, then apply:
 
         trimtab patch --namespace shop --apply --dry-run server
         trimtab patch --namespace shop --apply
 
-    Exits with 1 when something was skipped because it is not certain where it belongs, each with its reason on stderr, and when the server refused a change.
+    Exits with 1 if the server rejected a change, or if a change was skipped because its place in the files is
+    uncertain; stderr has each reason.
 
     Parameters
     ----------
     workload
-        Only these, each as NAMESPACE/KIND/NAME; all when none is given.
+        Workloads as NAMESPACE/KIND/NAME; by default, all.
     form
-        kubectl commands; strategic-merge patches; kustomize patches with their entries; edits of helm values or of manifests, which are shown as a diff or written in place.
+        kubectl commands, strategic-merge patches, kustomize patches with their entries, or edits of helm values or
+        manifests, shown as a diff or written in place.
     directory
-        Write patches as files into this folder instead of printing; a file there keeps the containers that it has, and a kustomization.yaml gets the entries that are missing.
+        Write patches as files to this folder instead of printing. Existing files keep their containers; a
+        kustomization.yaml gets the missing entries.
     file
         The file to edit, or a folder: manifests, or for helm values files and manifests of HelmReleases and Applications; may be given several times.
     helm_path
-        Where a container's resources are in the values, as CONTAINER=web.resources or NAMESPACE/WORKLOAD/CONTAINER=FILE:web.resources; may be given several times.
+        The path of a container's resources in the values, as CONTAINER=web.resources or
+        NAMESPACE/WORKLOAD/CONTAINER=FILE:web.resources; may be given several times.
     chart
-        The chart of the values files, as helm takes it: rendered with `helm template`, it tells where each container's resources are. A chart in the folder of a values file is found.
+        The chart of the values files, as helm takes it. `helm template` then shows which value sets which container's
+        resources. A chart in the folder of a values file is found without this option.
     write
         Edit the files in place.
     apply
-        Apply to the cluster, after a confirmation; that replaces pods, as every change of a template does.
+        Apply to the cluster after a confirmation. Pods are replaced, as after every change of a template.
     dry_run
-        With --apply: server asks the API server for its verdict and changes nothing.
+        With --apply: server validates on the API server and changes nothing.
     yes
         With --apply: do not ask for confirmation.
     force
-        With --apply: take fields over that another manager, such as a GitOps tool, has set.
+        With --apply: take over fields that another manager owns, such as a GitOps tool.
     """
     _reject_conflicts(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
     if not apply and (dry_run != "none" or yes or force):

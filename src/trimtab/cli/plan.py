@@ -42,28 +42,28 @@ def plan(
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> None:
-    """Show what would be done for an intent, the alternatives and what each should bring, without doing it.
+    """Show the plan for an Intent, its alternatives and their expected effects, without executing it.
 
-    What would the operator do for the Intent web of the namespace shop?
+    The operator's plan for the Intent web in the namespace shop:
 
         trimtab plan shop/web
 
-    And without a cluster, for a state that you write down:
+    Without a cluster, for a state from a file:
 
         trimtab plan -f examples/plan/intent.yaml --state examples/plan/state.json
 
     Parameters
     ----------
     intent
-        The intent as NAMESPACE/NAME.
+        The Intent as NAMESPACE/NAME.
     file
-        A manifest with an Intent, and the KPIProfiles that it is measured by; needs --state.
+        A manifest with an Intent and its KPIProfiles; needs --state.
     state
         A file with the state to plan from, as JSON: objectives, replicas, sizes, load, cpu_used.
     config
         The operator's configuration file: its planner, actuators and guardrails.
     prometheus
-        The address of the Prometheus to ask instead of the configuration's.
+        The address of the Prometheus to query instead of the configuration's.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig
@@ -71,7 +71,7 @@ def plan(
     output
         A table for people, json for programs.
     output_file
-        Write to this file instead; it is written whole or not at all.
+        Write to this file instead of printing; a failure leaves no partial file.
     """
     if (intent is None) == (file is None):
         raise TrimtabError("name an intent as NAMESPACE/NAME, or give one by --file and --state")

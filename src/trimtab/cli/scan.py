@@ -47,46 +47,47 @@ def scan(
     output: Annotated[Output, Parameter(name=["--output", "-o"])] = "table",
     output_file: Path | None = None,
 ) -> int:
-    """Show what a cluster wastes and risks: requests against usage, in money, with what to change first.
+    """Show the waste and the risks of a cluster: requests against usage, in money, the largest first.
 
-    The cluster of the current context; nothing is installed or changed in it:
+    The current context's cluster; the scan installs and changes nothing:
 
         trimtab scan
 
-    A report to hand around, and a build that fails when more than a third is wasted:
+    A report to share, and a build that fails if more than a third is wasted:
 
         trimtab scan --output html --output-file report.html --fail-on 'waste>33%'
 
-    Exits with 1 when a --fail-on is met, and with 2 when of several clusters one could not be looked at.
+    Exits with 1 if a --fail-on condition is met, and with 2 if one of several clusters could not be scanned.
 
     Parameters
     ----------
     context
         The kubeconfig context to use instead of the current one; may be given several times.
     all_contexts
-        Look at every context of the kubeconfig; a cluster that several lead to counts once.
+        Scan every context of the kubeconfig; a cluster with several contexts counts once.
     namespace
         Only this namespace; may be given several times.
     selector
-        Only workloads with these labels, as kubectl takes them: app=web,tier!=back.
+        Only workloads with these labels, in kubectl's form: app=web,tier!=back.
     kind
         Only workloads of this kind, like Deployment; may be given several times.
     compare
-        Strategies to show beside it, with commas between them: vpa,krr.
+        More strategies to compare, separated by commas: vpa,krr.
     price_cpu
-        What a core costs an hour; OpenCost's default price when not given.
+        The price of a core for an hour; the default is OpenCost's.
     price_memory
-        What a GiB of memory costs an hour.
+        The price of a GiB of memory for an hour.
     price_file
         A YAML file with cpu, memory and currency instead.
     top
-        How many containers a table shows; 0 for all.
+        The number of containers in a table; 0 for all.
     fail_on
-        Exit with 1 when there is more than this: waste>30%, waste>100 (money a month), risk, oom, throttling, unset.
+        Exit with 1 if a condition is met: waste>30%, waste>100 (money a month), risk, oom, throttling, unset; may be
+        given several times.
     output
         A table, json, yaml or csv for programs, markdown for a pull request, html for a page with charts.
     output_file
-        Write to this file instead; it is written whole or not at all.
+        Write to this file instead of printing; a failure leaves no partial file.
     """
     if output_file:
         check_writable(output_file)

@@ -60,9 +60,9 @@ def simulate(
     seed: Seed = 0,
     output: Annotated[Literal["table", "json", "html"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Simulate a cluster under one policy and another: nodes, slack, kills, throttling, objectives missed, money.
+    """Simulate a cluster under several policies, and compare nodes, slack, OOM kills, throttling, objectives and cost.
 
-    The operator that runs in the simulation is that of production, in simulated time. Example:
+    The production operator runs in simulated time. Example:
 
         trimtab simulate none vpa trimtab
         trimtab simulate none mine.yaml theirs.yaml --days 7 --output html > contest.html
@@ -70,20 +70,20 @@ def simulate(
     Parameters
     ----------
     contenders
-        Who is compared, each on the same cluster with the same demand: none leaves requests as they are, the name of
-        a strategy sizes by it, and a file of an OptimizationPolicy does what that says. Without any: none, vpa and
-        trimtab.
+        The policies to compare on the same cluster and demand: none keeps all requests, a name is a strategy, a file
+        has an OptimizationPolicy. The default is none, vpa and trimtab.
     days
-        How many days pass.
+        The simulated days.
     warm_up
-        Days at the beginning that do not count: the operator learns, and begins to act.
+        The first days, in which the operator learns and begins to act; they are not counted.
     workloads
-        How many workloads the made-up cluster has: services, batch and the rest, with requests as people write them.
+        The number of workloads of the generated cluster: services, batch and others, with requests as people choose
+        them.
     recording
-        A file of recorded usage, in the formats that backtest reads, to take the demand from; each series is a
-        workload, and starts over where it is shorter than the days.
+        A recording, in a format that backtest reads, as the demand. Each series is a workload and repeats if it is
+        too short.
     seed
-        Another number makes another cluster and other chance; the same number the same run, bit for bit.
+        The seed of the generated cluster; the same seed gives the same run, bit for bit.
     output
         A table for people, json for programs, html for a page with plots.
     """

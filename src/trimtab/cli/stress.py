@@ -52,57 +52,57 @@ def stress(
     kubeconfig: str | None = None,
     output: Annotated[Literal["table", "json", "csv"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Let real pods follow a workload on a cluster while a strategy sizes them in place, and tell how both fared.
+    """Run pods with the load of a stored workload while a strategy sizes them in place, and report both.
 
-    Ten minutes in which two pods live through ten hours of a web service:
+    Two pods run ten hours of a web service's load in ten minutes:
 
         trimtab workload generate --workload-type diurnal_web --setting step=900 --count 2 --id shop
         trimtab stress shop --namespace lab --pods 2 --strategy vpa --period 15s --duration 10m
 
-    The pods are made in that namespace, and taken away again at the end, also when it is interrupted. Each step of the
-    workload takes a period; the strategy sees the workload's own time. Pods receive their load through the API
-    server: that takes the right to get services/proxy.
+    The command creates the pods in that namespace and deletes them at the end, also after an interrupt. Each step of
+    the workload takes one period; the strategy sees the workload's own time. Pods receive their load through the API
+    server, which needs permission to get services/proxy.
 
-    Exits with 1 when memory killed a pod.
+    Exits with 1 if a pod was OOM-killed.
 
     Parameters
     ----------
     workload
-        The id of a workload that `trimtab workload generate` has kept.
+        The id of a workload that `trimtab workload generate` has stored.
     namespace
-        The namespace to make the pods in; it has to be there.
+        The namespace of the pods; it must exist.
     strategy
-        The strategy that sizes them; none leaves them as large as their highest demand.
+        The strategy that sizes the pods; none keeps them at the size of their highest demand.
     setting
         A setting of the strategy, as name=value; may be given several times.
     pods
-        How many pods, each with a series of the workload.
+        The number of pods, each with a series of the workload.
     period
-        How long a step of the workload takes here.
+        The real time that one step of the workload takes.
     duration
-        How long to go on; to the end of the workload when not given.
+        The duration of the run; the default is the whole workload.
     update
         The time between two recommendations, in the workload's own time.
     scale
-        What the workload's demand is multiplied by, to fit it to the cluster.
+        A factor for the workload's demand, to fit it to the cluster.
     cpu_limit
-        The CPU limit beside the request, like 1.5; 0 for no limit.
+        The CPU limit as a multiple of the request, such as 1.5; 0 for no limit.
     memory_limit
-        The memory limit beside the request; 0 for no limit.
+        The memory limit as a multiple of the request; 0 for no limit.
     source
-        Where usage is read: cadvisor (the kernel's counters), kubelet, metrics-server or prometheus.
+        The source of usage: cadvisor (the kernel's counters), kubelet, metrics-server or prometheus.
     source_setting
         A setting of the source, as name=value, like url=http://127.0.0.1:9090 or reach=direct.
     image
-        The image of the pods: any with a busybox that has httpd.
+        The image of the pods; any with a busybox that has httpd.
     folder
-        Where workloads are kept instead of $XDG_DATA_HOME/trimtab/workloads.
+        The folder of stored workloads, instead of $XDG_DATA_HOME/trimtab/workloads.
     context
         The kubeconfig context to use instead of the current one.
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     output
-        A table of how it went, or every period as json or csv.
+        A summary table, or every period as json or csv.
     """
     found = WorkloadLibrary(folder).load(workload)
     if not 1 <= pods <= found.series:

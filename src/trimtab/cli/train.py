@@ -50,14 +50,14 @@ def train(
     namespace: Annotated[tuple[str, ...], Parameter(name=["--namespace", "-n"])] = (),
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> int:
-    """Let a recommender learn from generated workloads and recordings; go on where a former run was ended.
+    """Train a strategy on generated workloads and recordings; continue an interrupted run.
 
-    A forecaster on generated workloads and your own recording, then compared with others on another one:
+    A forecaster from generated workloads and your recording, then a comparison on another recording:
 
         trimtab train usage.parquet --learner forecaster --folder mine
         trimtab backtest other.parquet --strategy trimtab,forecaster --setting forecaster.weights=mine/weights.npz
 
-    An agent, its episodes on a Ray cluster; and one that learns only what your own cluster did:
+    An agent with episodes on a Ray cluster, and one that learns only from your cluster:
 
         trimtab train --learner ppo --folder agent --engine ray --ray-address auto
         trimtab train --learner sac --folder ours --found --only-recorded
@@ -65,44 +65,42 @@ def train(
     Parameters
     ----------
     paths
-        Recordings to learn from beside the generators, as for `trimtab backtest`.
+        Recordings as training data, in addition to the generators, as for `trimtab backtest`.
     learner
         forecaster learns the quantiles of the next hour; ppo and sac learn to size by reward alone.
     folder
-        Where the run is kept: what it was begun with, checkpoint, figures, TensorBoard's logs, and in the end
-        weights.npz with its card. A run that is already there is gone on with by the same command and data; by any
-        others it is refused.
+        The folder of the run: its settings, checkpoint, figures, TensorBoard logs and, at the end, weights.npz with
+        its card. The same command and data continue a run that is there; other ones are rejected.
     updates
-        How many updates it takes in all; by the learner when not given.
+        The number of updates; the default depends on the learner.
     seed
-        What chance begins with: the same seed and data give the same weights, to the last bit, on the same kind of
-        machine.
+        The random seed: the same seed and data give the same weights, to the last bit, on the same kind of machine.
     containers
-        Containers that are generated: of each family for a forecaster, of each shard for an agent.
+        The generated containers: of each family for a forecaster, of each shard for an agent.
     hours
         Hours of an agent's episodes.
     only_recorded
-        Leave the generators out and learn from the recordings alone.
+        Learn only from recordings, without generated workloads.
     every
         Updates from one checkpoint to the next.
     form
-        The format of the recordings, where their columns do not tell.
+        The format of the recordings, if their columns do not show it.
     engine
-        Where episodes are lived through and examples are gathered: in this process, or on a Ray cluster.
+        The engine of episodes and examples: this process, or a Ray cluster.
     ray_address
-        The Ray cluster: auto, host:6379 or ray://host:10001; local starts a Ray on this machine.
+        The Ray cluster: auto, host:6379 or ray://host:10001; local starts Ray on this machine.
     prometheus
-        Learn from what the Prometheus, Thanos, Mimir or VictoriaMetrics at this address has of the cluster.
+        Learn from the cluster's usage in the Prometheus, Thanos, Mimir or VictoriaMetrics at this address.
     found
-        Learn from what the Prometheus that is found in the cluster has of it.
+        Learn from the cluster's usage in the Prometheus that is found in it.
     source_setting
         A setting of that source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times.
     days
-        How many days of usage to read from it.
+        The days of usage to read from it.
     step
-        The time from one sample to the next, like 5m; by the size of the cluster when not given.
+        The time between two samples, like 5m; the default depends on the size of the cluster.
     context
-        The kubeconfig context of the cluster whose workloads the usage is of, instead of the current one.
+        The kubeconfig context of the cluster that runs the workloads, instead of the current one.
     kubeconfig
         The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config.
     namespace

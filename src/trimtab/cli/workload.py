@@ -40,14 +40,14 @@ def workload(
     output_file: Path | None = None,
     output: Annotated[Literal["table", "json"], Parameter(name=["--output", "-o"])] = "table",
 ) -> None:
-    """Make workloads by settings and a seed, keep them under an id, look at them, hand them on.
+    """Generate workloads from settings and a seed; store, plot and export them.
 
-    What types there are, and the settings of one:
+    List the types, and the settings of one:
 
         trimtab workload types
         trimtab workload types --workload-type diurnal_web
 
-    A hundred web services, kept as `shop`, looked at here and as a page, and put through a back-test:
+    A hundred web services, stored as `shop`, plotted in the terminal and as a page, and back-tested:
 
         trimtab workload generate --workload-type diurnal_web --setting rate=50 --count 100 --seed 7 --id shop
         trimtab workload plot shop
@@ -58,25 +58,25 @@ def workload(
     Parameters
     ----------
     action
-        generate makes one and keeps it, list shows those that are kept, plot draws one, types shows what can be made,
-        export writes one as a recording.
+        generate creates and stores a workload, list shows the stored ones, plot draws one, types lists the types,
+        export writes a recording.
     id
-        What the workload is called; one is made up of what it is made of when none is given.
+        The id of the workload; by default it is derived from the type, settings and seed.
     workload_type
-        The type to make: step, sinusoidal, low_high, arabesque, azure, alibaba, borg, diurnal_web, batch, memory_leak,
+        The type to generate: step, sinusoidal, low_high, arabesque, azure, alibaba, borg, diurnal_web, batch, memory_leak,
         jvm, flash_crowd, imported, or one of your own.
     setting
         A setting of the type, as name=value, like rate=50; may be given several times.
     count
-        How many series to make.
+        The number of series.
     seed
-        What chance begins with: the same settings, count and seed give the same workload, bit for bit.
+        The random seed: the same settings, count and seed give the same workload, bit for bit.
     series
-        Which series to draw in the terminal, from 0.
+        The series to draw in the terminal, from 0.
     folder
-        Where workloads are kept instead of $XDG_DATA_HOME/trimtab/workloads.
+        The folder of stored workloads, instead of $XDG_DATA_HOME/trimtab/workloads.
     output_file
-        With plot, a .png or .html to write; with export, a .parquet or .csv.
+        The file to write: .png or .html with plot, .parquet or .csv with export.
     output
         A table for people, or json for programs.
     """

@@ -47,16 +47,16 @@ class ScanOptions:
     """The kubeconfig file to use instead of $KUBECONFIG or ~/.kube/config."""
 
     prometheus: str | None = None
-    """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; found by its Service's labels when not given."""
+    """The address of a Prometheus, Thanos, Mimir or VictoriaMetrics; by default, the one that is found by the labels of its Service."""
 
     source: str = AUTO
-    """The usage source to read: auto takes a Prometheus where there is one, and metrics-server otherwise."""
+    """The usage source to read; auto is a Prometheus if there is one, otherwise metrics-server."""
 
     source_setting: tuple[str, ...] = ()
     """A setting of the usage source, as name=value, like tenant=team-a or labels.cluster=prod; may be given several times."""
 
     strategy: str = "trimtab"
-    """The strategy that names sizes: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
+    """The strategy: trimtab, vpa, krr, percentile, peak, autopilot-window, … or one of your own."""
 
     setting: Annotated[tuple[str, ...], Parameter(name=["--setting", "-s"])] = ()
     """A setting of the strategy, as name=value, like cpu_risk=0.01; may be given several times."""
@@ -65,7 +65,7 @@ class ScanOptions:
     """The days of usage to read."""
 
     step: str | None = None
-    """The time from one sample to the next, like 5m; by the size of the cluster when not given."""
+    """The time between two samples, like 5m; the default depends on the size of the cluster."""
 
     async def scan(
         self,

@@ -35,7 +35,7 @@ class WorkloadSelection:
     """Only this namespace; may be given several times."""
 
     selector: Annotated[str, Parameter(name=["--selector", "-l"])] = ""
-    """Only workloads with these labels, as kubectl takes them: app=web,tier!=back."""
+    """Only workloads with these labels, in kubectl's form: app=web,tier!=back."""
 
     kind: tuple[str, ...] = ()
     """Only workloads of this kind, like Deployment; may be given several times."""
