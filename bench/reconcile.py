@@ -50,7 +50,7 @@ from harness.services import Services
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter
-from trimtab.memory_trim import limit_allocator_arenas
+from trimtab.memory_trim import limit_allocator_arenas, release_compiler_memory
 from trimtab.operator.app import OperatorApp
 from trimtab.operator.config.model import LogSettings
 from trimtab.operator.config.reloader import ConfigReloader
@@ -106,19 +106,20 @@ def memory_mib(field: str) -> float:
 class Measured(OperatorApp):
     """The operator, with turns that are taken when somebody says so."""
 
-    async def _run_session(self, term: LeaderSession) -> Never:
-        statuses, workloads = term._status_writer, term._workload_queue  # noqa: SLF001 - its parts are what is timed
-        await term._detect_features()  # noqa: SLF001
+    async def _run_session(self, session: LeaderSession) -> Never:
+        statuses, workloads = session.controllers.status_writer, session.workload_queue
+        await session.detect_features()
         tell_reading("listed", (time.monotonic() - BEGAN, cpu_seconds() - CPU_BEGAN))
         async with asyncio.TaskGroup() as group:
             group.create_task(workloads.run())
             group.create_task(statuses.queue.run())
 
             async def turn() -> None:
-                await term._run_ingest_cycle()  # noqa: SLF001
+                await session.controllers.ingest_cycle.run_once(time.time())
+                release_compiler_memory()
 
             async def looks() -> None:
-                term._enqueue_all()  # noqa: SLF001
+                session.enqueue_all()
                 await workloads.wait_idle()
                 while len(statuses.queue):  # noqa: ASYNC110 - what is delayed tells nobody when its time has come
                     await asyncio.sleep(0.05)

@@ -15,19 +15,19 @@ import yaml
 from harness.informer_probe import eventually
 from harness.objects import pod_status
 from harness.scripted import Script, Scripted, steady
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.cache.informer import WatchTimeouts
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound
-from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.capabilities import ServerFeatures
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, PODS
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.reloader import ConfigReloader
-from trimtab.operator.intents.intent_index import IntentIndex
-from trimtab.operator.leader import Dependencies, LeaderSession
+from trimtab.operator.leader import LeaderSession
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.wiring import Ports, build_operator
 from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
@@ -91,48 +91,36 @@ class Office:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[LeaderSession]:
         """A term from its begin to its end; what was learned is in the store."""
-        self.configure()
+        self.configure(intents={"enabled": self.intents} | self.settings.get("intents", {}))
         config = ConfigReloader(self.folder / "config.yaml", environment={})
-        terms: list[LeaderSession] = []
-
-        def look_again(key: WorkloadKey) -> None:
-            for term in terms:
-                term.enqueue(key)
-
-        def policy_changed(old: Policy | None, new: Policy | None, /) -> None:
-            for term in terms:
-                if found := new or old:
-                    term.policy_changed(found, old)
-
-        following = InformerSet(self.client, discovery_interval=0.5, timeouts=BRISK)
-        catalog = ClusterState(following, operator_namespace="trimtab-system", enqueue=look_again)
-        roll = IntentIndex(following) if self.intents else None
-        catalog.policies.on_change(policy_changed)
         events = EventRecorder(
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
         async with Store.open(self.folder / "trimtab.db") as store:
-            tasks = [
-                asyncio.create_task(each) for each in (catalog.run(), events.run(), config.run(interval=0.2))
-            ]
-            try:
-                await catalog.wait_synced(timeout=60)
-                means = Dependencies(
-                    client=self.client,
-                    cluster_state=catalog,
+            operator = build_operator(
+                Ports(
+                    informers=InformerSet(self.client, discovery_interval=0.5, timeouts=BRISK),
+                    objects=self.client,
+                    cluster=lambda kinds: KubeCluster(self.client, events, kinds=kinds),
+                    features=ServerFeatures(self.client),
                     events=events,
                     sources={DEFAULT_SOURCE: self.source} | self.others,
                     store=store,
                     config=config,
                     metrics=self.metrics,
                     schedule=PACE,
-                    intent_index=roll,
                 )
-                term = LeaderSession(means, may_write=self.leads)
-                terms.append(term)
-                running = asyncio.create_task(term.run())
+            )
+            tasks = [
+                asyncio.create_task(each)
+                for each in (operator.cluster_state.run(), events.run(), config.run(interval=0.2))
+            ]
+            try:
+                await operator.cluster_state.wait_synced(timeout=60)
+                session = operator.session = LeaderSession(operator, may_write=self.leads)
+                running = asyncio.create_task(session.run())
                 tasks.insert(0, running)
-                yield term
+                yield session
                 assert not running.done(), running
             finally:
                 for task in tasks:

@@ -17,30 +17,24 @@ from typing import Never
 
 import structlog
 
+from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.kind import INSTALL_COMMAND
 from trimtab.kube.auth import Connection, is_running_in_pod
 from trimtab.kube.cache.informer_set import NOT_SERVED, InformerSet
-from trimtab.kube.kinds.policies import Policy
-from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.capabilities import ServerFeatures
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.kube.runtime.leader_election import LeaderElector, LeadershipLost, report_sole_leader
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import LearningSettings, OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
 from trimtab.operator.health import HealthChecks
 from trimtab.operator.http_server import serve_application
-from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.plugin_setup import open_plugin_registry
-from trimtab.operator.leader import Dependencies, LeaderSession
-from trimtab.operator.policy.competing_controllers import CompetingControllers
-from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.leader import LeaderSession, lead
 from trimtab.operator.state import OperatorState
-from trimtab.operator.webhook.lifecycle import WebhookLifecycle
-from trimtab.operator.webhook.pod_sizing import PodSizer
-from trimtab.operator.webhook.server import AdmissionHandlers
+from trimtab.operator.wiring import ElectionPort, Operator, Ports, build_operator
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
 from trimtab.usage.source import source
@@ -82,7 +76,6 @@ class OperatorApp:
         self._config = config
         self._metrics = config.metrics
         self._health = HealthChecks()
-        self._session: LeaderSession | None = None
 
     async def run(self) -> None:
         """Work until SIGTERM or SIGINT, then save the recommender's state and release the Lease."""
@@ -107,65 +100,53 @@ class OperatorApp:
                 )
                 for name, each in config.sources.items()
             }
-            informers = InformerSet(client)
-            cluster_state = ClusterState(
-                informers, operator_namespace=config.namespace, enqueue=self._enqueue
+            # A separate client without retries: a renewal that waits behind other requests comes too late.
+            lease_client = await stack.enter_async_context(
+                Client(self._connection, retry=RetryPolicy(attempts=1))
             )
-            intent_index = IntentIndex(informers)
-            intent_index.on_controller_change(self._enqueue)
             registry = stack.enter_context(open_plugin_registry(config.intents.plugins))
-            cluster_state.policies.on_change(self._policy_changed)
             events = EventRecorder(client, component=COMPONENT, instance=socket.gethostname(), now=_now)
+            operator = build_operator(
+                Ports(
+                    informers=InformerSet(client),
+                    objects=client,
+                    cluster=lambda kinds: KubeCluster(client, events, kinds=kinds),
+                    features=ServerFeatures(client),
+                    events=events,
+                    sources=sources,
+                    store=store,
+                    config=self._config,
+                    metrics=self._metrics,
+                    schedule=_build_schedule(config.learning),
+                    plugin_registry=registry,
+                    election=ElectionPort(client=lease_client, identity=socket.gethostname()),
+                    webhook_client=client,
+                )
+            )
             for companion in self._embedded:
-                await stack.enter_async_context(companion(client, self._operator_state))
+                await stack.enter_async_context(companion(client, lambda: _session_state(operator)))
             group = await stack.enter_async_context(asyncio.TaskGroup())
-            for task in (self._config.run(), events.run(), cluster_state.run()):
+            for task in (self._config.run(), events.run(), operator.cluster_state.run()):
                 group.create_task(task)
             if config.webhook.enabled and not (self._in_pod or config.webhook.url):
                 # No Service points at a process outside the cluster: the API server would deny every policy write.
                 log.warning("webhook.not_registered", reason=_UNREACHABLE_REASON, fix=_UNREACHABLE_FIX)
             # A disabled webhook removes its registration, but a dry run must not remove anyone's.
             elif config.webhook.enabled or not config.dry_run:
-                await stack.enter_async_context(
-                    self._serve_webhook(client, cluster_state, intent_index, group)
-                )
-            self._health.readiness["cluster"] = lambda: sync_problem(cluster_state)
-            await cluster_state.wait_synced()
-            group.create_task(report_missing_prerequisites(cluster_state, lambda: self._config.current))
-
-            dependencies = Dependencies(
-                client=client,
-                cluster_state=cluster_state,
-                events=events,
-                sources=sources,
-                store=store,
-                config=self._config,
-                metrics=self._metrics,
-                schedule=_build_schedule(config.learning),
-                intent_index=intent_index,
-                plugin_registry=registry,
+                await stack.enter_async_context(self._serve_webhook(operator, group))
+            self._health.readiness["cluster"] = lambda: sync_problem(operator.cluster_state)
+            await operator.cluster_state.wait_synced()
+            group.create_task(
+                report_missing_prerequisites(operator.cluster_state, lambda: self._config.current)
             )
-            await self._lead(dependencies)
+            await lead(operator, self._run_session)
         raise AssertionError("unreachable")
 
     @asynccontextmanager
-    async def _serve_webhook(
-        self, client: Client, cluster_state: ClusterState, intent_index: IntentIndex, group: asyncio.TaskGroup
-    ) -> AsyncIterator[None]:
-        lifecycle = WebhookLifecycle(client, self._config.current, now=_now, metrics=self._metrics)
-
-        def config() -> OperatorConfig:
-            return self._config.current
-
-        competitors = CompetingControllers(cluster_state, intent_index, config)
-        pod_sizer = PodSizer(cluster_state, competitors, PolicyResolver(cluster_state, config))
-        admission = AdmissionHandlers(
-            config=config,
-            policies=lambda: cluster_state.policies,
-            size_pod=pod_sizer.size_pod if config().webhook.pods else None,
-            metrics=self._metrics,
-        )
-        async with lifecycle.serve(admission.build_application()) as port:
+    async def _serve_webhook(self, operator: Operator, group: asyncio.TaskGroup) -> AsyncIterator[None]:
+        lifecycle = operator.webhook
+        assert lifecycle is not None
+        async with lifecycle.serve(operator.admission.build_application()) as port:
             if port:
                 log.info("webhook.listening", port=port)
             self._health.readiness["webhook"] = lifecycle.readiness_error
@@ -179,49 +160,14 @@ class OperatorApp:
                 if port and not self._in_pod:
                     await lifecycle.unregister()
 
-    async def _lead(self, dependencies: Dependencies) -> Never:
-        """Run a leader session whenever this replica is elected."""
-        election = self._config.current.leader_election
-        if not election.enabled:
-            with report_sole_leader(self._config.current.namespace, election.name):
-                await self._run_session(LeaderSession(dependencies, may_write=lambda: True))
-        # A separate client without retries: a renewal that waits behind other requests comes too late.
-        async with Client(self._connection, retry=RetryPolicy(attempts=1)) as client:
-            while True:
-                elector = LeaderElector(
-                    client,
-                    name=election.name,
-                    namespace=self._config.current.namespace,
-                    identity=socket.gethostname(),
-                    now=_now,
-                    timing=election.timing,
-                )
-                try:
-                    await elector.lead(
-                        lambda: self._run_session(
-                            LeaderSession(dependencies, may_write=lambda: elector.is_leader)  # noqa: B023 - awaited here
-                        )
-                    )
-                except LeadershipLost as error:
-                    log.warning("operator.leadership_lost", reason=str(error))
-
     async def _run_session(self, session: LeaderSession) -> Never:
-        self._session = session
-        try:
-            await session.run()
-        finally:
-            self._session = None
+        """Run a session of leadership; the reconcile benchmark takes its steps one by one instead."""
+        await session.run()
 
-    def _operator_state(self) -> OperatorState | None:
-        return self._session.state if self._session else None
 
-    def _enqueue(self, key: WorkloadKey) -> None:
-        if self._session is not None:
-            self._session.enqueue(key)
-
-    def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
-        if self._session is not None and (found := new or old):
-            self._session.policy_changed(found, old)
+def _session_state(operator: Operator) -> OperatorState | None:
+    session = operator.session
+    return session.state if session else None
 
 
 def sync_problem(cluster_state: ClusterState) -> str:

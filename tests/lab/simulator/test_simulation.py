@@ -255,7 +255,7 @@ async def test_pods_that_restarted_for_less_get_more_as_soon_as_they_need_it() -
 
         stage.subscribe(note)
         await stage.run(11 * HOUR)
-        again = await stage._reconciler.reconcile(WEB, stage.now)
+        again = await stage.controllers.reconciler.reconcile(WEB, stage.now)
         outcome = stage.outcomes()[WEB]
         asked = [pod.containers[0].resources.cpu_request or 0 for pod in stage.cluster_state.pods]
     quiet, busy = ([each for each in changes if (each[0] > 6) is later] for later in (False, True))

@@ -16,8 +16,12 @@ from trimtab.kube.kinds.policies import Policy, policy_projection
 from trimtab.kube.rest.resources import NAMESPACES, OPTIMIZATION_POLICIES
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
-from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver, build_effective_policy
-from trimtab.operator.policy.status_writer import DEFAULT_POLICY
+from trimtab.operator.policy.resolver import (
+    DEFAULT_POLICY,
+    EffectivePolicy,
+    PolicyResolver,
+    build_effective_policy,
+)
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION
 
 NOON = 1_800_000_000.0 // 86400 * 86400 + 12 * 3600

@@ -44,7 +44,7 @@ class Scene:
         self.stage = stage
         self.ahead = 0.0
         self.board = LiveBackend(
-            lambda: stage.operator_state,
+            lambda: stage.controllers.state,
             name="test",
             clock=lambda: stage.world.control_time + self.ahead,
             every=0.0,
@@ -107,7 +107,7 @@ async def test_dashboard_shows_usage_of_unmanaged_namespaces_without_learning() 
         assert "of the requests" not in await scene.page("/nodes")
         rows = await scene.board.workloads()
         assert all(row.used_cpu is not None for row in rows if row.pods)
-        recommender = scene.stage.operator_state.recommender
+        recommender = scene.stage.controllers.state.recommender
         assert {name.namespace for cohort in recommender.cohorts for name in cohort} == {MANAGED}
 
 

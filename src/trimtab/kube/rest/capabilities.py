@@ -87,6 +87,21 @@ async def supports_in_place_resize(client: Client) -> bool:
     return "pods/resize" in await list_served_resources(client, "v1")
 
 
+class ServerFeatures:
+    """The features of a server, as of the last `detect`; before the first, it has none."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.can_resize_in_place = False
+        self.version = KubeVersion(0, 0)
+
+    async def detect(self) -> None:
+        """Detect the features; if the server does not answer, raise KubeError and keep the known ones."""
+        can_resize = await supports_in_place_resize(self._client)
+        self.version = (await get_server_version(self._client)).version
+        self.can_resize_in_place = can_resize
+
+
 async def get_cluster_uid(client: Client) -> str:
     """Return the uid of the namespace kube-system, which identifies a cluster.
 

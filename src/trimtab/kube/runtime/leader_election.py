@@ -15,17 +15,17 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from prometheus_client import Counter, Gauge
 
 from trimtab.kube.errors import KubeError, NotFound, describe
-from trimtab.kube.rest.client import Client, Object
-from trimtab.kube.rest.resources import LEASES
+from trimtab.kube.rest.client import Object
+from trimtab.kube.rest.resources import LEASES, Resource
 from trimtab.kube.runtime.lease_rules import JITTER, LeaseObservation, LeaseSpec, LeaseTiming
 from trimtab.timing import LogOnce
 
@@ -63,6 +63,16 @@ def report_sole_leader(namespace: str, name: str) -> Iterator[None]:
         _LEADING.remove(label)
 
 
+class LeaseClient(Protocol):
+    """The requests that an election sends; the methods are those of `Client`."""
+
+    async def get(self, resource: Resource, name: str, *, namespace: str | None = ...) -> Object: ...
+
+    async def create(self, resource: Resource, body: Object, *, namespace: str | None = ...) -> Object: ...
+
+    async def replace(self, resource: Resource, body: Object) -> Object: ...
+
+
 class LeadershipLost(KubeError):
     """This process is no longer the leader, or cannot be sure that it is; the work has ended."""
 
@@ -72,7 +82,7 @@ class LeaderElector:
 
     def __init__(
         self,
-        client: Client,
+        client: LeaseClient,
         *,
         name: str,
         namespace: str,
@@ -80,7 +90,10 @@ class LeaderElector:
         now: Callable[[], datetime],
         timing: LeaseTiming | None = None,
         rng: random.Random | None = None,
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
+        """Create a candidate; a simulated election has its own `clock`, in seconds, and its own `sleep`."""
         # A restarted process must not mistake its predecessor, which may only be suspended, for itself.
         self.identity = f"{identity}_{uuid.uuid4()}"
         self._client = client
@@ -88,6 +101,8 @@ class LeaderElector:
         self._namespace = namespace
         self._timing = timing or LeaseTiming()
         self._now = now
+        self._clock = clock or _boot_clock
+        self._sleep = sleep
         self._rng = rng or random.Random()  # noqa: S311 - jitter
         self._observation = LeaseObservation()
         self._leader_until = -math.inf
@@ -99,7 +114,7 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         """The process is certainly the leader now; already false when a renewal is overdue."""
-        return _clock() < self._leader_until
+        return self._clock() < self._leader_until
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Wait until this process leads, do the work, release the lease.
@@ -117,7 +132,7 @@ class LeaderElector:
         while True:
             if await self._try_acquire_or_renew() and self.is_leader:
                 break
-            await asyncio.sleep(self._timing.retry_period * (1 + JITTER * self._rng.random()))
+            await self._sleep(self._timing.retry_period * (1 + JITTER * self._rng.random()))
         _TERMS.labels(self._label).inc()
         log.info("lease.acquired", lease=self._label, identity=self.identity)
 
@@ -145,7 +160,7 @@ class LeaderElector:
         self._leader_until = -math.inf
         while not task.done():
             task.cancel()
-            await asyncio.wait({task}, timeout=max(self._timing.retry_period, lease_ends - _clock()))
+            await asyncio.wait({task}, timeout=max(self._timing.retry_period, lease_ends - self._clock()))
             if not task.done():
                 log.error(
                     "lease.work_still_running", lease=self._label, fix="let the work end soon when cancelled"
@@ -154,8 +169,8 @@ class LeaderElector:
     async def _renew_while_held(self) -> str:
         """Renew until this process no longer leads, and return the reason."""
         while True:
-            await asyncio.sleep(min(self._timing.retry_period, self._leader_until - _clock()))
-            left = self._leader_until - _clock()
+            await self._sleep(min(self._timing.retry_period, self._leader_until - self._clock()))
+            left = self._leader_until - self._clock()
             if left <= 0:
                 reason = self._errors.current() or "this process was suspended"
                 return f"not renewed for {self._timing.renew_deadline} s ({reason})"
@@ -164,7 +179,7 @@ class LeaderElector:
 
     async def _try_acquire_or_renew(self, left: float = math.inf) -> bool | None:
         """Try to acquire or renew the lease; False if another process holds it, None if the attempt failed."""
-        sent = _clock()
+        sent = self._clock()
         try:
             async with asyncio.timeout(min(left, self._timing.attempt_timeout)):
                 if not await self._write_if_free():
@@ -180,7 +195,9 @@ class LeaderElector:
         lease = await self._read()
         # A deleted lease that we saw held still counts as held: its leader will write it again. A process that never
         # saw one takes it at once, so that a first start does not wait.
-        if not self._observation.is_free(self.identity, _clock(), default_duration=self._timing.duration):
+        if not self._observation.is_free(
+            self.identity, self._clock(), default_duration=self._timing.duration
+        ):
             return False
         claimed = self._observation.build_claim(self.identity, self._now(), duration=self._timing.duration)
         if lease is None:
@@ -190,7 +207,7 @@ class LeaderElector:
             )
         else:
             written = await self._replace(lease, claimed)
-        self._observation.observe(written["spec"], _clock())
+        self._observation.observe(written["spec"], self._clock())
         return True
 
     async def _release(self) -> None:
@@ -212,7 +229,7 @@ class LeaderElector:
             lease = await self._client.get(LEASES, self._name, namespace=self._namespace)
         except NotFound:
             return None
-        self._observation.observe(lease.get("spec") or {}, _clock())
+        self._observation.observe(lease.get("spec") or {}, self._clock())
         return lease
 
     async def _replace(self, lease: Object, spec: LeaseSpec) -> Object:
@@ -231,5 +248,5 @@ def _build_lease(metadata: Object, spec: LeaseSpec) -> Object:
     return {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
 
 
-def _clock() -> float:
+def _boot_clock() -> float:
     return time.clock_gettime(_CLOCK)

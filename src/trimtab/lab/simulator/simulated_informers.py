@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Never
 
+import msgspec
+
 from trimtab.kube.cache.informer import Scope
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.cache.store import Cache, Index
@@ -31,6 +33,8 @@ class SimulatedInformerSet:
     def __init__(self, world: SimulatedWorld) -> None:
         self._world = world
         self._caches: dict[Resource, list[Cache[Any]]] = {}
+        self._written: dict[tuple[Resource, str, str], Object] = {}
+        """The statuses that were written since the last `sync`."""
 
     def watch_resource(
         self,
@@ -85,6 +89,20 @@ class SimulatedInformerSet:
                 self.put(PODS, member.to_record(world.node_name(member)))
             else:
                 self.put(RESOURCES[member.spec.kind], member.to_record())
+        written, self._written = self._written, {}
+        for (resource, namespace, name), status in written.items():
+            self._put_status(resource, namespace, name, status)
+
+    def set_status(self, resource: Resource, namespace: str, name: str, status: Object) -> None:
+        """Show a status that was written at the next `sync`, as a watch would."""
+        self._written[resource, namespace, name] = status
+
+    def _put_status(self, resource: Resource, namespace: str, name: str, status: Object) -> None:
+        for cache in self._caches.get(resource, ()):
+            found = cache.get(name, namespace)
+            if found is not None and hasattr(found, "status"):
+                text = msgspec.json.encode(status)
+                cache.put(msgspec.structs.replace(found, status=text, version=found.version + 1))
 
     def put(self, resource: Resource, record: Any) -> None:
         for cache in self._caches[resource]:
@@ -94,8 +112,9 @@ class SimulatedInformerSet:
 class SimulatedObjectClient:
     """Implements `trimtab.kube.rest.object_client.ObjectClient` as far as the operator writes whole objects."""
 
-    def __init__(self, world: SimulatedWorld) -> None:
+    def __init__(self, world: SimulatedWorld, informers: SimulatedInformerSet) -> None:
         self._world = world
+        self._informers = informers
         self.statuses: dict[tuple[str, str, str], Object] = {}
         """The objects by kind, namespace and name."""
 
@@ -132,7 +151,10 @@ class SimulatedObjectClient:
     ) -> Object:
         del type, force, dry_run
         if subresource == "status":
-            self.statuses[resource.kind, namespace or "", name] = body["status"]
+            # A merge patch removes a field by null, and an apply has none.
+            status = {key: value for key, value in body["status"].items() if value is not None}
+            self.statuses[resource.kind, namespace or "", name] = status
+            self._informers.set_status(resource, namespace or "", name, status)
             return dict(body)
         key = WorkloadKey(qualify_kind(resource.kind, resource.group), namespace or "", name)
         workload = self._world.workloads.get(key)

@@ -1,58 +1,61 @@
 """Run the production operator on a simulated cluster, in simulated time.
 
-Nothing is decided here: ingest cycles learn from usage, the sizing reconciler handles workloads, and the change
-executor resizes, verifies and reverts, all of them the classes that run in a cluster. The simulation only calls them
-when they are due: reconciles between two steps at the second that they asked for, ingest cycles at the end of a step.
+Nothing is decided here: `operator.wiring` builds the operator as in a cluster, and its own elector leads by a simulated
+Lease. The simulation takes the steps of the leader session when they are due: reconciles between two steps at the second
+that they asked for, ingest cycles and Intents at the end of a step.
 
     async with Simulation(scenario, policies={"all": OptimizationPolicySpec(mode=PolicyMode.AUTO)}, seed=7) as run:
         run.observe(lambda metrics: print(metrics.cpu_requested))
         await run.run(86400)
 
-Left out: Intents, leader election, the webhook, and everything that waits on a network.
+Left out: serving and registering the webhook, plugins, NodeQoSPolicies, and everything that waits on a network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Never, Self
 
-from trimtab.actuation.executor import ChangeExecutor
-from trimtab.actuation.rate_limiter import DisruptionLimiter
+from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.policies import Policy
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
 from trimtab.kube.rest.client import Object
-from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
+from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES, Resource
 from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator.autoscaler import Autoscaler
+from trimtab.lab.simulator.election import SimulatedClock, SimulatedLeases
 from trimtab.lab.simulator.fake_cluster import SimulatedCluster
+from trimtab.lab.simulator.kpis import SimulatedGuardrails, SimulatedKpiClient
 from trimtab.lab.simulator.metrics import ClusterMetrics, collect_metrics, count_nodes_needed
 from trimtab.lab.simulator.objects import derive_uid
 from trimtab.lab.simulator.scenario import Scenario
 from trimtab.lab.simulator.simulated_informers import SimulatedInformerSet, SimulatedObjectClient
 from trimtab.lab.simulator.usage_source import SimulatedUsageSource
 from trimtab.lab.simulator.world import SimulatedWorld
-from trimtab.operator.audit import AuditRecorder
-from trimtab.operator.cluster_state import ClusterState
-from trimtab.operator.config.model import Guardrail, OperatorConfig
-from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.leader import LeaderSession, lead
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.policy.gauges import WorkloadGauges
-from trimtab.operator.policy.resolver import PolicyResolver
-from trimtab.operator.policy.status import StatusContext, WorkloadOutcome
-from trimtab.operator.policy.status_writer import NullEventSink, PolicyKey, PolicyStatusWriter
-from trimtab.operator.policy_matching import OverlapStats, count_overlaps
-from trimtab.operator.sizing.ingest_cycle import IngestCycle
-from trimtab.operator.sizing.reconciler import SizingReconciler
-from trimtab.operator.state import OperatorState
-from trimtab.operator.vpa.recommender import VpaRecommender
-from trimtab.recommender.recommender import DEFAULT_SOURCE, Recommender
+from trimtab.operator.policy.status import WorkloadOutcome
+from trimtab.operator.policy.status_writer import NullEventSink
+from trimtab.operator.wiring import (
+    Controllers,
+    ElectionPort,
+    FixedConfig,
+    Operator,
+    Ports,
+    build_operator,
+)
+from trimtab.recommender.recommender import DEFAULT_SOURCE
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
+from trimtab.timing import Interval
 
 NODE_COUNT_INTERVAL = 3600.0
 """Seconds after which the nodes that are needed are counted again."""
@@ -71,6 +74,7 @@ class Simulation:
         scenario: Scenario,
         *,
         policies: Mapping[str, OptimizationPolicySpec] | None = None,
+        objects: Iterable[tuple[Resource, Any]] = (),
         seed: int = 0,
         step: float | None = None,
         history_seconds: float = 0.0,
@@ -80,17 +84,24 @@ class Simulation:
         autoscale: bool = False,
         config: OperatorConfig | None = None,
     ) -> None:
-        """`step` is that of demand when not given; `past` is for how long usage is known when the operator begins, and
-        `keep` for how long it is remembered at least. `patience` is how long at least passes until a workload is
-        looked at again that only time could change, and at most half a step; events are answered at once.
+        """`objects` are records of Intents, KPIProfiles and VPAs, each with its resource. `step` is that of demand when
+        not given; `history_seconds` is for how long usage is known when the operator begins, and `retention` for how
+        long it is kept at least. `min_requeue_delay` is how long at least passes until a workload is reconciled again
+        that only time could change, and at most half a step; events are answered at once.
 
         `pack` has the scheduler fill nodes instead of spreading pods, `autoscale` has nodes come and go as needed.
         """
         self.step = step or scenario.demand.step
         self.world = SimulatedWorld(scenario, seed=seed, pack=pack)
-        self.config = config or OperatorConfig()
+        self.config = _with_simulated_lease(config or OperatorConfig(), self.step)
         self._autoscaler = Autoscaler(self.world) if autoscale else None
-        self._policies = _build_policy_records(policies or {}, home=self.config.namespace)
+        self._objects_at_start: list[tuple[Resource, Any]] = [
+            *(
+                (OPTIMIZATION_POLICIES, each)
+                for each in _build_policy_records(policies or {}, home=self.config.namespace)
+            ),
+            *objects,
+        ]
         self._history_seconds = history_seconds
         # Usage stays as it is within a step: who only waits for it need not look every few seconds.
         self._min_requeue_delay = min(min_requeue_delay, self.step / 2)
@@ -105,8 +116,15 @@ class Simulation:
         )
         self.cluster = SimulatedCluster(self.world)
         self.informers = SimulatedInformerSet(self.world)
-        """The objects that the cluster state watches; an object of another kind added here is watched too."""
-        self._objects = SimulatedObjectClient(self.world)
+        self._objects = SimulatedObjectClient(self.world, self.informers)
+        self._clock = SimulatedClock(lambda: self.world.control_time)
+        self.leases = SimulatedLeases()
+        """The Leases; while another process holds the operator's, this one does nothing."""
+        self.session: LeaderSession | None = None
+        """The present leader session."""
+        self.operator: Operator
+        self.controllers: Controllers
+        """The controllers of the present or the last session."""
 
     # Watching
 
@@ -121,13 +139,14 @@ class Simulation:
 
     def outcomes(self) -> dict[WorkloadKey, WorkloadOutcome]:
         """The last outcome of each workload: state, reason, recommendations."""
-        found = ((key, self._status_writer.get_outcome(key)) for key in self.world.workloads)
+        status_writer = self.controllers.status_writer
+        found = ((key, status_writer.get_outcome(key)) for key in self.world.workloads)
         return {key: outcome for key, outcome in found if outcome}
 
     async def status(self, policy: str) -> Object:
         """The status of a policy, as the operator writes it."""
         key = self.config.namespace, policy
-        await self._status_writer.write_status(key)
+        await self.controllers.status_writer.write_status(key)
         return self._objects.statuses.get(("OptimizationPolicy", *key), {})
 
     # Running
@@ -135,13 +154,16 @@ class Simulation:
     async def __aenter__(self) -> Self:
         folder = self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="trimtab-stage-"))
         self.store = await self._exit_stack.enter_async_context(Store.open(Path(folder) / "stage.db"))
-        self._build_operator()
-        picture = asyncio.create_task(self.cluster_state.run())
-        self._exit_stack.push_async_callback(_cancel_task, picture)
+        self.operator = self._build_operator()
+        self.cluster_state = self.operator.cluster_state
+        self._exit_stack.push_async_callback(_cancel_task, asyncio.create_task(self.cluster_state.run()))
         self.informers.add_static_objects()
-        for policy in self._policies:
-            self.informers.put(OPTIMIZATION_POLICIES, policy)
+        for resource, record in self._objects_at_start:
+            self.informers.put(resource, record)
         await self.cluster_state.wait_synced()
+        leading = asyncio.create_task(lead(self.operator, self._run_session, enqueue=self._enqueue))
+        self._exit_stack.push_async_callback(_cancel_task, leading)
+        await self._clock.settle()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -151,16 +173,32 @@ class Simulation:
         """Let so much time pass, in whole steps; the past, which the operator does not see happen, comes first."""
         if self._history_seconds and not self.world.steps:
             for _ in range(round(self._history_seconds / self.step)):
-                self._step_world()
+                await self._step()
         if not self.world.steps:
-            self._step_world()
+            await self._step()
             seconds -= self.step
         for _ in range(round(seconds / self.step)):
-            if self._policies:
-                await self._ingest_cycle.run_once(self.now)
-                await self._reconcile_until(self.now + self.step)
-                await self._recorder.flush()
-            self._step_world()
+            # Without anything to do, and while another process leads, only the cluster itself goes on.
+            if self.session is not None and self._objects_at_start:
+                await self.session.ingest(self.now)
+                await self._reconcile_until(self.session, self.now + self.step)
+                await self.session.controllers.recorder.flush()
+            await self._step()
+            await self._run_intents()
+
+    async def _step(self) -> None:
+        self._step_world()
+        await self._clock.advance()
+
+    async def _run_intents(self) -> None:
+        now = self.world.control_time
+        if self.session is None or not self.config.intents.enabled or not self._intent_interval.due(now):
+            return
+        self._intent_interval.restart(now)
+        controllers = self.session.controllers
+        await controllers.intent_controller.run_once(now)
+        await controllers.effect_learner.flush()
+        self.informers.sync()
 
     def _step_world(self) -> None:
         self.world.step(self.step)
@@ -174,14 +212,14 @@ class Simulation:
         for observer in self._observers:
             observer(found)
 
-    async def _reconcile_until(self, end: float) -> None:
+    async def _reconcile_until(self, session: LeaderSession, end: float) -> None:
         """All looks whose time comes before the next step is over, each at its own time."""
         while (at := self._next_due()) is not None and at < end:
             self.world.process_due(max(at, self.world.control_time))
             self.informers.sync()
             # In order of their names, for who asked first may depend on how a process hashes.
             for key in sorted(self._workqueue.pop_due(self.world.control_time)):
-                again = await self._reconciler.reconcile(key, self.world.control_time)
+                again = await session.reconcile(key, self.world.control_time)
                 self.informers.sync()
                 if again is not None:
                     self._workqueue.put(key, self.world.control_time + max(again, self._min_requeue_delay))
@@ -193,82 +231,50 @@ class Simulation:
     def _enqueue(self, key: WorkloadKey) -> None:
         self._workqueue.put(key, self.world.control_time)
 
-    # Putting it together, as `operator.term` does
+    # The operator
 
-    def _build_operator(self) -> None:
-        name = "simulation"
-        self.cluster_state = ClusterState(
-            self.informers, operator_namespace=self.config.namespace, enqueue=self._enqueue
+    def _build_operator(self) -> Operator:
+        return build_operator(
+            Ports(
+                informers=self.informers,
+                objects=self._objects,
+                cluster=lambda _: self.cluster,
+                features=_SimulatedFeatures(),
+                events=NullEventSink(),
+                sources={DEFAULT_SOURCE: self.usage_source},
+                store=self.store,
+                config=FixedConfig(self.config),
+                metrics=self.metrics,
+                now=self._clock.now,
+                schedule=self._build_ingest_schedule(),
+                election=ElectionPort(
+                    client=self.leases,
+                    identity="simulation",
+                    clock=self._clock.now,
+                    sleep=self._clock.sleep,
+                    rng=random.Random(self.world.seed),  # noqa: S311 - jitter
+                ),
+                guardrails=SimulatedGuardrails(self.world),
+                kpis=SimulatedKpiClient(self.world),
+            )
         )
-        orders = PolicyResolver(self.cluster_state, lambda: self.config)
-        sources = {DEFAULT_SOURCE: self.usage_source}
-        learning = Recommender(
-            sources, self.store, cluster=name, schedule=self._build_ingest_schedule(), metrics=self.metrics
+
+    async def _run_session(self, session: LeaderSession) -> Never:
+        """Hold a leader session open; `run` takes its steps at simulated times."""
+        self.session, self.controllers = session, session.controllers
+        self._workqueue = DelayHeap()
+        self._intent_interval = Interval(
+            max(self.config.intents.interval.seconds, self.step), last=self.world.control_time
         )
-        self._status_writer = PolicyStatusWriter(
-            self._objects,
-            policy=self._get_policy,
-            overlap=self._get_overlap,
-            problem=lambda policy: orders.resolve_policy(policy).problem,
-            context=lambda _: StatusContext(
-                now=self.now,
-                usage_error=learning.errors_by_source.get(DEFAULT_SOURCE, ""),
-                source=self.usage_source.name,
-            ),
-            may_write=lambda: True,
-            events=NullEventSink(),
-            gauges=WorkloadGauges(self.metrics),
-        )
-        self.operator_state = OperatorState(
-            cluster_name=name,
-            objects=self._objects,
-            cluster_state=self.cluster_state,
-            policy_resolver=orders,
-            recommender=learning,
-            status_writer=self._status_writer,
-            store=self.store,
-        )
-        vpas = VpaRecommender(
-            self._objects, self.cluster_state, may_write=lambda: True, dry_run=lambda: False
-        )
-        self._ingest_cycle = IngestCycle(
-            cluster_state=self.cluster_state,
-            policy_resolver=orders,
-            recommender=learning,
-            status_writer=self._status_writer,
-            vpa_recommender=vpas,
-            enqueue=self._enqueue,
-            metrics=self.metrics,
-        )
-        self.safe_sizes = RecommenderSafeSizes(
-            self.cluster_state, orders, learning, lambda: self._ingest_cycle.cluster_constraints
-        )
-        """The constraints that Intents on this simulation must respect."""
-        self._recorder = AuditRecorder(
-            self._objects,
-            self.cluster,
-            self.store,
-            cluster_name=name,
-            metrics=self.metrics,
-            may_annotate=lambda: True,
-        )
-        self._reconciler = SizingReconciler(
-            cluster_state=self.cluster_state,
-            policy_resolver=orders,
-            recommender=learning,
-            actuator=ChangeExecutor(
-                self.cluster,
-                may_write=lambda: True,
-                limiter=DisruptionLimiter(self.config.disruption_limits.limits),
-            ),
-            status_writer=self._status_writer,
-            recorder=self._recorder,
-            guardrails=_LatencyGuardrails(self.world),
-            vpa_recommender=vpas,
-            cluster_constraints=lambda: self._ingest_cycle.cluster_constraints,
-            can_resize_in_place=lambda: True,
-            metrics=self.metrics,
-        )
+        try:
+            await session.detect_features()
+            await session.controllers.vpa_recommender.load_checkpoints(self.now)
+            await asyncio.Event().wait()
+        finally:
+            self.session = None
+            await session.save()
+            session.clear_gauges()
+        raise AssertionError("unreachable")
 
     def _build_ingest_schedule(self) -> IngestSchedule:
         past_step = self.step * max(1, round(300.0 / self.step))
@@ -279,29 +285,22 @@ class Simulation:
             save_interval=float("inf"),
         )
 
-    def _get_policy(self, key: PolicyKey) -> Policy | None:
-        namespace, name = key
-        return self.cluster_state.policies.get(name, namespace)
 
-    def _get_overlap(self, policy: Policy) -> OverlapStats:
-        found = count_overlaps(self.cluster_state.policy_matcher, self.cluster_state.list_workloads())
-        return found.get(policy) or OverlapStats()
+class _SimulatedFeatures:
+    """A current version of Kubernetes."""
+
+    can_resize_in_place = True
+    version = MEMORY_LIMIT_DECREASE_VERSION
+
+    async def detect(self) -> None:
+        """Know the features already."""
 
 
-class _LatencyGuardrails:
-    """Guardrails in the lab: whatever they ask, they hold while a service meets its objective."""
-
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
-
-    async def check_guardrails(
-        self, workload: Workload, guardrails: Sequence[Guardrail], *, now: float
-    ) -> Mapping[str, bool | None]:
-        del now
-        found = self._world.workloads[workload.key]
-        service, slowest = found.spec.service, float(self._world.latencies[found.number, -1])
-        holds = slowest <= service.latency_objective if service and slowest == slowest else None  # noqa: PLR0124 - NaN
-        return {guardrail.name: holds for guardrail in guardrails}
+def _with_simulated_lease(config: OperatorConfig, step: float) -> OperatorConfig:
+    """Have the Lease renewed once a step: nothing is simulated in between, and every renewal costs time."""
+    lease = {"lease_duration": 4 * step, "renew_deadline": 3 * step, "retry_period": step}
+    changed = {name: Duration(round(seconds * 1e9)) for name, seconds in lease.items()}
+    return config.model_copy(update={"leader_election": config.leader_election.model_copy(update=changed)})
 
 
 def _build_policy_records(policies: Mapping[str, OptimizationPolicySpec], *, home: str) -> list[Policy]:

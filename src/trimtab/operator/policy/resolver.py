@@ -27,7 +27,6 @@ from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import Guardrail, OperatorConfig
 from trimtab.operator.config.org_limits import OrganisationLimits
-from trimtab.operator.policy.status_writer import DEFAULT_POLICY, PolicyKey
 from trimtab.operator.policy.validation import GUARDRAIL_ANNOTATION, describe_unknown_source
 from trimtab.operator.policy_matching import PolicyMatcher
 from trimtab.recommender.cohort import StrategySpec
@@ -38,6 +37,12 @@ from trimtab.usage.prometheus.template import find_query_problem
 
 B = TypeVar("B", ResourceBounds, ContainerBounds)
 DAY = 86400.0
+
+PolicyKey = tuple[str, str]
+"""The namespace and name of a policy."""
+
+DEFAULT_POLICY: PolicyKey = ("", "default")
+"""The key of the default policy of the operator's configuration, which has no status."""
 
 _PolicyVersion = tuple[str, int, Labels]
 """The uid, generation and annotations of a policy. Its records also change with every write of its status."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -23,26 +23,28 @@ from trimtab.kube.rest.object_client import ObjectClient
 from trimtab.kube.rest.resources import OPTIMIZATION_POLICIES
 from trimtab.kube.runtime.event_correlator import EventType, ObjectReference
 from trimtab.kube.runtime.workqueue import WorkQueue
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.resolver import DEFAULT_POLICY, PolicyKey, PolicyResolver
 from trimtab.operator.policy.status import (
     StatusContext,
     WorkloadOutcome,
     build_policy_status,
     find_new_problems,
 )
-from trimtab.operator.policy_matching import OverlapStats
-
-PolicyKey = tuple[str, str]
-"""The namespace and name of a policy."""
-
-DEFAULT_POLICY: PolicyKey = ("", "default")
-"""The key of the default policy of the operator's configuration, which has no status."""
+from trimtab.operator.policy_matching import OverlapStats, count_overlaps
+from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.source_ingester import SourceIngester
+from trimtab.timing import Interval
 
 COMPRESSION_LEVEL = 1
 """The zlib compression level of kept statuses."""
 
 WRITE_DELAY = 2.0
 """The seconds during which changes are gathered into one write."""
+
+OVERLAP_TTL = 10.0
+"""The seconds for which the counted overlaps of policies are reused."""
 
 
 class EventSink(Protocol):
@@ -73,22 +75,27 @@ class PolicyStatusWriter:
         self,
         client: ObjectClient,
         *,
-        policy: Callable[[PolicyKey], Policy | None],
-        overlap: Callable[[Policy], OverlapStats],
-        problem: Callable[[Policy], str],
-        context: Callable[[Policy], StatusContext],
+        cluster_state: ClusterState,
+        policy_resolver: PolicyResolver,
+        recommender: Recommender,
+        config_problem: Callable[[], str],
         may_write: Callable[[], bool],
         events: EventSink,
         gauges: WorkloadGauges,
+        now: Callable[[], float],
     ) -> None:
         self._client = client
-        self._policy = policy
-        self._overlap = overlap
-        self._problem = problem
-        self._context = context
+        self._cluster_state = cluster_state
+        self._policy_resolver = policy_resolver
+        self._recommender = recommender
+        self._config_problem = config_problem
         self._may_write = may_write
         self._events = events
         self._gauges = gauges
+        self._now = now
+        self._overlaps: dict[PolicyKey, OverlapStats] = {}
+        # To count overlaps means to match every workload: too much for each of thousands of policies in one batch.
+        self._overlap_interval = Interval(OVERLAP_TTL)
         self._outcomes: dict[PolicyKey, dict[WorkloadKey, WorkloadOutcome]] = {}
         self._policy_by_workload: dict[WorkloadKey, PolicyKey] = {}
         self._written_statuses: dict[PolicyKey, tuple[str, bytes]] = {}
@@ -146,7 +153,8 @@ class PolicyStatusWriter:
         """Write the status of a policy if it has changed; return the delay of a retry, or None."""
         if self._pending[key]:
             return None
-        policy = self._policy(key)
+        namespace, name = key
+        policy = self._cluster_state.policies.get(name, namespace)
         if policy is None and key != DEFAULT_POLICY:
             self._written_statuses.pop(key, None)
             self._outcomes.pop(key, None)
@@ -157,7 +165,6 @@ class PolicyStatusWriter:
             return None
         if not self._may_write():
             return WRITE_DELAY
-        namespace, name = key
         uid, kept = self._written_statuses.get(key, ("", b""))
         try:
             if uid != policy.uid:
@@ -168,9 +175,9 @@ class PolicyStatusWriter:
             status = build_policy_status(
                 policy,
                 self.get_outcomes(key),
-                overlap=self._overlap(policy),
-                problem=self._problem(policy),
-                context=self._context(policy),
+                overlap=self._count_overlaps(policy),
+                problem=self._policy_resolver.resolve_policy(policy).problem,
+                context=self._build_context(policy),
                 before=before,
             )
             if status != before:
@@ -187,6 +194,35 @@ class PolicyStatusWriter:
             zlib.compress(msgspec.json.encode(status), COMPRESSION_LEVEL),
         )
         return None
+
+    def _count_overlaps(self, policy: Policy) -> OverlapStats:
+        now = self._now()
+        if self._overlap_interval.due(now):
+            found = count_overlaps(self._cluster_state.policy_matcher, self._cluster_state.list_workloads())
+            self._overlaps = {each.key: stats for each, stats in found.items()}
+            self._overlap_interval.restart(now)
+        return self._overlaps.get(policy.key) or OverlapStats()
+
+    def _build_context(self, policy: Policy) -> StatusContext:
+        ingester = self._recommender.ingester_for(self._policy_resolver.resolve_policy(policy).strategy_spec)
+        return StatusContext(
+            now=self._now(),
+            usage_error=ingester.last_error,
+            source=ingester.name,
+            first_sample_at=ingester.first_sample_at,
+            unsampled=tuple(sorted(self._list_unsampled(ingester, policy))),
+            dry_run=self._policy_resolver.config.dry_run,
+            config_problem=self._config_problem(),
+        )
+
+    def _list_unsampled(self, ingester: SourceIngester, policy: Policy) -> Iterator[str]:
+        """List the policy's running containers that have no samples."""
+        for namespace, pod, container in ingester.unsampled:
+            found = self._cluster_state.pods.get(pod, namespace)
+            workload = self._cluster_state.find_workload(found) if found else None
+            effective = self._policy_resolver.resolve(workload) if workload else None
+            if effective and effective.key == policy.key:
+                yield f"{namespace}/{pod} {container}"
 
     def _emit_warnings(self, policy: Policy, problems: Iterable[Document]) -> None:
         """Emit an Event for each new problem."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Never
 
+from trimtab.kube.rest.resources import INTENTS, KPI_PROFILES
 from trimtab.lab.simulator.simulation import Simulation
+from trimtab.operator.config.intents import IntentSettings
+from trimtab.operator.config.model import OperatorConfig
 from trimtab.web.backends.live import LiveBackend
 from trimtab.web.demo.agents import simulate_reports
 from trimtab.web.demo.cluster import (
@@ -22,13 +24,11 @@ from trimtab.web.demo.cluster import (
     build_policies,
     build_scenario,
 )
-from trimtab.web.demo.intents import SimulatedIntents
+from trimtab.web.demo.intents import SETTINGS, build_intent, build_profile
 
 HOUR = 3600.0
 TREND_SECONDS = 1800.0
 """The simulated seconds between two points of the cluster's curves."""
-STEPS_PER_CYCLE = 2
-"""The number of steps per cycle of the Intent controller."""
 HOURS_PER_REFRESH = 2
 """The simulated hours between two refreshes of the dashboard at full speed."""
 WARM_UP_HOURS = 2.0
@@ -42,12 +42,9 @@ class DemoRunner:
 
     def __init__(self, simulation: Simulation, *, days: float) -> None:
         self._simulation = simulation
-        self._intents = SimulatedIntents(simulation, service=INTENT_TARGET, seconds=LATENCY_OBJECTIVE)
-        self._steps = 0
         self.days = days
-        desk = replace(simulation.operator_state, intents=self._intents.state)
         self.backend = LiveBackend(
-            lambda: desk,
+            lambda: simulation.controllers.state,
             name="demo",
             clock=lambda: simulation.world.control_time,
             reports=lambda: simulate_reports(simulation.world),
@@ -98,9 +95,6 @@ class DemoRunner:
     async def _run_steps(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
             await self._simulation.run(STEP)
-            self._steps += 1
-            if self._steps % STEPS_PER_CYCLE == 0:
-                await self._intents.run_once()
 
 
 async def _compile_kernels() -> None:
@@ -115,6 +109,11 @@ async def open_demo(*, days: float, seed: int) -> AsyncIterator[DemoRunner]:
     async with Simulation(
         scenario,
         policies=build_policies(),
+        objects=[
+            (KPI_PROFILES, build_profile(INTENT_TARGET.namespace)),
+            (INTENTS, build_intent(INTENT_TARGET, LATENCY_OBJECTIVE)),
+        ],
+        config=OperatorConfig(intents=IntentSettings.model_validate(SETTINGS)),
         seed=seed,
         retention=(days + 1) * DAY,
         min_requeue_delay=STEP / 2,

@@ -1,0 +1,380 @@
+"""Put the parts of the operator together: the only place that does, in a cluster, in the simulator and in tests.
+
+`Ports` is what the operator needs from outside. `build_operator` makes the parts that every replica has, and
+`Operator.build_controllers` those of one leader session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from trimtab.actuation.executor import ChangeExecutor
+from trimtab.actuation.port import ClusterPort
+from trimtab.actuation.rate_limiter import DisruptionLimiter
+from trimtab.intents.kpi.client import KpiClient, PromqlKpiClient
+from trimtab.intents.plugins.registry import PluginRegistry
+from trimtab.kube.cache.informer_set import InformerPort
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.policies import Policy
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.kube.rest.capabilities import KubeVersion, can_lower_memory_limits
+from trimtab.kube.rest.client import Client
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.kube.rest.resources import Resource
+from trimtab.kube.runtime.leader_election import LeaderElector, LeaseClient
+from trimtab.operator.audit import AuditRecorder
+from trimtab.operator.cluster_state import ClusterState
+from trimtab.operator.config.intents import IntentSettings
+from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intents.controller import IntentController
+from trimtab.operator.intents.effect_learner import EffectLearner
+from trimtab.operator.intents.executor import PlanExecutor
+from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intents.observer import IntentObserver
+from trimtab.operator.intents.planning import PlanningService
+from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes, SafeSizeProvider
+from trimtab.operator.intents.status_writer import IntentStatusWriter
+from trimtab.operator.metrics import Metrics
+from trimtab.operator.nodeqos.status_writer import NodeQosStatusWriter
+from trimtab.operator.policy.competing_controllers import CompetingControllers
+from trimtab.operator.policy.gauges import WorkloadGauges
+from trimtab.operator.policy.resolver import PolicyResolver
+from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter
+from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
+from trimtab.operator.sizing.ingest_cycle import IngestCycle
+from trimtab.operator.sizing.reconciler import GuardrailChecker, SizingReconciler
+from trimtab.operator.state import IntentOperatorState, OperatorState
+from trimtab.operator.vpa.recommender import VpaRecommender
+from trimtab.operator.webhook.lifecycle import WebhookLifecycle
+from trimtab.operator.webhook.pod_sizing import PodSizer
+from trimtab.operator.webhook.server import AdmissionHandlers
+from trimtab.recommender.recommender import Recommender
+from trimtab.recommender.source_ingester import IngestSchedule
+from trimtab.store import Store
+from trimtab.usage.source import PromqlClient, Source
+
+ListKinds = Callable[[], Iterable[Resource]]
+"""A function that lists the resources which hold workloads; discovery adds some while the operator runs."""
+
+
+class ConfigSource(Protocol):
+    """The configuration in effect; the attributes are those of `ConfigReloader`."""
+
+    @property
+    def current(self) -> OperatorConfig: ...
+
+    @property
+    def problem(self) -> str: ...
+
+
+@dataclass(slots=True)
+class FixedConfig:
+    """A configuration without a file behind it."""
+
+    current: OperatorConfig = field(default_factory=OperatorConfig)
+    problem: str = ""
+
+
+class ClusterFeatures(Protocol):
+    """The features of a cluster; the members are those of `ServerFeatures`."""
+
+    can_resize_in_place: bool
+    version: KubeVersion
+
+    async def detect(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionPort:
+    """Everything that an election needs from outside."""
+
+    client: LeaseClient
+    identity: str
+    clock: Callable[[], float] | None = None
+    """Returns seconds that nobody sets; None stands for the machine's own clock."""
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    rng: random.Random | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Everything that the operator needs from outside: a cluster, usage, a store, a configuration, and the time."""
+
+    informers: InformerPort
+    objects: ObjectClient
+    cluster: Callable[[ListKinds], ClusterPort]
+    """Connects to the workloads and pods of the cluster."""
+    features: ClusterFeatures
+    events: EventSink
+    sources: Mapping[str, Source[Any]]
+    store: Store
+    config: ConfigSource
+    metrics: Metrics
+    now: Callable[[], float] = time.time
+    """Returns the time in seconds since 1970."""
+    schedule: IngestSchedule = field(default_factory=IngestSchedule)
+    plugin_registry: PluginRegistry = field(default_factory=PluginRegistry)
+    election: ElectionPort | None = None
+    """None if there is no election: this replica is the only one."""
+    webhook_client: Client | None = None
+    """The client that registers the webhook; None if no API server can reach this process."""
+    guardrails: GuardrailChecker | None = None
+    """None stands for queries to the source that evaluates PromQL; so it does for `kpis`."""
+    kpis: KpiClient | None = None
+    safe_sizes: SafeSizeProvider | None = None
+    """None stands for the evidence of the recommender."""
+
+    @property
+    def promql(self) -> PromqlClient | None:
+        """The client of the first source that evaluates PromQL, for all queries other than usage."""
+        clients = (each.promql for each in self.sources.values())
+        return next((client for client in clients if client is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controllers:
+    """The parts of one leader session. Every session has new ones, because another replica may have led in between."""
+
+    state: OperatorState
+    limiter: DisruptionLimiter
+    gauges: WorkloadGauges
+    recommender: Recommender
+    status_writer: PolicyStatusWriter
+    qos_status_writer: NodeQosStatusWriter
+    vpa_recommender: VpaRecommender
+    ingest_cycle: IngestCycle
+    recorder: AuditRecorder
+    reconciler: SizingReconciler
+    intent_controller: IntentController
+    effect_learner: EffectLearner
+    kpi_connections: AbstractAsyncContextManager[object]
+    """Closes the connections to the servers that measure KPIs."""
+
+
+class Session(Protocol):
+    """A leader session, as the rest of the process sees it."""
+
+    state: OperatorState
+    enqueue: Callable[[WorkloadKey], None]
+
+    def policy_changed(self, policy: Policy, old: Policy | None) -> None: ...
+
+
+class Operator:
+    """The parts of one operator process, which every replica has, whether it leads or not."""
+
+    def __init__(self, ports: Ports) -> None:
+        def config() -> OperatorConfig:
+            return ports.config.current
+
+        self.ports = ports
+        self.session: Session | None = None
+        """The leader session; None while another replica leads. Nobody then works on the changes of the cluster."""
+        self.cluster_state = ClusterState(
+            ports.informers, operator_namespace=config().namespace, enqueue=self._enqueue
+        )
+        self.intent_index = IntentIndex(ports.informers)
+        self.intent_index.on_controller_change(self._enqueue)
+        self.cluster_state.policies.on_change(self._policy_changed)
+        self.cluster = ports.cluster(self.cluster_state.workload_kinds)
+        self.policy_resolver = PolicyResolver(self.cluster_state, config)
+        self.competitors = CompetingControllers(self.cluster_state, self.intent_index, config)
+        self.pod_sizer = PodSizer(self.cluster_state, self.competitors, self.policy_resolver)
+        self.admission = AdmissionHandlers(
+            config=config,
+            policies=lambda: self.cluster_state.policies,
+            size_pod=self.pod_sizer.size_pod if config().webhook.pods else None,
+            metrics=ports.metrics,
+        )
+        self.webhook = (
+            WebhookLifecycle(
+                ports.webhook_client,
+                config(),
+                now=lambda: datetime.fromtimestamp(ports.now(), UTC),
+                metrics=ports.metrics,
+            )
+            if ports.webhook_client
+            else None
+        )
+
+    @property
+    def config(self) -> OperatorConfig:
+        return self.ports.config.current
+
+    def build_elector(self) -> LeaderElector | None:
+        """Build a candidate for the leadership; None if there is no election."""
+        election, settings = self.ports.election, self.config.leader_election
+        if election is None or not settings.enabled:
+            return None
+        return LeaderElector(
+            election.client,
+            name=settings.name,
+            namespace=self.config.namespace,
+            identity=election.identity,
+            now=lambda: datetime.fromtimestamp(self.ports.now(), UTC),
+            timing=settings.timing,
+            rng=election.rng,
+            clock=election.clock,
+            sleep=election.sleep,
+        )
+
+    def build_controllers(
+        self, *, may_write: Callable[[], bool], enqueue: Callable[[WorkloadKey], None]
+    ) -> Controllers:
+        """Build the parts of a leader session; `enqueue` has a workload reconciled soon."""
+        ports, cluster_state, resolver = self.ports, self.cluster_state, self.policy_resolver
+        cluster_name = cluster_state.cluster_name
+        limiter = DisruptionLimiter(self.config.disruption_limits.limits)
+        gauges = WorkloadGauges(ports.metrics)
+        recommender = Recommender(
+            ports.sources,
+            ports.store,
+            cluster=cluster_name,
+            schedule=ports.schedule,
+            metrics=ports.metrics,
+        )
+        status_writer = PolicyStatusWriter(
+            ports.objects,
+            cluster_state=cluster_state,
+            policy_resolver=resolver,
+            recommender=recommender,
+            config_problem=lambda: ports.config.problem,
+            may_write=may_write,
+            events=ports.events,
+            gauges=gauges,
+            now=ports.now,
+        )
+        vpa_recommender = VpaRecommender(
+            ports.objects, cluster_state, may_write=may_write, dry_run=lambda: self.config.dry_run
+        )
+        ingest_cycle = IngestCycle(
+            cluster_state=cluster_state,
+            policy_resolver=resolver,
+            recommender=recommender,
+            status_writer=status_writer,
+            vpa_recommender=vpa_recommender,
+            enqueue=enqueue,
+            metrics=ports.metrics,
+            intent_targets=self.competitors.intent_targets,
+        )
+        recorder = AuditRecorder(
+            ports.objects,
+            self.cluster,
+            ports.store,
+            cluster_name=cluster_name,
+            metrics=ports.metrics,
+            may_annotate=lambda: may_write() and not self.config.dry_run,
+        )
+        reconciler = SizingReconciler(
+            cluster_state=cluster_state,
+            policy_resolver=resolver,
+            recommender=recommender,
+            actuator=ChangeExecutor(self.cluster, may_write=may_write, limiter=limiter),
+            status_writer=status_writer,
+            recorder=recorder,
+            guardrails=ports.guardrails or PromqlGuardrailChecker(ports.promql),
+            vpa_recommender=vpa_recommender,
+            cluster_constraints=lambda: ingest_cycle.cluster_constraints,
+            can_resize_in_place=self._can_resize_in_place,
+            memory_limits_fixed=self._are_memory_limits_fixed,
+            metrics=ports.metrics,
+            controlling_intent_name=self.competitors.controlling_intent_name,
+            unsynced_reason=self.competitors.unsynced_reason,
+        )
+        intents = self.config.intents
+        own_kpis = PromqlKpiClient(
+            ports.promql, max_age=intents.max_sample_age.seconds, timeout=intents.timeout.seconds
+        )
+        observer = IntentObserver(
+            cluster_state, self.intent_index, ports.kpis or own_kpis, settings=self._intent_settings
+        )
+        effect_learner = EffectLearner(ports.store, cluster=cluster_name, settings=self._intent_settings)
+        intent_controller = IntentController(
+            cluster_state=cluster_state,
+            intent_index=self.intent_index,
+            observer=observer,
+            planning_service=PlanningService(
+                ports.plugin_registry, settings=self._intent_settings, metrics=ports.metrics
+            ),
+            safe_sizes=ports.safe_sizes
+            or RecommenderSafeSizes(
+                cluster_state, resolver, recommender, lambda: ingest_cycle.cluster_constraints
+            ),
+            executor=PlanExecutor(
+                self.cluster,
+                ChangeExecutor(self.cluster, may_write=may_write, limiter=limiter),
+                may_write=may_write,
+                can_resize_in_place=self._can_resize_in_place,
+                memory_limits_fixed=self._are_memory_limits_fixed,
+                observation_period=lambda: self.config.intents.cool_down.seconds / 2,
+            ),
+            effect_learner=effect_learner,
+            status_writer=IntentStatusWriter(ports.objects, ports.events, may_write=may_write),
+            config=lambda: self.config,
+            can_resize_in_place=self._can_resize_in_place,
+            metrics=ports.metrics,
+        )
+        return Controllers(
+            state=OperatorState(
+                cluster_name=cluster_name,
+                objects=ports.objects,
+                cluster_state=cluster_state,
+                policy_resolver=resolver,
+                recommender=recommender,
+                status_writer=status_writer,
+                store=ports.store,
+                intents=IntentOperatorState(
+                    index=self.intent_index, observer=observer, effect_learner=effect_learner
+                ),
+            ),
+            limiter=limiter,
+            gauges=gauges,
+            recommender=recommender,
+            status_writer=status_writer,
+            qos_status_writer=NodeQosStatusWriter(
+                ports.objects,
+                policies=cluster_state.node_policies,
+                nodes=cluster_state.nodes,
+                may_write=may_write,
+                now=ports.now,
+            ),
+            vpa_recommender=vpa_recommender,
+            ingest_cycle=ingest_cycle,
+            recorder=recorder,
+            reconciler=reconciler,
+            intent_controller=intent_controller,
+            effect_learner=effect_learner,
+            kpi_connections=own_kpis,
+        )
+
+    def _intent_settings(self) -> IntentSettings:
+        return self.config.intents
+
+    def _can_resize_in_place(self) -> bool:
+        return self.ports.features.can_resize_in_place
+
+    def _are_memory_limits_fixed(self, pods: Iterable[Pod]) -> bool:
+        """Return True if the API server, or a kubelet of these pods, cannot lower memory limits in place."""
+        nodes = [self.cluster_state.nodes.get(name) for name in {pod.node for pod in pods}]
+        kubelets = [KubeVersion.parse(node.kubelet_version) for node in nodes if node]
+        return not can_lower_memory_limits(self.ports.features.version, *kubelets)
+
+    def _enqueue(self, key: WorkloadKey) -> None:
+        if self.session is not None:
+            self.session.enqueue(key)
+
+    def _policy_changed(self, old: Policy | None, new: Policy | None, /) -> None:
+        if self.session is not None and (found := new or old):
+            self.session.policy_changed(found, old)
+
+
+def build_operator(ports: Ports) -> Operator:
+    """Build one operator on these ports."""
+    return Operator(ports)
