@@ -42,7 +42,6 @@ from trimtab.sizing.constraints import (
     Constraints,
     UtilisationTarget,
     sum_other_containers,
-    with_implied_requests,
 )
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.guards.change_size import round_up
@@ -476,7 +475,7 @@ def test_memory_rises_above_every_killed_size(
         constraints=Constraints(qos_class=qos_class([has])),
         now=NOW,
     )
-    before, after = with_implied_requests(has), with_implied_requests(found.resources)
+    before, after = has.with_implied_requests(), found.resources.with_implied_requests()
     assert (after.memory_request or 0) >= (before.memory_request or 0)
     limits = has.memory_limit, found.resources.memory_limit
     if limits[0] and limits[1]:

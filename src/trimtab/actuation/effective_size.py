@@ -37,7 +37,6 @@ from trimtab.actuation.resources import (
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.sizing.constraints import with_implied_requests
 
 _PROMOTED_PHASES = frozenset({Phase.PROMOTING, Phase.VERIFYING})
 
@@ -84,7 +83,7 @@ class Assignment:
         if change and _is_promoted(change, template):
             sizes |= change.after
         return cls(
-            {name: with_implied_requests(each) for name, each in sizes.items() if name not in excluded},
+            {name: each.with_implied_requests() for name, each in sizes.items() if name not in excluded},
             {name: each for name, each in template.items() if name not in excluded},
         )
 
@@ -105,12 +104,8 @@ class Assignment:
 
         CPU that admission added is left out, because it could not be distinguished from a boost afterwards.
         """
-        stated = {name: (each.cpu_request, each.cpu_limit) for name, each in self.sizes.items()}
-        return {
-            name: each
-            for name, each in self.assigned_size(pod).items()
-            if stated.get(name) == (each.cpu_request, each.cpu_limit)
-        }
+        stated = {name: each.cpu for name, each in self.sizes.items()}
+        return {name: each for name, each in self.assigned_size(pod).items() if stated.get(name) == each.cpu}
 
     def synced_size(self, pod: Pod, sync: PodSync) -> dict[str, Resources]:
         """Return the size that a pod has after pod sync; a pod that somebody else resized keeps its size."""
@@ -190,7 +185,7 @@ def _majority_size(votes: Counter[Resources], assignment: Assignment, name: str)
     """Return the most frequent size; among equals the assigned one, then the largest, never simply the first."""
 
     def rank(size: Resources) -> tuple[int, bool, list[int]]:
-        amounts = [amount or 0 for amount in msgspec.structs.astuple(size)]
+        amounts = [amount or 0 for amount in size.amounts]
         return votes[size], size == assignment.sizes.get(name), amounts
 
     return max(votes, key=rank)
@@ -198,7 +193,7 @@ def _majority_size(votes: Counter[Resources], assignment: Assignment, name: str)
 
 def _with_size(container: Container, sizes: Sizes) -> Container:
     wanted = sizes.get(container.name)
-    if container.role == "init" or wanted is None or wanted == with_implied_requests(container.resources):
+    if container.role == "init" or wanted is None or wanted == container.resources.with_implied_requests():
         # An unchanged container stays as the template has it, which may set a limit without a request.
         return container
     return msgspec.structs.replace(container, resources=wanted)

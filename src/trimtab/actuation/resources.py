@@ -13,7 +13,7 @@ from typing import Any
 
 from trimtab.api.format import format_exact, format_step
 from trimtab.api.quantity import MIB
-from trimtab.kube.kinds.pods import Container, Pod, Resources
+from trimtab.kube.kinds.pods import Container, Pod, RequestLimit, Resources
 from trimtab.sizing.guards.change_size import round_up
 
 Sizes = Mapping[str, Resources]
@@ -63,13 +63,13 @@ def has_template_size(pod: Pod, template: Sizes) -> bool:
         made is None or made == now
         for name, resources in template.items()
         if name in current
-        for made, now in zip(_fields(resources), _fields(current[name]), strict=True)
+        for made, now in zip(resources.amounts, current[name].amounts, strict=True)
     )
 
 
 def has_increase(before: Sizes, after: Sizes) -> bool:
     """Return whether any container gets more of anything: such a change has priority."""
-    return _has_more(before, after, _fields)
+    return _has_more(before, after, lambda each: each.amounts)
 
 
 def increases_requests(before: Sizes, after: Sizes) -> bool:
@@ -117,13 +117,12 @@ def limit_memory_decrease(current: Resources, wanted: Resources, *, need: int | 
             return wish
         return max(wish, now if enough is None else min(now, enough))
 
-    request = lower_memory(current.memory_request, wanted.memory_request)
-    limit = lower_memory(current.memory_limit, wanted.memory_limit)
+    request, limit = map(lower_memory, current.memory, wanted.memory)
     if current.memory_limit is None and limit is not None:
         limit = None if enough is None else max(limit, enough)
     if limit is not None:
         limit = max(limit, request or 0)
-    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
+    return Resources.from_pairs(wanted.cpu, RequestLimit(request, limit))
 
 
 def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
@@ -135,7 +134,7 @@ def keep_memory_limit(current: Resources, wanted: Resources) -> Resources:
         return wanted
     if current.memory_request in (None, limit):
         request = current.memory_request
-    return Resources(wanted.cpu_request, wanted.cpu_limit, request, limit)
+    return Resources.from_pairs(wanted.cpu, RequestLimit(request, limit))
 
 
 def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
@@ -143,18 +142,12 @@ def fit_without_growth(current: Resources, wanted: Resources) -> Resources:
     where the QoS class allows it.
     """
 
-    def pair(
-        now: tuple[int | None, int | None], wish: tuple[int | None, int | None]
-    ) -> tuple[int | None, int | None]:
-        if (wish[0] or 0) <= (now[0] or 0):
+    def fit(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
+        if (wish.request or 0) <= (now.request or 0):
             return wish
-        return now if now[0] == now[1] else (now[0], wish[1])
+        return now if now.request == now.limit else RequestLimit(now.request, wish.limit)
 
-    cpu = pair((current.cpu_request, current.cpu_limit), (wanted.cpu_request, wanted.cpu_limit))
-    memory = pair(
-        (current.memory_request, current.memory_limit), (wanted.memory_request, wanted.memory_limit)
-    )
-    return keep_memory_limit(current, Resources(*cpu, *memory))
+    return keep_memory_limit(current, current.combine(wanted, fit))
 
 
 def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
@@ -163,7 +156,7 @@ def is_between(sizes: Sizes, one: Sizes, other: Sizes) -> bool:
         min(first or 0, second or 0) <= (amount or 0) <= max(first or 0, second or 0)
         for name in one.keys() & other.keys() & sizes.keys()
         for amount, first, second in zip(
-            _fields(sizes[name]), _fields(one[name]), _fields(other[name]), strict=True
+            sizes[name].amounts, one[name].amounts, other[name].amounts, strict=True
         )
     )
 
@@ -178,14 +171,11 @@ def restrict_to_fields(current: Resources, wanted: Resources) -> Resources:
             return None
         return max(now, least or 0) if wish is None else wish
 
-    cpu = kept(current.cpu_request, wanted.cpu_request)
-    memory = kept(current.memory_request, wanted.memory_request)
-    return Resources(
-        cpu,
-        kept(current.cpu_limit, wanted.cpu_limit, cpu),
-        memory,
-        kept(current.memory_limit, wanted.memory_limit, memory),
-    )
+    def restrict(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
+        request = kept(now.request, wish.request)
+        return RequestLimit(request, kept(now.limit, wish.limit, request))
+
+    return current.combine(wanted, restrict)
 
 
 def raise_only(current: Resources, wanted: Resources) -> Resources:
@@ -193,20 +183,12 @@ def raise_only(current: Resources, wanted: Resources) -> Resources:
     limit that is to be removed stays above its request until then.
     """
 
-    def more(now: int | None, wish: int | None) -> int | None:
-        return now if wish is None else max(now or 0, wish)
+    def at_least(now: RequestLimit, wish: RequestLimit) -> RequestLimit:
+        request = now.request if wish.request is None else max(now.request or 0, wish.request)
+        limit = None if now.limit is None else max(now.limit, wish.limit or 0, request or 0)
+        return RequestLimit(request, limit)
 
-    def wider(now: int | None, wish: int | None, request: int | None) -> int | None:
-        return None if now is None else max(now, wish or 0, request or 0)
-
-    cpu = more(current.cpu_request, wanted.cpu_request)
-    memory = more(current.memory_request, wanted.memory_request)
-    return Resources(
-        cpu,
-        wider(current.cpu_limit, wanted.cpu_limit, cpu),
-        memory,
-        wider(current.memory_limit, wanted.memory_limit, memory),
-    )
+    return current.combine(wanted, at_least)
 
 
 def to_manifest(resources: Resources) -> dict[str, Any]:
@@ -226,8 +208,8 @@ def _format_resources(resources: Resources) -> str:
         f"{what} {'unset' if request is None else text(request)}"
         + ("" if limit is None else f" (limit {text(limit)})")
         for what, text, request, limit in (
-            ("cpu", partial(format_exact, "cpu"), resources.cpu_request, resources.cpu_limit),
-            ("memory", _format_memory, resources.memory_request, resources.memory_limit),
+            ("cpu", partial(format_exact, "cpu"), *resources.cpu),
+            ("memory", _format_memory, *resources.memory),
         )
         if request is not None or limit is not None
     ]
@@ -249,22 +231,10 @@ def _sizes_match(current: Sizes, wanted: Sizes) -> bool:
 
 
 def _is_close(applied: Resources, wanted: Resources) -> bool:
-    for got, asked in ((applied.cpu_request, wanted.cpu_request), (applied.cpu_limit, wanted.cpu_limit)):
+    for got, asked in zip(applied.cpu, wanted.cpu, strict=True):
         if got is not None and asked is not None and abs(got - asked) > max(_CPU_ROUNDING, asked // 100):
             return False
     return all(
         got is None or asked is None or got == asked
-        for got, asked in (
-            (applied.memory_request, wanted.memory_request),
-            (applied.memory_limit, wanted.memory_limit),
-        )
-    )
-
-
-def _fields(resources: Resources) -> tuple[int | None, ...]:
-    return (
-        resources.cpu_request,
-        resources.cpu_limit,
-        resources.memory_request,
-        resources.memory_limit,
+        for got, asked in zip(applied.memory, wanted.memory, strict=True)
     )

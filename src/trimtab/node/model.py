@@ -107,27 +107,8 @@ class PodView:
     @cached_property
     def resources(self) -> Resources:
         """Return the pod-level resources, or else the sum of its containers; a limit needs one in each."""
-        each, whole = [container.resources for container in self.containers], self.pod_level_resources
-        return Resources(
-            cpu_request=_coalesce(whole.cpu_request, _sum_known([one.cpu_request for one in each])),
-            cpu_limit=_coalesce(whole.cpu_limit, _sum_if_all_known([one.cpu_limit for one in each])),
-            memory_request=_coalesce(whole.memory_request, _sum_known([one.memory_request for one in each])),
-            memory_limit=_coalesce(whole.memory_limit, _sum_if_all_known([one.memory_limit for one in each])),
-        )
-
-
-def _coalesce(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one
-
-
-def _sum_known(amounts: list[int | None]) -> int | None:
-    there = [amount for amount in amounts if amount is not None]
-    return sum(there) if there else None
-
-
-def _sum_if_all_known(amounts: list[int | None]) -> int | None:
-    there = [amount for amount in amounts if amount is not None]
-    return sum(there) if there and len(there) == len(amounts) else None
+        containers = Resources.total(container.resources for container in self.containers)
+        return self.pod_level_resources.fill_from(containers)
 
 
 @dataclass(frozen=True, slots=True)

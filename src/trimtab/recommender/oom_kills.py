@@ -12,7 +12,6 @@ from trimtab.actuation.effective_size import effective_containers, live_pods
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.kube.kinds.pods import ContainerStatus, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.sizing.constraints import with_implied_requests
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 
@@ -109,12 +108,12 @@ def _size_at(
     """
     change = annotations.change if annotations else None
     if change and moment < change.started and state.name in change.previous_size(pod):
-        return with_implied_requests(change.previous_size(pod)[state.name])
+        return change.previous_size(pod)[state.name].with_implied_requests()
     spec = next((each.resources for each in pod.containers if each.name == state.name), Resources())
     in_effect = state.actual_resources and state.actual_resources.memory_limit
     sizes = [each.get(state.name) for each in (annotations.earlier_sizes_at(moment) if annotations else ())]
     known = [
-        with_implied_requests(each)
+        each.with_implied_requests()
         for each in (state.actual_resources if in_effect else spec, *sizes)
         if each
     ]

@@ -237,10 +237,8 @@ def _is_oom_relief(
 ) -> bool:
     if evidence is None or not was_just_killed(evidence, now):
         return False
-    had, gets = container.resources, recommendation.resources
-    return (gets.memory_request or 0) > (had.memory_request or 0) or (gets.memory_limit or 0) > (
-        had.memory_limit or 0
-    )
+    had, gets = container.resources.memory, recommendation.resources.memory
+    return any((new or 0) > (old or 0) for new, old in zip(gets, had, strict=True))
 
 
 def _build_factors(estimate: ContainerEstimate, source: str) -> tuple[Factor, ...]:

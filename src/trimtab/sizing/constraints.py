@@ -17,6 +17,8 @@ from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.quotas import LimitRange, LimitRangeItem, ResourceQuota
 
+_NOTHING = (0, 0, 0, 0)
+
 
 class AllowedRange(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The range that a namespace's LimitRanges allow for one resource; the strictest of several."""
@@ -36,6 +38,12 @@ class AllowedRanges(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     container_memory: AllowedRange = AllowedRange()
     pod_cpu: AllowedRange = AllowedRange()
     pod_memory: AllowedRange = AllowedRange()
+
+    def select(self, resource: ResourceName) -> tuple[AllowedRange, AllowedRange]:
+        """Return the ranges of a container and of a pod for one resource."""
+        if resource == "cpu":
+            return self.container_cpu, self.pod_cpu
+        return self.container_memory, self.pod_memory
 
 
 class UtilisationTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -61,9 +69,9 @@ class Constraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The QoS class of the pod (`trimtab.sizing.qos` computes it)."""
     container_count: int = 1
     """The number of containers that share the pod."""
-    other_containers: Resources = Resources(0, 0, 0, 0)
+    other_containers: Resources = Resources(*_NOTHING)
     """The sum of the resources of the containers that run beside this one."""
-    running_containers: Resources = Resources(0, 0, 0, 0)
+    running_containers: Resources = Resources(*_NOTHING)
     """The sum of the resources of all containers that run after startup: an init container that requests less
     costs nothing.
     """
@@ -183,23 +191,11 @@ def sum_other_containers(containers: Iterable[Container], name: str) -> Resource
     """
     everyone = tuple(containers)
     is_init = any(one.name == name and one.role == "init" for one in everyone)
-    sums = [0, 0, 0, 0]
-    for one in everyone:
-        if one.name == name or one.role == "init" or (is_init and one.role == "main"):
-            continue
-        has = with_implied_requests(one.resources)
-        for place, amount in enumerate(
-            (has.cpu_request, has.cpu_limit, has.memory_request, has.memory_limit)
-        ):
-            sums[place] += amount or 0
-    return Resources(*sums)
-
-
-def with_implied_requests(has: Resources) -> Resources:
-    """Return resources as schedulers and quotas count them: a limit without a request is also a request."""
+    beside = [
+        one.resources.with_implied_requests().amounts
+        for one in everyone
+        if one.name != name and one.role != "init" and not (is_init and one.role == "main")
+    ]
     return Resources(
-        has.cpu_limit if has.cpu_request is None else has.cpu_request,
-        has.cpu_limit,
-        has.memory_limit if has.memory_request is None else has.memory_request,
-        has.memory_limit,
+        *(sum(amount or 0 for amount in column) for column in zip(*beside, _NOTHING, strict=True))
     )

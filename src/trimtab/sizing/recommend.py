@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from trimtab.api.quantity import MIB
-from trimtab.kube.kinds.pods import Container, Resources
-from trimtab.sizing.constraints import Constraints, sum_other_containers, with_implied_requests
+from trimtab.api.quantity import MIB, ResourceName
+from trimtab.kube.kinds.pods import Container, RequestLimit, Resources
+from trimtab.sizing.constraints import Constraints, sum_other_containers
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.guards.context import ExplanationBuilder, GuardContext, NoChange
 from trimtab.sizing.guards.limits import RequestLimitPair, check_conflict
@@ -95,10 +95,7 @@ def _with_final_target(container: Container, found: Recommendation, end: Recomme
     has = container.resources
 
     def moves(resources: Resources) -> tuple[bool, bool]:
-        return (
-            (resources.cpu_request, resources.cpu_limit) != (has.cpu_request, has.cpu_limit),
-            (resources.memory_request, resources.memory_limit) != (has.memory_request, has.memory_limit),
-        )
+        return resources.cpu != has.cpu, resources.memory != has.memory
 
     # A step may be admitted whose end is not, for example by a quota: then nobody knows how far the steps go.
     is_held = any(
@@ -156,54 +153,45 @@ def build_guard_contexts(
     now: float,
 ) -> tuple[GuardContext, GuardContext]:
     """Return the guard contexts of CPU and memory."""
-    has, others, staying, ranges = (
-        container.resources,
-        constraints.other_containers,
-        constraints.running_containers,
-        constraints.ranges,
-    )
-    asks = with_implied_requests(has)
     return (
-        GuardContext(
-            resource="cpu",
-            container=container.name,
-            role=container.role,
-            request=asks.cpu_request or None,
-            limit=has.cpu_limit,
-            proposed=proposal.cpu,
-            rule=rules.cpu,
-            rules=rules,
-            evidence=evidence,
-            constraints=constraints,
-            container_range=ranges.container_cpu,
-            pod_range=ranges.pod_cpu,
-            others_request=others.cpu_request or 0,
-            others_limit=others.cpu_limit or 0,
-            other_resource_request=(others.memory_request or 0) + (asks.memory_request or 0),
-            running_request=staying.cpu_request or 0,
-            restarts_container=rules.restarts_pods or container.restart_on_cpu_resize,
-            now=now,
-        ),
-        GuardContext(
-            resource="memory",
-            container=container.name,
-            role=container.role,
-            request=asks.memory_request or None,
-            limit=has.memory_limit,
-            proposed=proposal.memory,
-            rule=rules.memory,
-            rules=rules,
-            evidence=evidence,
-            constraints=constraints,
-            container_range=ranges.container_memory,
-            pod_range=ranges.pod_memory,
-            others_request=others.memory_request or 0,
-            others_limit=others.memory_limit or 0,
-            other_resource_request=(others.cpu_request or 0) + (asks.cpu_request or 0),
-            running_request=staying.memory_request or 0,
-            restarts_container=rules.restarts_pods or container.restart_on_memory_resize,
-            now=now,
-        ),
+        _build_guard_context("cpu", container, proposal, evidence, rules, constraints, now),
+        _build_guard_context("memory", container, proposal, evidence, rules, constraints, now),
+    )
+
+
+def _build_guard_context(
+    resource: ResourceName,
+    container: Container,
+    proposal: Proposal,
+    evidence: Evidence,
+    rules: PolicyRules,
+    constraints: Constraints,
+    now: float,
+) -> GuardContext:
+    is_cpu = resource == "cpu"
+    other: ResourceName = "memory" if is_cpu else "cpu"
+    counted, others = container.resources.with_implied_requests(), constraints.other_containers
+    container_range, pod_range = constraints.ranges.select(resource)
+    restarts = container.restart_on_cpu_resize if is_cpu else container.restart_on_memory_resize
+    return GuardContext(
+        resource=resource,
+        container=container.name,
+        role=container.role,
+        request=counted.select(resource).request or None,
+        limit=counted.select(resource).limit,
+        proposed=proposal.cpu if is_cpu else proposal.memory,
+        rule=rules.cpu if is_cpu else rules.memory,
+        rules=rules,
+        evidence=evidence,
+        constraints=constraints,
+        container_range=container_range,
+        pod_range=pod_range,
+        others_request=others.select(resource).request or 0,
+        others_limit=others.select(resource).limit or 0,
+        other_resource_request=(others.select(other).request or 0) + (counted.select(other).request or 0),
+        running_request=constraints.running_containers.select(resource).request or 0,
+        restarts_container=rules.restarts_pods or restarts,
+        now=now,
     )
 
 
@@ -213,23 +201,16 @@ def subtract_from_quota(quota: Resources, before: Resources, after: Resources, r
     def rest(left: int | None, had: int | None, has: int | None) -> int | None:
         return None if left is None else left - max((has or 0) - (had or 0), 0) * replicas
 
-    before, after = with_implied_requests(before), with_implied_requests(after)
-    return Resources(
-        rest(quota.cpu_request, before.cpu_request, after.cpu_request),
-        rest(quota.cpu_limit, before.cpu_limit, after.cpu_limit),
-        rest(quota.memory_request, before.memory_request, after.memory_request),
-        rest(quota.memory_limit, before.memory_limit, after.memory_limit),
-    )
+    before, after = before.with_implied_requests(), after.with_implied_requests()
+    return Resources(*map(rest, quota.amounts, before.amounts, after.amounts))
 
 
 def _build_resources(
     has: Resources, cpu: RequestLimitPair | None, memory: RequestLimitPair | None
 ) -> Resources:
-    return Resources(
-        has.cpu_request if cpu is None else cpu.request,
-        has.cpu_limit if cpu is None else cpu.limit,
-        has.memory_request if memory is None else memory.request,
-        has.memory_limit if memory is None else memory.limit,
+    return Resources.from_pairs(
+        has.cpu if cpu is None else RequestLimit(cpu.request, cpu.limit),
+        has.memory if memory is None else RequestLimit(memory.request, memory.limit),
     )
 
 

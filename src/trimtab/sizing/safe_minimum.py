@@ -25,7 +25,6 @@ from trimtab.api.format import format_step
 from trimtab.api.optimizationpolicy import LimitMode
 from trimtab.api.quantity import MIB, ResourceName
 from trimtab.kube.kinds.pods import Container, Role
-from trimtab.sizing.constraints import with_implied_requests
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import MEMORY_HEADROOM, PolicyRules, ResourceRules
 
@@ -69,18 +68,14 @@ def sized_resource(
     container: Container, resource: ResourceName, *, evidence: Evidence, rules: PolicyRules, now: float
 ) -> SizedResource:
     """Gather the input of the question; `rules` are the policy's, of which those of this container are used."""
-    own, has, counted = (
-        rules.for_container(container.name),
-        container.resources,
-        with_implied_requests(container.resources),
-    )
-    is_cpu = resource == "cpu"
+    own = rules.for_container(container.name)
+    counted = container.resources.select(resource).with_implied_request()
     return SizedResource(
         resource=resource,
         role=container.role,
-        request=(counted.cpu_request if is_cpu else counted.memory_request) or None,
-        limit=has.cpu_limit if is_cpu else has.memory_limit,
-        rule=own.cpu if is_cpu else own.memory,
+        request=counted.request or None,
+        limit=counted.limit,
+        rule=own.cpu if resource == "cpu" else own.memory,
         rules=own,
         evidence=evidence,
         now=now,

@@ -16,7 +16,6 @@ from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
 from trimtab.kube.kinds.pods import Resources
-from trimtab.sizing.constraints import with_implied_requests
 from trimtab.sizing.qos import qos_class
 
 RULE = StartupBoost(factor=3, duration=Duration.parse("2m"))
@@ -95,8 +94,10 @@ def test_cpu_that_admission_gave_is_not_raised_for_it_could_not_be_told_what_it_
     filled: Resources,
 ) -> None:
     """Of a container that a mesh injects, and of one that a LimitRange gives what its template leaves open."""
-    opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": with_implied_requests(filled)}
-    got = {"web": msgspec.structs.replace(with_implied_requests(filled), memory_request=SMALL.memory_request)}
+    opened, injected = Resources(None, None, *_memory(SMALL)), {"proxy": filled.with_implied_requests()}
+    got = {
+        "web": msgspec.structs.replace(filled.with_implied_requests(), memory_request=SMALL.memory_request)
+    }
     assert boosted_and_back(template=OWN, made=OWN | injected) == (BOOSTED | injected, OWN | injected)
     assert boosted_and_back(template={"web": opened}, made=got) == (got, got)
 

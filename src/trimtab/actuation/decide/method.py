@@ -176,9 +176,9 @@ def _restarted_container(containers: Iterable[Container], before: Sizes, after: 
         old, new = before.get(container.name), after.get(container.name)
         if old is None or new is None:
             continue
-        cpu = (old.cpu_request, old.cpu_limit) != (new.cpu_request, new.cpu_limit)
-        memory = (old.memory_request, old.memory_limit) != (new.memory_request, new.memory_limit)
-        if (cpu and container.restart_on_cpu_resize) or (memory and container.restart_on_memory_resize):
+        cpu_restarts = container.restart_on_cpu_resize and old.cpu != new.cpu
+        memory_restarts = container.restart_on_memory_resize and old.memory != new.memory
+        if cpu_restarts or memory_restarts:
             return container.name
     return ""
 

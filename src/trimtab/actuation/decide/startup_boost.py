@@ -45,27 +45,15 @@ def _boost_end(pod: Pod, rule: StartupBoost) -> int:
 def raise_cpu(own: Sizes, factor: float) -> dict[str, Resources]:
     """Return sizes with more CPU. Request and limit grow together, so that the QoS class stays."""
     return {
-        name: Resources(
-            _multiply(each.cpu_request, factor),
-            _multiply(each.cpu_limit, factor),
-            each.memory_request,
-            each.memory_limit,
-        )
+        name: Resources.from_pairs(each.cpu.map(lambda amount: round(amount * factor)), each.memory)
         for name, each in own.items()
     }
-
-
-def _multiply(amount: int | None, factor: float) -> int | None:
-    return None if amount is None else round(amount * factor)
 
 
 def has_more_cpu(pod: Pod, own: Sizes) -> bool:
     """Return whether the pod differs from its own size by more CPU alone, as after a boost by any factor."""
     current = container_sizes(pod.containers)
     pairs = [(current[name], each) for name, each in own.items() if name in current]
-    same_memory = all(
-        (now.memory_request, now.memory_limit) == (each.memory_request, each.memory_limit)
-        for now, each in pairs
-    )
+    same_memory = all(now.memory == each.memory for now, each in pairs)
     no_less = all((now.cpu_request or 0) >= (each.cpu_request or 0) for now, each in pairs)
     return same_memory and no_less and not has_size(pod, own)

@@ -6,12 +6,13 @@ between replicas and could not be shared.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from trimtab.api.quantity import parse_memory_bytes, parse_millicores
+from trimtab.api.quantity import ResourceName, parse_memory_bytes, parse_millicores
 from trimtab.kube.cache.interning import Memo
 from trimtab.kube.cache.projection import (
     Labels,
@@ -29,13 +30,99 @@ _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 Role = Literal["main", "init", "sidecar"]
 
 
+class RequestLimit(NamedTuple):
+    """Request and limit of one resource, in millicores or bytes; None if not set."""
+
+    request: int | None = None
+    limit: int | None = None
+
+    def map(self, change: Callable[[int], int]) -> RequestLimit:
+        """Change each amount that is set."""
+        return RequestLimit(*(None if amount is None else change(amount) for amount in self))
+
+    def with_implied_request(self) -> RequestLimit:
+        """Return the pair as schedulers and quotas count it: a limit without a request is also a request."""
+        return RequestLimit(self.limit if self.request is None else self.request, self.limit)
+
+
 class Resources(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Requests and limits of one container, in millicores and bytes; None if not set."""
+    """Requests and limits of one container, in millicores and bytes; None if not set.
+
+    The four fields are the stored form. Arithmetic treats CPU and memory alike: `map` and `combine` work on one
+    `RequestLimit` for each resource, `amounts` on all four numbers.
+    """
 
     cpu_request: int | None = None
     cpu_limit: int | None = None
     memory_request: int | None = None
     memory_limit: int | None = None
+
+    @classmethod
+    def from_pairs(cls, cpu: RequestLimit, memory: RequestLimit) -> Resources:
+        return cls(*cpu, *memory)
+
+    @classmethod
+    def parse(cls, requests: Mapping[str, object], limits: Mapping[str, object]) -> Resources:
+        """Parse the quantities of a manifest, `requests` and `limits` by resource name."""
+        return cls(
+            _parse_amount(requests, "cpu"),
+            _parse_amount(limits, "cpu"),
+            _parse_amount(requests, "memory"),
+            _parse_amount(limits, "memory"),
+        )
+
+    @classmethod
+    def total(cls, each: Iterable[Resources]) -> Resources:
+        """Return the sum of the requests that are set, and of the limits if each has one.
+
+        One container without a limit leaves the pod without a limit.
+        """
+        columns = list(zip(*(one.amounts for one in each), strict=True))
+        if not columns:
+            return cls()
+        cpu_request, cpu_limit, memory_request, memory_limit = columns
+        return cls(
+            _sum_known(cpu_request),
+            None if None in cpu_limit else _sum_known(cpu_limit),
+            _sum_known(memory_request),
+            None if None in memory_limit else _sum_known(memory_limit),
+        )
+
+    @property
+    def amounts(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """Return the amounts in the order of the fields."""
+        return self.cpu_request, self.cpu_limit, self.memory_request, self.memory_limit
+
+    @property
+    def cpu(self) -> RequestLimit:
+        return RequestLimit(self.cpu_request, self.cpu_limit)
+
+    @property
+    def memory(self) -> RequestLimit:
+        return RequestLimit(self.memory_request, self.memory_limit)
+
+    def select(self, resource: ResourceName) -> RequestLimit:
+        """Return request and limit of one resource."""
+        return self.cpu if resource == "cpu" else self.memory
+
+    def map(self, change: Callable[[RequestLimit], RequestLimit]) -> Resources:
+        """Change CPU and memory by the same rule."""
+        return Resources.from_pairs(change(self.cpu), change(self.memory))
+
+    def combine(
+        self, other: Resources, merge: Callable[[RequestLimit, RequestLimit], RequestLimit]
+    ) -> Resources:
+        """Merge two sizes, CPU and memory by the same rule."""
+        return Resources.from_pairs(merge(self.cpu, other.cpu), merge(self.memory, other.memory))
+
+    def fill_from(self, other: Resources) -> Resources:
+        """Take the amounts that are not set from another size."""
+        pairs = zip(self.amounts, other.amounts, strict=True)
+        return Resources(*(fallback if own is None else own for own, fallback in pairs))
+
+    def with_implied_requests(self) -> Resources:
+        """Return resources as schedulers and quotas count them: a limit without a request is also a request."""
+        return self.map(RequestLimit.with_implied_request)
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -251,15 +338,7 @@ class ContainerProjector:
 
     def _make_resources(self, raw: bytes) -> Resources:
         wire = _RESOURCES.decode(raw)
-        requests, limits = wire.requests, wire.limits
-        resources: Resources = self._intern[
-            Resources(
-                _parse_amount(requests, "cpu"),
-                _parse_amount(limits, "cpu"),
-                _parse_amount(requests, "memory"),
-                _parse_amount(limits, "memory"),
-            )
-        ]
+        resources: Resources = self._intern[Resources.parse(wire.requests, wire.limits)]
         return resources
 
 
@@ -385,7 +464,12 @@ def _parse_time(text: str | None) -> int:
         return 0
 
 
-def _parse_amount(amounts: _Amounts, resource: str) -> int | None:
+def _sum_known(amounts: Iterable[int | None]) -> int | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known else None
+
+
+def _parse_amount(amounts: Mapping[str, object], resource: ResourceName) -> int | None:
     found = amounts.get(resource)
     if found is None:
         return None

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client, Object
@@ -113,8 +112,4 @@ def _parse_status(pod: Object) -> StressPodStatus:
 
 
 def _parse_resources(resources: Object) -> Resources:
-    requests, limits = resources.get("requests", {}), resources.get("limits", {})
-    return Resources(
-        *(parse_millicores(each["cpu"]) if "cpu" in each else None for each in (requests, limits)),
-        *(parse_memory_bytes(each["memory"]) if "memory" in each else None for each in (requests, limits)),
-    )
+    return Resources.parse(resources.get("requests", {}), resources.get("limits", {}))

@@ -148,8 +148,10 @@ def _validate_resize(before: Sequence[Container], after: Sequence[Container]) ->
 
 
 def _exceeds_limit(has: Resources) -> bool:
-    pairs = ((has.cpu_request, has.cpu_limit), (has.memory_request, has.memory_limit))
-    return any(request is not None and limit is not None and request > limit for request, limit in pairs)
+    return any(
+        request is not None and limit is not None and request > limit
+        for request, limit in (has.cpu, has.memory)
+    )
 
 
 def _list_set_fields(has: Resources) -> set[str]:

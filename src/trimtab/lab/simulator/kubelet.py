@@ -56,7 +56,7 @@ def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
         return
     for place, (row, resources) in enumerate(zip(pod.rows, wanted, strict=True)):
         restarts = pod.containers[place].restart_on_memory_resize
-        if restarts and _memory_resources(resources) != _memory_resources(pod.applied[place]):
+        if restarts and resources.memory != pod.applied[place].memory:
             world.container_arrays.containers.restarts[row] += 1
             pod.restarts[place] += 1
             world.container_arrays.containers.runs_from[row] = now + pod.workload.spec.startup_seconds
@@ -85,10 +85,6 @@ def _check_memory_in_use(world: SimulatedWorld, pod: SimulatedPod, wanted: list[
         if limit and limit < held and limit < world.container_arrays.containers.memory_limit[row]:
             return f"attempting to set pod memory limit ({limit}) below current usage ({held})"
     return ""
-
-
-def _memory_resources(resources: Resources) -> tuple[int | None, int | None]:
-    return resources.memory_request, resources.memory_limit
 
 
 def evict_under_pressure(world: SimulatedWorld) -> None:

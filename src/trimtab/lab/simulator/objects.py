@@ -176,8 +176,5 @@ def derive_uid(*parts: object) -> str:
 
 def sum_requests(sizes: list[Resources]) -> tuple[int, int]:
     """Millicores and bytes that a pod asks for; a limit alone is a request too."""
-    cpu = sum(each.cpu_limit or 0 if each.cpu_request is None else each.cpu_request for each in sizes)
-    memory = sum(
-        each.memory_limit or 0 if each.memory_request is None else each.memory_request for each in sizes
-    )
-    return cpu, memory
+    whole = Resources.total(each.with_implied_requests() for each in sizes)
+    return whole.cpu_request or 0, whole.memory_request or 0

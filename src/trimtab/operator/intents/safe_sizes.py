@@ -152,9 +152,7 @@ def _effective_memory(resources: Resources) -> int:
 def _raised_memory(recommendation: WorkloadRecommendation, has: Sizes) -> Sizes:
     """Return the recommended memory of each container with its current CPU, which the planner controls."""
     return {
-        name: Resources(
-            has[name].cpu_request, has[name].cpu_limit, wanted.memory_request, wanted.memory_limit
-        )
+        name: Resources.from_pairs(has[name].cpu, wanted.memory)
         for name, wanted in recommendation.sizes.items()
         if name in has
     }

@@ -104,7 +104,7 @@ def apply_node_capacity(amount: int, case: GuardContext) -> GuardStep | NoChange
 def apply_quota(amount: int, case: GuardContext) -> GuardStep | NoChange | None:
     """Stay within the remaining quota of the namespace, divided among the replicas."""
     around = case.constraints
-    left = around.quota.cpu_request if case.resource == "cpu" else around.quota.memory_request
+    left = around.quota.select(case.resource).request
     if left is None:
         return None
     most = (case.request or 0) + max(left, 0) // max(around.replicas, 1)

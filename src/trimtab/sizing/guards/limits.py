@@ -105,7 +105,7 @@ def _remove_limit(request: int, limit: int, case: GuardContext) -> tuple[int | N
     enough = max(limit, request, min_limit_after_kills(case))
     if mine.default is not None or mine.max is not None or case.pod_range.max is not None:
         return enough, "stays, for the LimitRange demands one"
-    if (left.cpu_limit if case.resource == "cpu" else left.memory_limit) is not None:
+    if left.select(case.resource).limit is not None:
         return enough, "stays, for the ResourceQuota demands one"
     if is_oom_prone(case):  # A limit can be raised in place and at once, but not removed in place.
         return enough, "killed by it, and it cannot go as soon as it can be raised"
@@ -163,7 +163,7 @@ def apply_limit_range(pair: RequestLimitPair, case: GuardContext) -> LimitStep |
 def apply_quota(pair: RequestLimitPair, case: GuardContext) -> LimitStep | NoChange | None:
     """Grow only by the remaining quota on limits."""
     around, had = case.constraints, case.limit or 0
-    left = around.quota.cpu_limit if case.resource == "cpu" else around.quota.memory_limit
+    left = around.quota.select(case.resource).limit
     if left is None or pair.limit is None:
         return None
     most = max(round_down(case.resource, had + max(left, 0) // max(around.replicas, 1)), had)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.kinds.pods import Resources
 from trimtab.web.model import ResourceSize
 
@@ -21,31 +20,12 @@ def build_size(has: Resources) -> ResourceSize:
 
 def sum_sizes(sizes: Iterable[Resources]) -> ResourceSize:
     """Sum the sizes of a pod's containers; a limit only if every container has one."""
-    found = list(sizes)
-
-    def total(field: str, *, require_all: bool) -> float | None:
-        amounts = [getattr(each, field) for each in found]
-        known = [amount for amount in amounts if amount is not None]
-        return None if not known or (require_all and len(known) < len(amounts)) else float(sum(known))
-
-    cpu, cpu_limit = total("cpu_request", require_all=False), total("cpu_limit", require_all=True)
-    return ResourceSize(
-        cpu=None if cpu is None else cpu / 1000,
-        cpu_limit=None if cpu_limit is None else cpu_limit / 1000,
-        memory=total("memory_request", require_all=False),
-        memory_limit=total("memory_limit", require_all=True),
-    )
+    return build_size(Resources.total(sizes))
 
 
 def parse_resources(manifest: Mapping[str, Any]) -> Resources:
     """Parse resources as `actuation.resources.to_manifest` writes them."""
-    requests, limits = manifest.get("requests", {}), manifest.get("limits", {})
-    return Resources(
-        _parse_amount(requests, "cpu", parse_millicores),
-        _parse_amount(limits, "cpu", parse_millicores),
-        _parse_amount(requests, "memory", parse_memory_bytes),
-        _parse_amount(limits, "memory", parse_memory_bytes),
-    )
+    return Resources.parse(manifest.get("requests", {}), manifest.get("limits", {}))
 
 
 def parse_sizes(entry: Mapping[str, Any] | None, container: str) -> dict[str, Resources]:
@@ -61,7 +41,3 @@ def parse_sizes(entry: Mapping[str, Any] | None, container: str) -> dict[str, Re
 
 def _to_cores(amount: int | None) -> float | None:
     return None if amount is None else amount / 1000
-
-
-def _parse_amount(amounts: Mapping[str, str], name: str, parse: Any) -> int | None:
-    return int(parse(amounts[name])) if name in amounts else None
