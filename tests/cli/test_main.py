@@ -96,7 +96,7 @@ def test_scan_keeps_its_exit_code_when_the_pipe_closes(
     """Whether all of the output is in a buffer when the reader is gone, or it is longer."""
     one = scan_result()
 
-    async def look(_self: ScanOptions, **_: object) -> ScanResult:
+    async def look(_self: ScanOptions, *_: object, **__: object) -> ScanResult:
         return replace(one, workloads=one.workloads * many)
 
     monkeypatch.setattr(ScanOptions, "scan", look)

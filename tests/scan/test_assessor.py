@@ -1,4 +1,4 @@
-"""Test the findings for a workload in a hand-made snapshot."""
+"""Test the findings for a workload in a hand-made cluster state."""
 
 import math
 from datetime import UTC, datetime
@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.fake_informers import FakeInformers
 from harness.records import folded, workload
 from trimtab.api.quantity import MIB
-from trimtab.kube.cache.store import Cache
-from trimtab.kube.kinds.ownership import OWNER_INDEX, owner_uid
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.kube.rest.resources import STATEFUL_SETS
+from trimtab.kube.rest.resources import PODS, STATEFUL_SETS
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.scan.assessor import Assessor
-from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Severity
@@ -57,18 +56,17 @@ def oom_killed_status(ago: float) -> dict[str, Any]:
     }
 
 
-def snapshot_with(found: Workload, *bodies: dict[str, Any]) -> ClusterSnapshot:
-    snapshot = ClusterSnapshot()
-    cache: Cache[Workload] = Cache({OWNER_INDEX: owner_uid})
-    cache.put(found)
-    snapshot._ownership.add(STATEFUL_SETS, cache)
+def state_with(found: Workload, *bodies: dict[str, Any]) -> ClusterState:
+    informers = FakeInformers()
+    state = ClusterState(informers)
+    informers.put(STATEFUL_SETS, found)
     for body in bodies:
-        snapshot.pods.put(folded(pod_projection(), body))
-    return snapshot
+        informers.put(PODS, folded(pod_projection(), body))
+    return state
 
 
 def assess(
-    snapshot: ClusterSnapshot,
+    state: ClusterState,
     found: Workload,
     *,
     strategy: str = "percentile",
@@ -78,20 +76,20 @@ def assess(
 ) -> WorkloadFinding | SkippedWorkload:
     """Assess a workload whose first pod has used the given memory up to now."""
     sizing = StrategySpec.from_settings(strategy, {})
-    model = UsageModel(snapshot, [found], [sizing], now=NOW)
+    model = UsageModel(state, [found], [sizing], now=NOW)
     steps = int(days * DAY / STEP)
     name = PodContainer("shop", "db-0", "app")
     used = np.full((steps + 1, 1), memory)
     model.observe_usage(
         Usage((name,), NOW - steps * STEP, STEP, used * 1e-9, used, ooms=ooms or None), until=NOW
     )
-    return Assessor(snapshot, model, {strategy: sizing}, ResourcePrices(), "example", NOW).assess(found)
+    return Assessor(state, model, {strategy: sizing}, ResourcePrices(), "example", NOW).assess(found)
 
 
 def test_assessor_ignores_pod_being_deleted() -> None:
     leaving = pod("db-2", deletionTimestamp="2026-11-16T10:00:00Z")
-    snapshot = snapshot_with(DB, pod("db-0"), pod("db-1"), leaving)
-    found = assess(snapshot, DB, memory=100.0 * MIB)
+    state = state_with(DB, pod("db-0"), pod("db-1"), leaving)
+    found = assess(state, DB, memory=100.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert (found.replicas, found.instances) == (2, 2.0)
 
@@ -101,7 +99,7 @@ def test_assessor_sizes_injected_container_of_pods() -> None:
     pods = [pod(name) for name in ("db-0", "db-1")]
     for each in pods:
         each["spec"]["containers"] = [APP, {**APP, "name": "proxy"}]
-    found = assess(snapshot_with(DB, *pods), DB, memory=100.0 * MIB)
+    found = assess(state_with(DB, *pods), DB, memory=100.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert [each.name for each in found.containers] == ["app", "proxy"]
 
@@ -117,7 +115,7 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported
     status = None if reported_by == "source" else oom_killed_status(ago)
     kill = Oom(NOW - ago + STEP, PodContainer("shop", "db-0", "app"))
     found = assess(
-        snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=status)),
+        state_with(LIMITED_DB, pod("db-0", app=LIMITED, status=status)),
         LIMITED_DB,
         strategy=strategy,
         memory=297.0 * MIB,
@@ -135,19 +133,19 @@ def test_assessor_recommends_more_than_limit_of_oom_kill(strategy: str, reported
 
 def test_assessor_reduces_memory_again_after_history_of_oom_kill() -> None:
     ago = 8.5 * DAY
-    snapshot = snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(ago)))
-    found = assess(snapshot, LIMITED_DB, memory=297.0 * MIB)
+    state = state_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(ago)))
+    found = assess(state, LIMITED_DB, memory=297.0 * MIB)
     assert isinstance(found, WorkloadFinding)
     assert found.containers[0].recommendation.resources.memory_limit == 360 * MIB
 
 
 def test_assessor_lists_crash_looping_container_without_usage() -> None:
     """metrics-server has no usage of a crash-looping container; the pod status has its OOM kills."""
-    crashing = snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(60)))
+    crashing = state_with(LIMITED_DB, pod("db-0", app=LIMITED, status=oom_killed_status(60)))
     found = assess(crashing, LIMITED_DB, days=0)
     assert isinstance(found, WorkloadFinding)
     (container,) = found.containers
     assert (container.risks, container.severity) == (("OOM",), Severity.CRITICAL)
     assert container.recommendation.resources.memory_limit == 1229 * MIB
-    unseen = assess(snapshot_with(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
+    unseen = assess(state_with(LIMITED_DB, pod("db-0", app=LIMITED)), LIMITED_DB, days=0)
     assert isinstance(unseen, SkippedWorkload)

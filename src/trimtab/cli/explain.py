@@ -18,6 +18,7 @@ from trimtab.scan.explanation import explain as explained
 from trimtab.scan.model import ScanResult
 from trimtab.scan.render.document import build_document
 from trimtab.scan.render.explanation import render_explanation, render_page
+from trimtab.scan.scan import WorkloadFilter
 
 
 def explain(
@@ -52,16 +53,8 @@ def explain(
     if output_file:
         check_writable(output_file)
     recorder = UsageRecorder()
-    scan = asyncio.run(
-        scan_options.scan(
-            context=context,
-            namespaces=[namespace],
-            kinds=[kind],
-            names=[name],
-            on_usage=recorder.observe_usage,
-            on_selected=recorder.select_workload,
-        )
-    )
+    selected = WorkloadFilter(namespaces=[namespace], kinds=[kind], names=[name])
+    scan = asyncio.run(scan_options.scan(selected, context=context, observer=recorder))
     if not scan.workloads:
         raise TrimtabError(f"{workload}: {_missing_reason(scan)}")
     found = explained(scan, recorder)

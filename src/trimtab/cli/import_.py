@@ -107,8 +107,8 @@ async def _run_import(
             raise TrimtabError(f"{connection.context}: the cluster has no VerticalPodAutoscaler to import")
         specs = {_project_vpa(each): each["spec"] for each in raw}
         snapshot = await take_snapshot(client, namespaces=sorted({vpa.namespace for vpa in specs}))
-        workloads = snapshot.list_workloads()
-        owned = {each.key: snapshot.find_top_owner(each).key for each in snapshot.list_owned()}
+        workloads, ownership = list(snapshot.state.list_workloads()), snapshot.state.ownership
+        owned = {each.key: top.key for each in ownership if (top := ownership.find_top_workload(each))}
         if store is not None:
             print(await _store_checkpoints(client, list(specs), workloads, store), file=sys.stderr)
     return [convert_vpa(vpa, spec, workloads, owned) for vpa, spec in specs.items()]

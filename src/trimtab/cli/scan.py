@@ -25,6 +25,7 @@ from trimtab.scan.render.html import render_page
 from trimtab.scan.render.markdown import render_markdown
 from trimtab.scan.render.summary import format_all_clusters
 from trimtab.scan.render.table import render_scan
+from trimtab.scan.scan import WorkloadFilter
 from trimtab.sizing.strategy import STRATEGIES
 
 Output = Literal["table", "json", "yaml", "csv", "markdown", "html"]
@@ -99,14 +100,8 @@ def scan(
     for name in (scan_options.strategy, *peers):
         STRATEGIES.load_type(name)
 
-    scan_one_cluster = partial(
-        scan_options.scan,
-        namespaces=namespace or None,
-        labels=selector,
-        kinds=kind,
-        compare=peers,
-        prices=prices,
-    )
+    workloads = WorkloadFilter(namespaces=namespace or None, labels=selector, kinds=kind)
+    scan_one_cluster = partial(scan_options.scan, workloads, compare=peers, prices=prices)
     names = _resolve_contexts(scan_options.kubeconfig, context, every=all_contexts)
     reached = partial(probe_context, kubeconfig=scan_options.kubeconfig, namespaces=namespace or None)
     scans, failed = _scan_clusters(

@@ -55,7 +55,8 @@ from trimtab.usage.usage import PodContainer
 
 Scaler = TypeVar("Scaler", HorizontalPodAutoscaler, VerticalPodAutoscaler)
 
-_RUNNING_PODS = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
+RUNNING_PODS = Scope(fields="status.phase!=Succeeded,status.phase!=Failed")
+"""The scope of pods that hold resources; finished ones may outnumber them."""
 FAILED_JOB_PODS = Scope(
     display_name="failed pods of jobs", labels="batch.kubernetes.io/job-name", fields="status.phase=Failed"
 )
@@ -85,7 +86,7 @@ class ClusterState:
         self.namespaces: Cache[Metadata] = follow(NAMESPACES, metadata_projection(shared))
         self.nodes: Cache[Node] = follow(NODES, node_projection(shared))
         self.pods: Cache[Pod] = follow(
-            PODS, pod_projection(shared), scope=_RUNNING_PODS, indexes={OWNER_INDEX: owner_uid}
+            PODS, pod_projection(shared), scope=RUNNING_PODS, indexes={OWNER_INDEX: owner_uid}
         )
         self._failed_pods: Cache[Pod] = follow(
             PODS, pod_projection(shared), scope=FAILED_JOB_PODS, indexes={OWNER_INDEX: owner_uid}
@@ -155,6 +156,11 @@ class ClusterState:
     def list_pods(self, workload: Workload) -> list[Pod]:
         return self._pods_in(self.pods, workload)
 
+    def list_owned(self, workload: Workload) -> tuple[WorkloadKey, ...]:
+        """Return the workloads that a workload owns, such as the StatefulSets of a custom resource."""
+        members = self.ownership.collect_workloads(workload)
+        return tuple(each.key for each in members if each.uid != workload.uid)
+
     def list_failed_pods(self, workload: Workload) -> list[Pod]:
         """Return the failed pods of a Job, or of a CronJob's Jobs."""
         return self._pods_in(self._failed_pods, workload) if len(self._failed_pods) else []
@@ -209,9 +215,8 @@ class ClusterState:
         return PolicyMatcher(among, namespaces=labels, operator_namespace=self._operator_namespace)
 
     def _find_scalers(self, cache: Cache[Scaler], workload: Workload) -> list[Scaler]:
-        members = self.ownership.collect_owned(workload)
-        keys = [member.key for member in members if isinstance(member, Workload)]
-        return [found for key in keys for found in cache.find("target", key)]
+        members = self.ownership.collect_workloads(workload)
+        return [found for member in members for found in cache.find("target", member.key)]
 
     async def run(self) -> Never:
         """Keep the state current until cancelled."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from trimtab.actuation.change_annotations import ChangeAnnotations
+from trimtab.actuation.change_annotations import ChangeAnnotations, read_change_annotations
 from trimtab.actuation.effective_size import effective_containers, live_pods
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.kube.kinds.pods import ContainerStatus, Pod, Resources
@@ -56,6 +56,22 @@ def find_oom_kills(
             image = next((each.image for each in pod.containers if each.name == state.name), "")
             found.append(OomKill(name, float(ended.finished_at), limit, request, image_fingerprint(image)))
     return found
+
+
+def read_memory(
+    workload: Workload,
+    pods: Sequence[Pod],
+    names: Collection[WorkloadContainer],
+    *,
+    ended: Sequence[Pod] = (),
+) -> tuple[list[MemorySize], list[OomKill]]:
+    """Return the memory that these containers have in effect, and the OOM kills that their pods report.
+
+    `ended` are pods that no longer run: with restartPolicy Never, only such a pod reports the kill.
+    """
+    annotations = read_change_annotations(workload)
+    sizes = memory_sizes(workload, pods, names, annotations)
+    return sizes, [kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations)]
 
 
 class OomTimestampCorrector:

@@ -10,13 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from trimtab.actuation.change_annotations import read_change_annotations
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pods import Pod
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.recommender.cohort import ContainerEstimate, LatestUsage, StrategySpec
 from trimtab.recommender.cohort_store import CohortStore, TrackedContainer
-from trimtab.recommender.oom_kills import OomKill, OomTimestampCorrector, find_oom_kills, memory_sizes
+from trimtab.recommender.oom_kills import OomKill, OomTimestampCorrector, read_memory
 from trimtab.recommender.source_ingester import IngestContext, IngestMetrics, IngestSchedule, SourceIngester
 from trimtab.store import Store
 from trimtab.timing import is_recent
@@ -101,9 +100,8 @@ class Recommender:
 
         `ended` are pods that no longer run. Returns the kills that were not known before.
         """
-        annotations = read_change_annotations(workload)
-        self.cohorts.observe_sizes(memory_sizes(workload, pods, names, annotations), now=now)
-        kills = (kill for name in names for kill in find_oom_kills(name, [*pods, *ended], annotations))
+        sizes, kills = read_memory(workload, pods, names, ended=ended)
+        self.cohorts.observe_sizes(sizes, now=now)
         return self.cohorts.observe_ooms(self._oom_timestamps.correct(workload.key, kills, now=now))
 
     @property

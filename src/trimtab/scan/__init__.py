@@ -7,15 +7,17 @@ from trimtab.lazy import lazy_exports
 if TYPE_CHECKING:
     from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
     from trimtab.scan.pricing import ResourcePrices, read_prices
-    from trimtab.scan.scan import scan_cluster
+    from trimtab.scan.scan import Scan, ScanRequest, WorkloadFilter
 
 __all__ = [
     "ContainerFinding",
     "ResourcePrices",
+    "Scan",
+    "ScanRequest",
     "ScanResult",
+    "WorkloadFilter",
     "WorkloadFinding",
     "read_prices",
-    "scan_cluster",
 ]
 
 __getattr__ = lazy_exports(
@@ -23,9 +25,11 @@ __getattr__ = lazy_exports(
     {
         "ContainerFinding": "model",
         "ResourcePrices": "pricing",
+        "Scan": "scan",
+        "ScanRequest": "scan",
         "ScanResult": "model",
+        "WorkloadFilter": "scan",
         "WorkloadFinding": "model",
         "read_prices": "pricing",
-        "scan_cluster": "scan",
     },
 )

@@ -17,9 +17,9 @@ from trimtab.api.optimizationpolicy import OptimizationPolicySpec, UpdateStrateg
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import ContainerEstimate, StrategySpec
 from trimtab.recommender.workload import WorkloadRecommendation, recommend_workload
-from trimtab.scan.cluster_snapshot import ClusterSnapshot
 from trimtab.scan.model import ContainerFinding, SkippedWorkload, WorkloadFinding, is_missing_requests
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import Risk, assess_risks, rate_severity
@@ -57,28 +57,29 @@ class Assessor:
 
     def __init__(
         self,
-        snapshot: ClusterSnapshot,
+        state: ClusterState,
         usage_model: UsageModel,
         strategy_specs: Mapping[str, StrategySpec],
         prices: ResourcePrices,
         source: str,
         now: float,
     ) -> None:
-        self._snapshot, self._usage_model, self._prices = snapshot, usage_model, prices
+        self._state, self._usage_model, self._prices = state, usage_model, prices
+        self._constraints = state.build_constraints()
         self._strategy_spec, *self._compared_specs = strategy_specs.values()
         self._source, self._now = source, now
         usage_model.observe_ooms()
 
     def assess(self, workload: Workload) -> WorkloadFinding | SkippedWorkload:
         # During a rollout, terminating pods exist beside their replacements: count only the latter.
-        pods = tuple(pod for pod in self._snapshot.list_pods(workload) if not pod.deleting)
+        pods = tuple(pod for pod in self._state.list_pods(workload) if not pod.deleting)
         observed = {
             each.name: self._read_container(workload, each)
             for each in effective_containers(workload, pods, NOT_SYNCED)
         }
         recommendation = self._recommend(workload, pods, observed)
         if reason := _skip_reason(recommendation, observed):
-            return SkippedWorkload(workload.key, reason, self._snapshot.list_owned_by(workload))
+            return SkippedWorkload(workload.key, reason, self._state.list_owned(workload))
         mean = max((each.usage.pods for each in observed.values()), default=0.0)
         instances = float(len(pods) or workload.replicas) if workload.is_long_running else mean
         containers = tuple(
@@ -87,7 +88,7 @@ class Assessor:
         )
         return WorkloadFinding(
             workload=workload,
-            owned=self._snapshot.list_owned_by(workload),
+            owned=self._state.list_owned(workload),
             pods=pods,
             containers=containers,
             instances=instances,
@@ -124,7 +125,9 @@ class Assessor:
             pods,
             rules=_build_rules(keep_qos=qos != BEST_EFFORT, at_risk=at_risk),
             estimate=estimate,
-            constraints=self._snapshot.constraints_for(workload, replicas=len(pods) or workload.replicas),
+            constraints=self._constraints.constraints_for(
+                workload, replicas=len(pods) or workload.replicas, hpas=self._state.list_hpas(workload)
+            ),
             source=self._source,
             now=self._now,
             sync=NOT_SYNCED,

@@ -1,155 +1,197 @@
-"""A snapshot of a cluster: workloads with their pods, and everything that constrains their size.
+"""List a cluster once, into the same state that the operator keeps current by watching.
 
-Each resource is listed once and nothing is watched. Without the right to read all namespaces, the snapshot covers the
-readable ones and records the rest (`forbidden_namespaces`, `errors_by_resource`), so that a partial snapshot never
-passes for a complete one.
+Without the right to read all namespaces, the snapshot covers the readable ones and records the rest
+(`forbidden_namespaces`, `errors_by_resource`), so that a partial snapshot never passes for a complete one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Never
 
 from trimtab.aio import task_group
 from trimtab.errors import TrimtabError
-from trimtab.kube.cache.projection import Projection, ProjectionCache
-from trimtab.kube.cache.store import Cache
-from trimtab.kube.errors import Forbidden, NotFound
-from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler, hpa_projection
+from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.projection import Projection, R
+from trimtab.kube.cache.store import Cache, Index
+from trimtab.kube.errors import ApiError, BadRequest, Forbidden, NotFound
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
-from trimtab.kube.kinds.nodes import node_projection
-from trimtab.kube.kinds.ownership import OWNER_INDEX, Ownership, owner_uid
-from trimtab.kube.kinds.pods import Pod, pod_projection
-from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection
-from trimtab.kube.kinds.workloads import BUILT_IN, Workload, WorkloadKey, qualify_kind, workload_projection
+from trimtab.kube.kinds.ownership import OWNER_INDEX
+from trimtab.kube.kinds.pods import Pod
+from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
-from trimtab.kube.rest.discovery import discover
+from trimtab.kube.rest.discovery import Discovery, discover
 from trimtab.kube.rest.list_pages import list_records
 from trimtab.kube.rest.resources import (
-    HPAS,
-    LIMIT_RANGES,
     NAMESPACES,
-    NODES,
-    PODS,
+    NODE_QOS_POLICIES,
+    OPTIMIZATION_POLICIES,
     REPLICA_SETS,
-    RESOURCE_QUOTAS,
+    VPAS,
     Resource,
 )
-from trimtab.operator.cluster_state import scale_target
-from trimtab.recommender.cluster_constraints import ClusterConstraints
-from trimtab.scan.lister import ALL_NAMESPACES, ResourceLister
-from trimtab.sizing.constraints import Constraints
-from trimtab.usage.pod_ownership import PodOwnerIndex
+from trimtab.operator.cluster_state import RUNNING_PODS, STANDALONE_REPLICA_SETS, ClusterState
 
+ALL_NAMESPACES = (None,)
+"""The namespaces to list in one request for the whole cluster."""
+_UNUSED = frozenset({NAMESPACES, NODE_QOS_POLICIES, OPTIMIZATION_POLICIES, VPAS})
+"""The resources that only the operator reads. A scan assumes the default policy and needs no right to list these."""
 _NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
-UNOWNED_REPLICA_SETS = "!pod-template-hash,!rollouts-pod-template-hash"
-"""The label selector of ReplicaSets that no Deployment or Rollout created; the others need only their metadata."""
 
 
+@dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The listed objects of a cluster, and what could not be listed."""
+    """The state of a cluster at one time, and what could not be listed."""
 
-    def __init__(self) -> None:
-        self.scopes: Sequence[str | None] = ALL_NAMESPACES
-        """The namespaces that were listed; None stands for all of them."""
+    state: ClusterState
+    namespaces: Sequence[str | None]
+    """The namespaces that were listed; None stands for all of them."""
+    forbidden_namespaces: Mapping[str, str]
+    """The namespaces whose pods may not be listed, each with the API server's message."""
+    errors_by_resource: Mapping[str, str]
+    """The resources that are missing in part or in whole, each with the reason."""
+
+
+class _Listing(NamedTuple):
+    """A resource to list, and the cache for its records."""
+
+    resource: Resource
+    projection: Projection[Any]
+    scope: Scope
+    cache: Cache[Any]
+
+
+class ListedInformers:
+    """Fills caches by one list each instead of a watch; the methods are those of `InformerSet`.
+
+    The running pods are listed first: the namespaces where that is permitted are those that everything is listed from.
+    """
+
+    def __init__(self, client: Client, namespaces: Sequence[str] | None) -> None:
+        """Create an empty set; without `namespaces`, all readable ones are listed."""
+        self._client = client
+        self._wanted = namespaces
+        self._listings: list[_Listing] = []
+        self._listeners: list[Callable[[Discovery], None]] = []
+        self._errors: dict[str, str] = {}
+        self.namespaces: Sequence[str | None] = ALL_NAMESPACES
+        """The namespaces that could be listed; None stands for all of them."""
         self.forbidden_namespaces: dict[str, str] = {}
         """The namespaces whose pods may not be listed, each with the API server's message."""
-        self.errors_by_resource: dict[str, str] = {}
-        """The resources that are missing in part or in whole, each with the reason."""
-        self.pods: Cache[Pod] = Cache({OWNER_INDEX: owner_uid})
-        self._replica_sets: Cache[Metadata] = Cache({OWNER_INDEX: owner_uid})
-        self._ownership = Ownership(self._replica_sets)
-        self._hpas: Cache[HorizontalPodAutoscaler] = Cache({"target": scale_target})
-        self._constraints = ClusterConstraints()
 
-    def workload_kinds(self) -> tuple[str, ...]:
-        """Return the workload kinds of the cluster, as users spell them."""
-        return tuple(
-            qualify_kind(resource.kind, resource.group) for resource in self._ownership.list_resources()
-        )
+    def watch_resource(
+        self,
+        resource: Resource,
+        projection: Projection[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]:
+        """Return a cache that the next list fills; that of a resource which no scan uses stays empty."""
+        del optional
+        cache: Cache[R] = Cache(indexes)
+        if resource not in _UNUSED:
+            self._listings.append(_Listing(resource, projection, scope or Scope(), cache))
+        return cache
 
-    def list_workloads(self) -> list[Workload]:
-        """List the workloads that no other workload owns."""
-        return list(self._ownership.iter_top_level())
+    def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
+        """Call the listener before the lists, so that it can add the custom kinds of the cluster."""
+        self._listeners.append(listener)
 
-    def list_owned(self) -> list[Workload]:
-        """List the workloads that another workload owns."""
-        return [each for each in self._ownership if self._ownership.find_top_workload(each) is not None]
+    def errors_by_resource(self) -> Mapping[str, str]:
+        """Return the resources that are missing in part or in whole, each with the reason."""
+        return self._errors
 
-    def find_top_owner(self, workload: Workload) -> Workload:
-        """Return the topmost owner of a workload, or the workload itself if it has none."""
-        return self._ownership.find_top_workload(workload) or workload
+    def unsynced_reason(self, resource: Resource) -> str:
+        """Return the reason why a resource is missing; empty if it is not."""
+        return self._errors.get(str(resource), "")
 
-    def list_owned_by(self, workload: Workload) -> tuple[WorkloadKey, ...]:
-        """List the workloads that a workload owns."""
-        return tuple(
-            each.key
-            for each in self._ownership.collect_owned(workload)
-            if isinstance(each, Workload) and each.uid != workload.uid
-        )
-
-    def list_pods(self, workload: Workload) -> tuple[Pod, ...]:
-        members = self._ownership.collect_owned(workload)
-        return tuple(pod for member in members for pod in self.pods.find(OWNER_INDEX, member.uid))
-
-    def list_unowned_pods(self) -> list[Pod]:
-        """List the pods that belong to no known workload."""
-        return [pod for pod in self.pods if self._ownership.find_top_workload(pod) is None]
-
-    def constraints_for(self, workload: Workload, *, replicas: int) -> Constraints:
-        members = self._ownership.collect_owned(workload)
-        keys = [member.key for member in members if isinstance(member, Workload)]
-        found = [hpa for key in keys for hpa in self._hpas.find("target", key)]
-        return self._constraints.constraints_for(workload, replicas=replicas, hpas=found)
-
-    def build_owner_index(self) -> PodOwnerIndex:
-        """Build the index that assigns the usage of pods, deleted ones included, to workloads."""
-        return PodOwnerIndex(self._ownership, replica_sets=self._replica_sets, pods=self.pods)
-
-    async def fill(self, client: Client) -> None:
-        """List everything but the pods."""
-        shared = ProjectionCache()
-        custom = await _discover_custom_kinds(client)
-        kinds: dict[Resource, Cache[Workload]] = {
-            resource: Cache({OWNER_INDEX: owner_uid}) for resource in (*BUILT_IN, *custom)
-        }
-        limit_ranges, quotas, nodes = Cache(), Cache(), Cache()  # type: ignore[var-annotated]
-        lister = ResourceLister(client, self.scopes, self.errors_by_resource)
+    async def wait_synced(self) -> None:
+        """List everything."""
+        (pods,) = (each for each in self._listings if each.scope == RUNNING_PODS)
+        self.namespaces = await self._list_readable(pods)
+        discovery = await discover(self._client)
+        for listener in self._listeners:
+            listener(discovery)
         async with task_group() as group:
-            for resource, cache in kinds.items():
-                labels = UNOWNED_REPLICA_SETS if resource == REPLICA_SETS else ""
-                group.create_task(
-                    lister.fill(cache, resource, workload_projection(resource, shared), labels=labels)
-                )
-            for other, resource, projection in (
-                (self._replica_sets, REPLICA_SETS, metadata_projection(shared)),
-                (self._hpas, HPAS, hpa_projection(shared)),
-                (limit_ranges, LIMIT_RANGES, limit_range_projection(shared)),
-                (quotas, RESOURCE_QUOTAS, resource_quota_projection(shared)),
-                (nodes, NODES, node_projection(shared)),
-            ):
-                group.create_task(lister.fill(other, resource, projection))
-        await self._read_orphans(client, kinds[REPLICA_SETS], workload_projection(REPLICA_SETS, shared))
-        for resource, cache in kinds.items():
-            self._ownership.add(resource, cache)
-        daemon_sets = [found for found in self.list_workloads() if found.kind == "DaemonSet"]
-        self._constraints = ClusterConstraints(
-            nodes=nodes, daemon_sets=daemon_sets, limit_ranges=limit_ranges, quotas=quotas
-        )
+            for each in self._listings:
+                if each is not pods:
+                    group.create_task(self._list(each))
+        await self._list_orphans(pods.cache)
 
-    async def _read_orphans(
-        self, client: Client, known: Cache[Workload], projection: Projection[Workload]
-    ) -> None:
-        """Read the ReplicaSets that a Deployment left behind (`--cascade=orphan`): their label is that of owned ones."""
-        for each in list(self._replica_sets):
-            is_known = known.get(each.name, each.namespace) is not None
-            if each.owner is None and not is_known and self.pods.find(OWNER_INDEX, each.uid):
-                fields = f"metadata.name={each.name}"
-                async for found in list_records(
-                    client, REPLICA_SETS, projection, namespace=each.namespace, fields=fields
-                ):
-                    known.put(found)
+    async def run(self) -> Never:
+        """Keep nothing current."""
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def _list_readable(self, pods: _Listing) -> Sequence[str | None]:
+        """List the running pods, and return the namespaces that they could be listed from."""
+        wanted = self._wanted
+        if wanted is None:
+            try:
+                await self._fill(pods, None)
+            except Forbidden:
+                wanted = await self._list_namespaces()
+            else:
+                return ALL_NAMESPACES
+        readable = []
+        for namespace in wanted:
+            try:
+                await self._fill(pods, namespace)
+            except Forbidden as error:
+                self.forbidden_namespaces[namespace] = error.message
+            else:
+                readable.append(namespace)
+        if not readable:
+            reason = next(iter(self.forbidden_namespaces.values()), "there is no namespace")
+            raise TrimtabError(
+                f"{self._client.connection.context}: no pods could be listed: {reason}; run `trimtab doctor`"
+            )
+        return readable
+
+    async def _list_namespaces(self) -> list[str]:
+        """List all namespaces, or the one of the context if namespaces may not be listed."""
+        try:
+            return [
+                found.name async for found in list_records(self._client, NAMESPACES, metadata_projection())
+            ]
+        except Forbidden:
+            return [self._client.connection.namespace]
+
+    async def _list(self, listing: _Listing) -> None:
+        """List a resource; record it if it is forbidden, or if it is a custom kind that the server cannot list."""
+        for namespace in self.namespaces if listing.resource.namespaced else ALL_NAMESPACES:
+            try:
+                await self._fill(listing, namespace)
+            except ApiError as error:
+                if not _is_skippable(listing.resource, error):
+                    raise
+                self._errors[str(listing.resource)] = error.message
+
+    async def _fill(self, listing: _Listing, namespace: str | None) -> None:
+        resource, projection, scope, cache = listing
+        async for record in list_records(
+            self._client, resource, projection, namespace=namespace, labels=scope.labels, fields=scope.fields
+        ):
+            cache.put(record)
+
+    async def _list_orphans(self, pods: Cache[Pod]) -> None:
+        """List the ReplicaSets that a Deployment left behind (`--cascade=orphan`): their labels are those of owned ones."""
+        listings = [each for each in self._listings if each.resource == REPLICA_SETS]
+        (standalone,) = (each for each in listings if each.scope == STANDALONE_REPLICA_SETS)
+        (every,) = (each.cache for each in listings if each is not standalone)
+        known: Cache[Workload] = standalone.cache
+        replica_set: Metadata
+        for replica_set in list(every):
+            is_known = known.get(replica_set.name, replica_set.namespace) is not None
+            if replica_set.owner is None and not is_known and pods.find(OWNER_INDEX, replica_set.uid):
+                scope = Scope(fields=f"metadata.name={replica_set.name}")
+                await self._fill(standalone._replace(scope=scope), replica_set.namespace)
 
 
 async def take_snapshot(client: Client, *, namespaces: Sequence[str] | None = None) -> ClusterSnapshot:
@@ -159,72 +201,49 @@ async def take_snapshot(client: Client, *, namespaces: Sequence[str] | None = No
             raise TrimtabError(
                 f"--namespace {namespace!r}: this is not a valid namespace name; write it like shop"
             )
-    snapshot = ClusterSnapshot()
-    snapshot.scopes = await _list_readable(client, namespaces, snapshot)
-    await snapshot.fill(client)
+    informers = ListedInformers(client, namespaces)
+    state = ClusterState(informers)
+    await informers.wait_synced()
     for name in namespaces or ():
-        if name not in snapshot.forbidden_namespaces and not _is_used(snapshot, name):
+        if name not in informers.forbidden_namespaces and not _is_used(state, name):
             await _check_exists(client, name)
-    return snapshot
+    return ClusterSnapshot(
+        state, informers.namespaces, informers.forbidden_namespaces, informers.errors_by_resource()
+    )
 
 
-async def _list_readable(
-    client: Client, namespaces: Sequence[str] | None, snapshot: ClusterSnapshot
-) -> Sequence[str | None]:
-    """Put the readable pods into the snapshot, and return the namespaces that they were read from."""
-    projection = pod_projection()
-    if namespaces is None:
+async def list_selected_uids(
+    client: Client, kinds: Iterable[Resource], namespaces: Sequence[str | None], *, labels: str
+) -> set[str]:
+    """Return the uids of the workloads with these labels; the API server parses the selector, as for kubectl."""
+    projection = metadata_projection()
+    found: set[str] = set()
+    for resource, namespace in itertools.product(kinds, namespaces):
         try:
-            await _read_pods(client, None, projection, snapshot.pods)
-        except Forbidden:
-            namespaces = await _list_namespaces(client)
-        else:
-            return ALL_NAMESPACES
-    readable = []
-    for namespace in namespaces:
-        try:
-            await _read_pods(client, namespace, projection, snapshot.pods)
-        except Forbidden as error:
-            snapshot.forbidden_namespaces[namespace] = error.message
-        else:
-            readable.append(namespace)
-    if not readable:
-        reason = next(iter(snapshot.forbidden_namespaces.values()), "there is no namespace")
-        raise TrimtabError(
-            f"{client.connection.context}: no pods could be listed: {reason}; run `trimtab doctor`"
-        )
-    return readable
+            async for record in list_records(
+                client, resource, projection, namespace=namespace, labels=labels
+            ):
+                found.add(record.uid)
+        except BadRequest as error:
+            raise TrimtabError(f"--selector {labels}: {error.message}") from None
+        except ApiError as error:
+            if not _is_skippable(resource, error):
+                raise  # a skippable kind failed in the snapshot too: it has no workloads to select
+    return found
 
 
-async def _read_pods(
-    client: Client, namespace: str | None, projection: Projection[Pod], into: Cache[Pod]
-) -> None:
-    async for pod in list_records(client, PODS, projection, namespace=namespace, fields=RUNNING_PODS):
-        into.put(pod)
+def _is_skippable(resource: Resource, error: ApiError) -> bool:
+    """Return whether a scan continues without a resource: a forbidden or unknown one, or any custom kind.
+
+    A custom kind may depend on a conversion webhook that is gone while its CRD is still there; that must not fail the
+    whole scan. Built-in kinds are not skipped for an error that may be temporary.
+    """
+    is_custom = "." in resource.group  # the built-in groups that a scan lists have no dot
+    return is_custom or isinstance(error, Forbidden | NotFound)
 
 
-async def _list_namespaces(client: Client) -> list[str]:
-    """List all namespaces, or the one of the context if namespaces may not be listed."""
-    try:
-        return [found.name async for found in list_records(client, NAMESPACES, metadata_projection())]
-    except Forbidden:
-        return [client.connection.namespace]
-
-
-async def _discover_custom_kinds(client: Client) -> list[Resource]:
-    """Discover the scalable custom kinds that the operator sizes too, such as Rollout or CloneSet."""
-    known = {(resource.group, resource.kind) for resource in BUILT_IN}
-    found = (await discover(client)).scalable
-    return [
-        resource
-        for resource in found
-        if resource.namespaced and resource.group and (resource.group, resource.kind) not in known
-    ]
-
-
-def _is_used(snapshot: ClusterSnapshot, namespace: str) -> bool:
-    found: Collection[Pod] = snapshot.pods.in_namespace(namespace)
-    return bool(found) or any(workload.namespace == namespace for workload in snapshot.list_workloads())
+def _is_used(state: ClusterState, namespace: str) -> bool:
+    return bool(state.pods.in_namespace(namespace)) or any(state.list_workloads(namespace))
 
 
 async def _check_exists(client: Client, namespace: str) -> None:

@@ -6,121 +6,238 @@ are reported in the result beside the findings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, StrategyChoice
 from trimtab.errors import TrimtabError
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey, qualify_kind
 from trimtab.kube.rest.client import Client
+from trimtab.operator.cluster_state import ClusterState
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.workload import POD_LEVEL_RESOURCES, strategy_spec_from_policy
 from trimtab.scan.assessor import DAY, Assessor
-from trimtab.scan.cluster_snapshot import ClusterSnapshot, take_snapshot
-from trimtab.scan.lister import list_selected_uids
+from trimtab.scan.cluster_snapshot import ClusterSnapshot, list_selected_uids, take_snapshot
 from trimtab.scan.model import ScanResult, SkippedWorkload, WorkloadFinding
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.render.summary import SHORT_KINDS
+from trimtab.scan.source_selection import SelectedSource
 from trimtab.scan.usage_model import UsageModel
 from trimtab.scan.usage_reader import ReadPlan, ReportProgress, plan_read, read_usage
 from trimtab.sizing.strategy import STRATEGIES
 from trimtab.usage.pod_ownership import PodOwnerIndex
-from trimtab.usage.source import Source
 from trimtab.usage.usage import Usage
 
 WINDOW = 14 * DAY
 
-OnUsage = Callable[[Usage, PodOwnerIndex], None]
-"""Callback that receives each part of the usage history that was read."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFilter:
+    """The workloads to scan; without a condition, all that may be read."""
+
+    namespaces: Sequence[str] | None = None
+    labels: str = ""
+    """A label selector, as kubectl takes it."""
+    kinds: Sequence[str] = ()
+    names: Sequence[str] = ()
+    """The names of workloads; the name of an owned workload selects its owner."""
+
+    @property
+    def is_partial(self) -> bool:
+        """True if some workloads of the namespaces may be left out."""
+        return bool(self.labels or self.kinds or self.names)
 
 
-async def scan_cluster(
-    client: Client,
-    source: Source[Any],
-    *,
-    namespaces: Sequence[str] | None = None,
-    labels: str = "",
-    kinds: Sequence[str] = (),
-    names: Sequence[str] = (),
-    strategy: str = "trimtab",
-    settings: Mapping[str, Any] | None = None,
-    compare: Sequence[str] = (),
-    window: float = WINDOW,
-    step: float | None = None,
-    now: float,
-    prices: ResourcePrices | None = None,
-    source_description: str = "",
-    progress: ReportProgress = lambda _text, _share: None,
-    on_planned: Callable[[ReadPlan], None] = lambda _reading: None,
-    on_usage: OnUsage = lambda _usage, _owners: None,
-    on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
-) -> ScanResult:
-    """Scan a cluster and return the findings for each selected workload.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """The workloads to scan, over which time and with which strategy."""
 
-    `source_description` is shown to users in place of the source's name. `on_planned` receives the cost of the read
-    before it starts, and `on_selected` the selected workloads. With `names`, an owned workload selects its owner.
+    now: float
+    workloads: WorkloadFilter = WorkloadFilter()
+    strategy: str = "trimtab"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of the strategy that differ from its defaults."""
+    compare: Sequence[str] = ()
+    """Other strategies to report beside it, with their default settings."""
+    window: float = WINDOW
+    step: float | None = None
+    """The seconds between two samples; None to choose by the size of the cluster."""
+    prices: ResourcePrices = field(default_factory=ResourcePrices)
 
-    Raises `TrimtabError` if the whole cluster or source fails; partial failures are in the result.
-    """
-    others = [name for name in dict.fromkeys(compare) if name != strategy]
-    specs = {
-        strategy: _build_strategy_spec(strategy, settings or {}),
-        **{name: _build_strategy_spec(name, {}) for name in others},
-    }
-    # Reject an invalid strategy or setting before the long read starts.
-    known = [STRATEGIES.parse_settings(each.strategy, each.decode_settings()) for each in specs.values()]
-    progress("listing workloads", 0.0)
-    snapshot = await take_snapshot(client, namespaces=namespaces)
-    selected = await _select_workloads(client, snapshot, labels=labels, kinds=kinds, names=names)
-    on_selected(selected)
-    sized, skipped = _split_skipped(snapshot, selected)
-    if not (labels or kinds or names):
-        skipped += _skip_unowned_pods(snapshot)
-    used_namespaces = {workload.namespace for workload in sized}
-    # A strategy may pool all containers. Train on every workload of these namespaces, so that a workload gets the same
-    # size whether it is scanned alone or among the others.
-    peers, _ = _split_skipped(
-        snapshot, (each for each in snapshot.list_workloads() if each.namespace in used_namespaces)
-    )
-    usage_model = UsageModel(snapshot, peers, specs.values(), now=now)
-    actual_step = step or 0.0
-    if sized:
-        plan = await plan_read(source, window=window, step=step, now=now, namespaces=sorted(used_namespaces))
-        on_planned(plan)
-        actual_step = plan.query.step
-        has_batch = not all(workload.is_long_running for workload in sized)
-        if has_batch and await source.has_usage(at=plan.query.start):
-            usage_model.totals.mark_known_from_start()
+    @property
+    def compared(self) -> list[str]:
+        """The other strategies, each once."""
+        return [name for name in dict.fromkeys(self.compare) if name != self.strategy]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The workloads of a scan."""
+
+    workloads: Sequence[Workload]
+    """The workloads to assess."""
+    peers: Sequence[Workload]
+    """All workloads that the strategy learns from, these included."""
+    skipped: Sequence[SkippedWorkload]
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of the workloads to assess."""
+        return sorted({workload.namespace for workload in self.workloads})
+
+
+class UsageObserver(Protocol):
+    """Receives the usage history that a scan reads."""
+
+    def select_workload(self, workloads: Sequence[Workload]) -> None:
+        """Receive the selected workloads, before the read."""
+        ...
+
+    def observe_usage(self, usage: Usage, owners: PodOwnerIndex) -> None:
+        """Receive one part of the history; parts arrive in time order."""
+        ...
+
+
+class Scan:
+    """One scan of a cluster: `snapshot`, `select`, `plan`, `read` and `assess`, in this order."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: SelectedSource,
+        request: ScanRequest,
+        *,
+        progress: ReportProgress = lambda _text, _share: None,
+        observer: UsageObserver | None = None,
+    ) -> None:
+        """Create the scan; raise `TrimtabError` at once for an invalid strategy or setting."""
+        self._client = client
+        self._source = source
+        self._request = request
+        self._progress = progress
+        self._observer = observer
+        self._specs = {
+            request.strategy: _build_strategy_spec(request.strategy, request.settings),
+            **{name: _build_strategy_spec(name, {}) for name in request.compared},
+        }
+        # Reject an invalid strategy or setting before the long read starts.
+        self._settings = [
+            STRATEGIES.parse_settings(spec.strategy, spec.decode_settings()) for spec in self._specs.values()
+        ]
+
+    async def snapshot(self) -> ClusterSnapshot:
+        """List the cluster."""
+        self._progress("listing workloads", 0.0)
+        return await take_snapshot(self._client, namespaces=self._request.workloads.namespaces)
+
+    async def select(self, snapshot: ClusterSnapshot) -> Selection:
+        """Select the workloads to assess."""
+        state = snapshot.state
+        selected = await self._find_selected(snapshot)
+        sized, skipped = _split_skipped(state, selected)
+        if self._observer:
+            self._observer.select_workload(selected)
+        if not self._request.workloads.is_partial:
+            skipped += _skip_unowned_pods(state)
+        # A strategy may pool all containers. Learn from every workload of these namespaces, so that a workload gets the
+        # same size whether it is scanned alone or among the others.
+        used_namespaces = {workload.namespace for workload in sized}
+        peers, _ = _split_skipped(
+            state, (each for each in state.list_workloads() if each.namespace in used_namespaces)
+        )
+        return Selection(sized, peers, skipped)
+
+    async def plan(self, selection: Selection) -> ReadPlan | None:
+        """Plan the read of usage; None if there is no workload to assess."""
+        request = self._request
+        if not selection.workloads:
+            return None
+        return await plan_read(
+            self._source.source,
+            window=request.window,
+            step=request.step,
+            now=request.now,
+            namespaces=selection.namespaces,
+        )
+
+    async def read(
+        self, snapshot: ClusterSnapshot, selection: Selection, plan: ReadPlan | None
+    ) -> UsageModel:
+        """Read the usage history and learn from it."""
+        model = UsageModel(snapshot.state, selection.peers, self._specs.values(), now=self._request.now)
+        if plan is None:
+            return model
+        until = plan.query.end
+        has_batch = not all(workload.is_long_running for workload in selection.workloads)
+        if has_batch and await self._source.source.has_usage(at=plan.query.start):
+            model.totals.mark_known_from_start()
 
         def observe(usage: Usage) -> None:
-            usage_model.observe_usage(usage, until=plan.query.end)
-            on_usage(usage, usage_model.owners)
+            model.observe_usage(usage, until=until)
+            if self._observer:
+                self._observer.observe_usage(usage, model.owners)
 
-        await read_usage(source, plan, observe, progress=progress)
-    assessor = Assessor(snapshot, usage_model, specs, prices or ResourcePrices(), source.name, now)
-    found = []
-    for workload in sized:
-        finding = assessor.assess(workload)
-        if isinstance(finding, SkippedWorkload):
-            skipped.append(finding)
-        else:
-            found.append(finding)
-    return ScanResult(
-        context=client.connection.context,
-        server=client.connection.server,
-        source=source_description or source.name,
-        scanned_at=now,
-        window=window,
-        step=actual_step,
-        strategy=strategy,
-        settings=known[0].model_dump(),
-        prices=prices or ResourcePrices(),
-        workloads=tuple(sorted(found, key=_impact_key)),
-        skipped=tuple(skipped),
-        forbidden_namespaces=snapshot.forbidden_namespaces,
-        errors_by_resource=snapshot.errors_by_resource,
-        compared=tuple(others),
-    )
+        await read_usage(self._source.source, plan, observe, progress=self._progress)
+        return model
+
+    def assess(
+        self, snapshot: ClusterSnapshot, selection: Selection, plan: ReadPlan | None, model: UsageModel
+    ) -> ScanResult:
+        """Assess each selected workload."""
+        request = self._request
+        assessor = Assessor(
+            snapshot.state, model, self._specs, request.prices, self._source.source.name, request.now
+        )
+        found: list[WorkloadFinding] = []
+        skipped = list(selection.skipped)
+        for workload in selection.workloads:
+            finding = assessor.assess(workload)
+            if isinstance(finding, SkippedWorkload):
+                skipped.append(finding)
+            else:
+                found.append(finding)
+        return ScanResult(
+            context=self._client.connection.context,
+            server=self._client.connection.server,
+            source=self._source.description,
+            scanned_at=request.now,
+            window=request.window,
+            step=plan.query.step if plan else request.step or 0.0,
+            strategy=request.strategy,
+            settings=self._settings[0].model_dump(),
+            prices=request.prices,
+            workloads=tuple(sorted(found, key=_impact_key)),
+            skipped=tuple(skipped),
+            forbidden_namespaces=snapshot.forbidden_namespaces,
+            errors_by_resource=snapshot.errors_by_resource,
+            compared=tuple(request.compared),
+        )
+
+    async def _find_selected(self, snapshot: ClusterSnapshot) -> list[Workload]:
+        wanted, state = self._request.workloads, snapshot.state
+        known = [qualify_kind(resource.kind, resource.group) for resource in state.workload_kinds()]
+        kinds = {_resolve_kind(kind, known) for kind in wanted.kinds}
+
+        def is_meant(workload: Workload) -> bool:
+            return (not kinds or workload.key.kind in kinds) and (
+                not wanted.names or workload.name in wanted.names
+            )
+
+        found = {each.uid: each for each in state.list_workloads() if is_meant(each)}
+        if wanted.names:
+            # A StatefulSet that a custom resource owns is sized as that custom resource, but users may give its own name.
+            for each in state.ownership:
+                if is_meant(each) and (top := state.ownership.find_top_workload(each)):
+                    found.setdefault(top.uid, top)
+        selected = list(found.values())
+        if wanted.labels:
+            resources = {workload.resource for workload in selected}
+            uids = await list_selected_uids(
+                self._client, resources, snapshot.namespaces, labels=wanted.labels
+            )
+            selected = [workload for workload in selected if workload.uid in uids]
+        return selected
 
 
 def _build_strategy_spec(strategy: str, settings: Mapping[str, Any]) -> StrategySpec:
@@ -132,28 +249,6 @@ def _build_strategy_spec(strategy: str, settings: Mapping[str, Any]) -> Strategy
 def _impact_key(found: WorkloadFinding) -> tuple[float, ...]:
     """Sort by severity, then by the amount of money, then by replicas, highest first."""
     return (-found.severity, -abs(found.saving), -found.replicas)
-
-
-async def _select_workloads(
-    client: Client, snapshot: ClusterSnapshot, *, labels: str, kinds: Sequence[str], names: Sequence[str]
-) -> list[Workload]:
-    wanted = {_resolve_kind(kind, snapshot.workload_kinds()) for kind in kinds}
-
-    def is_meant(workload: Workload) -> bool:
-        return (not wanted or workload.key.kind in wanted) and (not names or workload.name in names)
-
-    found = list(filter(is_meant, snapshot.list_workloads()))
-    if names:
-        # A StatefulSet that a custom resource owns is sized as that custom resource, but users may give its own name.
-        above = {
-            each.uid: each for each in map(snapshot.find_top_owner, filter(is_meant, snapshot.list_owned()))
-        }
-        found += [each for uid, each in above.items() if uid not in {known.uid for known in found}]
-    if labels:
-        kinds_found = {workload.resource for workload in found}
-        uids = await list_selected_uids(client, kinds_found, snapshot.scopes, labels=labels)
-        found = [workload for workload in found if workload.uid in uids]
-    return found
 
 
 def _resolve_kind(given: str, known: Sequence[str]) -> str:
@@ -169,22 +264,24 @@ def _resolve_kind(given: str, known: Sequence[str]) -> str:
 
 
 def _split_skipped(
-    snapshot: ClusterSnapshot, selected: Iterable[Workload]
+    state: ClusterState, selected: Iterable[Workload]
 ) -> tuple[list[Workload], list[SkippedWorkload]]:
     sized, skipped = [], []
     for workload in selected:
-        reason = _skip_reason(workload, snapshot)
+        reason = _skip_reason(workload, state)
         if reason:
-            skipped.append(SkippedWorkload(workload.key, reason, snapshot.list_owned_by(workload)))
+            skipped.append(SkippedWorkload(workload.key, reason, state.list_owned(workload)))
         else:
             sized.append(workload)
     return sized, skipped
 
 
-def _skip_unowned_pods(snapshot: ClusterSnapshot) -> list[SkippedWorkload]:
+def _skip_unowned_pods(state: ClusterState) -> list[SkippedWorkload]:
     """Report pods without a workload template, each under its creator."""
     found = {}
-    for pod in snapshot.list_unowned_pods():
+    for pod in state.pods:
+        if state.find_workload(pod) is not None:
+            continue
         if pod.owner is None:
             key, reason = (
                 WorkloadKey("Pod", pod.namespace, pod.name),
@@ -202,12 +299,12 @@ def _skip_unowned_pods(snapshot: ClusterSnapshot) -> list[SkippedWorkload]:
     return list(found.values())
 
 
-def _skip_reason(workload: Workload, snapshot: ClusterSnapshot) -> str:
+def _skip_reason(workload: Workload, state: ClusterState) -> str:
     if workload.deleting:
         return "is being deleted"
     if workload.finished:
         return "has completed"
-    if not workload.containers and not snapshot.list_pods(workload):
+    if not workload.containers and not state.list_pods(workload):
         return "has no readable pod template"
     if workload.has_pod_level_resources:
         return POD_LEVEL_RESOURCES

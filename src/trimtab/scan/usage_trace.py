@@ -30,13 +30,13 @@ async def read_usage_trace(
 ) -> Trace:
     """Read a trace with one column per container, taking the highest replica; `on_planned` receives the cost first."""
     progress("listing workloads", 0.0)
-    snapshot = await take_snapshot(client, namespaces=namespaces)
-    used_namespaces = sorted({workload.namespace for workload in snapshot.list_workloads()})
+    state = (await take_snapshot(client, namespaces=namespaces)).state
+    used_namespaces = sorted({workload.namespace for workload in state.list_workloads()})
     if not used_namespaces:
         raise TrimtabError(f"{client.connection.context}: no workloads found; check --namespace")
     plan = await plan_read(source, window=window, step=step, now=now, namespaces=used_namespaces)
     on_planned(plan)
-    owners = snapshot.build_owner_index()
+    owners = state.build_owner_index()
     parts: list[Trace] = []
     await read_usage(
         source,

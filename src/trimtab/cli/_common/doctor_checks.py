@@ -1,6 +1,6 @@
 """Readiness checks of `trimtab doctor`: usage and its history, read cost, missing requests, competing autoscalers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,12 +9,12 @@ import numpy as np
 from trimtab.errors import TrimtabError
 from trimtab.kube.cache.projection import Projection, R
 from trimtab.kube.errors import Forbidden, NotFound
-from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler, hpa_projection
+from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.list_pages import list_records
-from trimtab.kube.rest.resources import HPAS, VPAS, Resource
+from trimtab.kube.rest.resources import VPAS, Resource
 from trimtab.operator.cluster_state import container_start_times
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.cluster_snapshot import take_snapshot
@@ -60,19 +60,19 @@ async def check_readiness(
     """Run the readiness checks for a scan of the last days; `source` has the settings of the usage source."""
     scope = None if namespace is None else [namespace]
     try:
-        snapshot = await take_snapshot(client, namespaces=scope)
+        state = (await take_snapshot(client, namespaces=scope)).state
     except TrimtabError as error:
         return [CheckResult("workloads", "problem", str(error))]
-    workloads: Sequence[Workload] = snapshot.list_workloads()
+    workloads = list(state.list_workloads())
     used_namespaces = sorted({workload.namespace for workload in workloads})
-    running = container_start_times(snapshot.pods)
+    running = container_start_times(state.pods)
     return [
         *await _check_usage(
             client, settings=source, days=days, namespaces=used_namespaces, running=running, now=now
         ),
         check_requests(workloads),
         check_autoscalers(
-            await _list_records(client, HPAS, hpa_projection(), namespace),
+            state.hpas,
             await _list_records(client, VPAS, vpa_projection(), namespace),
         ),
     ]

@@ -24,13 +24,12 @@ from trimtab.cli import ignore_closed_pipe, print_message
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection
 from trimtab.kube.errors import KubeResponseError, TimedOut, Unauthorized, Unreachable
-from trimtab.kube.kinds.workloads import Workload
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter, RetryPolicy
 from trimtab.scan import usage_reader
 from trimtab.scan.model import ScanResult, build_failed_scan
 from trimtab.scan.pricing import ResourcePrices
-from trimtab.scan.scan import OnUsage, scan_cluster
+from trimtab.scan.scan import Scan, ScanRequest, UsageObserver, WorkloadFilter
 from trimtab.scan.source_selection import AUTO, open_source
 
 DAY = 86400.0
@@ -69,18 +68,14 @@ class ScanOptions:
 
     async def scan(
         self,
+        workloads: WorkloadFilter,
         *,
         context: str | None,
-        namespaces: Sequence[str] | None = None,
-        labels: str = "",
-        kinds: Sequence[str] = (),
-        names: Sequence[str] = (),
         compare: Sequence[str] = (),
-        prices: ResourcePrices | None = None,
-        on_usage: OnUsage = lambda _usage, _owners: None,
-        on_selected: Callable[[Sequence[Workload]], None] = lambda _workloads: None,
+        prices: ResourcePrices = ResourcePrices(),  # noqa: B008 - it is frozen
+        observer: UsageObserver | None = None,
     ) -> ScanResult:
-        """Scan one cluster, with progress on stderr."""
+        """Scan one cluster, with progress on stderr; `observer` receives the usage too."""
         window = parse_days(self.days)
         settings = parse_key_values("--source-setting", self.source_setting)
         if self.prometheus:
@@ -93,27 +88,25 @@ class ScanOptions:
             friendly_errors(connection),
             open_source(client, name=self.source, settings=settings) as found,
         ):
+            request = ScanRequest(
+                now=time.time(),
+                workloads=workloads,
+                strategy=self.strategy,
+                settings=parse_key_values("--setting", self.setting),
+                compare=compare,
+                window=window if found.has_history else SNAPSHOT_WINDOW,
+                step=step if found.has_history else SNAPSHOT_STEP,
+                prices=prices,
+            )
             with show_progress(connection.context) as report, _unfreeze_gc():
-                return await scan_cluster(
-                    client,
-                    found.source,
-                    namespaces=namespaces,
-                    labels=labels,
-                    kinds=kinds,
-                    names=names,
-                    strategy=self.strategy,
-                    settings=parse_key_values("--setting", self.setting),
-                    compare=compare,
-                    window=window if found.has_history else SNAPSHOT_WINDOW,
-                    step=step if found.has_history else SNAPSHOT_STEP,
-                    now=time.time(),
-                    prices=prices,
-                    source_description=found.description,
-                    progress=report,
-                    on_planned=_announce_read,
-                    on_usage=on_usage,
-                    on_selected=on_selected,
-                )
+                scan = Scan(client, found, request, progress=report, observer=observer)
+                snapshot = await scan.snapshot()
+                selection = await scan.select(snapshot)
+                plan = await scan.plan(selection)
+                if plan:
+                    announce_read(plan)
+                model = await scan.read(snapshot, selection, plan)
+                return scan.assess(snapshot, selection, plan, model)
 
     def build_failed_scan(self, context: str, why: str, *, prices: ResourcePrices) -> ScanResult:
         """Build the result for a cluster that could not be scanned."""
@@ -216,7 +209,7 @@ def _unfreeze_gc() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _announce_read(plan: usage_reader.ReadPlan) -> None:
+def announce_read(plan: usage_reader.ReadPlan) -> None:
     gc.freeze()  # the snapshot lives until the end, so the collector need not scan it
     if plan.is_large:
         print_message(f"plan usage costs about {plan.cost}")

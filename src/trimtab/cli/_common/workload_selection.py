@@ -19,6 +19,7 @@ from trimtab.scan.model import SkippedWorkload, WorkloadFinding
 from trimtab.scan.patches.change import ResourceChange, build_change, missing_containers_reason
 from trimtab.scan.patches.render import render_diff
 from trimtab.scan.render.summary import SHORT_KINDS
+from trimtab.scan.scan import WorkloadFilter
 
 _COLOURS = {"---": "bold", "+++": "bold", "@@ ": "cyan", "-": "red", "+": "green"}
 
@@ -47,13 +48,13 @@ class WorkloadSelection:
             raise TrimtabError(
                 "WORKLOAD: names a namespace and a kind already; leave --namespace and --kind out"
             )
-        found = await scan_options.scan(
-            context=self.context,
+        selected = WorkloadFilter(
             namespaces=sorted({each.namespace for each in wanted}) or self.namespace or None,
             labels=self.selector,
             kinds=sorted({each.kind for each in wanted}) or self.kind,
             names=sorted({each.name for each in wanted}),
         )
+        found = await scan_options.scan(selected, context=self.context)
         findings = [each for each in found.workloads if not wanted or _is_selected(each, wanted)]
         skipped = [each for each in found.skipped if not wanted or _is_selected(each, wanted)]
         seen: list[WorkloadFinding | SkippedWorkload] = [*findings, *skipped]

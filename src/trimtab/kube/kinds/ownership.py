@@ -85,6 +85,10 @@ class Ownership:
                     queue.append(child.uid)
         return list(members.values())
 
+    def collect_workloads(self, workload: Workload) -> list[Workload]:
+        """Return a workload and the workloads that it owns."""
+        return [each for each in self.collect_owned(workload) if isinstance(each, Workload)]
+
     def _find(self, namespace: str, owner: OwnerReference) -> Workload | Metadata | None:
         for resource, cache in self._workloads.items():
             if resource.kind == owner.kind:

@@ -15,8 +15,7 @@ from trimtab.kube.errors import InternalError
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import DEPLOYMENTS, Resource
 from trimtab.kube.rest.retry import RetryPolicy
-from trimtab.scan.cluster_snapshot import take_snapshot
-from trimtab.scan.lister import list_selected_uids
+from trimtab.scan.cluster_snapshot import list_selected_uids, take_snapshot
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NOBODY = {"namespace": "nowhere", "name": "webhook", "path": "/convert"}
@@ -83,7 +82,7 @@ async def test_take_snapshot_reports_custom_kind_that_cannot_be_listed(
     connection = load_connection(kubeconfig=cluster.kubeconfig)
     async with Client(connection, retry=RetryPolicy(attempts=1)) as client:
         found = await take_snapshot(client, namespaces=[namespace])
-        assert [each.name for each in found.list_workloads()] == ["web"]
+        assert [each.name for each in found.state.list_workloads()] == ["web"]
         assert "conversion webhook" in found.errors_by_resource[str(brokers)]
         kinds = [DEPLOYMENTS, brokers]
         assert len(await list_selected_uids(client, kinds, [namespace], labels="app=web")) == 1
