@@ -37,6 +37,7 @@ from trimtab.operator.intents.observer import IntentObserver
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.views import IntentViews
 from trimtab.store import Store
 
 ALL_PODS = 1000.0
@@ -143,6 +144,7 @@ class IntentEnv:
                     ),
                     effect_learner=effect_learner,
                     status_writer=IntentStatusWriter(self.client, events, may_write=self.may_write),
+                    views=IntentViews(),
                     config=lambda: config,
                     can_resize_in_place=lambda: True,
                     metrics=self.metrics,

@@ -36,6 +36,7 @@ from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.views import IntentViews
 from trimtab.store import Store
 
 Value = float | None | Callable[[float], float | None]
@@ -254,6 +255,7 @@ async def bed(
             ),
             effect_learner=lessons,
             status_writer=IntentStatusWriter(cast("Any", api), events, may_write=lambda: True),
+            views=IntentViews(),
             config=lambda: config,
             can_resize_in_place=lambda: True,
             metrics=metrics,

@@ -33,7 +33,7 @@ from trimtab.operator.health import HealthChecks
 from trimtab.operator.http_server import serve_application
 from trimtab.operator.intents.plugin_setup import open_plugin_registry
 from trimtab.operator.leader import LeaderSession, lead
-from trimtab.operator.state import OperatorState
+from trimtab.operator.views import OperatorViews
 from trimtab.operator.wiring import ElectionPort, Operator, Ports, build_operator
 from trimtab.recommender.source_ingester import IngestSchedule
 from trimtab.store import Store
@@ -52,10 +52,10 @@ _UNREACHABLE_FIX = (
 PREREQUISITE_CHECK_INTERVAL = 30.0
 """The seconds between two checks for missing prerequisites."""
 
-EmbeddedService = Callable[[Client, Callable[[], OperatorState | None]], AbstractAsyncContextManager[None]]
+EmbeddedService = Callable[[Client, Callable[[], OperatorViews | None]], AbstractAsyncContextManager[None]]
 """A service in the operator's process, such as the dashboard.
 
-It gets the client, and a function that returns the state of the current leader session; None while another replica leads."""
+It gets the client, and a function that returns the views of the current leader session; None while another replica leads."""
 
 
 class OperatorApp:
@@ -124,7 +124,7 @@ class OperatorApp:
                 )
             )
             for companion in self._embedded:
-                await stack.enter_async_context(companion(client, lambda: _session_state(operator)))
+                await stack.enter_async_context(companion(client, lambda: _session_views(operator)))
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for task in (self._config.run(), events.run(), operator.cluster_state.run()):
                 group.create_task(task)
@@ -165,9 +165,9 @@ class OperatorApp:
         await session.run()
 
 
-def _session_state(operator: Operator) -> OperatorState | None:
+def _session_views(operator: Operator) -> OperatorViews | None:
     session = operator.session
-    return session.state if session else None
+    return session.views if session else None
 
 
 def sync_problem(cluster_state: ClusterState) -> str:

@@ -56,7 +56,7 @@ class LeaderSession:
         self.enqueue: Callable[[WorkloadKey], None] = enqueue or self.workload_queue.add
         """Reconciles a workload soon, because something about it changed."""
         self.controllers: Controllers = operator.build_controllers(may_write=may_write, enqueue=self.enqueue)
-        self.state = self.controllers.state
+        self.views = self.controllers.views
         self._retention_task = RetentionTask(operator.ports.store, now=operator.ports.now)
         self._applied_config: OperatorConfig | None = None
         """The configuration of the last reconcile of all workloads; None before the first one."""

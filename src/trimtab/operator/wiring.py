@@ -50,7 +50,8 @@ from trimtab.operator.policy.status_writer import EventSink, PolicyStatusWriter
 from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker
 from trimtab.operator.sizing.ingest_cycle import IngestCycle
 from trimtab.operator.sizing.reconciler import GuardrailChecker, SizingReconciler
-from trimtab.operator.state import IntentOperatorState, OperatorState
+from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
+from trimtab.operator.views import IntentViews, OperatorViews
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.operator.webhook.lifecycle import WebhookLifecycle
 from trimtab.operator.webhook.pod_sizing import PodSizer
@@ -142,7 +143,8 @@ class Ports:
 class Controllers:
     """The parts of one leader session. Every session has new ones, because another replica may have led in between."""
 
-    state: OperatorState
+    views: OperatorViews
+    view_publisher: WorkloadViewPublisher
     limiter: DisruptionLimiter
     gauges: WorkloadGauges
     recommender: Recommender
@@ -161,7 +163,7 @@ class Controllers:
 class Session(Protocol):
     """A leader session, as the rest of the process sees it."""
 
-    state: OperatorState
+    views: OperatorViews
     enqueue: Callable[[WorkloadKey], None]
 
     def policy_changed(self, policy: Policy, old: Policy | None) -> None: ...
@@ -254,12 +256,21 @@ class Operator:
         vpa_recommender = VpaRecommender(
             ports.objects, cluster_state, may_write=may_write, dry_run=lambda: self.config.dry_run
         )
+        view_publisher = WorkloadViewPublisher(
+            cluster_state,
+            resolver,
+            status_writer,
+            controlling_intent_name=self.competitors.controlling_intent_name,
+        )
+        # The first ingestion may take minutes: until then the dashboard shows the workloads as pending.
+        view_publisher.sync(cluster_state.list_workloads())
         ingest_cycle = IngestCycle(
             cluster_state=cluster_state,
             policy_resolver=resolver,
             recommender=recommender,
             status_writer=status_writer,
             vpa_recommender=vpa_recommender,
+            view_publisher=view_publisher,
             enqueue=enqueue,
             metrics=ports.metrics,
             intent_targets=self.competitors.intent_targets,
@@ -281,6 +292,7 @@ class Operator:
             recorder=recorder,
             guardrails=ports.guardrails or PromqlGuardrailChecker(ports.promql),
             vpa_recommender=vpa_recommender,
+            view_publisher=view_publisher,
             cluster_constraints=lambda: ingest_cycle.cluster_constraints,
             can_resize_in_place=self._can_resize_in_place,
             memory_limits_fixed=self._are_memory_limits_fixed,
@@ -296,6 +308,7 @@ class Operator:
             cluster_state, self.intent_index, ports.kpis or own_kpis, settings=self._intent_settings
         )
         effect_learner = EffectLearner(ports.store, cluster=cluster_name, settings=self._intent_settings)
+        intent_views = IntentViews(self.intent_index.intents)
         intent_controller = IntentController(
             cluster_state=cluster_state,
             intent_index=self.intent_index,
@@ -320,20 +333,22 @@ class Operator:
             config=lambda: self.config,
             can_resize_in_place=self._can_resize_in_place,
             metrics=ports.metrics,
+            views=intent_views,
         )
         return Controllers(
-            state=OperatorState(
+            views=OperatorViews(
                 cluster_name=cluster_name,
-                objects=ports.objects,
-                cluster_state=cluster_state,
-                policy_resolver=resolver,
-                recommender=recommender,
-                status_writer=status_writer,
                 store=ports.store,
-                intents=IntentOperatorState(
-                    index=self.intent_index, observer=observer, effect_learner=effect_learner
-                ),
+                objects=ports.objects,
+                workloads=view_publisher.views,
+                intents=intent_views,
+                nodes=cluster_state.nodes,
+                pods=cluster_state.pods,
+                sources=recommender.ingesters,
+                step=recommender.step,
+                build_owner_index=cluster_state.build_owner_index,
             ),
+            view_publisher=view_publisher,
             limiter=limiter,
             gauges=gauges,
             recommender=recommender,

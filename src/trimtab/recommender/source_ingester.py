@@ -157,6 +157,8 @@ class SourceIngester:
         """The specs whose strategy failed on the last ingestion."""
         self._largest_node = NodeResources(cpu=0, memory=0)
         """The largest CPU and the largest memory capacity that any node has had since the start."""
+        self._namespaces: tuple[str, ...] = ()
+        """The namespaces of the containers that were tracked in the last cycle."""
         self.last_error = ""
         """The reason why the last cycle could not read the source; empty if it could."""
         self.last_read_at: float | None = None
@@ -175,6 +177,7 @@ class SourceIngester:
 
     async def ingest(self, now: float, context: IngestContext) -> None:
         """Bring every cohort up to the last complete step; `last_error` tells if that failed."""
+        self._namespaces = tuple(sorted({name.namespace for name in context.tracked}))
         if (node := context.largest_node) is not None:
             largest = self._largest_node
             self._largest_node = NodeResources(
@@ -258,17 +261,16 @@ class SourceIngester:
     async def read_present(self, now: float) -> Usage:
         """Read the latest usage of every container in the cluster, tracked or not, without ingesting it.
 
-        If the source refuses that query, read only the namespaces of tracked containers.
+        If the source refuses that query, read only the namespaces of tracked containers. No lock is taken: the dashboard
+        reads too, and must never wait for an ingestion, nor delay one.
         """
         query = replace(UsageQuery.last(self.current, now=now, step=self._schedule.step), include_ooms=False)
         try:
             usage = await self.source.read(query)
         except (SourceRefused, QueryTooLarge):
-            async with self._lock:
-                own = {name.namespace for cohort in self._cohorts.iter_evidence(self._key) for name in cohort}
-            if not own:
+            if not self._namespaces:
                 raise
-            usage = await self.source.read(replace(query, namespaces=tuple(sorted(own))))
+            usage = await self.source.read(replace(query, namespaces=self._namespaces))
         return _drop_impossible(usage, self._largest_node)
 
     def _last_step(self, now: float) -> float:

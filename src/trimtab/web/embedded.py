@@ -14,7 +14,7 @@ from trimtab.kube.kinds.custom import node_report_projection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.resources import NODE_METRICS
 from trimtab.operator.app import EmbeddedService
-from trimtab.operator.state import OperatorState
+from trimtab.operator.views import OperatorViews
 from trimtab.web.app import LOOPBACK_HOSTS, build_app
 from trimtab.web.auth import Access, ClusterAccess, LocalAccess
 from trimtab.web.backends.live import LiveBackend
@@ -39,10 +39,10 @@ def embed_dashboard(
         )
 
     @asynccontextmanager
-    async def serve(client: Client, state: Callable[[], OperatorState | None]) -> AsyncIterator[None]:
+    async def serve(client: Client, views: Callable[[], OperatorViews | None]) -> AsyncIterator[None]:
         informers = InformerSet(client)
         reports = informers.watch_resource(NODE_METRICS, node_report_projection(), optional=True)
-        backend = LiveBackend(state, name=client.connection.context, reports=lambda: reports)
+        backend = LiveBackend(views, name=client.connection.context, reports=lambda: reports)
         access: Access = LocalAccess() if is_local and not in_pod else ClusterAccess(client)
         hosts = LOOPBACK_HOSTS if is_local else ("*",)
         pages = build_app(backend, access, hosts=hosts, secure=certificate is not None)

@@ -464,8 +464,8 @@ async def test_a_change_that_its_policy_left_half_done_is_told(work: Office) -> 
     async with work.kubelet("api"), work.leading() as term:
 
         def is_under_way() -> bool:
-            found = term.state.cluster_state.get(api)
-            return found is not None and "trimtab.io/change" in dict(found.annotations)
+            found = term.views.workloads.get(api)
+            return found is not None and "trimtab.io/change" in dict(found.workload.annotations)
 
         await eventually(is_under_way, what="a change is under way")
         await work.client.delete(OPTIMIZATION_POLICIES, "p", namespace=work.namespace)

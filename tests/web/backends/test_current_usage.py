@@ -44,7 +44,7 @@ class Scene:
         self.stage = stage
         self.ahead = 0.0
         self.board = LiveBackend(
-            lambda: stage.controllers.state,
+            lambda: stage.controllers.views,
             name="test",
             clock=lambda: stage.world.control_time + self.ahead,
             every=0.0,
@@ -107,8 +107,8 @@ async def test_dashboard_shows_usage_of_unmanaged_namespaces_without_learning() 
         assert "of the requests" not in await scene.page("/nodes")
         rows = await scene.board.workloads()
         assert all(row.used_cpu is not None for row in rows if row.pods)
-        recommender = scene.stage.controllers.state.recommender
-        assert {name.namespace for cohort in recommender.cohorts for name in cohort} == {MANAGED}
+        source: Any = scene.stage.controllers.views.sources[DEFAULT_SOURCE]
+        assert {name.namespace for cohort in source._cohorts for name in cohort} == {MANAGED}
 
 
 async def test_dashboard_shows_stale_usage_as_unknown_with_last_sample_time() -> None:
@@ -206,22 +206,22 @@ def web(cpu: float) -> Scripted:
 async def test_current_usage_prefers_the_first_source_with_current_samples(tmp_path: Path) -> None:
     own, other, present = web(0.5), web(2.0), CurrentUsage()
     async with learning_from(tmp_path, own=own, thanos=other) as learning:
-        await present.read(learning, {POD}, now=NOW)
+        await present.read(learning.ingesters, {POD}, now=NOW)
         assert present.list_current(NOW)[POD] == (1.0, 2e9, NOW // 60 * 60)
         own.failure = RuntimeError("a plugin's own fault")
-        await present.read(learning, {POD}, now=NOW + 120)
+        await present.read(learning.ingesters, {POD}, now=NOW + 120)
         assert present.list_current(NOW + 120)[POD].cpu == 1.0
         assert present.errors == ['scripted failed: RuntimeError("a plugin\'s own fault")']
-        await present.read(learning, {POD}, now=NOW + 600)
+        await present.read(learning.ingesters, {POD}, now=NOW + 600)
         assert present.list_current(NOW + 600)[POD].cpu == 4.0
 
 
 async def test_current_usage_forgets_removed_pods(tmp_path: Path) -> None:
     present = CurrentUsage()
     async with learning_from(tmp_path, own=web(0.5)) as learning:
-        await present.read(learning, {POD}, now=NOW)
+        await present.read(learning.ingesters, {POD}, now=NOW)
         assert present.find_last_sample([POD]) == NOW // 60 * 60
-        await present.read(learning, set(), now=NOW + 60)
+        await present.read(learning.ingesters, set(), now=NOW + 60)
         assert present.list_current(NOW + 60) == {}
         assert present.find_last_sample([POD]) is None
         assert present.last_sampled_at == NOW // 60 * 60
@@ -248,13 +248,13 @@ async def test_current_usage_keeps_polled_pods_until_they_are_stale(tmp_path: Pa
         learning = Recommender(
             {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
         )
-        await present.read(learning, pods, now=now)
+        await present.read(learning.ingesters, pods, now=now)
         assert {pod: used.cpu for pod, used in present.list_current(now).items()} == dict.fromkeys(pods, 0.5)
         now += 240
-        await present.read(learning, pods, now=now)
+        await present.read(learning.ingesters, pods, now=now)
         assert present.list_current(now).keys() == pods
         now += 120
-        await present.read(learning, pods, now=now)
+        await present.read(learning.ingesters, pods, now=now)
         assert present.list_current(now) == {}
         assert present.find_last_sample(pods) == present.last_sampled_at == (NOW - 75) // 60 * 60
 

@@ -129,9 +129,9 @@ async def test_workload_page_shows_history_reasons_and_backtest(played: DemoRunn
 
 
 async def test_workload_page_without_store_shows_the_present(played: DemoRunner) -> None:
-    desk = played.backend._state()
-    assert desk
-    away = replace(desk, store=cast("Store", Away(desk.store)))
+    views = played.backend._views()
+    assert views
+    away = replace(views, store=cast("Store", Away(views.store)))
     board = LiveBackend(lambda: away, name="demo", clock=lambda: played.backend.observed_at)
     row = next(row for row in await played.backend.workloads() if row.name == "storefront")
     found = await board.workload(row.key)

@@ -9,9 +9,9 @@ import msgspec
 
 from intents.services import service
 from trimtab.api.intent import IntentSpec, ObjectiveSpec, TargetRef
-from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import encode_state
 from trimtab.kube.kinds.custom import IntentRecord
+from trimtab.operator.views import IntentViews
 from trimtab.store import PlannerEvent
 from trimtab.store.errors import UnavailableError
 from trimtab.web.views.intents import IntentViewCache
@@ -56,11 +56,7 @@ async def test_intent_view_caches_history_and_always_reads_status() -> None:
     desk: Any = SimpleNamespace(
         cluster_name="prod",
         store=SimpleNamespace(events=events),
-        intents=SimpleNamespace(
-            index=SimpleNamespace(intents=roll),
-            observer=SimpleNamespace(build_goal=lambda *_: None),
-            effect_learner=SimpleNamespace(get_effects=lambda *_: EffectModels()),
-        ),
+        intents=IntentViews(roll),
     )
     views = IntentViewCache(fresh=60.0)
     (before,) = await views.get_all(desk, now=100.0)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
 from harness.objects import node
 from harness.records import folded, workload
-from trimtab.api.optimizationpolicy import PolicyMode
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS, Resource
+from trimtab.operator.views import PolicyView, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
@@ -35,18 +33,15 @@ def row(
         last_sample_at=last,
         is_long_running=found.is_long_running,
     )
-    desk: Any = SimpleNamespace(
-        cluster_state=SimpleNamespace(list_pods=lambda _: ()),
-        effective_containers=lambda each: each.containers,
-        status_writer=SimpleNamespace(get_outcome=lambda _: None),
-        policy_resolver=SimpleNamespace(
-            resolve=lambda _: SimpleNamespace(
-                name="p", strategy_spec=None, spec=SimpleNamespace(mode=PolicyMode.AUTO), rules=PolicyRules()
-            )
+    view = WorkloadView(
+        workload=found,
+        containers=found.containers,
+        policy=PolicyView(
+            name="p", spec=OptimizationPolicySpec(mode=PolicyMode.AUTO), rules=PolicyRules(), source=""
         ),
-        recommender=SimpleNamespace(estimate=lambda *_, **__: SimpleNamespace(evidence=evidence)),
+        evidence={"app": evidence},
     )
-    return build_row(desk, found, {}, prices=ResourcePrices(), now=now).row
+    return build_row(view, {}, prices=ResourcePrices(), now=now).row
 
 
 @pytest.mark.parametrize(

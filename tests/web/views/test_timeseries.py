@@ -10,6 +10,7 @@ import pytest
 
 from harness.records import workload
 from trimtab.kube.kinds.pods import Resources
+from trimtab.operator.views import WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.store import HistoryRecord
 from trimtab.usage.errors import SourceUnavailable
@@ -70,19 +71,17 @@ async def test_backtest_is_retried_soon_after_a_source_failure(
 
     monkeypatch.setattr(detail, "run_backtests", backtests)
     web, source = workload("web", containers=({"name": "app"},)), Returning()
-    desk: Any = SimpleNamespace(
+    view = WorkloadView(workload=web, containers=web.containers)
+    views: Any = SimpleNamespace(
         cluster_name="test",
-        cluster_state=SimpleNamespace(list_pods=lambda _: (), build_owner_index=lambda: PodOwnerIndex([web])),
-        effective_containers=lambda of: of.containers,
-        status_writer=SimpleNamespace(get_outcome=lambda _: None),
-        policy_resolver=SimpleNamespace(resolve=lambda _: None),
         store=SimpleNamespace(history=SimpleNamespace(find=no_history)),
-        recommender=SimpleNamespace(ingester_for=lambda _: SimpleNamespace(source=source)),
+        source_for=lambda _: source,
+        build_owner_index=lambda: PodOwnerIndex([web]),
     )
     details = DetailCache(prices=ResourcePrices(), fresh=60.0)
 
     async def told(now: float) -> tuple[BacktestResult, ...]:
-        (found,) = await details.get(desk, web, now=now)
+        (found,) = await details.get(views, view, now=now)
         return found.backtest
 
     assert await told(1e9) == ()

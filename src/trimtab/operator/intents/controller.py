@@ -51,6 +51,7 @@ from trimtab.operator.intents.safe_sizes import SafeSizeProvider
 from trimtab.operator.intents.status import IntentOutcome, objectives_met_since, plan_executed_at
 from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
+from trimtab.operator.views import IntentView, IntentViews
 from trimtab.timing import Cooldown
 
 log = structlog.get_logger(__name__)
@@ -84,6 +85,7 @@ class IntentController:
         config: Callable[[], OperatorConfig],
         can_resize_in_place: Callable[[], bool],
         metrics: Metrics,
+        views: IntentViews,
     ) -> None:
         self._cluster_state = cluster_state
         self._intent_index = intent_index
@@ -96,6 +98,7 @@ class IntentController:
         self._config = config
         self._can_resize_in_place = can_resize_in_place
         self._metrics = metrics
+        self._views = views
         self._last_cycle_at: float | None = None
         self._waiting_since: dict[str, float | None] = {}
         """The time since which Intents have waited for capacity. Losing it costs them time only."""
@@ -178,6 +181,19 @@ class IntentController:
                     else self._report_only(observation)
                 )
                 await self._status_writer.write_observed(observation, outcome, now=now)
+        self._publish_views(intents, goals)
+
+    def _publish_views(self, intents: Iterable[IntentRecord], goals: Iterable[Goal]) -> None:
+        goals_by_intent = {goal.intent: goal for goal in goals}
+        self._views.published.replace_all(
+            {
+                intent.key: IntentView(
+                    record=intent, goal=goal, effects=self._effect_learner.learned_effects(goal)
+                )
+                for intent in intents
+                if (goal := goals_by_intent.get(str(intent)))
+            }
+        )
 
     async def _finish_pending(self, intents: Iterable[IntentRecord], now: float) -> None:
         """Write statuses of profiles and of invalid Intents, and finish rollouts of options."""

@@ -125,7 +125,11 @@ class EffectLearner:
 
     def get_effects(self, goal: Goal, state: TargetState) -> EffectModels:
         """Return the effects for a goal, with priors where nothing was learned."""
-        return add_priors(self._get_record(goal).effects, goal, state)
+        return add_priors(self.learned_effects(goal), goal, state)
+
+    def learned_effects(self, goal: Goal) -> EffectModels:
+        """Return what was learned for a goal, without priors."""
+        return self._get_record(goal).effects
 
     async def restore(self, goal: Goal, *, now: float) -> Uptime | None:
         """Restore an Intent from the store once it is available; return the uptime of its past pods."""

@@ -19,6 +19,7 @@ from trimtab.operator.cluster_state import (
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.resolver import PolicyResolver
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
+from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints, largest_node
 from trimtab.recommender.cohort import LatestUsage
@@ -61,6 +62,7 @@ class IngestCycle:
         recommender: Recommender,
         status_writer: PolicyStatusWriter,
         vpa_recommender: VpaRecommender,
+        view_publisher: WorkloadViewPublisher,
         enqueue: Callable[[WorkloadKey], None],
         metrics: Metrics,
         intent_targets: Callable[[], AbstractSet[WorkloadKey]] = frozenset,
@@ -71,6 +73,7 @@ class IngestCycle:
         self._recommender = recommender
         self._status_writer = status_writer
         self._vpa_recommender = vpa_recommender
+        self._view_publisher = view_publisher
         self._intent_targets = intent_targets
         self._enqueue = enqueue
         self._metrics = metrics
@@ -109,6 +112,7 @@ class IngestCycle:
                 self._status_writer.enqueue(policy.key)
         for workload in workloads:
             self._record_usage_ratios(workload)
+        self._view_publisher.sync(cluster_state.list_workloads())
 
     def _record_usage_ratios(self, workload: Workload) -> None:
         """Record the usage relative to the previous recommendations."""

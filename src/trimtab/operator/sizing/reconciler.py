@@ -32,11 +32,13 @@ from trimtab.operator.policy.resolver import EffectivePolicy, PolicyResolver
 from trimtab.operator.policy.status import SkipReason, WorkloadOutcome, have_same_targets
 from trimtab.operator.policy.status_writer import PolicyStatusWriter
 from trimtab.operator.sizing.throttling import read_throttling
+from trimtab.operator.sizing.view_publisher import WorkloadViewPublisher
 from trimtab.operator.vpa.recommender import VpaRecommender
 from trimtab.recommender.cluster_constraints import ClusterConstraints
 from trimtab.recommender.cohort import ContainerEstimate
 from trimtab.recommender.recommender import Recommender
 from trimtab.recommender.workload import WorkloadRecommendation, list_sized_containers, recommend_workload
+from trimtab.sizing.evidence import Evidence
 from trimtab.usage.pod_ownership import WorkloadContainer
 
 METHODS = {ResizePod: "InPlace", EvictPod: "Recreate", PatchTemplate: "Template"}
@@ -89,6 +91,7 @@ class SizingReconciler:
         recorder: ChangeRecorder,
         guardrails: GuardrailChecker,
         vpa_recommender: VpaRecommender,
+        view_publisher: WorkloadViewPublisher,
         cluster_constraints: Callable[[], ClusterConstraints],
         can_resize_in_place: Callable[[], bool],
         memory_limits_fixed: Callable[[Iterable[Pod]], bool] = lambda _: False,
@@ -104,6 +107,7 @@ class SizingReconciler:
         self._recorder = recorder
         self._guardrails = guardrails
         self._vpa_recommender = vpa_recommender
+        self._view_publisher = view_publisher
         self._cluster_constraints = cluster_constraints
         self._can_resize_in_place = can_resize_in_place
         self._memory_limits_fixed = memory_limits_fixed
@@ -129,6 +133,7 @@ class SizingReconciler:
                 raise
             finally:
                 self._status_writer.mark_reconciled(key)
+                self._view_publisher.publish(key)
         return again
 
     async def _update_vpas(
@@ -173,6 +178,9 @@ class SizingReconciler:
             self._status_writer.set_outcome(
                 policy.key, key, before if before and before.recommendations else disabled
             )
+            async with self._recommender.lock:
+                evidence = self._collect_evidence(workload, policy, now)
+            self._view_publisher.set_evidence(key, evidence)
             return interval
         with self._metrics.reconciliation_duration.labels(policy.name).time():
             return min(interval, await self._recommend_and_apply(workload, policy, now))
@@ -183,6 +191,8 @@ class SizingReconciler:
         async with self._recommender.lock:
             self._observe_ooms(workload, pods, policy, now)
             assessment = self._recommend(workload, pods, policy, hpas, now)
+            evidence = assessment.evidence or self._collect_evidence(workload, policy, now)
+        self._view_publisher.set_evidence(key, evidence)
         before = self._status_writer.get_outcome(key)
         changed = before is None or not have_same_targets(before.recommendations, assessment.recommendations)
         if changed and assessment.sizes:
@@ -228,6 +238,23 @@ class SizingReconciler:
         # Pods report their last kill forever, and a new leader would count all of them at once.
         self._metrics.oom_kills.labels(policy.name).inc(sum(now - kill.at < NEW_OOM_WINDOW for kill in kills))
 
+    def _estimate(
+        self, workload: Workload, container: str, policy: EffectivePolicy, now: float
+    ) -> ContainerEstimate | None:
+        name = WorkloadContainer.from_workload(workload.key, container)
+        return self._recommender.estimate(
+            name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
+        )
+
+    def _collect_evidence(
+        self, workload: Workload, policy: EffectivePolicy, now: float
+    ) -> dict[str, Evidence]:
+        """Return the evidence about a workload that is not sized, because its risks are shown all the same."""
+        found = (
+            (each.name, self._estimate(workload, each.name, policy, now)) for each in workload.containers
+        )
+        return {name: estimate.evidence for name, estimate in found if estimate}
+
     def _recommend(
         self,
         workload: Workload,
@@ -236,12 +263,6 @@ class SizingReconciler:
         hpas: list[HorizontalPodAutoscaler],
         now: float,
     ) -> WorkloadRecommendation:
-        def find_estimate(container: str) -> ContainerEstimate | None:
-            name = WorkloadContainer.from_workload(workload.key, container)
-            return self._recommender.estimate(
-                name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
-            )
-
         rules = policy.rules
         if not self._can_resize_in_place():
             rules = msgspec.structs.replace(rules, restarts_pods=True)
@@ -249,7 +270,7 @@ class SizingReconciler:
             workload,
             pods,
             rules=rules,
-            estimate=find_estimate,
+            estimate=lambda container: self._estimate(workload, container, policy, now),
             constraints=self._cluster_constraints().constraints_for(
                 workload, replicas=workload.replicas, hpas=hpas
             ),

@@ -16,7 +16,7 @@ from trimtab.api.optimizationpolicy import PolicyMode
 from trimtab.kube.errors import KubeError, describe
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.state import OperatorState
+from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.store import HistoryRecord, StoreError
 from trimtab.web.backends.backend import ActionError
 from trimtab.web.model import WorkloadAction
@@ -26,46 +26,47 @@ log = structlog.get_logger(__name__)
 _NOT_AVAILABLE = "this action is not available now; reload the page"
 
 
-def list_actions(state: OperatorState, workload: Workload) -> dict[WorkloadAction, str]:
+def list_actions(view: WorkloadView) -> dict[WorkloadAction, str]:
     """List the actions that make sense now, each with the reason why it is blocked, or an empty text."""
-    hold, policy = read_hold(workload.annotations), state.policy_resolver.resolve(workload)
+    hold, policy = read_hold(view.workload.annotations), view.policy
     if policy is None:
         return {}
     mode = policy.spec.mode
     if mode is PolicyMode.DISABLED:
         return {WorkloadAction.HOLD: "the policy's mode is Disabled, so Trimtab does not change it anyway"}
     found: dict[WorkloadAction, str] = {}
-    wanted = _read_recommended_sizes(state, workload)
-    if wanted and wanted != _read_current_sizes(state, workload) and (hold or mode is PolicyMode.RECOMMEND):
+    wanted = _read_recommended_sizes(view)
+    if wanted and wanted != container_sizes(view.containers) and (hold or mode is PolicyMode.RECOMMEND):
         found[WorkloadAction.APPLY] = ""
     found[WorkloadAction.RELEASE if hold else WorkloadAction.HOLD] = (
-        _format_release_command(workload) if hold and hold.is_manual else ""
+        _format_release_command(view.workload) if hold and hold.is_manual else ""
     )
-    if _read_previous_sizes(state, workload):
+    if _read_previous_sizes(view):
         found[WorkloadAction.REVERT] = ""
     return found
 
 
 async def run_action(
-    state: OperatorState, workload: Workload, action: WorkloadAction, *, who: str, why: str, now: float
+    views: OperatorViews, view: WorkloadView, action: WorkloadAction, *, who: str, why: str, now: float
 ) -> str:
     """Run an action and return its result for the user."""
-    if refusal := list_actions(state, workload).get(action, _NOT_AVAILABLE):
+    workload = view.workload
+    if refusal := list_actions(view).get(action, _NOT_AVAILABLE):
         raise ActionError(f"{action} {workload.key}: {refusal}")
     if action is WorkloadAction.RELEASE:
-        await _write_hold(state, workload, None)
-        await _record_history(state, workload, "released", who=who, why=why, now=now)
+        await _write_hold(views, workload, None)
+        await _record_history(views, workload, "released", who=who, why=why, now=now)
         return f"{workload.name}: released; its policy decides its size again."
     sizes: Mapping[str, Resources] = {}
     if action is WorkloadAction.APPLY:
-        sizes = _read_recommended_sizes(state, workload)
+        sizes = _read_recommended_sizes(view)
     elif action is WorkloadAction.REVERT:
-        sizes = _read_previous_sizes(state, workload)
-    return await hold_at(state, workload, sizes, who=who, why=why, now=now)
+        sizes = _read_previous_sizes(view)
+    return await hold_at(views, workload, sizes, who=who, why=why, now=now)
 
 
 async def hold_at(
-    state: OperatorState,
+    views: OperatorViews,
     workload: Workload,
     sizes: Mapping[str, Resources],
     *,
@@ -74,15 +75,15 @@ async def hold_at(
     now: float,
 ) -> str:
     """Hold a workload at these sizes, or at its current size."""
-    await _write_hold(state, workload, Hold(who=who, why=why, at=int(now), sizes=dict(sizes)))
-    await _record_history(state, workload, "held", who=who, why=why, now=now)
+    await _write_hold(views, workload, Hold(who=who, why=why, at=int(now), sizes=dict(sizes)))
+    await _record_history(views, workload, "held", who=who, why=why, now=now)
     held = (
         f"will be resized to {format_sizes(sizes)} and held there" if sizes else "is held at its current size"
     )
     return f"{workload.name} {held} until it is released."
 
 
-async def _write_hold(state: OperatorState, workload: Workload, hold: Hold | None) -> None:
+async def _write_hold(views: OperatorViews, workload: Workload, hold: Hold | None) -> None:
     body = {
         "metadata": {
             "name": workload.name,
@@ -92,18 +93,18 @@ async def _write_hold(state: OperatorState, workload: Workload, hold: Hold | Non
         }
     }
     try:
-        await state.objects.apply(workload.resource, body, force=True, manager=HOLD_MANAGER)
+        await views.objects.apply(workload.resource, body, force=True, manager=HOLD_MANAGER)
     except KubeError as error:
         raise ActionError(f"{workload.key}: the API server rejected the hold: {describe(error)}") from None
 
 
 async def _record_history(
-    state: OperatorState, workload: Workload, what: str, *, who: str, why: str, now: float
+    views: OperatorViews, workload: Workload, what: str, *, who: str, why: str, now: float
 ) -> None:
     key = workload.key
     entry = HistoryRecord(
         timestamp=now,
-        cluster=state.cluster_name,
+        cluster=views.cluster_name,
         namespace=key.namespace,
         kind=key.kind,
         name=key.name,
@@ -112,27 +113,22 @@ async def _record_history(
         why=why,
     )
     try:
-        await state.store.history.append([entry])
+        await views.store.history.append([entry])
     except StoreError as error:
         log.warning("dashboard.history_append_failed", error=str(error))
 
 
-def _read_current_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
-    return container_sizes(state.effective_containers(workload))
-
-
-def _read_recommended_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
-    outcome = state.status_writer.get_outcome(workload.key)
+def _read_recommended_sizes(view: WorkloadView) -> dict[str, Resources]:
     # A hold at the first of several steps would never reach the recommendation, so apply goes to the final target.
-    wanted = {each.container: each.target for each in outcome.recommendations} if outcome else {}
-    return merge_sizes(_read_current_sizes(state, workload), wanted) if wanted else {}
+    wanted = {each.container: each.target for each in view.outcome.recommendations} if view.outcome else {}
+    return merge_sizes(container_sizes(view.containers), wanted) if wanted else {}
 
 
-def _read_previous_sizes(state: OperatorState, workload: Workload) -> dict[str, Resources]:
+def _read_previous_sizes(view: WorkloadView) -> dict[str, Resources]:
     """Return the sizes before the last change; nothing without a change, or if it is already undone."""
-    annotations = read_change_annotations(workload)
+    annotations = read_change_annotations(view.workload)
     before = annotations.applied.before if annotations and annotations.applied else {}
-    current = _read_current_sizes(state, workload)
+    current = container_sizes(view.containers)
     return merge_sizes(current, before) if before and merge_sizes(current, before) != current else {}
 
 

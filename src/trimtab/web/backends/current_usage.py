@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from trimtab.recommender.recommender import Recommender
-from trimtab.recommender.source_ingester import SourceIngester
+from trimtab.operator.views import UsageReader
 from trimtab.usage.errors import UsageError
 from trimtab.usage.usage import Usage
 
@@ -49,35 +48,36 @@ class CurrentUsage:
         self.last_sampled_at: float | None = None
         """The time of the newest sample of any pod; None before the first."""
 
-    async def read(self, recommender: Recommender, pods: Collection[PodName], *, now: float) -> None:
+    async def read(
+        self, sources: Mapping[str, UsageReader], pods: Collection[PodName], *, now: float
+    ) -> None:
         """Read all sources concurrently; samples of pods that are not in `pods` are dropped.
 
         Earlier samples are kept if a source fails or has nothing new.
         """
         existing = frozenset(pods)
-        ingesters = recommender.ingesters
         found = await asyncio.gather(
-            *(self._read_source(name, ingesters[name], existing, now) for name in ingesters)
+            *(self._read_source(name, source, existing, now) for name, source in sources.items())
         )
-        self._by_source = dict(zip(ingesters, found, strict=True))
+        self._by_source = dict(zip(sources, found, strict=True))
         samples = (pod.sampled_at for reading in found for pod in reading.pods.values())
         self.last_sampled_at = max(
             (at for at in (self.last_sampled_at, *samples) if at is not None), default=None
         )
 
     async def _read_source(
-        self, name: str, ingester: SourceIngester, existing: frozenset[PodName], now: float
+        self, name: str, source: UsageReader, existing: frozenset[PodName], now: float
     ) -> _SourceUsage:
         before = self._by_source.get(name)
         pods, error_text = before.pods if before else dict[PodName, PodUsageSample](), ""
         try:
-            pods = pods | sum_by_pod(await ingester.read_present(now))
+            pods = pods | sum_by_pod(await source.read_present(now))
         except UsageError as error:
             error_text = str(error)
         except Exception as error:  # noqa: BLE001 - a failing plugin must not stop the other sources
-            error_text = f"{name or ingester.name} failed: {error!r}"
+            error_text = f"{source.name} failed: {error!r}"
         return _SourceUsage(
-            {pod: used for pod, used in pods.items() if pod in existing}, ingester.current, error_text
+            {pod: used for pod, used in pods.items() if pod in existing}, source.current, error_text
         )
 
     @property

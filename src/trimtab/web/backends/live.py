@@ -1,4 +1,4 @@
-"""The backend of a running operator, in a cluster or in the lab: reads its state, and acts by writing holds.
+"""The backend of a running operator, in a cluster or in the lab: reads its views, and acts by writing holds.
 
 Rows are rebuilt in the background in batches, so that the operator never waits for a viewer. The history and backtest
 of one workload are read when its page is opened.
@@ -17,8 +17,8 @@ import structlog
 
 from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.state import OperatorState
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.store import DamagedStateError, StateKey, StoreError
 from trimtab.store import HistoryRecord as Stored
@@ -76,13 +76,13 @@ class _ClusterView:
 
 
 class LiveBackend:
-    """Shows the state of an operator; `run` it as a task, or call `refresh` after a change."""
+    """Shows the views of an operator; `run` it as a task, or call `refresh` after a change."""
 
     read_only_reason = ""
 
     def __init__(
         self,
-        state: Callable[[], OperatorState | None],
+        views: Callable[[], OperatorViews | None],
         *,
         name: str,
         clock: Callable[[], float] = time.time,
@@ -99,7 +99,7 @@ class LiveBackend:
         self.name = name
         self.note = ""
         self.progress: float | None = None
-        self._state = state
+        self._views = views
         self._clock = clock
         self._prices = prices or ResourcePrices()
         self.currency = self._prices.currency
@@ -132,8 +132,8 @@ class LiveBackend:
         while True:
             began = time.monotonic()
             await _run_logged(self._read_usage)
-            state = self._state()
-            step = state.recommender.step if state else MIN_REST_SECONDS
+            views = self._views()
+            step = views.step if views else MIN_REST_SECONDS
             await asyncio.sleep(max(step, time.monotonic() - began))
 
     async def _run_refreshes(self) -> None:
@@ -152,18 +152,18 @@ class LiveBackend:
         await self._refresh_view()
 
     async def _read_usage(self) -> None:
-        if state := self._state():
-            pods = {(pod.namespace, pod.name) for pod in state.cluster_state.pods}
-            await self._current_usage.read(state.recommender, pods, now=self._clock())
+        if views := self._views():
+            pods = {(pod.namespace, pod.name) for pod in views.pods}
+            await self._current_usage.read(views.sources, pods, now=self._clock())
 
     async def _refresh_view(self) -> None:
-        state = self._state()
+        views = self._views()
         self._intents.drop_stale(self._clock())
-        if state is None:
+        if views is None:
             view = _ClusterView(observed_at=self._clock())
         else:
-            await self._restore_trend(state)
-            view = await self._build_view(state)
+            await self._restore_trend(views)
+            view = await self._build_view(views)
         before, self._view = self._view, view
         if (before.rows, before.nodes, before.problem) != (view.rows, view.nodes, view.problem):
             await self.notify()
@@ -176,23 +176,23 @@ class LiveBackend:
             self.version += 1
             self._version_changed.notify_all()
 
-    async def _build_view(self, state: OperatorState) -> _ClusterView:
+    async def _build_view(self, views: OperatorViews) -> _ClusterView:
         now = self._clock()
         used = self._current_usage.list_current(now)
         found: list[WorkloadRowData] = []
-        workloads = sorted(state.cluster_state.list_workloads(), key=lambda workload: workload.key)
+        workloads = sorted(views.workloads.read().items())
         for begin in range(0, len(workloads), BATCH_SIZE):
-            async with state.recommender.lock:
-                found += [
-                    build_row(state, workload, used, prices=self._prices, now=now)
-                    for workload in workloads[begin : begin + BATCH_SIZE]
-                ]
-            await asyncio.sleep(0)
+            found += [
+                build_row(workload, used, prices=self._prices, now=now)
+                for _, workload in workloads[begin : begin + BATCH_SIZE]
+            ]
+            await asyncio.sleep(0)  # a reconcile must not wait until all rows are built
         kills = number_kills(kill for each in found for kill in each.kills)
-        nodes = self._build_nodes(state, used, now)
+        nodes = self._build_nodes(views, used, now)
         totals = _sum_totals(nodes, now=now)
         self._trend.add(totals)
-        problems = dict.fromkeys([*state.recommender.errors_by_source.values(), *self._current_usage.errors])
+        errors = [source.last_error for source in views.sources.values() if source.last_error]
+        problems = dict.fromkeys([*errors, *self._current_usage.errors])
         return _ClusterView(
             observed_at=now,
             rows=tuple(each.row for each in found),
@@ -204,13 +204,13 @@ class LiveBackend:
         )
 
     def _build_nodes(
-        self, state: OperatorState, used: Mapping[PodName, PodUsageSample], now: float
+        self, views: OperatorViews, used: Mapping[PodName, PodUsageSample], now: float
     ) -> tuple[NodeSummary, ...]:
         reports = {report.name: report for report in self._reports()}
         pods_by_node: dict[str, list[Pod]] = {}
-        for pod in state.cluster_state.pods:
+        for pod in views.pods:
             pods_by_node.setdefault(pod.node, []).append(pod)
-        ordered = sorted(state.cluster_state.nodes, key=lambda node: node.name)
+        ordered = sorted(views.nodes, key=lambda node: node.name)
         return tuple(
             build_node_summary(
                 node,
@@ -292,14 +292,14 @@ class LiveBackend:
         return self._view.nodes
 
     async def intents(self) -> Sequence[IntentView]:
-        state = self._state()
-        return await self._intents.get_all(state, now=self._clock()) if state else ()
+        views = self._views()
+        return await self._intents.get_all(views, now=self._clock()) if views else ()
 
     async def history(
         self, *, key: WorkloadKey | None = None, what: str = "", before: int | None = None, limit: int = 50
     ) -> Sequence[HistoryEntry]:
-        state = self._state()
-        if state is None:
+        views = self._views()
+        if views is None:
             return ()
         # OOM kills are learned, not stored in the history: merge them in, after stored entries of the same time.
         kills = [kill for kill in self._view.kills if what in {"", kill.what} and key in {None, kill.key}]
@@ -310,11 +310,11 @@ class LiveBackend:
             until = math.nextafter(last, 0.0)
             kills = [kill for kill in kills if kill.id > before]
         elif before is not None:
-            if (older := await state.store.history.get(before)) is None:
+            if (older := await views.store.history.get(before)) is None:
                 return ()  # retention has removed the entry, and all older ones
             kills = [kill for kill in kills if kill.at <= older.timestamp]
-        stored = await state.store.history.find(
-            cluster=state.cluster_name,
+        stored = await views.store.history.find(
+            cluster=views.cluster_name,
             namespace=key.namespace if key else None,
             kind=key.kind if key else None,
             name=key.name if key else None,
@@ -327,29 +327,28 @@ class LiveBackend:
         return sorted(entries, key=lambda entry: -entry.at)[:limit]
 
     async def entry(self, number: int) -> HistoryEntry | None:
-        state = self._state()
-        stored = await state.store.history.get(number) if state else None
+        views = self._views()
+        stored = await views.store.history.get(number) if views else None
         return build_history_entry(stored) if stored else None
 
     async def _list_completed_since(self, moment: float) -> list[Stored]:
         """List completed changes in one query, because each query scans all entries since then."""
-        state = self._state()
-        if state is None:
+        views = self._views()
+        if views is None:
             return []
-        return await state.store.history.find(
-            cluster=state.cluster_name, what=_COMPLETED, since=moment, limit=10_000
+        return await views.store.history.find(
+            cluster=views.cluster_name, what=_COMPLETED, since=moment, limit=10_000
         )
 
     async def workload(self, key: WorkloadKey) -> WorkloadDetail | None:
-        state = self._state()
-        workload = state.cluster_state.get(key) if state else None
-        if state is None or workload is None:
+        views = self._views()
+        view = views.workloads.get(key) if views else None
+        if views is None or view is None:
             return None
         now = self._clock()
-        containers = await self._details.get(state, workload, now=now)
+        containers = await self._details.get(views, view, now=now)
         used = self._current_usage.list_current(now)
-        async with state.recommender.lock:
-            row = build_row(state, workload, used, prices=self._prices, now=now).row
+        row = build_row(view, used, prices=self._prices, now=now).row
         events: Sequence[HistoryEntry] = ()
         problem = ""
         try:
@@ -360,38 +359,38 @@ class LiveBackend:
             row=row,
             containers=containers,
             events=tuple(events),
-            acts=holds.list_actions(state, workload),
+            acts=holds.list_actions(view),
             trouble=problem,
         )
 
     # Acting
 
     async def run_action(self, act: WorkloadAction, key: WorkloadKey, *, who: str, why: str) -> str:
-        state, workload = self._require_workload(key)
-        message = await holds.run_action(state, workload, act, who=who, why=why, now=self._clock())
+        views, view = self._require_workload(key)
+        message = await holds.run_action(views, view, act, who=who, why=why, now=self._clock())
         await self._publish_action(key)
         return message
 
     async def undo(self, number: int, *, who: str, why: str) -> str:
-        state = self._state()
-        stored = await state.store.history.get(number) if state else None
+        views = self._views()
+        stored = await views.store.history.get(number) if views else None
         if stored is None or not build_history_entry(stored).undo:
             raise ActionError(f"history entry {number}: this entry is not a change that can be undone")
         key = WorkloadKey(stored.kind, stored.namespace, stored.name)
-        state, workload = self._require_workload(key)
+        views, view = self._require_workload(key)
         sizes = parse_sizes(stored.before, stored.container)
-        message = await holds.hold_at(state, workload, sizes, who=who, why=why, now=self._clock())
+        message = await holds.hold_at(views, view.workload, sizes, who=who, why=why, now=self._clock())
         await self._publish_action(key)
         return message
 
-    def _require_workload(self, key: WorkloadKey) -> tuple[OperatorState, Workload]:
-        state = self._state()
-        if state is None:
+    def _require_workload(self, key: WorkloadKey) -> tuple[OperatorViews, WorkloadView]:
+        views = self._views()
+        if views is None:
             raise ActionError(STANDBY)
-        workload = state.cluster_state.get(key)
-        if workload is None:
+        view = views.workloads.get(key)
+        if view is None:
             raise ActionError(f"{key}: this workload does not exist")
-        return state, workload
+        return views, view
 
     async def _publish_action(self, key: WorkloadKey) -> None:
         self._details.invalidate(key)
@@ -399,12 +398,12 @@ class LiveBackend:
 
     # Saved trend
 
-    async def _restore_trend(self, state: OperatorState) -> None:
+    async def _restore_trend(self, views: OperatorViews) -> None:
         """Restore the curves of the previous leader once; nothing is saved before that, so that they are not overwritten."""
-        if self._restored_for == state.cluster_name:
+        if self._restored_for == views.cluster_name:
             return
         try:
-            if saved := await state.store.states.load(_trend_key(state)):
+            if saved := await views.store.states.load(_trend_key(views)):
                 self._trend.restore(saved.data)
         except DamagedStateError as error:
             log.warning("dashboard.trend_unreadable", error=str(error))
@@ -413,14 +412,14 @@ class LiveBackend:
                 log.warning("dashboard.trend_pending", error=str(error))
             self._restore_failed = True
             return
-        self._restored_for, self._restore_failed = state.cluster_name, False
+        self._restored_for, self._restore_failed = views.cluster_name, False
 
     async def _save_trend(self) -> None:
-        state = self._state()
-        if state is None or self._restored_for != state.cluster_name:
+        views = self._views()
+        if views is None or self._restored_for != views.cluster_name:
             return
         try:
-            await state.store.states.save(_trend_key(state), self._trend.state(), timestamp=self._clock())
+            await views.store.states.save(_trend_key(views), self._trend.state(), timestamp=self._clock())
         except StoreError as error:
             log.warning("dashboard.trend_save_failed", error=str(error))
 
@@ -433,8 +432,8 @@ async def _run_logged(work: Callable[[], Awaitable[None]]) -> None:
         log.exception("dashboard.refresh_failed")
 
 
-def _trend_key(state: OperatorState) -> StateKey:
-    return StateKey(state.cluster_name, "dashboard", "trend")
+def _trend_key(views: OperatorViews) -> StateKey:
+    return StateKey(views.cluster_name, "dashboard", "trend")
 
 
 def _sum_totals(nodes: Sequence[NodeSummary], *, now: float) -> ClusterTotals:

@@ -13,7 +13,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 LATENCY = 'simulated_seconds_p99{namespace="$namespace",container="$name"}'
 LOAD = 'simulated_requests{namespace="$namespace",container="$name"}'
 SETTINGS = {
-    "interval": "20m",
+    "interval": "10m",
     "coolDown": "20m",
     "releaseAfter": "24h",
     "learningInterval": "1h",

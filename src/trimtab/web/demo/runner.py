@@ -44,7 +44,7 @@ class DemoRunner:
         self._simulation = simulation
         self.days = days
         self.backend = LiveBackend(
-            lambda: simulation.controllers.state,
+            lambda: simulation.controllers.views,
             name="demo",
             clock=lambda: simulation.world.control_time,
             reports=lambda: simulate_reports(simulation.world),

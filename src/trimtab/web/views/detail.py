@@ -13,8 +13,8 @@ import structlog
 
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec
 from trimtab.kube.kinds.pods import Container
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.state import OperatorState
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.operator.views import OperatorViews, WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.sizing.recommendation import Recommendation
 from trimtab.store import HistoryRecord, StoreError
@@ -57,16 +57,17 @@ class DetailCache:
         self._locks: WeakValueDictionary[WorkloadKey, asyncio.Lock] = WeakValueDictionary()
 
     async def get(
-        self, state: OperatorState, workload: Workload, *, now: float
+        self, views: OperatorViews, view: WorkloadView, *, now: float
     ) -> tuple[ContainerDetail, ...]:
         """Return the details of each container; without curves if the usage history cannot be read."""
         # A page requests its text and its curves at the same time: the second request waits for the first.
-        lock = self._locks.setdefault(workload.key, asyncio.Lock())
+        key = view.workload.key
+        lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
-            known = self._cache.pop(workload.key, None)
+            known = self._cache.pop(key, None)
             if known is None or not is_recent(known.at, now, within=self._ttl):
-                known = await self._read(state, workload, known, now=now)
-            self._cache[workload.key] = known
+                known = await self._read(views, view, known, now=now)
+            self._cache[key] = known
         while len(self._cache) > MAX_CACHED:
             del self._cache[next(iter(self._cache))]
         return known.containers
@@ -77,18 +78,17 @@ class DetailCache:
             self._cache[key].at = float("-inf")
 
     async def _read(
-        self, state: OperatorState, workload: Workload, before: _CachedDetail | None, *, now: float
+        self, views: OperatorViews, view: WorkloadView, before: _CachedDetail | None, *, now: float
     ) -> _CachedDetail:
-        key, pods = workload.key, state.cluster_state.list_pods(workload)
-        containers = [each for each in state.effective_containers(workload) if each.role != "init"]
-        outcome, policy = state.status_writer.get_outcome(key), state.policy_resolver.resolve(workload)
+        key, outcome = view.workload.key, view.outcome
+        containers = [each for each in view.containers if each.role != "init"]
         wanted = {each.container: each for each in outcome.recommendations} if outcome else {}
         stored: list[HistoryRecord] = []
         with suppress(
             StoreError
         ):  # without it the curves show the current sizes, and the page shows the error
-            stored = await state.store.history.find(
-                cluster=state.cluster_name,
+            stored = await views.store.history.find(
+                cluster=views.cluster_name,
                 namespace=key.namespace,
                 kind=key.kind,
                 name=key.name,
@@ -96,24 +96,23 @@ class DetailCache:
             )
         names = [each.name for each in containers]
         trace: Trace | None = None
-        source = state.recommender.ingester_for(policy.strategy_spec if policy else None).source
         try:
             trace = await read_usage_history(
-                source, state.cluster_state.build_owner_index(), key, names, now=now
+                views.source_for(view), views.build_owner_index(), key, names, now=now
             )
         except UsageError as error:
             log.warning("dashboard.usage_history_unavailable", workload=str(key), error=str(error))
-        spec = policy.spec if policy else DEFAULT_POLICY
+        spec = view.policy.spec if view.policy else DEFAULT_POLICY
         backtests: Mapping[str, tuple[BacktestResult, ...]] = {}
         backtested_at = float("-inf")
         if before is not None and before.spec == spec:
             backtests, backtested_at = before.backtests, before.backtested_at
         if trace is not None and not is_recent(backtested_at, now, within=BACKTEST_TTL):
-            instances: float = max(len(pods), 1)
-            if not workload.is_long_running:
-                instances = _running_share(trace) * max(1, workload.replicas)
+            instances: float = max(len(view.pods), 1)
+            if not view.workload.is_long_running:
+                instances = _running_share(trace) * max(1, view.workload.replicas)
             backtests, backtested_at = await self._run_backtests(trace, names, spec, pods=instances), now
-        views = [
+        details = [
             _build_detail(
                 each,
                 wanted.get(each.name),
@@ -122,7 +121,7 @@ class DetailCache:
             )
             for place, each in enumerate(containers)
         ]
-        return _CachedDetail(now, tuple(views), backtested_at, backtests, spec)
+        return _CachedDetail(now, tuple(details), backtested_at, backtests, spec)
 
     async def _run_backtests(
         self, trace: Trace, names: list[str], spec: OptimizationPolicySpec, *, pods: float

@@ -15,13 +15,15 @@ from typing import Any
 
 import msgspec
 
-from trimtab.api.intent import IntentSpec
+from trimtab.api.intent import IntentSpec, IntentStatus
+from trimtab.api.model import upgrade_fields
+from trimtab.intents.effects.fit import add_priors
 from trimtab.intents.effects.model import EffectModels
 from trimtab.intents.effects.samples import decode_state
 from trimtab.intents.state import TargetState
 from trimtab.kube.kinds.custom import IntentKey, IntentRecord
-from trimtab.operator.intents.status import upgrade_status
-from trimtab.operator.state import IntentOperatorState, OperatorState
+from trimtab.operator.views import IntentView as PublishedIntent
+from trimtab.operator.views import OperatorViews
 from trimtab.store import PlannerEvent, StoreError
 from trimtab.timing import is_recent
 from trimtab.web.model import (
@@ -63,14 +65,11 @@ class IntentViewCache:
         self._cache: dict[IntentKey, _CachedIntent] = {}
         self._lock = asyncio.Lock()
 
-    async def get_all(self, state: OperatorState, *, now: float) -> tuple[IntentView, ...]:
-        known = state.intents
-        if known is None:
-            return ()
-        found = sorted(known.index.intents, key=lambda intent: intent.key)
+    async def get_all(self, views: OperatorViews, *, now: float) -> tuple[IntentView, ...]:
+        found = views.intents.read()
         async with self._lock:  # a page requests its text and its curves at the same time
-            self._cache = {intent.key: await self._load(state, known, intent, now) for intent in found}
-            return tuple(_build_view(intent, self._cache[intent.key]) for intent in found)
+            self._cache = {each.record.key: await self._load(views, each, now) for each in found}
+            return tuple(_build_view(each.record, self._cache[each.record.key]) for each in found)
 
     def drop_stale(self, now: float) -> None:
         """Drop expired curves: for hundreds of Intents they take tens of MiB, and maybe nobody is watching."""
@@ -79,9 +78,8 @@ class IntentViewCache:
     def _is_fresh(self, cached: _CachedIntent, now: float) -> bool:
         return is_recent(cached.at, now, within=self._ttl)
 
-    async def _load(
-        self, state: OperatorState, known: IntentOperatorState, intent: IntentRecord, now: float
-    ) -> _CachedIntent:
+    async def _load(self, views: OperatorViews, published: PublishedIntent, now: float) -> _CachedIntent:
+        intent = published.record
         before = self._cache.get(intent.key)
         if before and before.generation == intent.generation and self._is_fresh(before, now):
             return before
@@ -89,8 +87,8 @@ class IntentViewCache:
         if spec is None:
             return _CachedIntent(now, intent.generation, {}, ())
         try:
-            events = await state.store.events.find(
-                cluster=state.cluster_name, name=str(intent), limit=MAX_EVENTS
+            events = await views.store.events.find(
+                cluster=views.cluster_name, name=str(intent), limit=MAX_EVENTS
             )
         except StoreError:
             return _CachedIntent(float("-inf"), intent.generation, {}, ())
@@ -98,9 +96,7 @@ class IntentViewCache:
         objective_plots = {
             each.name: _plot_objective(each.name, each.value, states) for each in spec.objectives if states
         }
-        return _CachedIntent(
-            now, intent.generation, objective_plots, _build_effects(known, intent, spec, states)
-        )
+        return _CachedIntent(now, intent.generation, objective_plots, _build_effects(published, spec, states))
 
 
 def _build_view(intent: IntentRecord, cached: _CachedIntent) -> IntentView:
@@ -108,7 +104,7 @@ def _build_view(intent: IntentRecord, cached: _CachedIntent) -> IntentView:
     spec = intent.spec
     if spec is None:
         return IntentView(namespace=intent.namespace, name=intent.name, state=intent.problem)
-    plan = upgrade_status(status).get("plan") or {}
+    plan = upgrade_fields(IntentStatus, status)[0].get("plan") or {}
     return IntentView(
         namespace=intent.namespace,
         name=intent.name,
@@ -181,12 +177,12 @@ def _build_plan(plan: dict[str, Any]) -> tuple[FactorView, ...]:
 
 
 def _build_effects(
-    known: IntentOperatorState, intent: IntentRecord, spec: IntentSpec, states: Sequence[TimedState]
+    published: PublishedIntent, spec: IntentSpec, states: Sequence[TimedState]
 ) -> tuple[EffectView, ...]:
-    if not states:
+    if not states or published.goal is None:
         return ()
     state = states[-1][1]
-    effects = known.effect_learner.get_effects(known.observer.build_goal(intent, spec), state)
+    effects = add_priors(published.effects, published.goal, state)
     found = []
     for objective in spec.objectives:
         name = objective.name

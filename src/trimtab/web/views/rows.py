@@ -1,4 +1,4 @@
-"""Build workload rows and node cards from the leader's state."""
+"""Build workload rows and node cards from the views of the leader."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from trimtab.kube.kinds.custom import NodeReport
 from trimtab.kube.kinds.nodes import Node, NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.workloads import Workload
-from trimtab.operator.state import OperatorState
-from trimtab.recommender.cohort import ContainerEstimate
+from trimtab.operator.views import WorkloadView
 from trimtab.scan.pricing import ResourcePrices
 from trimtab.scan.risk import assess_risks
 from trimtab.scan.usage_totals import UsageTotals
 from trimtab.sizing.evidence import Evidence
 from trimtab.sizing.policy_rules import PolicyRules
-from trimtab.usage.pod_ownership import WorkloadContainer
 from trimtab.web.backends.current_usage import PodName, PodUsageSample
 from trimtab.web.model import HistoryEntry, KnobSummary, NodeSummary, TierSummary, WorkloadRow
 from trimtab.web.views.history import build_kill_entries
@@ -40,45 +37,35 @@ class WorkloadRowData(NamedTuple):
 
 
 def build_row(
-    state: OperatorState,
-    workload: Workload,
+    view: WorkloadView,
     used: Mapping[PodName, PodUsageSample],
     *,
     prices: ResourcePrices,
     now: float,
 ) -> WorkloadRowData:
-    """Build the row of one workload; the caller holds the recommender's lock."""
-    key = workload.key
-    policy, outcome = state.policy_resolver.resolve(workload), state.status_writer.get_outcome(key)
-    pods = [pod for pod in state.cluster_state.list_pods(workload) if not pod.deleting]
-    containers = [each for each in state.effective_containers(workload) if each.role != "init"]
+    workload, policy, outcome, key = view.workload, view.policy, view.outcome, view.workload.key
+    containers = [each for each in view.containers if each.role != "init"]
     should = {each.container: each.target for each in outcome.recommendations} if outcome else {}
     next_step = {each.container: each.resources for each in outcome.recommendations} if outcome else {}
     risks: dict[str, None] = {}
     kills: list[HistoryEntry] = []
     shares: list[float] = []
     for each in containers:
-        name = WorkloadContainer.from_workload(key, each.name)
-        known: ContainerEstimate | None = None
-        if policy:
-            known = state.recommender.estimate(
-                name, policy.strategy_spec, now=now, is_long_running=workload.is_long_running
-            )
-        if known is None:
+        evidence = view.evidence.get(each.name)
+        if evidence is None:
             continue
-        evidence = known.evidence
         shares.append(_running_share(evidence, now=now))
         peak = UsageTotals(memory_peak=evidence.memory_peak or 0.0)
         kills += build_kill_entries(key, each.name, evidence.kills)
         rules = policy.rules if policy else PolicyRules()
         risks |= dict.fromkeys(assess_risks(each, evidence, peak, rules=rules, now=now))
-    instances: float = len(pods)
+    instances: float = len(view.pods)
     if shares and not workload.is_long_running:
         instances = max(shares) * max(1, workload.replicas)
     cost = sum(prices.price_requests(each.resources) for each in containers) * instances
     wanted = [should.get(each.name, each.resources) for each in containers]
     hold = read_hold(workload.annotations)
-    sampled_pods = [used[pod.namespace, pod.name] for pod in pods if (pod.namespace, pod.name) in used]
+    sampled_pods = [used[key.namespace, pod] for pod in view.pods if (key.namespace, pod) in used]
     row = WorkloadRow(
         kind=key.kind,
         namespace=key.namespace,
@@ -87,7 +74,7 @@ def build_row(
         mode=policy.spec.mode.value if policy else "",
         state=outcome.state.value if outcome else "Pending" if policy else UNMANAGED,
         reason=outcome.reason if outcome else "",
-        pods=len(pods),
+        pods=len(view.pods),
         has=sum_sizes(each.resources for each in containers),
         should=sum_sizes(wanted) if should else None,
         step=sum_sizes(next_step.get(each.name, each.resources) for each in containers)

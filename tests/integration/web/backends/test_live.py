@@ -39,7 +39,7 @@ async def test_live_backend_of_leader_shows_recommendations_and_sets_holds(
     await work.write_policy(mode="Recommend")
     async with work.leading() as term:
         await work.until(lambda status: "mode is Recommend" in reason(status), what="web is looked at")
-        board = LiveBackend(lambda: term.state, name="test")
+        board = LiveBackend(lambda: term.views, name="test")
         before = board.version
         await board.refresh()
         assert await board.wait_changed(before) == board.version

@@ -1,0 +1,171 @@
+"""The read model of a leader session: frozen views that its controllers publish for the dashboard.
+
+A reader takes no lock of the operator and reaches into none of its parts. Views are replaced, never changed, so a reader
+that awaits between two views still sees each of them complete. Nothing is written through them but holds, which are
+annotations of workloads (`actuation.hold`), where the reconciler finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
+
+from trimtab.api.optimizationpolicy import OptimizationPolicySpec
+from trimtab.intents.effects.model import EffectModels
+from trimtab.intents.objective import Goal
+from trimtab.kube.kinds.custom import IntentKey, IntentRecord
+from trimtab.kube.kinds.nodes import Node
+from trimtab.kube.kinds.pods import Container, Pod
+from trimtab.kube.kinds.workloads import Workload, WorkloadKey
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.operator.policy.status import WorkloadOutcome
+from trimtab.sizing.evidence import Evidence
+from trimtab.sizing.policy_rules import PolicyRules
+from trimtab.store import Store
+from trimtab.usage.pod_ownership import PodOwnerIndex
+from trimtab.usage.source import Source
+from trimtab.usage.usage import Usage
+
+Key = TypeVar("Key")
+View = TypeVar("View")
+
+
+class ViewStore(Generic[Key, View]):
+    """The last published view of each object."""
+
+    def __init__(self) -> None:
+        self._views: dict[Key, View] = {}
+        self._is_shared = False
+
+    def publish(self, key: Key, view: View) -> None:
+        self._writable()[key] = view
+
+    def remove(self, key: Key) -> None:
+        if key in self._views:
+            del self._writable()[key]
+
+    def replace_all(self, views: Mapping[Key, View]) -> None:
+        self._views, self._is_shared = dict(views), False
+
+    def read(self) -> Mapping[Key, View]:
+        """Return all views as of now; later publications do not change what is returned."""
+        self._is_shared = True
+        return MappingProxyType(self._views)
+
+    def get(self, key: Key) -> View | None:
+        return self._views.get(key)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._views
+
+    def _writable(self) -> dict[Key, View]:
+        # Copy only if a reader holds the views: a start publishes thousands of them in a row.
+        if self._is_shared:
+            self._views, self._is_shared = dict(self._views), False
+        return self._views
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyView:
+    """The policy that applies to a workload."""
+
+    name: str
+    spec: OptimizationPolicySpec
+    rules: PolicyRules
+    source: str
+    """The key of the policy's usage source in `OperatorViews.sources`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadView:
+    """A workload as of its last reconcile."""
+
+    workload: Workload
+    pods: tuple[str, ...] = ()
+    """The names of its pods, without those that are being deleted."""
+    containers: tuple[Container, ...] = ()
+    """The containers with the sizes that they have in effect."""
+    policy: PolicyView | None = None
+    """The policy that applies; None if no policy selects the workload."""
+    outcome: WorkloadOutcome | None = None
+    """The result of the last reconcile; None before the first one, and without a policy."""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    """The evidence about each container for which usage was ingested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentView:
+    """An Intent, with the effects that were learned for it by the last cycle."""
+
+    record: IntentRecord
+    goal: Goal | None = None
+    """The goal that the learned effects belong to; None before the first cycle, and for an invalid spec."""
+    effects: EffectModels = field(default_factory=EffectModels)
+
+
+class IntentViews:
+    """The views of all Intents: the newest objects, and the effects that the controller published in its last cycle."""
+
+    def __init__(self, records: Iterable[IntentRecord] = ()) -> None:
+        """Create the views; `records` are the current Intents, such as an informer's cache."""
+        self._records = records
+        self.published: ViewStore[IntentKey, IntentView] = ViewStore()
+
+    def read(self) -> list[IntentView]:
+        """Return the views in the order of their names.
+
+        The objects come from the informer and not from the last cycle: a status is written at the end of a cycle, and
+        would be shown one cycle late.
+        """
+        learned = self.published.read()
+        return [
+            IntentView(record=record, goal=last.goal, effects=last.effects)
+            if (last := learned.get(record.key))
+            else IntentView(record=record)
+            for record in sorted(self._records, key=lambda record: record.key)
+        ]
+
+
+class UsageReader(Protocol):
+    """A source of usage."""
+
+    name: str
+    source: Source[Any]
+    last_error: str
+    """The reason why the last cycle could not read the source; empty if it could."""
+
+    @property
+    def current(self) -> float:
+        """The seconds for which a sample counts as current."""
+        ...
+
+    async def read_present(self, now: float) -> Usage:
+        """Read the latest usage of every container in the cluster."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorViews:
+    """Everything of one leader session that the dashboard reads; the next session has a new one."""
+
+    cluster_name: str
+    """The cluster's name in the store."""
+    store: Store
+    objects: ObjectClient
+    """The client that writes holds."""
+    workloads: ViewStore[WorkloadKey, WorkloadView]
+    intents: IntentViews
+    nodes: Iterable[Node]
+    pods: Iterable[Pod]
+    sources: Mapping[str, UsageReader]
+    """The usage sources by the names that policies use; the default one has an empty name."""
+    step: float
+    """The seconds between two current samples."""
+    build_owner_index: Callable[[], PodOwnerIndex]
+    """Returns an index from pods, including deleted ones, to the workloads that own them."""
+
+    def source_for(self, workload: WorkloadView) -> Source[Any]:
+        """Return the usage source that the policy of a workload names; the default one without a policy."""
+        return self.sources[workload.policy.source if workload.policy else ""].source

@@ -1,0 +1,90 @@
+"""The views of a leader session: a reader keeps what it has read, and each workload has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.scenes import GIB, flat, scene, sized, workload
+from trimtab.api import Duration
+from trimtab.api.optimizationpolicy import (
+    MetricsConfig,
+    NamespaceFilter,
+    OptimizationPolicySpec,
+    PolicyMode,
+    PolicySelector,
+    WorkloadState,
+)
+from trimtab.kube.kinds.workloads import WorkloadKey
+from trimtab.lab.simulator.simulation import Simulation
+from trimtab.operator.views import ViewStore
+
+HOUR = 3600.0
+WEB = WorkloadKey("Deployment", "default", "web")
+
+
+def test_view_store_reader_keeps_the_views_that_it_read() -> None:
+    store: ViewStore[str, int] = ViewStore()
+    store.publish("a", 1)
+    before = store.read()
+    store.publish("a", 2)
+    store.publish("b", 3)
+    assert dict(before) == {"a": 1}
+    between = store.read()
+    store.remove("a")
+    store.remove("never published")
+    assert dict(between) == {"a": 2, "b": 3}
+    assert dict(store.read()) == {"b": 3}
+    store.replace_all({"c": 4})
+    assert ("b" in store, store.get("c")) == (False, 4)
+    with pytest.raises(TypeError):
+        store.read()["d"] = 5  # type: ignore[index]
+
+
+def policy(mode: PolicyMode, namespace: str) -> OptimizationPolicySpec:
+    return OptimizationPolicySpec(
+        mode=mode,
+        selector=PolicySelector(namespaces=NamespaceFilter(allow=(namespace,))),
+        metrics_config=MetricsConfig(minimum_history=Duration.parse("1h")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "namespace", "state"),
+    [
+        (PolicyMode.RECOMMEND, "default", WorkloadState.RECOMMENDED),
+        (PolicyMode.DISABLED, "default", WorkloadState.SKIPPED),
+        (PolicyMode.AUTO, "elsewhere", None),
+    ],
+)
+async def test_reconciler_publishes_a_view_of_each_workload(
+    mode: PolicyMode, namespace: str, state: WorkloadState | None
+) -> None:
+    world = scene([workload("web", sized(2000, GIB), replicas=3)], flat((0.3, 1e8)))
+    async with Simulation(world, policies={"p": policy(mode, namespace)}) as simulation:
+        views = simulation.controllers.views.workloads
+        first = views.read()[WEB]
+        assert (len(first.pods), first.outcome, first.evidence) == (3, None, {})
+        await simulation.run(3 * HOUR)
+        found = views.read()[WEB]
+        (container,) = found.containers
+        assert len(found.pods) == 3
+        assert container.resources.cpu_request == 2000
+        if state is None:
+            assert (found.policy, found.outcome, found.evidence) == (None, None, {})
+            return
+        assert found.policy
+        assert found.policy.spec.mode is mode
+        assert found.outcome
+        assert found.outcome.state is state
+        # A workload that is not changed has risks all the same, and the dashboard shows them.
+        assert found.evidence[container.name].samples > 10
+
+
+async def test_view_publisher_removes_views_of_adopted_workloads() -> None:
+    world = scene([workload("web", sized(2000, GIB))], flat((0.3, 1e8)))
+    async with Simulation(world, policies={"p": policy(PolicyMode.AUTO, "default")}) as simulation:
+        before = simulation.controllers.views.workloads.read()
+        assert before.keys() == {WEB}
+        simulation.controllers.view_publisher.sync([])
+        assert before.keys() == {WEB}
+        assert not simulation.controllers.views.workloads.read()
