@@ -33,11 +33,11 @@ from cyclopts import App
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from harness.agent import AgentProcess, pod_on  # noqa: E402 - after the path that it is on
-from harness.busybox_workloads import size, template  # noqa: E402
-from harness.cluster import Cluster  # noqa: E402
-from harness.kubepods import Kubepods  # noqa: E402
-from harness.node import NAME as REAL  # noqa: E402
+from harness.builders.busybox_workloads import size, template  # noqa: E402
+from harness.cluster.cluster import Cluster  # noqa: E402
+from harness.cluster.kubepods import Kubepods  # noqa: E402
+from harness.cluster.node import NAME as REAL  # noqa: E402
+from harness.e2e.agent import AgentProcess, pod_on  # noqa: E402 - after the path that it is on
 from trimtab.node.cgroups import QosClass  # noqa: E402
 from trimtab.node.model import TIER_LABEL  # noqa: E402
 

@@ -34,11 +34,13 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from harness import build, node, probe
-from harness import fake_proc as still
-from harness.agent import AgentProcess
-from harness.busybox_workloads import size, template
-from harness.cluster import Cluster
+from harness import build
+from harness.builders import fake_proc as still
+from harness.builders.busybox_workloads import size, template
+from harness.cluster import node
+from harness.cluster.cluster import Cluster
+from harness.e2e.agent import AgentProcess
+from harness.peers import probe
 from harness.process import wait_for
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass

@@ -10,7 +10,7 @@ for either. Also what a first visit loads.
 import asyncio
 import statistics
 
-from harness.browser import browser, watched
+from harness.peers.browser import browser, watched
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.snapshot import SnapshotBackend

@@ -36,8 +36,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harness.bulk_objects import Population, Progress
-from harness.cluster import Cluster
+from harness.builders.bulk_objects import Population, Progress
+from harness.cluster.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer
 from trimtab.kube.kinds.pods import Pod, pod_projection

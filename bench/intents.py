@@ -23,9 +23,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.busybox_workloads import autoscaler
-from harness.cluster import Cluster
-from harness.intent_e2e import APP, Showcase, deployment, intent, profile, wait_while_pods_start
+from harness.builders.busybox_workloads import autoscaler
+from harness.cluster.cluster import Cluster
+from harness.e2e.intent_e2e import APP, Showcase, deployment, intent, profile, wait_while_pods_start
 
 WANTED = 0.25
 LOAD = ((20, 4), (50, 25), (30, 12), (50, 2))

@@ -43,10 +43,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harness.bulk_objects import Population, Progress
-from harness.cluster import Cluster
-from harness.objects import Object
-from harness.services import Services
+from harness.builders.bulk_objects import Population, Progress
+from harness.builders.objects import Object
+from harness.builders.services import Services
+from harness.cluster.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter

@@ -37,10 +37,10 @@ from rich.progress import track
 from rich.table import Table
 
 from harness import packages
-from harness.bulk_objects import Place, Population
-from harness.cluster import Cluster
-from harness.prometheus import Server
-from harness.services import Services
+from harness.builders.bulk_objects import Place, Population
+from harness.builders.services import Services
+from harness.cluster.cluster import Cluster
+from harness.peers.prometheus import Server
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harness.vpa import GoVpa
+from harness.peers.vpa import GoVpa
 from trimtab.sizing import strategy
 
 STEP_SECONDS = 1800

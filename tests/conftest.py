@@ -11,10 +11,9 @@ import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-T = TypeVar("T")
+from harness import NODE_FOLDERS
 
-NODE_FOLDERS = {"on_node", "e2e"}
-"""Folders of integration tests that share the one node of this machine."""
+T = TypeVar("T")
 
 # No test asserts a time: on shared cores an example may take as long as it takes.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])

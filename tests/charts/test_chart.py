@@ -2,7 +2,7 @@
 
 import yaml
 
-from harness.helm import CHART
+from harness.peers.helm import CHART
 from trimtab import __version__
 
 

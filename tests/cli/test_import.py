@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.records import folded
+from harness.builders.records import folded
 from trimtab.cli.import_ import _print_table
 from trimtab.kube.kinds.vpas import vpa_projection
 from trimtab.scan.vpa_import import ImportedPolicy

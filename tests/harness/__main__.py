@@ -12,8 +12,9 @@ from contextlib import suppress
 
 from cyclopts import App
 
-from harness import UnavailableError, build, cgroup2vm, compiled, node, packages, process
-from harness.cluster import Cluster
+from harness import UnavailableError, build, compiled, packages, process
+from harness.cluster import cgroup2vm, node
+from harness.cluster.cluster import Cluster
 
 app = App(name="harness", help="The real cluster of the tests, for a developer.", version_flags=())
 

@@ -1,4 +1,4 @@
-"""Compiles the programs that are written in Go, once for each version of their sources.
+"""Compile the programs written in Go, once for each version of their sources.
 
 A program is a Go module in `harness/go` that pins what it is made of. Its binaries land in a folder of the
 cache that is named by version and by a hash of the module, so a changed pin builds anew and an old build stays

@@ -1,4 +1,4 @@
-"""What numba has compiled of this checkout, kept outside of it: a clean one of the same sources need not do it again.
+"""Keep numba's compiled functions outside the checkout, so that a clean checkout of the same sources reuses them.
 
 numba keeps it beside each module and knows it by that module's content, but not by that of others whose functions
 went into it. So all of it stands or falls with the content of every module.

@@ -1,4 +1,4 @@
-"""What the tests take from Debian, installed only where it is missing.
+"""Install Debian packages that the tests use, where they are missing.
 
 A package counts as present when the file that is used of it is there, so that other systems, where these come
 under other names, serve as well. No service is left running by an installation: the tests start their own.

@@ -1,4 +1,4 @@
-"""A program in the background, with its log kept and its end assured.
+"""Run a program in the background, keeps its log and end it with the test process.
 
 It ends when it is stopped, and with the process that started it however that one ends. Should it outlive both
 all the same, the next start of the harness finds it in the record and ends it.

@@ -1,4 +1,4 @@
-"""What JAX has compiled for the tests, kept outside of the checkout: it takes longer than all that they learn.
+"""Keep JAX's compilations outside the checkout: compiling takes longer than the training in tests.
 
 JAX knows each by its content, but not by the processor, which must be of the same kind; and what it writes may be seen
 by half, so it writes to a folder that nobody else reads, out of which whole files go to the others.

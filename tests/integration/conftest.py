@@ -10,22 +10,21 @@ from typing import TypeVar
 
 import pytest
 
-from harness import UnavailableError, build, node, packages
-from harness.baseline_pod import running_plodder, start_plodder
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.namespaces import fresh_namespace
-from harness.pgbouncer import pgbouncer
-from harness.postgres import Postgres
-from harness.prometheus import Prometheus
-from harness.quantity import GoQuantity
-from harness.vpa import GoVpa, crds
+from harness import NODE_FOLDERS, UnavailableError, build, packages
+from harness.cluster import node
+from harness.cluster.baseline_pod import running_plodder, start_plodder
+from harness.cluster.cluster import Cluster
+from harness.cluster.namespaces import fresh_namespace
+from harness.faults.faultproxy import FaultProxy
+from harness.peers.pgbouncer import pgbouncer
+from harness.peers.postgres import Postgres
+from harness.peers.prometheus import Prometheus
+from harness.peers.quantity import GoQuantity
+from harness.peers.vpa import GoVpa, crds
 from trimtab.usage.usage import PodContainer
 
 T = TypeVar("T")
 
-NODE_FOLDERS = {"on_node", "e2e"}
-"""Folders of the tests that share the one node; as in tests/conftest.py."""
 MARKS = {
     "cluster": ("cluster",),
     "asked_cluster": ("cluster",),

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.cluster import Cluster
-from harness.objects import node, pod, pod_status
+from harness.builders.objects import node, pod, pod_status
+from harness.cluster.cluster import Cluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

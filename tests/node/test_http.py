@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from harness.ip_families import AT_EITHER_HOST
+from harness.builders.ip_families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.node.http import build_health_page, serve_http

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.daemonset_sandbox import manifest, run_in_sandbox
+from harness.cluster.daemonset_sandbox import manifest, run_in_sandbox
 
 MISSED = {
     "sys": "/host/sys/fs/cgroup: there is no cgroup file system; mount the node's /sys/fs/cgroup there",

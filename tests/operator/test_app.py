@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from harness.informer_probe import eventually
+from harness.e2e.informer_probe import eventually
 from trimtab.kube.cache.informer_set import NOT_SERVED
 from trimtab.operator import app
 from trimtab.operator.app import (

@@ -11,7 +11,7 @@ import pytest
 
 from actuation.builders import MIB, wish
 from actuation.world import KEY, World, lost, resources
-from harness.records import policy
+from harness.builders.records import policy
 from trimtab.actuation.decide.context import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.duration import Duration

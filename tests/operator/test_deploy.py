@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from harness.manifests import DEPLOY, documents, find_document
+from harness.builders.manifests import DEPLOY, documents, find_document
 from trimtab import __version__
 from trimtab.kube.rest.rbac import RBAC_RULES, SYSTEM_NAMESPACE
 from trimtab.operator.config.loader import load_configuration

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
-from harness.ip_families import AT_EITHER_HOST
+from harness.builders.ip_families import AT_EITHER_HOST
 from harness.process import free_port
 from trimtab.errors import TrimtabError
 from trimtab.kube.runtime.workqueue import WorkQueue

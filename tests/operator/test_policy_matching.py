@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import policy, workload
+from harness.builders.records import policy, workload
 from trimtab.kube.cache.projection import Labels
 from trimtab.kube.kinds.policies import Policy
 from trimtab.kube.kinds.workloads import Workload

@@ -22,8 +22,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actuation.builders import some_resources
 from actuation.world import KEY, World, run
-from harness.records import policy, workload
-from harness.scripted import Scripted, steady
+from harness.builders.records import policy, workload
+from harness.builders.scripted import Scripted, steady
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api import OptimizationPolicy
 from trimtab.api.conditions import Document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.scenes import GIB, flat, scene, sized, workload
+from lab.simulator.scenes import GIB, flat, scene, sized, workload
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     MetricsConfig,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.objects import node
-from harness.records import folded, workload
+from harness.builders.objects import node
+from harness.builders.records import folded, workload
 from trimtab.kube.kinds.hpas import hpa_projection
 from trimtab.kube.kinds.nodes import NodeResources, node_projection
 from trimtab.kube.kinds.quotas import limit_range_projection, resource_quota_projection

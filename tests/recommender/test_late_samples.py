@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import workload
-from harness.scripted import Script, Scripted, steady
+from harness.builders.records import workload
+from harness.builders.scripted import Script, Scripted, steady
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.cohort_store import TrackedContainer

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Written
-from harness.records import workload
+from harness.builders.records import workload
+from harness.peers.prometheus import Written
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec
 from trimtab.recommender.cohort_store import TrackedContainer

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from actuation.builders import SMALL, pod
-from harness.records import workload
-from harness.scripted import Scripted, steady
+from harness.builders.records import workload
+from harness.builders.scripted import Scripted, steady
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort import StrategySpec

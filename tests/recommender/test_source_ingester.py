@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from harness.records import workload
-from harness.scripted import Script, Scripted, steady
+from harness.builders.records import workload
+from harness.builders.scripted import Script, Scripted, steady
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender import cohort_store

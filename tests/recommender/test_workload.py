@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actuation.builders import NOW, pod, workload
 from actuation.world import KEY, World, run
-from harness.records import workload as manifest
+from harness.builders.records import workload as manifest
 from sizing.containers import rules
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations
 from trimtab.actuation.executor import ChangeExecutor

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.records import workload
+from harness.builders.records import workload
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import WorkloadKey

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from harness.cluster import Cluster
-from harness.objects import node
+from harness.builders.objects import node
+from harness.cluster.cluster import Cluster
 from harness.process import wait_for
 from usage.recording import CPU, MEMORY, T0, Recording, container_labels
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.fake_informers import FakeInformers
-from harness.records import folded, workload
+from harness.builders.fake_informers import FakeInformers
+from harness.builders.records import folded, workload
 from trimtab.api.quantity import MIB
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.workloads import Workload

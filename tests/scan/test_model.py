@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.records import workload
+from harness.builders.records import workload
 from scan.scans import NOW, container, scan_result, workload_finding
 from sizing.containers import killed
 from trimtab.api.quantity import MIB

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.records import folded, workload
+from harness.builders.records import folded, workload
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.scan.vpa_import import convert_vpa

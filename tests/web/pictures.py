@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from playwright.async_api import Browser
 
-from harness.browser import browser, watched
+from harness.peers.browser import browser, watched
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.demo.runner import open_demo

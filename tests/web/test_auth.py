@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from yarl import URL
 
-from harness.ip_families import AT_EITHER_HOST
+from harness.builders.ip_families import AT_EITHER_HOST
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.store.errors import UnavailableError

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from harness.records import folded, workload
-from harness.scripted import Scripted
+from harness.builders.records import folded, workload
+from harness.builders.scripted import Scripted
 from trimtab.cli._common.doctor_checks import (
     _check_retention,
     check_autoscalers,

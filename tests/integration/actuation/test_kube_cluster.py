@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from actuation.builders import MIB, wish
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked, Fault
-from harness.objects import pod_status
+from harness.builders.objects import pod_status
+from harness.cluster.cluster import Cluster
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked, Fault
 from integration.actuation.conftest import Driver
 from trimtab.actuation.decide.context import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult

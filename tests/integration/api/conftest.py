@@ -8,7 +8,7 @@ from urllib.error import HTTPError
 import pytest
 
 from harness import process
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.api import KINDS, Kind
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from harness.process import wait_for
 from trimtab.api import KINDS, Intent, InvalidObjectError, Kind, KPIProfile, NodeMetric, NodeQoSPolicy
 from trimtab.api.optimizationpolicy import OptimizationPolicy

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.quantity import GoQuantity
+from harness.peers.quantity import GoQuantity
 from trimtab.api.duration import Duration
 from trimtab.api.errors import DurationError
 

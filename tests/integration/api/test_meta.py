@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from api.test_meta import selectors
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.api import LabelSelector
 from trimtab.api.meta import LabelSelectorOperator
 

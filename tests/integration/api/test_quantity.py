@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.test_quantity import DIGITS, INT64, written
-from harness.quantity import GoQuantity
+from harness.peers.quantity import GoQuantity
 from trimtab.api.errors import QuantityError
 from trimtab.api.quantity import Quantity, QuantityFormat, parse_memory_bytes, parse_millicores
 

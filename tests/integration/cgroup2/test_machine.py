@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import trimtab
-from harness import UnavailableError, cgroup2vm
+from harness import UnavailableError
+from harness.cluster import cgroup2vm
 
 HERE = Path(__file__).parent
 

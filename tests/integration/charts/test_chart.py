@@ -9,8 +9,8 @@ from urllib.error import HTTPError
 import pytest
 import yaml
 
-from harness.cluster import Cluster
-from harness.helm import CHART, Helm, Refused, inventory
+from harness.cluster.cluster import Cluster
+from harness.peers.helm import CHART, Helm, Refused, inventory
 from harness.process import wait_for
 from trimtab import __version__
 from trimtab.kube.rest.rbac import RBAC_RULES, Component

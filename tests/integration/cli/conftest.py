@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from harness import UnavailableError
-from harness.cluster import Cluster
-from harness.namespaces import make_namespace
-from harness.prometheus import Recorded
+from harness.cluster.cluster import Cluster
+from harness.cluster.namespaces import make_namespace
+from harness.peers.prometheus import Recorded
 from scan.scene import RunCommand, SampleWorkloads, ScannedCluster
 from trimtab.cli import run
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import trimtab.cli._common.scan_options
-from harness.cluster import Cluster
-from harness.namespaces import make_namespace
+from harness.builders.scripted import Scripted, steady
+from harness.cluster.cluster import Cluster
+from harness.cluster.namespaces import make_namespace
 from harness.process import wait_for
-from harness.scripted import Scripted, steady
 from trimtab.cli import run
 from trimtab.scan.source_selection import SelectedSource
 from trimtab.usage.usage import PodContainer

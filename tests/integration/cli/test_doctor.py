@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from harness.process import free_port
 from trimtab.cli import run
 from trimtab.cli._common.doctor_checks import CheckResult

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.cli import run
 from trimtab.recommender.cohort import StrategyCohort
 from trimtab.recommender.cohort_store import state_key

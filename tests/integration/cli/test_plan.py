@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Fault, Kind
-from harness.prometheus import Recorded
+from harness.cluster.cluster import Cluster
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Fault, Kind
+from harness.peers.prometheus import Recorded
 from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from harness.process import wait_for
 from scan.scene import RunCommand, ScannedCluster
 from trimtab.cli import INTERRUPTED, run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.cluster import Cluster
-from harness.prometheus import Recorded
+from harness.cluster.cluster import Cluster
+from harness.peers.prometheus import Recorded
 from trimtab.cli import run
 from usage.recording import CPU, MEMORY, T0, Recording, container_labels
 

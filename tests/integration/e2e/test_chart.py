@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from harness.busybox_workloads import plods, size, template, workload
-from harness.cluster import Cluster
-from harness.e2e_env import eventually
-from harness.helm import Helm, Refused
-from harness.node import NAME
-from harness.trimtab_image import TAG, trimtab_image
+from harness.builders.busybox_workloads import plods, size, template, workload
+from harness.cluster.cluster import Cluster
+from harness.cluster.node import NAME
+from harness.e2e.e2e_env import eventually
+from harness.peers.helm import Helm, Refused
+from integration.e2e.trimtab_image import TAG, trimtab_image
 from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.e2e_env import eventually
-from harness.intent_e2e import Showcase, deployment, intent, profile, wait_while_pods_start
+from harness.cluster.cluster import Cluster
+from harness.e2e.e2e_env import eventually
+from harness.e2e.intent_e2e import Showcase, deployment, intent, profile, wait_while_pods_start
 
 WANTED = 0.25
 SMALL = 100

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness.busybox_workloads import grows, plods, policy, size, template, workload
-from harness.cluster import Cluster
-from harness.e2e_env import Estate, container_status, eventually, kernel, memory_limit
+from harness.builders.busybox_workloads import grows, plods, policy, size, template, workload
+from harness.cluster.cluster import Cluster
+from harness.e2e.e2e_env import Estate, container_status, eventually, kernel, memory_limit
 
 MIB = 1 << 20
 NEEDED = 40

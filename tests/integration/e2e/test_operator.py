@@ -13,7 +13,7 @@ from itertools import cycle
 
 import pytest
 
-from harness.busybox_workloads import (
+from harness.builders.busybox_workloads import (
     autoscaler,
     burns,
     cron_job,
@@ -24,9 +24,9 @@ from harness.busybox_workloads import (
     template,
     workload,
 )
-from harness.cluster import Cluster
-from harness.e2e_env import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
-from harness.rollout_scenario import Rollouts
+from harness.cluster.cluster import Cluster
+from harness.e2e.e2e_env import Estate, container_status, eventually, kernel, memory_limit, millicores, shares
+from harness.e2e.rollout_scenario import Rollouts
 
 KILLS = int(os.environ.get("TEST_KILLS", "2"))
 MIB = 1 << 20

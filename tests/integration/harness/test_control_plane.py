@@ -3,8 +3,9 @@ import ssl
 import aiohttp
 import pytest
 
-from harness import build, etcd
-from harness.cluster import Cluster, KubectlError
+from harness import build
+from harness.cluster import etcd
+from harness.cluster.cluster import Cluster, KubectlError
 from harness.process import wait_for
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked, FaultPlan
+from harness.cluster.cluster import Cluster
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked, FaultPlan
 
 
 @pytest.fixture

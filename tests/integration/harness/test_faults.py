@@ -1,5 +1,5 @@
-from harness import faults
-from harness.faults import Asked, FaultPlan
+from harness.faults import faults
+from harness.faults.faults import Asked, FaultPlan
 
 LIST = Asked("GET", "/api/v1/pods", {})
 WATCH = Asked("GET", "/api/v1/pods", {"watch": "1"})

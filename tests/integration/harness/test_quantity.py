@@ -1,4 +1,4 @@
-from harness.quantity import GoQuantity
+from harness.peers.quantity import GoQuantity
 
 
 def test_go_tells_what_a_quantity_is(go_quantity: GoQuantity) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from kube.conftest import pytest_asyncio_loop_factories  # noqa: F401 - a hook
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client

@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
-from harness import etcd, faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked
-from harness.informer_probe import eventually, watching
+from harness.cluster import etcd
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually, watching
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer as informing
 from trimtab.kube.errors import Gone

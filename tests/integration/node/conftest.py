@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from harness import UnavailableError
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from harness import fake_proc as still
-from harness.account import account
-from harness.agent import AgentProcess, pod_on
-from harness.busybox_workloads import grows, plods
-from harness.cluster import Cluster
-from harness.kubepods import Kubepods
+from harness.builders import fake_proc as still
+from harness.builders.busybox_workloads import grows, plods
+from harness.cluster.account import account
+from harness.cluster.cluster import Cluster
+from harness.cluster.kubepods import Kubepods
+from harness.e2e.agent import AgentProcess, pod_on
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import QosClass
 from trimtab.node.cgroups.knobs import CPU_QUOTA

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 from trimtab.errors import TrimtabError
 from trimtab.node.agent import NodeAgent
 from trimtab.node.config import AgentSettings

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.daemonset_sandbox import HousedAgent, bare, manifest
-from harness.kubepods import Kubepods
+from harness.cluster.cluster import Cluster
+from harness.cluster.daemonset_sandbox import HousedAgent, bare, manifest
+from harness.cluster.kubepods import Kubepods
 from harness.process import wait_for
 from node.test_privileges import MISSED
 from trimtab.node.cgroups import UNLIMITED, QosClass

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.kube.rest.retry import RateLimiter

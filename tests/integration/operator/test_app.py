@@ -8,8 +8,8 @@ import yaml
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from harness.cluster import Cluster
-from harness.informer_probe import eventually
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually
 from trimtab.kube.auth import load_connection
 from trimtab.operator.app import (
     OperatorApp,

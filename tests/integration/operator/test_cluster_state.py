@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client import REGISTRY
 
-from harness.cluster import Cluster
-from harness.informer_probe import HASTY, eventually
-from harness.objects import pod, rollout_kind
+from harness.builders.objects import pod, rollout_kind
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import HASTY, eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.errors import NotFound

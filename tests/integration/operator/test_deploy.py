@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.account import wait_for_home
-from harness.cluster import Cluster
-from harness.manifests import DEPLOY, find_document
+from harness.builders.manifests import DEPLOY, find_document
+from harness.cluster.account import wait_for_home
+from harness.cluster.cluster import Cluster
 from trimtab.cli import run
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client

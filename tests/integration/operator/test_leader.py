@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked, Fault, Kind
-from harness.informer_probe import eventually
-from harness.leader import Office, deployment, office
-from harness.scripted import Scripted, steady
+from harness.builders.scripted import Scripted, steady
+from harness.e2e.informer_probe import eventually
+from harness.e2e.leader import Office, deployment, office
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked, Fault, Kind
 from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.workloads import WorkloadKey

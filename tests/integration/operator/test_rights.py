@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from harness.account import account
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked, status
-from harness.informer_probe import eventually
-from harness.objects import node, pod, pod_status
+from harness.builders.objects import node, pod, pod_status
+from harness.cluster.account import account
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked, status
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Conflict

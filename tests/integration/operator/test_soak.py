@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.e2e_env import Estate
-from harness.fake_kubelet import PaperNode
-from harness.prometheus import Server
-from harness.rollout_scenario import Rollouts
+from harness.cluster.cluster import Cluster
+from harness.e2e.e2e_env import Estate
+from harness.e2e.rollout_scenario import Rollouts
+from harness.peers.prometheus import Server
+from integration.operator.fake_kubelet import PaperNode
 
 KILLS = int(os.environ.get("TEST_KILLS", "0"))
 NO_USAGE = float(os.environ.get("TEST_NO_USAGE_SECONDS", "180" if KILLS else "6"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
-from harness.records import workload
+from harness.builders.records import workload
+from harness.peers.prometheus import Recorded
 from recommender.test_prometheus import DAY, EASY, HOUR
 from trimtab.operator.metrics import Metrics
 from trimtab.recommender.cohort_store import TrackedContainer

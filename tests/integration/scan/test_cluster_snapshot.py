@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import status
+from harness.cluster.cluster import Cluster
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import status
 from harness.process import wait_for
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import InternalError

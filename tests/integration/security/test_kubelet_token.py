@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from harness.certificates import Authority
+from harness.builders.certificates import Authority
 from trimtab.kube.auth import Connection
 from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
 from trimtab.kube.auth.credentials import LocalCredentialProvider

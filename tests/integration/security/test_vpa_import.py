@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.cli import run
 
 CLUSTER_ADMIN = """x

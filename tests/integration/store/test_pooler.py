@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from sqlalchemy import make_url, text
 
-from harness.pgbouncer import CONNECTIONS
+from harness.peers.pgbouncer import CONNECTIONS
 from store.builders import KEY, entry
 from trimtab.store import Retention, RetentionLimit, Store
 

@@ -7,7 +7,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from harness import UnavailableError
-from harness.browser import browser as chromium
+from harness.peers.browser import browser as chromium
 
 expect.set_options(timeout=60_000)  # a busy machine draws late; what never comes fails all the same
 

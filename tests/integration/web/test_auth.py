@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from harness import UnavailableError as NoOpenssl
-from harness.certificates import LOOPBACK, Authority
-from harness.cluster import Cluster
-from harness.objects import rollout_kind
+from harness.builders.certificates import LOOPBACK, Authority
+from harness.builders.objects import rollout_kind
+from harness.cluster.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Forbidden, NotFound
 from trimtab.kube.kinds.workloads import WorkloadKey

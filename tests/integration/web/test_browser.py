@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
-from harness.browser import Watched, watched
+from harness.peers.browser import Watched, watched
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.backends.snapshot import DashboardSnapshot, SnapshotBackend

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from harness import kubeconfigs
+from harness.builders import kubeconfigs
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection
 from trimtab.kube.errors import ConfigError

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.informer_probe import eventually
-from harness.records import folded
+from harness.builders.records import folded
+from harness.e2e.informer_probe import eventually
 from trimtab.kube.cache.informer import Informer
 from trimtab.kube.kinds.pods import pod_projection
 from trimtab.kube.kinds.quotas import limit_range_projection

@@ -1,6 +1,6 @@
 """Nodes are folded to what fits on them, however the server writes it."""
 
-from harness.records import folded
+from harness.builders.records import folded
 from trimtab.kube.kinds.nodes import NodeResources, node_projection
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.records import folded, workload
+from harness.builders.records import folded, workload
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection
 from trimtab.kube.kinds.ownership import OWNER_INDEX, Ownership, owner_uid

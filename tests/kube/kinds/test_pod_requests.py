@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.records import folded
+from harness.builders.records import folded
 from trimtab.kube.kinds.nodes import NodeResources
 from trimtab.kube.kinds.pod_requests import pod_requests, template_requests
 from trimtab.kube.kinds.pods import Pod, pod_projection

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.records import folded
+from harness.builders.records import folded
 from trimtab.kube.kinds.quotas import (
     ResourceList,
     ResourceQuota,

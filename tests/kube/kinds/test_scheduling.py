@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.records import folded
+from harness.builders.records import folded
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.workloads import workload_projection
 from trimtab.kube.rest.resources import CRON_JOBS, DEPLOYMENTS

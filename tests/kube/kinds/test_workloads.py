@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import folded, workload
+from harness.builders.records import folded, workload
 from trimtab.kube.kinds.heap_flags import HeapFlags
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.kinds.workloads import WorkloadKey, workload_projection

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from harness.kubeconfigs import write
+from harness.builders.kubeconfigs import write
 from trimtab.cli._common.scan_options import friendly_errors
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import Connection, load_connection

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.scenes import GIB, STEP, flat, scene, sized, workload
+from lab.simulator.scenes import GIB, STEP, flat, scene, sized, workload
 from trimtab.cli import run
 from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.workloads import WorkloadKey

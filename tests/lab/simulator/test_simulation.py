@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.scenes import GIB, MIB, flat, scene, sized, workload
+from lab.simulator.scenes import GIB, MIB, flat, scene, sized, workload
 from trimtab.api import Duration
 from trimtab.api.optimizationpolicy import (
     Canary,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.scenes import GIB, MIB, STEP, flat, scene, sized, workload
+from lab.simulator.scenes import GIB, MIB, STEP, flat, scene, sized, workload
 from trimtab.actuation.port import ClusterPort
 from trimtab.errors import TrimtabError
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound

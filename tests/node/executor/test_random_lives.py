@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from harness.plaincgroups import PlainCgroups
+from harness.cluster.plaincgroups import PlainCgroups
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.node_views import pod_view
+from harness.builders.node_views import pod_view
 from trimtab.api.nodeqospolicy import CPUBurstPolicy, CPUBurstSpec, NodeQoSPolicySpec, ResctrlSpec
 from trimtab.api.pod_annotations import CACHE_CLASS
 from trimtab.node.arbiter import KnobRef, Value

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.node_views import pod_view
+from harness.builders.node_views import pod_view
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.collectors.node import RemainderCollector
 from trimtab.node.model import ContainerView, Metric, NodeView, PodView, Tier, pod_subject, tier_subject

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harness.node_views import pod_view
-from harness.plaincgroups import PlainCgroups
+from harness.builders.node_views import pod_view
+from harness.cluster.plaincgroups import PlainCgroups
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec
 from trimtab.kube.kinds.pods import Resources
 from trimtab.node.cgroups import QosClass

@@ -1,6 +1,6 @@
 """What a NodeMetric says, and that the API server takes it."""
 
-from harness.node_views import pod_view
+from harness.builders.node_views import pod_view
 from trimtab.api.nodemetric import MetricCollectPolicy
 from trimtab.node.arbiter import KnobRef, KnobRequest, Value
 from trimtab.node.cgroups.knobs import CPU_SHARES, CPUSET_CPUS

@@ -12,7 +12,7 @@ import pytest
 
 from actuation.builders import MIB
 from actuation.world import KilledError
-from harness.intent_loop import ScalableWorld, Value, bed, intent, profile
+from harness.e2e.intent_loop import ScalableWorld, Value, bed, intent, profile
 from trimtab.actuation.change_annotations import ChangeAnnotations, RevertRecord, encode_change_annotations
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget

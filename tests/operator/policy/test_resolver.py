@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.fake_informers import FakeInformers
-from harness.records import folded, policy, workload
+from harness.builders.fake_informers import FakeInformers
+from harness.builders.records import folded, policy, workload
 from trimtab.actuation.hold import Hold
 from trimtab.api.optimizationpolicy import MaintenanceWindow, OptimizationPolicySpec
 from trimtab.kube.kinds.metadata import Metadata, metadata_projection

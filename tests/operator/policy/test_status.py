@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.records import policy
+from harness.builders.records import policy
 from trimtab.api.conditions import Document
 from trimtab.api.fields import MAX_CONTAINERS, format_time
 from trimtab.api.optimizationpolicy import MAX_LISTED_WORKLOADS, OptimizationPolicyStatus, WorkloadState

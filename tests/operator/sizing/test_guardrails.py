@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harness.records import workload
+from harness.builders.records import workload
 from trimtab.operator.config.model import Guardrail
 from trimtab.operator.sizing import guardrails
 from trimtab.operator.sizing.guardrails import PromqlGuardrailChecker

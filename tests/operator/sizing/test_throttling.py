@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from actuation.builders import NOW, pod
-from harness.scripted import Scripted, steady
+from harness.builders.scripted import Scripted, steady
 from trimtab.actuation.decide.health import ThrottlingSample
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.sizing import throttling

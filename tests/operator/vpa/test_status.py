@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.records import folded, workload
+from harness.builders.records import folded, workload
 from trimtab.api.quantity import parse_memory_bytes, parse_millicores
 from trimtab.kube.kinds.hpas import AutoscalerTarget
 from trimtab.kube.kinds.vpas import VerticalPodAutoscaler, vpa_projection

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness.records import workload
+from harness.builders.records import workload
 from trimtab.actuation.resources import container_sizes
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.resources import DEPLOYMENTS, Resource

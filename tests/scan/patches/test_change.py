@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from harness.records import workload
+from harness.builders.records import workload
 from scan.scans import container, workload_finding
 from trimtab.kube.kinds.pods import Resources
 from trimtab.scan.patches.change import build_change, missing_containers_reason

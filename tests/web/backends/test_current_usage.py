@@ -13,7 +13,7 @@ import aiohttp
 import numpy as np
 import pytest
 
-from harness.scripted import Scripted, steady
+from harness.builders.scripted import Scripted, steady
 from trimtab.api.optimizationpolicy import NamespaceFilter, OptimizationPolicySpec, PolicyMode, PolicySelector
 from trimtab.lab.simulator.simulation import Simulation
 from trimtab.operator.metrics import Metrics

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.objects import node
-from harness.records import folded, workload
+from harness.builders.objects import node
+from harness.builders.records import folded, workload
 from trimtab.api.optimizationpolicy import OptimizationPolicySpec, PolicyMode
 from trimtab.kube.kinds.nodes import node_projection
 from trimtab.kube.kinds.pods import pod_projection

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.records import workload
+from harness.builders.records import workload
 from trimtab.kube.kinds.pods import Resources
 from trimtab.operator.views import WorkloadView
 from trimtab.scan.pricing import ResourcePrices

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from actuation.builders import MIB, wish
-from harness import images
-from harness.background import Early, early
-from harness.busybox_workloads import grows
-from harness.cluster import Cluster
-from harness.namespaces import fresh_namespace
+from harness.builders.busybox_workloads import grows
+from harness.cluster import images
+from harness.cluster.cluster import Cluster
+from harness.cluster.namespaces import fresh_namespace
+from harness.e2e.background import Early, early
 from harness.process import wait_for
 from integration.actuation.conftest import Driver, behind, hasty_client
 from trimtab.actuation.decide.stalls import CRASH_LOOP_TIMEOUT, DEFERRED_TIMEOUT

@@ -15,7 +15,7 @@ kinds = ModuleType("trimtab.api")
 kinds.__path__ = [str(Path(trimtab.__file__).with_name("api"))]
 sys.modules |= {"trimtab.api": kinds, "rich": None}  # type: ignore[dict-item] # as Python marks what is not there
 
-from harness.kubepods import Kubepods  # noqa: E402 - only now
+from harness.cluster.kubepods import Kubepods  # noqa: E402 - only now
 from trimtab.node.cgroups import CgroupVersion  # noqa: E402
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 from trimtab.node.arbiter import (
     BoundType,
     KnobRef,

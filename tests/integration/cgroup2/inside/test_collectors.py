@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from harness import collector_checks as measured
-from harness.kubepods import Kubepods
-from harness.node_views import node_view, pod_view
+from harness.builders.node_views import node_view, pod_view
+from harness.cluster import collector_checks as measured
+from harness.cluster.kubepods import Kubepods
 from trimtab.node.collectors.cpi import CpiCollector
 from trimtab.node.collectors.pressure import PressureCollector
 from trimtab.node.collectors.rundelay import RunDelayCollector

@@ -1,6 +1,6 @@
 """What the registry says of knobs, against the kernel's own word."""
 
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 from trimtab.node.cgroups import KNOBS, UNLIMITED, CgroupVersion
 from trimtab.node.cgroups import knobs as known
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness import images
-from harness.cluster import Cluster
+from harness.cluster import images
+from harness.cluster.cluster import Cluster
+from harness.peers.prometheus import Prometheus
 from harness.process import wait_for
-from harness.prometheus import Prometheus
 from trimtab.usage.usage import PodContainer
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
+from harness.peers.prometheus import Recorded
 from intents.kpi.test_client import END, LATENCY, RATE, START, ask
 from trimtab.api.intent import TargetRef
 from trimtab.intents.kpi.client import PromqlKpiClient

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from harness.certificates import LOOPBACK, Authority
+from harness.builders.certificates import LOOPBACK, Authority
 from intents.plugins.test_plugins import ACTUATOR, Lever, info
 from trimtab.intents.plugins.protocol import (
     REGISTER,

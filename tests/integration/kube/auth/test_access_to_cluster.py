@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 import yaml
 
-from harness import kubeconfigs
-from harness.certificates import Authority, Pair
-from harness.cluster import Cluster
-from harness.connect_proxy import ConnectProxy
+from harness.builders import kubeconfigs
+from harness.builders.certificates import Authority, Pair
+from harness.cluster.cluster import Cluster
+from integration.kube.auth.connect_proxy import ConnectProxy
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection, Identity
 from trimtab.kube.rest.client import Client

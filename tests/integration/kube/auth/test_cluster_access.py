@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness import kubeconfigs
-from harness.certificates import Authority, Pair
+from harness.builders import kubeconfigs
+from harness.builders.certificates import Authority, Pair
 from kube.auth.test_cluster_access import complaint, connect
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.errors import ConfigError

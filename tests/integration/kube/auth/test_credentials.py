@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.certificates import Authority, Pair
+from harness.builders.certificates import Authority, Pair
 from kube.auth.test_credentials import replace, written
 from trimtab.kube.auth.credential_sources import FileCredentialSource
 from trimtab.kube.auth.credentials import (

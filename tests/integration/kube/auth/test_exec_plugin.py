@@ -17,8 +17,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from harness import kubeconfigs, process
-from harness.certificates import Authority
+from harness import process
+from harness.builders import kubeconfigs
+from harness.builders.certificates import Authority
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.auth.connection import Connection
 from trimtab.kube.auth.credentials import ClientCredential

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.certificates import Authority, Pair
+from harness.builders.certificates import Authority, Pair
 from kube.auth.test_tls import WHERE, complaint
 from trimtab.kube.auth.credential_sources import FileCredentialSource, InlineCredentialSource
 from trimtab.kube.auth.tls import KeyPair, Trust

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import REGISTRY
 
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import Asked
-from harness.informer_probe import eventually, watching
-from harness.objects import pod, pod_status
+from harness.builders.objects import pod, pod_status
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually, watching
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Asked
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer, Scope
 from trimtab.kube.cache.projection import JSON

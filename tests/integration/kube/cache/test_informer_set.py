@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from harness import faults
-from harness.faultproxy import FaultProxy
-from harness.informer_probe import HASTY, eventually
+from harness.e2e.informer_probe import HASTY, eventually
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache import informer_set
 from trimtab.kube.cache.informer import Scope

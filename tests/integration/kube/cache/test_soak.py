@@ -9,11 +9,11 @@ import os
 import random
 import tracemalloc
 
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.faults import FaultPlan
-from harness.informer_probe import eventually, watching
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually, watching
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import FaultPlan
 from trimtab.kube.rest.client import Client, PatchType
 from trimtab.kube.rest.resources import CONFIG_MAPS
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.cluster import Cluster
-from harness.openapi import Schemas, UnknownFieldError, assert_reads
+from harness.cluster.cluster import Cluster
+from integration.kube.kinds.openapi import Schemas, UnknownFieldError, assert_reads
 from kube.kinds.test_schemas import PROJECTIONS
 from trimtab.kube.cache.projection import Projection
 from trimtab.kube.kinds.heap_flags import TemplateWire

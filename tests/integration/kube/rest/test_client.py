@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.cluster import Cluster
-from harness.objects import pod
+from harness.builders.objects import pod
+from harness.cluster.cluster import Cluster
 from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.projection import JSON

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from harness import faults
-from harness.faultproxy import FaultProxy
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
 from trimtab.kube import errors
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object, PatchType

@@ -10,10 +10,10 @@ import yaml
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
-from harness.objects import node
+from harness.builders.objects import node
+from harness.cluster.cluster import Cluster
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, NODES, Resource

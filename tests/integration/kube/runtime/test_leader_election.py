@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from harness import faults
-from harness.cluster import Cluster
-from harness.faultproxy import FaultProxy
+from harness.cluster.cluster import Cluster
+from harness.faults import faults
+from harness.faults.faultproxy import FaultProxy
 from harness.process import Process, wait_for
 from trimtab.kube.auth.cluster_access import load_connection
 from trimtab.kube.errors import KubeError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from harness.process import wait_for
 from trimtab.errors import TrimtabError
 from trimtab.kube.auth import load_connection

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from harness.background import Early, early
-from harness.cluster import Cluster
-from harness.kubepods import ROOT
-from harness.namespaces import fresh_namespace
+from harness.cluster.cluster import Cluster
+from harness.cluster.kubepods import ROOT
+from harness.cluster.namespaces import fresh_namespace
+from harness.e2e.background import Early, early
 from trimtab.kube.auth import load_connection
 from trimtab.kube.kinds.pods import Resources
 from trimtab.kube.rest.client import Client

@@ -4,9 +4,9 @@ import dataclasses
 import os
 from pathlib import Path
 
-from harness import collector_checks as measured
-from harness.kubepods import Kubepods
-from harness.node_views import node_view, pod_view
+from harness.builders.node_views import node_view, pod_view
+from harness.cluster import collector_checks as measured
+from harness.cluster.kubepods import Kubepods
 from trimtab.node.model import NODE, Metric, container_subject
 from trimtab.node.series import SeriesStore
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 from trimtab.node.arbiter import KnobRef, validate_values
 from trimtab.node.cgroups import UNLIMITED, CgroupVersion, Knob
 from trimtab.node.cgroups.knobs import (

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import grpc
 import pytest
 
-from harness.agent import AgentProcess
-from harness.busybox_workloads import size, template
-from harness.cluster import Cluster
-from harness.containerd import Containerd
-from harness.node import NAME
+from harness.builders.busybox_workloads import size, template
+from harness.cluster.cluster import Cluster
+from harness.cluster.containerd import Containerd
+from harness.cluster.node import NAME
+from harness.e2e.agent import AgentProcess
 from harness.process import Process, wait_for
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import CgroupLayout, Hierarchy, Knob, QosClass

@@ -7,10 +7,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from harness import busybox_workloads as busyboxes
-from harness.account import account
-from harness.cluster import Cluster
-from harness.node import NAME
+from harness.builders import busybox_workloads as busyboxes
+from harness.cluster.account import account
+from harness.cluster.cluster import Cluster
+from harness.cluster.node import NAME
 from trimtab.kube.auth import load_connection
 from trimtab.kube.errors import Forbidden
 from trimtab.kube.rest.client import Client

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from harness import fake_proc as still
-from harness.agent import AgentProcess
-from harness.busybox_workloads import burns, size, template
-from harness.cluster import Cluster
-from harness.node import NAME
+from harness.builders import fake_proc as still
+from harness.builders.busybox_workloads import burns, size, template
+from harness.cluster.cluster import Cluster
+from harness.cluster.node import NAME
+from harness.e2e.agent import AgentProcess
 from harness.process import wait_for
 from trimtab.node.arbiter import KnobRef
 from trimtab.node.cgroups import UNLIMITED, CgroupLayout, Hierarchy, QosClass

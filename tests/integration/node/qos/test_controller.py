@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from harness.kubepods import Kubepods
+from harness.cluster.kubepods import Kubepods
 from trimtab.api.nodeqospolicy import NodeQoSPolicySpec, SystemSpec
 from trimtab.kube.errors import DisruptionBlocked, InternalError, KubeError, Status, Unreachable
 from trimtab.node.arbiter import BoundType, KnobRef, KnobRequest, Precedence

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harness.cluster import Cluster
-from harness.objects import node
+from harness.builders.objects import node
+from harness.cluster.cluster import Cluster
 from node.reporter.test_reporter import MIB, NOW, VIEW, seen
 from trimtab.api.nodemetric import AggregatePolicy, MetricCollectPolicy, NodeMetricStatus
 from trimtab.kube.auth import load_connection

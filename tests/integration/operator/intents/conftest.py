@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.intent_env import IntentEnv
-from harness.objects import node
+from harness.builders.objects import node
+from harness.cluster.cluster import Cluster
+from harness.e2e.intent_env import IntentEnv
 from trimtab.kube.rest.client import Client, PatchType
 from trimtab.kube.rest.resources import NODES
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.informer_probe import eventually
-from harness.intent_env import IntentEnv
+from harness.e2e.informer_probe import eventually
+from harness.e2e.intent_env import IntentEnv
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.hold import HOLD_ANNOTATION

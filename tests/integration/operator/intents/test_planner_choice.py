@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from harness.informer_probe import eventually
-from harness.intent_env import IntentEnv
-from harness.objects import pod_status
+from harness.builders.objects import pod_status
+from harness.e2e.informer_probe import eventually
+from harness.e2e.intent_env import IntentEnv
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.actuation.pod_options import (
     PROGRESS_DEADLINE,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.intent_env import IntentEnv
+from harness.e2e.intent_env import IntentEnv
 from trimtab.intents.plugins.messages import plugin_pb2 as pb
 from trimtab.intents.plugins.protocol import CANDIDATES, INFO, OBSERVE, PERFORM, VERSION, listen
 from trimtab.kube.rest.resources import INTENTS

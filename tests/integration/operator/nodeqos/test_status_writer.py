@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from harness.faultproxy import FaultProxy
-from harness.faults import Fault, Kind
-from harness.objects import node
-from harness.records import folded
+from harness.builders.objects import node
+from harness.builders.records import folded
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Fault, Kind
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.store import Cache
 from trimtab.kube.kinds.custom import QosPolicy, qos_policy_projection

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
-from harness.informer_probe import HASTY, eventually
+from harness.e2e.informer_probe import HASTY, eventually
 from trimtab.kube.cache.informer_set import InformerSet
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.client import Client, Object

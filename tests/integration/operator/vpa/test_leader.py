@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.faultproxy import FaultProxy
-from harness.faults import Fault, Kind
-from harness.informer_probe import eventually
-from harness.leader import Office, deployment, office
+from harness.e2e.informer_probe import eventually
+from harness.e2e.leader import Office, deployment, office
+from harness.faults.faultproxy import FaultProxy
+from harness.faults.faults import Fault, Kind
 from trimtab.api.quantity import Quantity
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from harness import process
-from harness.certificates import LOOPBACK, Authority
-from harness.cluster import Cluster
-from harness.informer_probe import eventually
-from harness.leader import BRISK, deployment
+from harness.builders.certificates import LOOPBACK, Authority
+from harness.cluster.cluster import Cluster
+from harness.e2e.informer_probe import eventually
+from harness.e2e.leader import BRISK, deployment
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
 from trimtab.actuation.hold import HOLD_ANNOTATION
 from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER

@@ -16,9 +16,9 @@ import yaml
 from structlog.testing import capture_logs
 
 from harness import process
-from harness.certificates import LOOPBACK, Authority, Pair
-from harness.cluster import Cluster, KubectlError
-from harness.informer_probe import eventually
+from harness.builders.certificates import LOOPBACK, Authority, Pair
+from harness.cluster.cluster import Cluster, KubectlError
+from harness.e2e.informer_probe import eventually
 from trimtab.kube.auth import load_connection
 from trimtab.kube.cache.informer import Informer
 from trimtab.kube.errors import ConfigError, NotFound

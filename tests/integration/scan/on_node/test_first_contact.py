@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from harness.process import wait_for
 from trimtab.cli import run
 from trimtab.usage.usage import PodContainer

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.vpa import GoVpa, Series
+from harness.peers.vpa import GoVpa, Series
 from trimtab.sizing import Targets, strategy
 from trimtab.sizing.strategy import Floats
 

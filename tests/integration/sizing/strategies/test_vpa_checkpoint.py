@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.vpa import GoVpa, Series
+from harness.peers.vpa import GoVpa, Series
 from sizing.strategies.test_vpa_checkpoint import DAYS, START, events, fresh, shown
 from trimtab.sizing.strategies.vpa import VpaStrategy
 from trimtab.sizing.strategies.vpa_checkpoint import export_status, import_checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster.cluster import Cluster
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.capabilities import get_cluster_uid
 from trimtab.kube.rest.client import Client

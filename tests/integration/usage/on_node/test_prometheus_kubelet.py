@@ -4,7 +4,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from harness.prometheus import Prometheus as RealPrometheus
+from harness.peers.prometheus import Prometheus as RealPrometheus
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery

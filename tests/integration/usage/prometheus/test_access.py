@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.certificates import LOOPBACK, Authority
-from harness.prometheus import Recorded
+from harness.builders.certificates import LOOPBACK, Authority
+from harness.peers.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery

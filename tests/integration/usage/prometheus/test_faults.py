@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
+from harness.peers.prometheus import Recorded
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client
 from trimtab.usage.errors import (

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
+from harness.peers.prometheus import Recorded
 from trimtab.usage.errors import UsageResponseError
 from trimtab.usage.prometheus import Prometheus
 from trimtab.usage.prometheus.pod_selector import LAST_CHARACTERS, PodSelector

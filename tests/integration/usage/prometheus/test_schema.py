@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
+from harness.peers.prometheus import Recorded
 from trimtab.usage.errors import SourceRefused
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.prometheus.client import PrometheusClient

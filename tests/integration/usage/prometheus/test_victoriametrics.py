@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness import UnavailableError
-from harness.victoriametrics import victoriametrics
+from integration.usage.prometheus.victoriametrics import victoriametrics
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings
 from trimtab.usage.source import UsageQuery, query_value, source

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness import UnavailableError
-from harness.prometheus import Recorded
+from harness.peers.prometheus import Recorded
 from trimtab.kube.rest.http_transport import HttpTransport
 from trimtab.usage.errors import UsageError
 from trimtab.usage.prometheus import Prometheus, PrometheusSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster import Cluster
-from harness.leader import Office, deployment, office
+from harness.cluster.cluster import Cluster
+from harness.e2e.leader import Office, deployment, office
 from trimtab.kube.auth import load_connection
 from trimtab.kube.rest.client import Client, Object
 from trimtab.kube.rest.resources import DEPLOYMENTS

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, expect
 
-from harness.browser import watched
+from harness.peers.browser import watched
 from trimtab.web.app import build_app
 from trimtab.web.auth import LocalAccess
 from trimtab.web.demo.runner import DemoRunner, open_demo

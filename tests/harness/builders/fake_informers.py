@@ -1,0 +1,59 @@
+"""Provide an informer set without a server: a test puts records into its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Never
+
+from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.projection import Projection, R
+from trimtab.kube.cache.store import Cache, Index
+from trimtab.kube.rest.discovery import Discovery
+from trimtab.kube.rest.resources import Resource
+from trimtab.operator.cluster_state import FAILED_JOB_PODS
+
+
+class FakeInformers:
+    """Caches of every watched resource; each record goes to all caches of its resource but that of failed Job pods."""
+
+    def __init__(self) -> None:
+        self._caches: dict[Resource, list[Cache[Any]]] = {}
+
+    def watch_resource(
+        self,
+        resource: Resource,
+        projection: Projection[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]:
+        del projection, optional
+        cache: Cache[R] = Cache(indexes)
+        if scope != FAILED_JOB_PODS:
+            self._caches.setdefault(resource, []).append(cache)
+        return cache
+
+    def put(self, resource: Resource, record: Any) -> None:
+        for cache in self._caches[resource]:
+            cache.put(record)
+
+    def remove(self, resource: Resource, record: Any) -> None:
+        for cache in self._caches[resource]:
+            cache.remove(record)
+
+    def on_discovery(self, listener: Callable[[Discovery], None]) -> None:
+        """Discover nothing."""
+
+    def errors_by_resource(self) -> Mapping[str, str]:
+        return {}
+
+    def unsynced_reason(self, resource: Resource) -> str:
+        del resource
+        return ""
+
+    async def wait_synced(self) -> None:
+        """Return at once."""
+
+    async def run(self) -> Never:
+        raise AssertionError("a test that needs a running informer set starts a cluster")

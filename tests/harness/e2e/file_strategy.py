@@ -1,0 +1,43 @@
+"""Provide a strategy that recommends what a file contains, for tests that need a known recommendation."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from trimtab.plugins import Settings
+from trimtab.sizing.state.serialization import Array
+from trimtab.sizing.strategy import Floats, Indices, Strategy, TargetRange, Targets
+
+
+class ToldSettings(Settings):
+    """Where it is told."""
+
+    file: str
+    """JSON with the cores, or the bytes, that every container should have: {"cpu": 0.2}."""
+
+
+class Told(Strategy[ToldSettings]):
+    """Learns nothing."""
+
+    name = "told"
+    settings_type = ToldSettings
+
+    def observe(self, t: float, cpu: Floats, memory: Floats) -> None: ...
+
+    def observe_oom(self, t: float, containers: Indices, memory: Floats) -> None: ...
+
+    def recommend(self, t: float) -> Targets:
+        told = json.loads(Path(self.settings.file).read_text())
+
+        def of(resource: str) -> TargetRange:
+            amount = np.full(self.containers, told.get(resource, np.nan))
+            return TargetRange(target=amount, lower=amount, upper=amount)
+
+        return Targets(cpu=of("cpu"), memory=of("memory"))
+
+    def arrays(self) -> dict[str, Array]:
+        return {}
+
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None: ...
