@@ -65,9 +65,9 @@ class Published(PollingSource[PollingSettings]):
     name = "published"
     settings_type = PollingSettings
 
-    def __init__(self, *pods: PodContainer) -> None:
+    def __init__(self, store: Store, *pods: PodContainer) -> None:
         self.now = NOW
-        super().__init__(PollingSettings(), clock=lambda: self.now)
+        super().__init__(PollingSettings(), store=store, clock=lambda: self.now)
         self.pods = pods
 
     async def snapshot(self) -> list[ContainerSample]:
@@ -126,7 +126,7 @@ async def test_ingester_reads_every_late_sample_of_a_polling_source(
     store: Store,
 ) -> None:
     bed = Bed(store, "a")
-    source = Published(pod("a"))
+    source = Published(store, pod("a"))
     bed.recommender = Recommender(
         {DEFAULT_SOURCE: source}, store, cluster="c", schedule=PACE, metrics=bed.metrics
     )

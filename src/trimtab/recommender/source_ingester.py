@@ -256,7 +256,7 @@ class SourceIngester:
     @property
     def current(self) -> float:
         """The seconds for which a sample counts as current."""
-        return CURRENT * self._schedule.step + self.source.capabilities.publish_delay
+        return CURRENT * self._schedule.step + (self.source.capabilities.final_after or 0.0)
 
     async def read_present(self, now: float) -> Usage:
         """Read the latest usage of every container in the cluster, tracked or not, without ingesting it.
@@ -275,13 +275,13 @@ class SourceIngester:
 
     def _last_step(self, now: float) -> float:
         """Return the last step that may have all its samples by now."""
-        step, capabilities = self._schedule.step, self.source.capabilities
-        return (now - (step + capabilities.publish_delay if capabilities.polled else 0.0)) // step * step
+        step = self._schedule.step
+        return (now - (self.source.capabilities.final_after or 0.0)) // step * step
 
     def _last_final_step(self, now: float) -> float:
         """Return the last step that is ingested even if samples are missing."""
         capabilities, step = self.source.capabilities, self._schedule.step
-        waits = capabilities.history and not capabilities.polled
+        waits = capabilities.history and capabilities.final_after is None
         return (now - self._schedule.max_lateness) // step * step if waits else self._last_step(now)
 
     def _next_read(self, until: float, now: float) -> _ReadWindow:

@@ -47,7 +47,7 @@ async def open_source(
             if health.ok:
                 description = _describe(found, health)
                 yield SelectedSource(
-                    found, "; ".join([description, *failures]), has_history=not found.capabilities.polled
+                    found, "; ".join([description, *failures]), has_history=found.capabilities.history
                 )
                 return
             failures.append(_format_failure(candidate, health))
@@ -78,7 +78,7 @@ def _format_failure(name: str, health: SourceHealth) -> str:
 
 def _describe(found: Source[Any], health: SourceHealth) -> str:
     """Describe a healthy source in a few words."""
-    if found.capabilities.polled:
+    if not found.capabilities.history:
         return f"{found.name} only: a single sample, low confidence"
     detail = health.detail.partition("; ")[0]
     return f"{found.name.capitalize()} at {detail}" if found.name == PROMETHEUS else f"{found.name}: {detail}"

@@ -61,9 +61,7 @@ async def plan_read(
     """Plan the read of the last `window` seconds; `step` is the user's choice, or None."""
 
     async def plan_step(width: float) -> ReadPlan:
-        # A row describes the step that ends at its time. A polled source has one sample, in the step not yet over.
-        until = now + width if source.capabilities.polled else now
-        query = UsageQuery.last(window, now=until, step=width, namespaces=namespaces)
+        query = UsageQuery.last(window, now=now, step=width, namespaces=namespaces)
         return ReadPlan(query, await source.estimate_cost(query))
 
     if step is not None:

@@ -84,13 +84,8 @@ class Capabilities:
 
     history: bool
     """The source has history; if not, a read returns only the current step."""
-    polled: bool = False
-    """The source polls its history itself, so that it begins when the source is first opened.
-
-    A step of it covers the measurements from its beginning to its end.
-    """
-    publish_delay: float = 0.0
-    """The seconds after the end of a step until its samples are available."""
+    final_after: float | None = None
+    """The seconds after the end of a step until its samples are final; None if they may arrive any time later."""
     throttling: bool = False
     ooms: bool = False
     atomic_steps: bool = False
@@ -178,7 +173,7 @@ class Source(ABC, Generic[S]):
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         """Read the samples on exactly the grid of `query`; raise `UsageError` on any failure.
 
-        A source without history returns its sample in the current step, or none.
+        A source without history returns its sample in the last step, or none.
         """
 
     @property

@@ -64,11 +64,51 @@ async def test_polling_source_reads_samples_as_window() -> None:
     await source.poll_at(NOW, sample(WEB, NOW, 1.0, 100))
     await source.poll_at(NOW + 30, sample(WEB, NOW + 30, 2.0, 300), sample(DB, NOW + 30, 0.5, 50))
     await source.poll_at(NOW + 60, sample(WEB, NOW + 60, 4.0, 200))
-    usage = await source.read(UsageQuery(start=NOW - 60, end=NOW + 120, step=60))
+    usage = await source.read(UsageQuery(start=NOW, end=NOW + 180, step=60))
     assert usage.containers == (DB, WEB)
     np.testing.assert_array_equal(usage.cpu[:, 1], [np.nan, 1.5, 4.0])
     np.testing.assert_array_equal(usage.memory[:, 1], [np.nan, 300, 200])
     np.testing.assert_array_equal(usage.cpu[:, 0], [np.nan, 0.5, np.nan])
+
+
+@settings(max_examples=100)
+@given(
+    drawn=st.lists(
+        st.tuples(st.integers(0, 7200), st.floats(0, 64, width=32), st.floats(1, 2.0**40, width=32)),
+        min_size=1,
+        max_size=40,
+        unique_by=lambda each: each[0],
+    ),
+    cell=st.sampled_from([60.0, 300.0]),
+    step=st.sampled_from([300.0, 600.0, 3600.0]),
+    rows=st.integers(1, 40),
+)
+async def test_history_labels_steps_by_their_end(
+    drawn: list[tuple[int, float, float]], cell: float, step: float, rows: int
+) -> None:
+    """A row holds the samples of the step that ends at its time, as with every other source."""
+    history = SampleHistory(MemoryBlockStorage(), step=cell, retention=DAY)
+    for after, cpu, memory in sorted(drawn):
+        await history.add_samples([sample(WEB, NOW + after, cpu, memory)], now=NOW + after)
+    query = UsageQuery(start=NOW, end=NOW + rows * step, step=step)
+    usage = await history.read(query, now=NOW + DAY)
+    for row, end in enumerate(query.start + step * np.arange(rows)):
+        own = [(cpu, memory) for after, cpu, memory in drawn if end - step <= NOW + after < end]
+        if not own:
+            assert usage.containers == () or np.isnan(usage.cpu[row, 0])
+            continue
+        assert usage.cpu[row, 0] == pytest.approx(np.mean([cpu for cpu, _ in own]), rel=1e-5)
+        assert usage.memory[row, 0] == pytest.approx(max(memory for _, memory in own), rel=1e-6)
+
+
+@settings(max_examples=100)
+@given(now=st.floats(NOW, NOW + HOUR), step=st.sampled_from([60.0, 300.0, 3600.0]))
+async def test_history_of_one_poll_is_in_the_last_step_of_the_present(now: float, step: float) -> None:
+    history = SampleHistory(MemoryBlockStorage(), step=60.0, retention=DAY)
+    await history.add_samples([sample(WEB, now, 2.0, 1e9)], now=now)
+    usage = await history.read(UsageQuery.last(2 * HOUR, now=now, step=step), now=now)
+    assert usage.sample_count == 1
+    assert (usage.cpu[-1, 0], usage.memory[-1, 0]) == (2.0, 1e9)
 
 
 async def test_polling_source_averages_cpu_and_keeps_memory_maximum() -> None:
@@ -76,7 +116,7 @@ async def test_polling_source_averages_cpu_and_keeps_memory_maximum() -> None:
     for minute in range(10):
         at = NOW + 60 * minute
         await source.poll_at(at, sample(WEB, at, minute, 1000 + minute))
-    usage = await source.read(UsageQuery(start=NOW, end=NOW + 600, step=300))
+    usage = await source.read(UsageQuery(start=NOW + 300, end=NOW + 900, step=300))
     assert usage.cpu[:, 0].tolist() == [2, 7]
     assert usage.memory[:, 0].tolist() == [1004, 1009]
 
@@ -152,7 +192,7 @@ async def test_polling_source_deletes_samples_beyond_retention(tmp_path: Path) -
             at = NOW + hour * HOUR
             await source.poll_at(at, sample(WEB, at))
         assert len(await store.states.list_summaries()) == 5
-        usage = await source.read(UsageQuery(start=NOW, end=NOW + 10 * HOUR, step=HOUR))
+        usage = await source.read(UsageQuery(start=NOW + HOUR, end=NOW + 11 * HOUR, step=HOUR))
         assert usage.sample_count == 5
 
 
@@ -187,7 +227,7 @@ async def test_polling_source_reports_store_failure(tmp_path: Path) -> None:
 async def test_polling_source_reads_history_while_polling_fails() -> None:
     source = scripted()
     source.samples = None
-    ask = UsageQuery.last(600, now=NOW, step=60)
+    ask = UsageQuery.last(600, now=NOW + 90, step=60)
     with pytest.raises(SourceUnavailable):
         await source.read(ask)
     health = await source.check()
@@ -254,7 +294,9 @@ async def test_history_reads_many_containers_of_a_day() -> None:
     for hour in range(24):
         at = NOW + hour * HOUR
         await history.add_samples([sample(one, at) for one in fleet], now=at)
-    usage = await history.read(UsageQuery(start=NOW, end=NOW + DAY, step=HOUR))
+    usage = await history.read(
+        UsageQuery(start=NOW + HOUR, end=NOW + DAY + HOUR, step=HOUR), now=NOW + 2 * DAY
+    )
     assert usage.cpu.shape == (24, 500)
     assert usage.sample_count == 24 * 500
 

@@ -244,7 +244,7 @@ async def test_current_usage_keeps_polled_pods_until_they_are_stale(tmp_path: Pa
     present, pods = CurrentUsage(), {POD, ("batch", "etl-0")}
     now = NOW
     async with Store.open(tmp_path / "trimtab.db") as store:
-        source = Told(PollingSettings(), clock=lambda: now)
+        source = Told(PollingSettings(), store=store, clock=lambda: now)
         learning = Recommender(
             {DEFAULT_SOURCE: source}, store, cluster="c", schedule=IngestSchedule(), metrics=Metrics()
         )
@@ -256,7 +256,7 @@ async def test_current_usage_keeps_polled_pods_until_they_are_stale(tmp_path: Pa
         now += 120
         await present.read(learning.ingesters, pods, now=now)
         assert present.list_current(now) == {}
-        assert present.find_last_sample(pods) == present.last_sampled_at == (NOW - 75) // 60 * 60
+        assert present.find_last_sample(pods) == present.last_sampled_at == (NOW - 75) // 60 * 60 + 60
 
 
 async def test_source_ingester_reads_current_usage_of_all_namespaces_without_ooms(tmp_path: Path) -> None:

@@ -76,10 +76,14 @@ class SampleHistory:
         """Return the hours that have samples."""
         return sorted({*await self._storage.list_hours(), *self._open_hours})
 
-    async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
-        """Return the requested window, as far as there are samples of it."""
-        window = _GridBuilder(query)
-        first, last = int(query.start // HOUR_SECONDS), int(query.end // HOUR_SECONDS)
+    async def read(self, query: UsageQuery, *, now: float, progress: Progress | None = None) -> Usage:
+        """Return the requested window, as far as there are samples of it.
+
+        The last row of a window that reaches `now` includes the step in progress.
+        """
+        window = _GridBuilder(query, includes_present=query.end > now)
+        first = int((query.start - query.step) // HOUR_SECONDS)
+        last = int(query.end // HOUR_SECONDS)
         numbers = [number for number in await self.list_hours() if first <= number <= last]
         for done, number in enumerate(numbers, start=1):
             hour = self._open_hours.get(number) or await self._storage.get(number)
@@ -103,8 +107,9 @@ class SampleHistory:
 class _GridBuilder:
     """Fills the grid of a query hour by hour."""
 
-    def __init__(self, query: UsageQuery) -> None:
+    def __init__(self, query: UsageQuery, *, includes_present: bool) -> None:
         self._query = query
+        self._includes_present = includes_present
         self._columns: dict[PodContainer, int] = {}
         self._sums, self._counts = np.zeros((2, query.steps, 0))
         self._memory = np.full((query.steps, 0), np.nan)
@@ -116,7 +121,12 @@ class _GridBuilder:
             for container, column in hour.containers.items()
             if wanted is None or container.namespace in wanted
         ]
-        rows = np.floor((hour.times - self._query.start) / self._query.step + 1e-9).astype(np.int64)
+        # A cell is known by its start, a row of usage by its end.
+        ends = hour.times + hour.step
+        rows = np.ceil((ends - self._query.start) / self._query.step - 1e-9).astype(np.int64)
+        if self._includes_present:
+            # Without this, a read just after the first poll would have no sample at all: its step is not over.
+            rows = np.minimum(rows, self._query.steps - 1)
         cells = np.flatnonzero((rows >= 0) & (rows < self._query.steps))
         if not there or not len(cells):
             return

@@ -73,8 +73,9 @@ class PollingSource(Source[S]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(settings, client=client, store=store)
+        # Without a store the history begins when the source is opened: it has no past to learn from.
         self.capabilities = Capabilities(
-            history=True, polled=True, publish_delay=PUBLISH_DELAY + settings.interval
+            history=store is not None, final_after=PUBLISH_DELAY + settings.interval
         )
         storage = (
             StoreBlockStorage(store, fetch_cluster_name=self._fetch_cluster_name, source=self.name)
@@ -136,7 +137,8 @@ class PollingSource(Source[S]):
 
     async def read(self, query: UsageQuery, *, progress: Progress | None = None) -> Usage:
         """Read from the history; raise only if it is empty and the poll fails."""
-        if self._polling.due(self._clock()):
+        now = self._clock()
+        if self._polling.due(now):
             try:
                 await self._poll()
             except UsageError:
@@ -144,7 +146,7 @@ class PollingSource(Source[S]):
                     if not await self._history.list_hours():
                         raise
         with self._wrap_store_errors():
-            return await self._history.read(query, progress=progress)
+            return await self._history.read(query, now=now, progress=progress)
 
     async def _fetch_cluster_name(self) -> str:
         """Return a name that keeps the samples of clusters that share a store apart."""
