@@ -18,7 +18,7 @@ ONE_CORE_EACH := GOMAXPROCS=1
 # And less again when it seldom collects garbage: kubectl a fifth, an API server a tenth, for 200 MiB that this one takes more.
 FEW_COLLECTIONS := GOGC=800 GOMEMLIMIT=700MiB
 
-.PHONY: help setup lint format test all-tests compiled test-fast test-deps soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
+.PHONY: help setup lint format test all-tests compiled test-fast test-lowest test-deps soak soak-operator bench demo docs reference cluster cluster-down crds lock clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1mmake %-13s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,17 @@ compiled: setup
 
 test-fast: setup ## Run the tests that need no process, cluster or root: 85 % of all, in two minutes
 	pytest tests --ignore tests/integration --numprocesses auto --dist worksteal
+
+# Its own environment, from pyproject.toml alone: a floor that is too low fails here, and not in somebody's notebook.
+LOWEST := .venv/lowest
+test-lowest: setup ## Run fast tests with the lowest versions that pyproject.toml allows
+	uv venv --quiet --clear $(LOWEST)
+	uv pip compile --quiet --python-version 3.11 --resolution lowest-direct --extra lab --extra postgres --extra test \
+	  pyproject.toml --output-file $(LOWEST)/requirements.txt
+	uv pip install --quiet --python $(LOWEST) --only-binary :all: --requirement $(LOWEST)/requirements.txt
+	uv pip install --quiet --python $(LOWEST) --no-deps --editable .
+	$(LOWEST)/bin/python -m pytest -q -m "not cluster and not postgres" \
+	  tests/api tests/sizing tests/kube tests/usage tests/store tests/cli
 
 test-deps: setup ## Install and build what the tests run against (once: about 15 minutes)
 	python -m harness deps

@@ -142,7 +142,7 @@ class Objective(_message.Message):
     tolerance: float
     weight: float
     measured_by: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[str] = ..., less_is_better: _Optional[bool] = ..., tolerance: _Optional[float] = ..., weight: _Optional[float] = ..., measured_by: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[str] = ..., less_is_better: bool = ..., tolerance: _Optional[float] = ..., weight: _Optional[float] = ..., measured_by: _Optional[str] = ...) -> None: ...
 
 class Goal(_message.Message):
     __slots__ = ("intent", "objectives", "priority", "z_score", "is_release")
@@ -156,7 +156,7 @@ class Goal(_message.Message):
     priority: float
     z_score: float
     is_release: bool
-    def __init__(self, intent: _Optional[str] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., priority: _Optional[float] = ..., z_score: _Optional[float] = ..., is_release: _Optional[bool] = ...) -> None: ...
+    def __init__(self, intent: _Optional[str] = ..., objectives: _Optional[_Iterable[_Union[Objective, _Mapping]]] = ..., priority: _Optional[float] = ..., z_score: _Optional[float] = ..., is_release: bool = ...) -> None: ...
 
 class Constraints(_message.Message):
     __slots__ = ("min_replicas", "max_replicas", "min_cpu", "max_cpu", "min_memory", "max_memory", "extra_pods", "extra_cpu", "extra_memory", "extra_cpu_in_place", "extra_memory_in_place", "forbidden", "freeze", "cooldown_until", "explore", "min_total_cpu")
@@ -199,7 +199,7 @@ class Constraints(_message.Message):
     cooldown_until: _containers.ScalarMap[str, float]
     explore: bool
     min_total_cpu: float
-    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., extra_pods: _Optional[float] = ..., extra_cpu: _Optional[float] = ..., extra_memory: _Optional[float] = ..., extra_cpu_in_place: _Optional[float] = ..., extra_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., cooldown_until: _Optional[_Mapping[str, float]] = ..., explore: _Optional[bool] = ..., min_total_cpu: _Optional[float] = ...) -> None: ...
+    def __init__(self, min_replicas: _Optional[int] = ..., max_replicas: _Optional[int] = ..., min_cpu: _Optional[float] = ..., max_cpu: _Optional[float] = ..., min_memory: _Optional[float] = ..., max_memory: _Optional[float] = ..., extra_pods: _Optional[float] = ..., extra_cpu: _Optional[float] = ..., extra_memory: _Optional[float] = ..., extra_cpu_in_place: _Optional[float] = ..., extra_memory_in_place: _Optional[float] = ..., forbidden: _Optional[_Iterable[str]] = ..., freeze: _Optional[str] = ..., cooldown_until: _Optional[_Mapping[str, float]] = ..., explore: bool = ..., min_total_cpu: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("actuator", "parameters", "after", "disruption")
@@ -319,7 +319,7 @@ class PlanResponse(_message.Message):
     utility: float
     is_optimal: bool
     expanded_states: int
-    def __init__(self, purpose: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., why: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., cost: _Optional[float] = ..., saved: _Optional[float] = ..., utility: _Optional[float] = ..., is_optimal: _Optional[bool] = ..., expanded_states: _Optional[int] = ...) -> None: ...
+    def __init__(self, purpose: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., why: _Optional[_Iterable[str]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., cost: _Optional[float] = ..., saved: _Optional[float] = ..., utility: _Optional[float] = ..., is_optimal: bool = ..., expanded_states: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("objective", "now", "expected", "low", "high", "wanted", "verdict")

@@ -287,7 +287,7 @@ class SynchronizeRequest(_message.Message):
     pods: _containers.RepeatedCompositeFieldContainer[PodSandbox]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
     more: bool
-    def __init__(self, pods: _Optional[_Iterable[_Union[PodSandbox, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, pods: _Optional[_Iterable[_Union[PodSandbox, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class SynchronizeResponse(_message.Message):
     __slots__ = ("update", "more")
@@ -295,7 +295,7 @@ class SynchronizeResponse(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     update: _containers.RepeatedCompositeFieldContainer[ContainerUpdate]
     more: bool
-    def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, update: _Optional[_Iterable[_Union[ContainerUpdate, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class RunPodSandboxRequest(_message.Message):
     __slots__ = ("pod",)
@@ -501,7 +501,7 @@ class ValidateContainerAdjustmentResponse(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     reject: bool
     reason: str
-    def __init__(self, reject: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, reject: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
@@ -753,7 +753,7 @@ class LinuxDeviceCgroup(_message.Message):
     major: OptionalInt64
     minor: OptionalInt64
     access: str
-    def __init__(self, allow: _Optional[bool] = ..., type: _Optional[str] = ..., major: _Optional[_Union[OptionalInt64, _Mapping]] = ..., minor: _Optional[_Union[OptionalInt64, _Mapping]] = ..., access: _Optional[str] = ...) -> None: ...
+    def __init__(self, allow: bool = ..., type: _Optional[str] = ..., major: _Optional[_Union[OptionalInt64, _Mapping]] = ..., minor: _Optional[_Union[OptionalInt64, _Mapping]] = ..., access: _Optional[str] = ...) -> None: ...
 
 class CDIDevice(_message.Message):
     __slots__ = ("name",)
@@ -1036,7 +1036,7 @@ class ContainerUpdate(_message.Message):
     container_id: str
     linux: LinuxContainerUpdate
     ignore_failure: bool
-    def __init__(self, container_id: _Optional[str] = ..., linux: _Optional[_Union[LinuxContainerUpdate, _Mapping]] = ..., ignore_failure: _Optional[bool] = ...) -> None: ...
+    def __init__(self, container_id: _Optional[str] = ..., linux: _Optional[_Union[LinuxContainerUpdate, _Mapping]] = ..., ignore_failure: bool = ...) -> None: ...
 
 class LinuxContainerUpdate(_message.Message):
     __slots__ = ("resources",)
@@ -1062,7 +1062,7 @@ class LinuxRdt(_message.Message):
     schemata: OptionalRepeatedString
     enable_monitoring: OptionalBool
     remove: bool
-    def __init__(self, clos_id: _Optional[_Union[OptionalString, _Mapping]] = ..., schemata: _Optional[_Union[OptionalRepeatedString, _Mapping]] = ..., enable_monitoring: _Optional[_Union[OptionalBool, _Mapping]] = ..., remove: _Optional[bool] = ...) -> None: ...
+    def __init__(self, clos_id: _Optional[_Union[OptionalString, _Mapping]] = ..., schemata: _Optional[_Union[OptionalRepeatedString, _Mapping]] = ..., enable_monitoring: _Optional[_Union[OptionalBool, _Mapping]] = ..., remove: bool = ...) -> None: ...
 
 class KeyValue(_message.Message):
     __slots__ = ("key", "value")
@@ -1118,7 +1118,7 @@ class OptionalBool(_message.Message):
     __slots__ = ("value",)
     VALUE_FIELD_NUMBER: _ClassVar[int]
     value: bool
-    def __init__(self, value: _Optional[bool] = ...) -> None: ...
+    def __init__(self, value: bool = ...) -> None: ...
 
 class OptionalFileMode(_message.Message):
     __slots__ = ("value",)
