@@ -33,10 +33,10 @@ from trimtab.operator.audit import AuditRecorder
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
 from trimtab.operator.intents.executor import PlanExecutor
-from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObserver
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import RecommenderSafeSizes, SafeSizeProvider

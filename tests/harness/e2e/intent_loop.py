@@ -30,7 +30,7 @@ from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
 from trimtab.operator.intents.effect_learner import EffectLearner
 from trimtab.operator.intents.executor import PlanExecutor
-from trimtab.operator.intents.intent_index import IntentIndex, _is_active, _precedence
+from trimtab.operator.intent_index import IntentIndex, _is_active, _precedence
 from trimtab.operator.intents.observer import IntentObserver
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSize

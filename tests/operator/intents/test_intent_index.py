@@ -37,6 +37,7 @@ from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import DEPLOYMENTS, JOBS
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.executor import PlanExecutor
 from trimtab.operator.intents.guardrails import (
     RESIZING_ACTUATORS,
@@ -45,7 +46,6 @@ from trimtab.operator.intents.guardrails import (
     build_constraints,
     explain_no_release,
 )
-from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation
 from trimtab.operator.intents.safe_sizes import SafeSize
 from trimtab.operator.intents.state_builder import build_state

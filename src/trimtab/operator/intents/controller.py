@@ -34,6 +34,7 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.resources import VPAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.capacity import available_capacity
 from trimtab.operator.intents.effect_learner import EffectLearner
 from trimtab.operator.intents.executor import PlanExecutor, has_running_pod_to_resize
@@ -44,7 +45,6 @@ from trimtab.operator.intents.guardrails import (
     explain_no_release,
     protected_reason,
 )
-from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation, IntentObserver
 from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSizeProvider

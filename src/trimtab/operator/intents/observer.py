@@ -32,7 +32,7 @@ from trimtab.kube.kinds.scheduling import SchedulingConstraints
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
-from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.state_builder import build_goal, build_state, find_main_container
 from trimtab.usage.prometheus.template import QueryError
 

@@ -31,9 +31,9 @@ from trimtab.kube.rest.resources import INTENTS, VPAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.intents import IntentSettings
 from trimtab.operator.config.model import OperatorConfig
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.intents.capacity import available_capacity
 from trimtab.operator.intents.guardrails import AutoscalerConstraints, build_constraints, explain_no_release
-from trimtab.operator.intents.intent_index import IntentIndex
 from trimtab.operator.intents.observer import IntentObservation, IntentObserver
 from trimtab.operator.intents.planning import DEFAULT_PLANNER
 from trimtab.operator.intents.safe_sizes import SafeSize

@@ -8,7 +8,7 @@ from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.rest.resources import INTENTS, VPAS
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
-from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intent_index import IntentIndex
 
 
 class CompetingControllers:

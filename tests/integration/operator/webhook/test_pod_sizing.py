@@ -30,7 +30,7 @@ from trimtab.operator.app import OperatorApp
 from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.config.reloader import ConfigReloader
-from trimtab.operator.intents.intent_index import IntentIndex
+from trimtab.operator.intent_index import IntentIndex
 from trimtab.operator.metrics import Metrics
 from trimtab.operator.policy.competing_controllers import CompetingControllers
 from trimtab.operator.policy.resolver import PolicyResolver
