@@ -15,8 +15,7 @@ from typing import Any
 
 from harness.builders.objects import pod_status
 from harness.e2e.informer_probe import HASTY, eventually
-from harness.e2e.intent_loop import FixedSafeSizes
-from trimtab.actuation.executor import ChangeExecutor
+from harness.e2e.intent_loop import CurrentFeatures, FixedSafeSizes
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import CPU_PODS, KpiQuery
@@ -27,17 +26,10 @@ from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.rest.client import Client, Object, PatchType
 from trimtab.kube.rest.resources import DEPLOYMENTS, EVENTS, INTENTS, KPI_PROFILES, PODS
 from trimtab.kube.runtime.event_recorder import EventRecorder
-from trimtab.operator.cluster_state import ClusterState
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
-from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.executor import PlanExecutor
-from trimtab.operator.intent_index import IntentIndex
-from trimtab.operator.intents.observer import IntentObserver
-from trimtab.operator.intents.planning import PlanningService
-from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.views import IntentViews
+from trimtab.operator.wiring import FixedConfig, Ports, build_operator
 from trimtab.store import Store
 
 ALL_PODS = 1000.0
@@ -112,44 +104,33 @@ class IntentEnv:
     async def start_controller(self) -> AsyncIterator[IntentController]:
         """Start the controller; the test runs its cycles."""
         config = OperatorConfig.model_validate({"intents": self.settings, **self.extra_config})
-        informers = InformerSet(self.client, discovery_interval=0.5, timeouts=HASTY)
-        cluster_state = ClusterState(informers, operator_namespace="trimtab-system", enqueue=lambda _: None)
-        intent_index = IntentIndex(informers)
         events = EventRecorder(
             self.client, component="trimtab.io/test", instance="test", now=lambda: datetime.now(UTC)
         )
-        cluster = KubeCluster(self.client, events, kinds=cluster_state.workload_kinds)
         async with Store.open(self.store or self.folder / "trimtab.db") as store:
-            tasks = [asyncio.create_task(each) for each in (cluster_state.run(), events.run())]
-            try:
-                await cluster_state.wait_synced(timeout=60)
-                self.cluster_state, self.intent_index = cluster_state, intent_index
-                effect_learner = EffectLearner(store, cluster="prod", settings=lambda: config.intents)
-                yield IntentController(
-                    cluster_state=cluster_state,
-                    intent_index=intent_index,
-                    observer=IntentObserver(
-                        cluster_state, intent_index, self.kpis, settings=lambda: config.intents
-                    ),
-                    planning_service=PlanningService(
-                        self.registry, settings=lambda: config.intents, metrics=self.metrics
-                    ),
-                    safe_sizes=FixedSafeSizes(),
-                    executor=PlanExecutor(
-                        cluster,
-                        ChangeExecutor(cluster, may_write=self.may_write),
-                        may_write=self.may_write,
-                        can_resize_in_place=lambda: True,
-                        observation_period=lambda: 1.0,
-                    ),
-                    effect_learner=effect_learner,
-                    status_writer=IntentStatusWriter(self.client, events, may_write=self.may_write),
-                    views=IntentViews(),
-                    config=lambda: config,
-                    can_resize_in_place=lambda: True,
+            operator = build_operator(
+                Ports(
+                    informers=InformerSet(self.client, discovery_interval=0.5, timeouts=HASTY),
+                    objects=self.client,
+                    cluster=lambda kinds: KubeCluster(self.client, events, kinds=kinds),
+                    features=CurrentFeatures(),
+                    events=events,
+                    sources={},
+                    store=store,
+                    config=FixedConfig(config),
                     metrics=self.metrics,
+                    plugin_registry=self.registry,
+                    kpis=self.kpis,
+                    safe_sizes=FixedSafeSizes(),
                 )
-                await effect_learner.flush()
+            )
+            tasks = [asyncio.create_task(each) for each in (operator.cluster_state.run(), events.run())]
+            try:
+                await operator.cluster_state.wait_synced(timeout=60)
+                self.cluster_state, self.intent_index = operator.cluster_state, operator.intent_index
+                controllers = operator.build_controllers(may_write=self.may_write, enqueue=lambda _: None)
+                yield controllers.intent_controller
+                await controllers.effect_learner.flush()
             finally:
                 for task in tasks:
                     task.cancel()

@@ -6,7 +6,7 @@ a word that it contains.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,30 +15,29 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from actuation.world import KEY, LivePod, World, run
-from trimtab.actuation.executor import ChangeExecutor
+from harness.builders.fake_informers import FakeInformers
 from trimtab.api.intent import IntentSpec
 from trimtab.api.kpiprofile import KPIProfileSpec
 from trimtab.intents.kpi.measurement import KpiReading, unknown_reading
 from trimtab.intents.kpi.query import KpiQuery
-from trimtab.intents.plugins.registry import PluginRegistry
-from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord, ProfileKey
-from trimtab.kube.kinds.hpas import HorizontalPodAutoscaler
+from trimtab.kube.cache.informer import Scope
+from trimtab.kube.cache.projection import OwnerReference, Projection, R
+from trimtab.kube.cache.store import Cache, Index
+from trimtab.kube.kinds.custom import IntentRecord, KPIProfileRecord
 from trimtab.kube.kinds.pods import Pod
-from trimtab.kube.kinds.workloads import Workload, WorkloadKey
-from trimtab.operator.cluster_state import ClusterState
+from trimtab.kube.kinds.workloads import Workload
+from trimtab.kube.rest.capabilities import MEMORY_LIMIT_DECREASE_VERSION
+from trimtab.kube.rest.object_client import ObjectClient
+from trimtab.kube.rest.resources import DEPLOYMENTS, INTENTS, KPI_PROFILES, PODS, Resource
+from trimtab.operator.cluster_state import FAILED_JOB_PODS
 from trimtab.operator.config.model import OperatorConfig
 from trimtab.operator.intents.controller import IntentController
-from trimtab.operator.intents.effect_learner import EffectLearner
-from trimtab.operator.intents.executor import PlanExecutor
-from trimtab.operator.intent_index import IntentIndex, _is_active, _precedence
-from trimtab.operator.intents.observer import IntentObserver
-from trimtab.operator.intents.planning import PlanningService
 from trimtab.operator.intents.safe_sizes import SafeSize
-from trimtab.operator.intents.status_writer import IntentStatusWriter
 from trimtab.operator.metrics import Metrics
-from trimtab.operator.views import IntentViews
+from trimtab.operator.wiring import FixedConfig, Operator, Ports, build_operator
 from trimtab.store import Store
 
+_OWNER = OwnerReference("Deployment", "web", "uid-web")
 Value = float | None | Callable[[float], float | None]
 
 
@@ -78,54 +77,62 @@ class ScalableWorld(World):
         self.version += 1
 
 
-@dataclass
-class WorldCatalog:
-    """The cluster's caches, read from the world."""
+class LiveCache(Cache[R]):
+    """A cache that reads the world at every call, so that it never lags."""
 
-    world: World
-    hpas: list[HorizontalPodAutoscaler] = field(default_factory=list)
-    nodes: Sequence[Any] = ()
-    quotas: Sequence[Any] = ()
+    def __init__(self, indexes: Mapping[str, Index[R]] | None, read: Callable[[], Sequence[R]]) -> None:
+        super().__init__()
+        self._functions = dict(indexes or {})
+        self._read = read
 
-    def list_workloads(self) -> Iterable[Workload]:
-        return [run(self.world.get_workload(KEY))]
+    def __len__(self) -> int:
+        return len(self._read())
 
-    def get(self, key: WorkloadKey) -> Workload | None:
-        return run(self.world.get_workload(KEY)) if key == KEY else None
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._read())
 
-    def list_pods(self, workload: Workload) -> Sequence[Pod]:
-        return run(self.world.list_pods(workload)) if workload.key == KEY else ()
+    def get(self, name: str, namespace: str = "") -> R | None:
+        return next((each for each in self.in_namespace(namespace) if each.name == name), None)
 
-    @property
-    def pods(self) -> Sequence[Pod]:
-        return run(self.world.list_pods())
+    def in_namespace(self, namespace: str) -> list[R]:
+        return [each for each in self._read() if each.namespace == namespace]
 
-    def list_hpas(self, workload: Workload) -> list[HorizontalPodAutoscaler]:
-        return self.hpas
-
-    def active_vpa(self, key: WorkloadKey) -> str:
-        return ""
-
-    def unsynced_reason(self, resource: object) -> str:
-        return ""
+    def find(self, index: str, value: Hashable) -> list[R]:
+        return [each for each in self._read() if self._functions[index](each) == value]
 
 
-@dataclass
-class ListedIntents:
-    """Intents and profiles by name, as the cache of the operator has them."""
+class WorldInformers(FakeInformers):
+    """Informers that show the Deployment of a world and its pods as they are; a test puts all other records."""
 
-    intents: list[IntentRecord]
-    profiles: list[KPIProfileRecord]
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._live: dict[Resource, Callable[[], Sequence[Any]]] = {
+            DEPLOYMENTS: lambda: [run(world.get_workload(KEY))],
+            PODS: lambda: [replace(each, owner=_OWNER) for each in run(world.list_pods())],
+        }
 
-    def controlling_intent(self, target: WorkloadKey) -> IntentRecord | None:
-        return min(
-            (each for each in self.intents if _is_active(each) and each.target == target),
-            key=_precedence,
-            default=None,
-        )
+    def watch_resource(
+        self,
+        resource: Resource,
+        projection: Projection[R],
+        *,
+        scope: Scope | None = None,
+        indexes: Mapping[str, Index[R]] | None = None,
+        optional: bool = False,
+    ) -> Cache[R]:
+        if resource in self._live and scope != FAILED_JOB_PODS:
+            return LiveCache(indexes, self._live[resource])
+        return super().watch_resource(resource, projection, scope=scope, indexes=indexes, optional=optional)
 
-    def get_profile(self, key: ProfileKey) -> KPIProfileRecord | None:
-        return next((each for each in self.profiles if each.key == key), None)
+
+class CurrentFeatures:
+    """The features of a cluster of a current version."""
+
+    can_resize_in_place = True
+    version = MEMORY_LIMIT_DECREASE_VERSION
+
+    async def detect(self) -> None:
+        """Know them already."""
 
 
 @dataclass
@@ -164,8 +171,8 @@ class Bed:
 
     loop: IntentController
     world: ScalableWorld
-    catalog: WorldCatalog
-    listed: ListedIntents
+    operator: Operator
+    informers: WorldInformers
     api: StatusSink
     events: EventSink
     metrics: Metrics
@@ -229,36 +236,30 @@ async def bed(
     settings: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> AsyncIterator[Bed]:
-    """Put the production loop together over a world; `more` is the rest of the operator's configuration."""
+    """Build the production operator over a world; `more` is the rest of its configuration."""
     config = OperatorConfig.model_validate({"intents": settings or {}, **more})
-    catalog, listed = WorldCatalog(world), ListedIntents(intents, profiles)
+    informers = WorldInformers(world)
     api, events, metrics, safe_sizes = StatusSink(), EventSink(), Metrics(), FixedSafeSizes()
-    the_catalog, the_roll = cast("ClusterState", catalog), cast("IntentIndex", listed)
     async with Store.open(folder / "store.db") as store:
-        lessons = EffectLearner(store, cluster="prod", settings=lambda: config.intents)
-        loop = IntentController(
-            cluster_state=the_catalog,
-            intent_index=the_roll,
-            observer=IntentObserver(
-                the_catalog, the_roll, FakeKpiClient(answers), settings=lambda: config.intents
-            ),
-            planning_service=PlanningService(
-                PluginRegistry(), settings=lambda: config.intents, metrics=metrics
-            ),
-            safe_sizes=safe_sizes,
-            executor=PlanExecutor(
-                world,
-                ChangeExecutor(world, may_write=lambda: True),
-                may_write=lambda: True,
-                can_resize_in_place=lambda: True,
-                observation_period=lambda: config.intents.cool_down.seconds / 2,
-            ),
-            effect_learner=lessons,
-            status_writer=IntentStatusWriter(cast("Any", api), events, may_write=lambda: True),
-            views=IntentViews(),
-            config=lambda: config,
-            can_resize_in_place=lambda: True,
-            metrics=metrics,
+        operator = build_operator(
+            Ports(
+                informers=informers,
+                objects=cast("ObjectClient", api),
+                cluster=lambda _: world,
+                features=CurrentFeatures(),
+                events=events,
+                sources={},
+                store=store,
+                config=FixedConfig(config),
+                metrics=metrics,
+                kpis=FakeKpiClient(answers),
+                safe_sizes=safe_sizes,
+            )
         )
-        yield Bed(loop, world, catalog, listed, api, events, metrics, safe_sizes)
-        await lessons.flush()
+        for found in profiles:
+            informers.put(KPI_PROFILES, found)
+        for wanted in intents:
+            informers.put(INTENTS, wanted)
+        controllers = operator.build_controllers(may_write=lambda: True, enqueue=lambda _: None)
+        yield Bed(controllers.intent_controller, world, operator, informers, api, events, metrics, safe_sizes)
+        await controllers.effect_learner.flush()

@@ -17,6 +17,7 @@ from trimtab.actuation.change_annotations import ChangeAnnotations, RevertRecord
 from trimtab.kube.kinds.custom import IntentRecord
 from trimtab.kube.kinds.hpas import AutoscalerTarget, HorizontalPodAutoscaler, UtilizationTarget
 from trimtab.kube.kinds.pods import ContainerTermination, Resources
+from trimtab.kube.rest.resources import HPAS, INTENTS
 from trimtab.operator.intents.safe_sizes import SafeSize
 
 P99 = {"name": "p99", "value": 0.1, "measuredBy": "p99"}
@@ -47,14 +48,14 @@ async def test_controller_serves_other_intents_when_one_cannot_be_observed(tmp_p
     broken = intent("broken", namespace="team-b", target="cart", objectives=[P99])
     answers: dict[str, Value] = {"latency{": 0.2, "count(rate": 2, "cpu_usage": 0.8, "working_set": 200 * MIB}
     async with bed(world(), [broken, intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        good = found.catalog.get
+        good = found.operator.cluster_state.get
 
         def get(key: object) -> object:
             if getattr(key, "namespace", "") == "team-b":
                 raise RuntimeError("no observation of this one")
             return good(key)  # type: ignore[arg-type]
 
-        found.catalog.get = get  # type: ignore[method-assign,assignment]
+        found.operator.cluster_state.get = get  # type: ignore[method-assign,assignment]
         await found.turns(8)
         assert min(filter(None, found.cpu_limits)) > 500
 
@@ -249,7 +250,7 @@ async def test_controller_does_not_trade_pods_for_size_with_hpa(tmp_path: Path) 
         "working_set": 200 * MIB,
     }
     async with bed(one, [intent(objectives=[P99])], [LATENCY], answers, folder=tmp_path) as found:
-        found.catalog.hpas = [hpa]
+        found.informers.put(HPAS, hpa)
         await found.turns(60)
         assert max(filter(None, found.cpu_limits)) <= 1100
 
@@ -288,7 +289,7 @@ async def test_controller_cools_down_after_action_of_another_intent(tmp_path: Pa
         await found.turns(1)
         replicas = one.replicas
         assert replicas > 2
-        found.listed.intents.append(intent("urgent", objectives=[P99], priority=0.9))
+        found.informers.put(INTENTS, intent("urgent", objectives=[P99], priority=0.9))
         await found.turns(2)
         assert one.replicas == replicas
 

@@ -45,6 +45,10 @@ class SimulatedClock:
         if woke:
             await self.settle()
 
+    @property
+    def has_sleepers(self) -> bool:
+        return any(not sleeper.done() for _, _, sleeper in self._sleepers)
+
     async def settle(self) -> None:
         """Let all tasks run that can. The event loop has no simulated time: it only has iterations."""
         for _ in range(_LOOP_ITERATIONS):

@@ -12,13 +12,13 @@ import msgspec
 
 from trimtab.actuation.kube_cluster import ANNOTATIONS_MANAGER
 from trimtab.actuation.pod_options import OPTIONS_ANNOTATION, OPTIONS_MANAGER, OptionsAnnotation
-from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
+from trimtab.actuation.resources import Sizes
 from trimtab.kube.errors import Conflict, DisruptionBlocked, Invalid, NotFound, Status
 from trimtab.kube.kinds.pods import Container, Pod, PodResize, Resources
 from trimtab.kube.kinds.workloads import Workload, WorkloadKey
 from trimtab.kube.runtime.event_correlator import EventType
 from trimtab.lab.simulator.kubelet import IN_PROGRESS, RESIZE_DELAY
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload
+from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, with_sizes
 from trimtab.lab.simulator.physics import UNSCHEDULED
 from trimtab.lab.simulator.world import SimulatedWorld
 from trimtab.sizing.qos import qos_class
@@ -46,7 +46,7 @@ class SimulatedCluster:
             raise Conflict(
                 _build_status("the object has been modified; read it again", "Conflict", Conflict.code)
             )
-        wanted = _with_sizes(found.containers, sizes)
+        wanted = with_sizes(found.containers, sizes)
         _validate_resize(found.containers, wanted)
         if wanted == found.containers:
             return
@@ -81,7 +81,7 @@ class SimulatedCluster:
     async def patch_template(self, workload: Workload, sizes: Sizes, *, take_ownership: bool) -> None:
         del take_ownership  # there is nobody to take it from
         found = self._get_workload(workload.key)
-        wanted = _with_sizes(found.containers, sizes)
+        wanted = with_sizes(found.containers, sizes)
         if wanted == found.containers:
             return
         found.containers = wanted
@@ -129,11 +129,6 @@ class SimulatedCluster:
         if found is None:
             raise NotFound(_build_status(f'pods "{pod.name}" not found', "NotFound", NotFound.code))
         return found
-
-
-def _with_sizes(containers: Sequence[Container], sizes: Sizes) -> tuple[Container, ...]:
-    wanted = merge_sizes(container_sizes(containers), sizes)
-    return tuple(msgspec.structs.replace(each, resources=wanted[each.name]) for each in containers)
 
 
 def _validate_resize(before: Sequence[Container], after: Sequence[Container]) -> None:

@@ -6,8 +6,12 @@ Each folds to the very record that informers keep of a real one, so that whoever
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
+from trimtab.actuation.resources import Sizes, container_sizes, merge_sizes
 from trimtab.kube.cache.projection import OwnerReference
 from trimtab.kube.kinds.pods import (
     Container,
@@ -158,6 +162,12 @@ class SimulatedPod:
             actual_resources=self.applied[place],
             last_termination=self.last_exits[place],
         )
+
+
+def with_sizes(containers: Sequence[Container], sizes: Sizes) -> tuple[Container, ...]:
+    """Return the containers with these sizes; those that have none there keep theirs."""
+    wanted = merge_sizes(container_sizes(containers), sizes)
+    return tuple(msgspec.structs.replace(each, resources=wanted[each.name]) for each in containers)
 
 
 def derive_letters(text: str, count: int) -> str:

@@ -122,6 +122,7 @@ class Simulation:
         """The Leases; while another process holds the operator's, this one does nothing."""
         self.session: LeaderSession | None = None
         """The present leader session."""
+        self._leading: asyncio.Task[None]
         self.operator: Operator
         self.controllers: Controllers
         """The controllers of the present or the last session."""
@@ -156,13 +157,15 @@ class Simulation:
         self.store = await self._exit_stack.enter_async_context(Store.open(Path(folder) / "stage.db"))
         self.operator = self._build_operator()
         self.cluster_state = self.operator.cluster_state
+        if self.config.webhook.pods:
+            self.world.admit_pod = self.operator.pod_sizer.size_pod
         self._exit_stack.push_async_callback(_cancel_task, asyncio.create_task(self.cluster_state.run()))
         self.informers.add_static_objects()
         for resource, record in self._objects_at_start:
             self.informers.put(resource, record)
         await self.cluster_state.wait_synced()
-        leading = asyncio.create_task(lead(self.operator, self._run_session, enqueue=self._enqueue))
-        self._exit_stack.push_async_callback(_cancel_task, leading)
+        self._leading = asyncio.create_task(lead(self.operator, self._run_session, enqueue=self._enqueue))
+        self._exit_stack.push_async_callback(_cancel_task, self._leading)
         await self._clock.settle()
         return self
 
@@ -189,6 +192,9 @@ class Simulation:
     async def _step(self) -> None:
         self._step_world()
         await self._clock.advance()
+        # The end of a session stores what was learned: that takes real time, in which no simulated time may pass.
+        while self.session is None and not self._clock.has_sleepers and not self._leading.done():  # noqa: ASYNC110 - tasks of two clocks
+            await asyncio.sleep(0.001)
 
     async def _run_intents(self) -> None:
         now = self.world.control_time

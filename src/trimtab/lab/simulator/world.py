@@ -7,12 +7,14 @@ last bit. Left out: everything about the operator (`stage`) and how it sees this
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from trimtab.kube.kinds.pods import Container, ContainerTermination
+from trimtab.actuation.resources import Sizes
+from trimtab.kube.kinds.pods import Container, ContainerTermination, Pod
 from trimtab.kube.kinds.workloads import WorkloadKey
 from trimtab.kube.runtime.delay_heap import DelayHeap
 from trimtab.lab.simulator import kubelet
@@ -20,7 +22,13 @@ from trimtab.lab.simulator.container_arrays import ContainerArrays
 from trimtab.lab.simulator.demand import compute_demand
 from trimtab.lab.simulator.latency import QUANTILES, compute_latencies
 from trimtab.lab.simulator.nodes import SimulatedNodes
-from trimtab.lab.simulator.objects import SimulatedPod, SimulatedWorkload, derive_uid, sum_requests
+from trimtab.lab.simulator.objects import (
+    SimulatedPod,
+    SimulatedWorkload,
+    derive_uid,
+    sum_requests,
+    with_sizes,
+)
 from trimtab.lab.simulator.physics import (
     BEST_EFFORT,
     BURSTABLE,
@@ -91,6 +99,8 @@ class SimulatedWorld:
         self.load: Floats = np.zeros(many)
         self.kills = 0
         """In the last step."""
+        self.admit_pod: Callable[[Pod], Sizes] = lambda _pod: {}
+        """Returns the sizes that admission gives to the containers of a new pod, as a webhook for pods does."""
         self._version = 0
         self._queue: dict[WorkloadKey, SimulatedWorkload] = {}
         self._capacity_changed = False
@@ -233,6 +243,9 @@ class SimulatedWorld:
             restarts=[0] * len(rows),
             rows=rows,
         )
+        if sizes := self.admit_pod(pod.to_record("")):
+            pod.containers = with_sizes(pod.containers, sizes)
+            pod.applied = [each.resources for each in pod.containers]
         workload.created_count += 1
         self._capacity_changed = True  # or rather, who needs it
         workload.pods[name] = pod

@@ -81,7 +81,7 @@ async def test_controller_plans_executes_evaluates_and_releases(env: IntentEnv) 
     async with Store.open(env.folder / "trimtab.db") as store:
         kept = await store.events.find(name=f"{env.namespace}/web")
         assert [each.plan for each in kept if each.plan]
-        assert await store.effects.find(cluster="prod", name=f"{env.namespace}/web")
+        assert await store.effects.find(cluster=env.cluster_state.cluster_name, name=f"{env.namespace}/web")
 
 
 @pytest.mark.parametrize("says", [{}, {"p99": float("nan")}])
