@@ -94,7 +94,7 @@ def test_backtest_demo_generates_a_fleet(capsys: pytest.CaptureFixture[str]) -> 
     [
         (
             [],
-            "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them",
+            "PATH: give recordings, --demo, --prometheus or --found; exactly one of these",
         ),
         (["--demo", "--strategy", "best"], "strategy 'best' is not known; there are:"),
         (["--demo", "--update", "1d"], "--update: duration"),

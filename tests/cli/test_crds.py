@@ -50,8 +50,8 @@ def test_crds_check_names_each_outdated_file(tmp_path: Path, capsys: pytest.Capt
     assert run(["crds", "--check", "--directory", str(tmp_path)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         f"{tmp_path}/intents.yaml: is missing",
-        f"{tmp_path}/nodemetrics.yaml: differs from the models",
-        f"{tmp_path}/pods.yaml: is of no kind",
+        f"{tmp_path}/nodemetrics.yaml: differs from this version's definitions",
+        f"{tmp_path}/pods.yaml: defines none of Trimtab's kinds",
     ]
 
 

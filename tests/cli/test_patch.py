@@ -61,13 +61,13 @@ def test_patch_keeps_a_binary_file_of_the_folder(tmp_path: Path, capsys: pytest.
     [
         (["--format", "helm", "--file", "gone.yaml"], "--file gone.yaml: No such file or directory"),
         (["--format", "helm", "--file", 300 * "x"], "File name too long"),
-        (["--helm-path", "web=resources"], "--helm-path: is about --format helm; this is kubectl"),
+        (["--helm-path", "web=resources"], "--helm-path: only for --format helm; this is kubectl"),
         (
             ["--format", "helm", "--file", ".", "--helm-path", "web"],
             "--helm-path web: write it as CONTAINER=",
         ),
-        (["--chart", "x"], "--chart: is about --format helm; this is kubectl"),
-        (["--directory", "x"], "--directory: takes patches; this is kubectl"),
+        (["--chart", "x"], "--chart: only for --format helm; this is kubectl"),
+        (["--directory", "x"], "--directory: only for patches; this is kubectl"),
     ],
 )
 def test_patch_rejects_wrong_usage_before_it_reads_the_cluster(
@@ -105,7 +105,7 @@ def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(
     assert "cpu: 100m" in (tmp_path / "web.yaml").read_text()
     template, latin, broken = err.splitlines()
     assert template.endswith("template.yaml: skipped: it is a template, not plain YAML")
-    assert latin.endswith("latin.yaml: this is no text; name a YAML file")
+    assert latin.endswith("latin.yaml: the file is not text; name a YAML file")
     assert "broken.yaml, line 2: " in broken
     assert (tmp_path / "node_modules" / "web.yaml").read_text() == MANIFEST
 

@@ -33,7 +33,7 @@ def test_train_writes_usable_weights(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert card["command"] == f"{made_by} --only-recorded"
     assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
     assert run(["train", str(usage), *asked, "--seed", "1"]) == 2
-    line = f"{folder}: this run was begun with something else (seed: 0 then, 1 now); go on as it was begun, or name another"
+    line = f"{folder}: this run was started with other data or settings (seed: 0 then, 1 now); go on as it was begun, or name another"
     assert line in capsys.readouterr().err
 
 
@@ -78,8 +78,8 @@ def test_train_resumes_only_with_the_same_options(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("learner", "hours", "line"),
     [
-        ("forecaster", 3, "the recordings are too short to learn from: three hours are the least"),
-        ("ppo", 168, "no recording is as long as an episode, 168 hours; ask for fewer --hours"),
+        ("forecaster", 3, "the recordings are too short: training needs at least three hours"),
+        ("ppo", 168, "no recording is as long as an episode, 168 hours; use fewer --hours"),
     ],
 )
 def test_train_skips_short_recordings_with_a_warning(
@@ -98,11 +98,11 @@ def test_train_skips_short_recordings_with_a_warning(
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        (["--only-recorded"], "--only-recorded: name recordings to learn from, or --prometheus or --found"),
-        (["--step", "5m"], "--step: is about usage of a cluster; add --prometheus or --found"),
+        (["--only-recorded"], "--only-recorded: give recordings, --prometheus or --found"),
+        (["--step", "5m"], "--step: applies only to usage of a cluster; add --prometheus or --found"),
         (["--updates", "0"], "--updates, --containers, --hours and --every: must each be at least 1"),
         (["--learner", "dqn"], "Invalid value"),
-        (["--folder", "/proc/nobody"], "--folder /proc/nobody: cannot be made"),
+        (["--folder", "/proc/nobody"], "--folder /proc/nobody: cannot be created"),
     ],
 )
 def test_train_rejects_wrong_usage(asked: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,9 @@ def test_who_sized_fewer_containers_than_others_is_told_of() -> None:
     young.memory[:, 1:] = np.nan
     few = backtest(young, strategy("vpa", 4), BacktestSchedule())
     outcomes = [BacktestOutcome("vpa", "", all_of_them), BacktestOutcome("<krr>", "", few)]
-    assert describe_partial_coverage(outcomes) == ["<krr> sized 1 of 4 containers: its scores are of these"]
+    assert describe_partial_coverage(outcomes) == [
+        "<krr> sized 1 of 4 containers; its scores cover only these"
+    ]
     assert "<p>&lt;krr&gt; sized 1 of 4 containers" in render_section("Few", outcomes, [("STRATEGY",)])
     assert describe_partial_coverage(outcomes[:1]) == []
 

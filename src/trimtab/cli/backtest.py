@@ -145,9 +145,7 @@ def backtest(
     """
     asked = ClusterUsageOptions(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
     if [demo, bool(paths), asked.is_given].count(True) != 1:
-        raise TrimtabError(
-            "PATH: name files to replay, or --demo for a made-up fleet, or --prometheus or --found; one of them"
-        )
+        raise TrimtabError("PATH: give recordings, --demo, --prometheus or --found; exactly one of these")
     asked.reject_unused()
     schedule = _build_schedule(update, warm_up, minimum_change, stabilization)
     choices = _select_strategies(strategy, setting, schedule)
@@ -193,7 +191,9 @@ class ClusterUsageOptions:
         }
         for option, given in options.items():
             if given and not self.is_given:
-                raise TrimtabError(f"{option}: is about usage of a cluster; add --prometheus or --found")
+                raise TrimtabError(
+                    f"{option}: applies only to usage of a cluster; add --prometheus or --found"
+                )
 
     async def read(self, progress: Progress) -> dict[str, Trace]:
         window = parse_days(self.days)
@@ -272,7 +272,7 @@ def _reject_unused(settings: Sequence[str], names: Sequence[str]) -> None:
     for text in settings:
         if text.partition(".")[0] not in names:
             raise TrimtabError(
-                f"--setting {text}: this strategy is not among those compared: {', '.join(names)}"
+                f"--setting {text}: this strategy is not compared; --strategy has: {', '.join(names)}"
             )
 
 

@@ -34,7 +34,7 @@ def crds(
     if directory is not None:
         return _check(directory) if check else _write(directory)
     if check:
-        raise TrimtabError("--check needs --directory, the folder to look at")
+        raise TrimtabError("--check: needs --directory, the folder to check")
     _print(output)
     return 0
 
@@ -60,9 +60,9 @@ def _check(directory: Path) -> int:
         if name not in found:
             print(f"{directory / name}: is missing")
         elif name not in wanted:
-            print(f"{directory / name}: is of no kind")
+            print(f"{directory / name}: defines none of Trimtab's kinds")
         elif found[name] != wanted[name]:
-            print(f"{directory / name}: differs from the models")
+            print(f"{directory / name}: differs from this version's definitions")
     return 0 if found == wanted else 1
 
 

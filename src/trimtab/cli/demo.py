@@ -65,7 +65,7 @@ def demo(
         raise TrimtabError(f"--days {days:g}: give more than 0 and at most {MAX_DAYS:g}")
     if not is_loopback(address):
         raise TrimtabError(
-            f"--address {address}: the demo is for this machine alone; name a loopback address, such as 127.0.0.1:8090"
+            f"--address {address}: the demo may only listen on this machine; give a loopback address, such as 127.0.0.1:8090"
         )
     # The dashboard shows the changes; a log line for each would hide its address.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -107,7 +107,7 @@ async def _run_live(*, days: float, seed: int, address: str) -> None:
         await runner.run()
         found = await build_summary(runner.backend, days=days, seed=seed)
         write_output(render_text(lambda width: render_summary(found, width=width), to_file=False), None)
-        print(f"\nGo on looking: {url}\nCtrl-C ends it.", flush=True)
+        print(f"\nOpen again: {url}\nCtrl-C ends it.", flush=True)
         await runner.run_slowly()
 
 

@@ -125,7 +125,7 @@ async def _run_guarded(name: str, check: Callable[[], Awaitable[CheckResult]]) -
         return await check()
     except ApiError as error:
         return CheckResult(
-            name, "problem", describe(error), "ask your administrator for this right, or try again"
+            name, "problem", describe(error), "ask your administrator for this permission, or try again"
         )
     except KubeError as error:
         return CheckResult(name, "problem", describe(error), "check the connection to the API server")
@@ -136,7 +136,7 @@ async def _check_cluster(client: Client) -> CheckResult:
     found = f"{connection.context} ({connection.server}), Kubernetes {server.text}"
     if server.version < MIN_VERSION:
         return CheckResult(
-            "cluster", "warning", found, f"Trimtab is made for Kubernetes {MIN_VERSION} and later"
+            "cluster", "warning", found, f"Trimtab supports Kubernetes {MIN_VERSION} and later"
         )
     return CheckResult("cluster", "ok", found)
 
@@ -156,7 +156,8 @@ async def _check_rights(client: Client, process: Component, namespace: str | Non
         f"rights of {process}",
         "problem",
         f"missing {where}: {shown}{more}",
-        "ask for a role with these verbs" + ("" if namespace else ", or name a namespace with --namespace"),
+        "ask your administrator for a role with these verbs"
+        + ("" if namespace else ", or name a namespace with --namespace"),
     )
 
 
@@ -164,7 +165,7 @@ async def _check_metrics_server(client: Client) -> CheckResult:
     if await has_metrics_server(client):
         return CheckResult("metrics-server", "ok", "answers")
     return CheckResult(
-        "metrics-server", "warning", "does not answer", "install metrics-server, or give Trimtab a Prometheus"
+        "metrics-server", "warning", "does not answer", "install metrics-server, or configure a Prometheus"
     )
 
 
@@ -177,7 +178,7 @@ async def _check_history(client: Client) -> CheckResult:
         "history",
         "warning",
         "no Prometheus, Thanos, Mimir or VictoriaMetrics found by its Service labels",
-        "without history, recommendations start from nothing: install one, or name its address",
+        "without history, recommendations take days to become reliable: install one, or give its address",
     )
 
 
@@ -194,7 +195,7 @@ async def _check_resize(client: Client) -> CheckResult:
     return CheckResult(
         "resize in place",
         "warning",
-        "the server has no pods/resize",
+        "the API server has no pods/resize subresource",
         "upgrade to Kubernetes 1.33 or later, or allow pods to be recreated (updateStrategy.allowRecreate)",
     )
 
@@ -206,9 +207,7 @@ async def _check_kinds(client: Client, process: Component) -> CheckResult:
         return CheckResult("kinds", "ok", f"all {len(KINDS)} of {GROUP} are installed")
     found = f"not installed: {', '.join(missing)}"
     if process == "scan":
-        return CheckResult(
-            "kinds", "warning", found, "a scan needs none; they come when Trimtab is installed"
-        )
+        return CheckResult("kinds", "warning", found, "a scan needs none; the installation creates them")
     return CheckResult(
         "kinds",
         "problem",

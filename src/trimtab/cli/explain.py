@@ -49,7 +49,7 @@ def explain(
     """
     namespace, kind, name = _parse_workload(workload)
     if output == "png" and output_file is None:
-        raise TrimtabError("--output png: say where to with --output-file FILE")
+        raise TrimtabError("--output png: needs a file; give --output-file FILE")
     if output_file:
         check_writable(output_file)
     recorder = UsageRecorder()
@@ -59,7 +59,7 @@ def explain(
         raise TrimtabError(f"{workload}: {_missing_reason(scan)}")
     found = explained(scan, recorder)
     if found.key.name != name:
-        print_message(f"{workload}: belongs to {found.key}, which is what is sized")
+        print_message(f"{workload}: belongs to {found.key}, whose size Trimtab recommends")
     if output == "png" and output_file is not None:
         from trimtab.scan.render.png import render_png
 
@@ -78,7 +78,7 @@ def _parse_workload(workload: str) -> list[str]:
 def _missing_reason(scan: ScanResult) -> str:
     if scan.skipped:
         return f"Trimtab cannot explain it: it {scan.skipped[0].reason}"
-    return "there is no such workload; `trimtab scan` lists those that there are"
+    return "the workload does not exist; `trimtab scan` lists all"
 
 
 def _nan_to_null(scores: dict[str, float]) -> dict[str, float | None]:

@@ -123,7 +123,7 @@ async def _list_vpas(client: Client, namespaces: tuple[str, ...] | None) -> list
         ]
     except NotFound:
         raise TrimtabError(
-            f"{client.connection.context}: this cluster knows no VerticalPodAutoscalers ({VPAS.api_version})"
+            f"{client.connection.context}: this cluster has no VerticalPodAutoscaler CRD ({VPAS.api_version})"
         ) from None
 
 
@@ -138,15 +138,15 @@ async def _store_checkpoints(
     """Store the learned state where the operator loads it at start; return a message."""
     cohort = build_vpa_cohort(known, await read_checkpoints(client), workloads)
     if cohort is None:
-        return "nothing learned: there are no checkpoints of these VPAs' containers"
+        return "no checkpoints imported: these VPAs' containers have none"
     key = state_key(await get_cluster_uid(client), STRATEGY_SPEC, 0)
     async with Store.open(address) as store:
         if await store.states.load(key):
             raise TrimtabError(
-                f"--store {address}: it already knows what strategy {STRATEGY_SPEC.strategy} learned of this cluster; name another"
+                f"--store {address}: the store already has the state of strategy {STRATEGY_SPEC.strategy} for this cluster; name another store"
             )
         await store.states.save(key, cohort.state(), timestamp=time.time())
-    return f"{address}: what VPA learned of {pluralize(len(cohort), 'container')}"
+    return f"{address}: imported VPA's checkpoints of {pluralize(len(cohort), 'container')}"
 
 
 def _file_name(vpa: VerticalPodAutoscaler) -> str:

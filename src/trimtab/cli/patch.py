@@ -99,9 +99,11 @@ def patch(
     """
     _reject_conflicts(form, directory, file, apply=apply, helm_path=bool(helm_path), chart=chart, write=write)
     if not apply and (dry_run != "none" or yes or force):
-        raise TrimtabError("--dry-run, --yes and --force belong to --apply; add that, or leave them out")
+        raise TrimtabError("--dry-run, --yes and --force belong to --apply; add it, or remove them")
     if apply and dry_run == "none" and not yes and not sys.stdin.isatty():
-        raise TrimtabError("--apply: there is no terminal to confirm on; add --yes, or --dry-run server")
+        raise TrimtabError(
+            "--apply: there is no terminal for the confirmation; add --yes, or --dry-run server"
+        )
     paths = [parse_helm_path(text) for text in helm_path]
     changes = asyncio.run(selection.find_changes(scan_options, workload))
     if apply:
@@ -125,24 +127,20 @@ def _reject_conflicts(
 ) -> None:
     """Reject conflicting options and missing files before the long scan."""
     if apply and (directory or files or write):
-        raise TrimtabError(
-            "--apply: changes the cluster and no files; leave --directory, --file and --write out"
-        )
+        raise TrimtabError("--apply: changes the cluster, not files; remove --directory, --file and --write")
     if (form in {"helm", "manifests"}) != bool(files):
         raise TrimtabError(f"--file: name the files to edit with --format helm or manifests; this is {form}")
     if write and not files:
-        raise TrimtabError("--write: edits what --file names; add that with --format helm or manifests")
+        raise TrimtabError("--write: edits the files of --file; add --file, and --format helm or manifests")
     if helm_path and form != "helm":
-        raise TrimtabError(f"--helm-path: is about --format helm; this is {form}")
+        raise TrimtabError(f"--helm-path: only for --format helm; this is {form}")
     if chart is not None and form != "helm":
-        raise TrimtabError(f"--chart: is about --format helm; this is {form}")
+        raise TrimtabError(f"--chart: only for --format helm; this is {form}")
     if chart is not None and shutil.which("helm") is None:
-        raise TrimtabError(
-            "--chart: there is no helm on the PATH; install it, or name places with --helm-path"
-        )
+        raise TrimtabError("--chart: helm is not on the PATH; install it, or give paths with --helm-path")
     if directory and form not in {"strategic", "kustomize"}:
         raise TrimtabError(
-            f"--directory: takes patches; this is {form}, so take --format strategic or kustomize, or leave it out"
+            f"--directory: only for patches; this is {form}, so take --format strategic or kustomize, or leave it out"
         )
     for path in files:
         try:
@@ -312,7 +310,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise TrimtabError(f"--file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TrimtabError(f"--file {path}: this is no text; name a YAML file") from None
+        raise TrimtabError(f"--file {path}: the file is not text; name a YAML file") from None
 
 
 def _write_edits(before: Mapping[Path, str], after: Mapping[Path, str], *, write: bool) -> None:

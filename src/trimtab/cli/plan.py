@@ -74,9 +74,9 @@ def plan(
         Write to this file instead of printing; a failure leaves no partial file.
     """
     if (intent is None) == (file is None):
-        raise TrimtabError("name an intent as NAMESPACE/NAME, or give one by --file and --state")
+        raise TrimtabError("INTENT: give NAMESPACE/NAME, or --file and --state")
     if (file is None) != (state is None):
-        raise TrimtabError("--file and --state go together: what is wanted, and what is")
+        raise TrimtabError("--file and --state belong together: the Intent, and the state to plan from")
     text = _read_text(config) if config else ""
     flags = [f"metricsSource.settings.url={prometheus}"] if prometheus else []
     configuration = load_configuration(text=text, origin=str(config or ""), environment={}, flags=flags)
@@ -100,7 +100,7 @@ def _read_text(config: Path) -> str:
     except OSError as error:
         raise TrimtabError(f"--config {config}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TrimtabError(f"--config {config}: this is no text; name a YAML file") from None
+        raise TrimtabError(f"--config {config}: the file is not text; name a YAML file") from None
 
 
 async def _plan_online(
@@ -149,7 +149,7 @@ def _read_manifests(file: Path) -> tuple[Intent, dict[str, KPIProfile]]:
     except OSError as error:
         raise TrimtabError(f"--file {file}: cannot be read: {error.strerror}") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise TrimtabError(f"--file {file}: is no YAML: {error}") from None
+        raise TrimtabError(f"--file {file}: is not valid YAML: {error}") from None
     manifests = [each for each in found if isinstance(each, dict)]
     intents = [Intent.read(each, origin=str(file)) for each in manifests if each.get("kind") == "Intent"]
     if len(intents) != 1:
@@ -173,4 +173,4 @@ def _read_state(file: Path) -> TargetState:
     except OSError as error:
         raise TrimtabError(f"--state {file}: cannot be read: {error.strerror}") from None
     except DECODE_ERRORS as error:
-        raise TrimtabError(f"--state {file}: is no state to plan from: {error}") from None
+        raise TrimtabError(f"--state {file}: is not a valid state: {error}") from None

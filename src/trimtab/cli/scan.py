@@ -162,7 +162,7 @@ async def _scan_by_contexts(
             continue
         if each.sees_all:
             for other in contexts[place:]:
-                same = f"the same cluster as {each.context}, which is counted once"
+                same = f"the same cluster as {each.context}; it is counted once"
                 print_message(f"{other.context}: {same}")
             break
     return found, errors
@@ -172,7 +172,7 @@ def _resolve_contexts(kubeconfig: str | None, given: Sequence[str], *, every: bo
     if not every:
         return given or (None,)
     if given:
-        raise TrimtabError("--all-contexts: names every context already; leave --context out")
+        raise TrimtabError("--all-contexts: includes every context; remove --context")
     found = [known.name for known in list_contexts(kubeconfig)]
     if not found:
         raise TrimtabError("--all-contexts: no kubeconfig with a context found; set KUBECONFIG")

@@ -92,7 +92,7 @@ def simulate(
     if not warm_up < days:
         raise TrimtabError(f"--days {days:g}: must be more than --warm-up, {warm_up:g}")
     if days == inf:
-        raise TrimtabError("--days inf: name a number of days that comes to its end")
+        raise TrimtabError("--days inf: must be finite")
     if workloads < 1:
         raise TrimtabError(f"--workloads {workloads}: must be at least 1")
     names = contenders or (NONE, "vpa", "trimtab")

@@ -107,10 +107,10 @@ def stress(
     found = WorkloadLibrary(folder).load(workload)
     if not 1 <= pods <= found.series:
         raise TrimtabError(
-            f"--pods {pods}: workload {workload} has {found.series} series; ask for 1 to that many"
+            f"--pods {pods}: workload {workload} has {found.series} series; use 1 to that number"
         )
     if not 0 < scale < math.inf:
-        raise TrimtabError(f"--scale {scale:g}: must be more than 0, and no more than a number can tell")
+        raise TrimtabError(f"--scale {scale:g}: must be a finite number above 0")
     name = f"stress-{secrets.token_hex(3)}"
     place = EmulationConfig(
         namespace=namespace,
@@ -150,7 +150,7 @@ def _parse_limit(option: str, times: float) -> float | None:
     """Parse the factor between request and limit; None for no limit."""
     if times != 0 and not 1 <= times < math.inf:
         raise TrimtabError(
-            f"{option} {times:g}: must be at least 1, a limit not below its request; or 0 for none"
+            f"{option} {times:g}: must be at least 1, because a limit is not below its request, or 0 for no limit"
         )
     return times or None
 

@@ -111,7 +111,7 @@ def train(
     asked = ClusterUsageOptions(prometheus, found, source_setting, days, step, context, kubeconfig, namespace)
     asked.reject_unused()
     if only_recorded and not (paths or asked.is_given):
-        raise TrimtabError("--only-recorded: name recordings to learn from, or --prometheus or --found")
+        raise TrimtabError("--only-recorded: give recordings, --prometheus or --found")
     lesson = TrainingJob(
         learner=learner,
         updates=UPDATES[learner] if updates is None else updates,
@@ -224,7 +224,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TrimtabError(f"--folder {folder}: cannot be made: {error.strerror}") from None
+        raise TrimtabError(f"--folder {folder}: cannot be created: {error.strerror}") from None
 
 
 def _require_jax() -> None:

@@ -89,9 +89,7 @@ def workload(
         _types(workload_type, output)
     else:
         if id is None:
-            raise TrimtabError(
-                f"ID: name the workload to {action}; `trimtab workload list` shows those there are"
-            )
+            raise TrimtabError(f"ID: give the workload to {action}; `trimtab workload list` shows all")
         found = kept.load(id)
         if action == "plot":
             _plot(found, id, series, output_file)
@@ -111,7 +109,7 @@ def _generate(
     output: str,
 ) -> None:
     if workload_type is None:
-        raise TrimtabError(f"--workload-type: name one of {', '.join(GENERATORS.names())}")
+        raise TrimtabError(f"--workload-type: give one of {', '.join(GENERATORS.names())}")
     settings: dict[str, Any] = parse_key_values("--setting", setting)
     made = generate(workload_type, count=count, seed=seed, **settings)
     name = kept.save(made, id=id)
@@ -149,7 +147,7 @@ def _types(workload_type: str | None, output: str) -> None:
         known = {name: GENERATORS.load_type(name).settings_type.model_json_schema() for name in names}
         print(json.dumps(known, indent=2))
     elif workload_type is None:
-        table = Table("TYPE", "WHAT IT IS", box=None, pad_edge=False)
+        table = Table("TYPE", "DESCRIPTION", box=None, pad_edge=False)
         for name in names:
             table.add_row(name, _read_summary(name))
         Console().print(table)

@@ -90,7 +90,7 @@ class PlanConstraints(msgspec.Struct, frozen=True, kw_only=True):
         if would < was and would < self.min_replicas:
             return f"{would} replicas are fewer than {self.min_replicas}"
         if would - was > self.extra_pods:
-            return f"{would - was} more pods do not fit"
+            return f"{would - was} more pods do not fit on the nodes"
         return None
 
     def _check_size(self, before: TargetState, after: TargetState) -> str | None:

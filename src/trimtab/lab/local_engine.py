@@ -88,7 +88,7 @@ def _run_in_pool(
                     yield pending.pop(future), future.result()
         except BrokenProcessPool:
             raise TrimtabError(
-                "a process of the back-test was ended from outside, most likely for want of memory; try fewer recordings"
+                "a process of the back-test was killed, most likely because the machine ran out of memory; use fewer recordings"
             ) from None
         finally:
             if pending:  # interrupted: nobody waits for the rest

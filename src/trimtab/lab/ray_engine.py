@@ -94,7 +94,7 @@ class RayEngine:
             except OSError as error:
                 why = error.strerror or "no answer"
                 raise TrimtabError(
-                    f"--ray-address {self._address}: cannot connect: {why}; see that a Ray head is up there"
+                    f"--ray-address {self._address}: cannot connect: {why}; check that a Ray head runs there"
                 ) from None
 
     def _wrap_error(self, error: Exception) -> TrimtabError:

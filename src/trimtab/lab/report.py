@@ -37,10 +37,10 @@ class BacktestOutcome:
 
 
 def describe_partial_coverage(outcomes: Sequence[BacktestOutcome]) -> list[str]:
-    """Strategies that sized fewer containers than others, and are scored on these alone."""
+    """Describe strategies that sized fewer containers than others and are scored only on these."""
     most = max((len(outcome.scores.containers) for outcome in outcomes), default=0)
     return [
-        f"{outcome.label} sized {len(outcome.scores.containers)} of {pluralize(most, 'container')}: its scores are of these"
+        f"{outcome.label} sized {len(outcome.scores.containers)} of {pluralize(most, 'container')}; its scores cover only these"
         for outcome in outcomes
         if len(outcome.scores.containers) < most
     ]

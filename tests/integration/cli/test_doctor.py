@@ -66,7 +66,7 @@ def test_doctor_names_missing_rights_and_the_remedy(
     shown = " ".join(capsys.readouterr().out.split())
     assert code == 1
     assert "missing in all namespaces: get, list, watch pods; get, list, watch nodes" in shown
-    assert "ask for a role with these verbs" in shown
+    assert "ask your administrator for a role with these verbs" in shown
 
 
 def test_doctor_checks_rights_in_the_given_namespace(cluster: Cluster, namespace: str, tmp_path: Any) -> None:
@@ -200,13 +200,13 @@ def test_doctor_finds_a_webhook_whose_service_does_not_exist(
     code, findings = examine()
     found = findings["webhook"]
     assert (code, found["state"]) == (1, "problem")
-    assert f"lead to Service {namespace}/trimtab-webhook: there is no such Service" in found["found"]
+    assert f"lead to Service {namespace}/trimtab-webhook: the Service does not exist" in found["found"]
     assert "the API server rejects every policy" in found["found"]
     assert "kubectl delete validatingwebhookconfiguration trimtab" in found["advice"]
     service = {"metadata": {"name": "trimtab-webhook"}, "spec": {"ports": [{"port": 443}]}}
     cluster.call("POST", f"/api/v1/namespaces/{namespace}/services", service)
     _, findings = examine()
-    assert "it has no ready pods" in findings["webhook"]["found"]
+    assert "the Service has no ready pods" in findings["webhook"]["found"]
 
 
 def test_doctor_finds_a_webhook_without_a_listener(examine: Examine, register: Callable[..., None]) -> None:

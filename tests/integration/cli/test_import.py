@@ -120,7 +120,7 @@ async def test_import_vpa_stores_checkpoints_where_the_operator_reads_them(
     await asyncio.to_thread(imported, cluster, *options)
     out, err = capsys.readouterr()
     assert len(json.loads(out)) == 2
-    assert f"{store}: what VPA learned of 1 container" in err
+    assert f"{store}: imported VPA's checkpoints of 1 container" in err
     uid = cluster.call("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     async with Store.open(store) as opened:
         kept = await opened.states.load(state_key(uid, STRATEGY_SPEC, 0))

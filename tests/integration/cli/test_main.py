@@ -67,7 +67,7 @@ def test_main_reports_a_full_output_device() -> None:
     )
 
 
-NO_TERMINAL = "trimtab: --apply: there is no terminal to confirm on; add --yes, or --dry-run server\n"
+NO_TERMINAL = "trimtab: --apply: there is no terminal for the confirmation; add --yes, or --dry-run server\n"
 
 
 @pytest.mark.parametrize(

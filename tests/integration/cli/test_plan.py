@@ -56,7 +56,7 @@ def test_plan_of_a_cluster_equals_the_operators_plan(
         assert found["state"]["objectives"] == {"availability": 0.0}
         assert "scaled to zero" in found["plan"]["why"][0]
         assert run(["plan", f"{namespace}/nobody", *cluster_options]) == 2
-        assert "there is no such Intent" in capsys.readouterr().err
+        assert "the Intent does not exist" in capsys.readouterr().err
 
 
 async def test_plan_does_not_report_unreadable_intents_as_missing(
@@ -96,6 +96,8 @@ async def test_plan_of_a_missing_intent_asks_for_nothing_else(
     """Whoever has not the rights to read the whole cluster is told at once that the name is wrong."""
     cluster.learn()
     async with Client(load_connection(kubeconfig=fault_proxy.kubeconfig)) as client:
-        with pytest.raises(TrimtabError, match="shop/nobody: there is no such Intent; `kubectl get intents"):
+        with pytest.raises(
+            TrimtabError, match="shop/nobody: the Intent does not exist; `kubectl get intents"
+        ):
             await preview_intent(client, OperatorConfig(), ("shop", "nobody"), now=time.time())
     assert [asked.path.rpartition("/")[2] for asked in fault_proxy.asked] == ["nobody"]

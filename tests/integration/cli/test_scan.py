@@ -208,7 +208,7 @@ def test_scan_counts_contexts_of_one_cluster_once(
     assert run(["scan", "--all-contexts", "-o", "json", *given]) == 0
     out, err = capsys.readouterr()
     assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
-    assert err == "trimtab: viewer: the same cluster as admin, which is counted once\n"
+    assert err == "trimtab: viewer: the same cluster as admin; it is counted once\n"
 
 
 def test_scan_prefers_the_context_that_sees_all_namespaces(
@@ -220,7 +220,7 @@ def test_scan_prefers_the_context_that_sees_all_namespaces(
     assert run(["scan", "--context", "nobody", "--context", "admin", "-o", "json", *given]) == 0
     out, err = capsys.readouterr()
     assert [found["context"] for found in json.loads(out)["clusters"]] == ["admin"]
-    assert err == "trimtab: nobody: the same cluster as admin, which is counted once\n"
+    assert err == "trimtab: nobody: the same cluster as admin; it is counted once\n"
 
 
 def test_scan_merges_several_contexts_into_one_report(

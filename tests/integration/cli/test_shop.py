@@ -95,7 +95,7 @@ def test_doctor_reports_what_a_scan_would_read(shop: Shop, capsys: pytest.Captur
     assert shop.run("doctor", "-n", SHOP, "-o", "json", "--source-setting", "tenant=shop", days=30) == 0
     findings = {each["check"]: each for each in json.loads(capsys.readouterr().out)}
     assert findings["retention"]["state"] == "warning"
-    assert findings["retention"]["found"] == "usage goes back about 1.9 days, but a scan reads 30"
+    assert findings["retention"]["found"] == "usage data covers about 1.9 days, but a scan reads 30"
 
 
 def amounts(resources: Object) -> tuple[str, str, str]:

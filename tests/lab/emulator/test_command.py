@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         (["steps", "--period", "soon"], "--period: "),
         (["steps", "--period", "10ms"], "--period 10ms: must be at least 1s"),
         (["steps", "--scale", "0"], "--scale 0: must be more than 0"),
-        (["steps", "--scale", "inf"], "--scale inf: must be more than 0, and no more than a number can tell"),
+        (["steps", "--scale", "inf"], "--scale inf: must be a finite number above 0"),
         (["steps", "--cpu-limit", "0.5"], "--cpu-limit 0.5: must be at least 1"),
         (["steps", "--memory-limit", "nan"], "--memory-limit nan: must be at least 1"),
         (["steps", "--kubeconfig", "/nowhere"], "/nowhere"),

@@ -109,7 +109,7 @@ async def test_a_pod_that_does_not_hear_is_counted_and_told_again(state: Utiliza
             {"service": "a", "workload": "shop", "series": "x"},
             "has no series x; there are: web",
         ),
-        ("PUT", "/pods/a", {"workload": "shop"}, "the body is not what is asked for: KeyError('service')"),
+        ("PUT", "/pods/a", {"workload": "shop"}, "the request body is invalid: KeyError('service')"),
         ("POST", "/pods/b/connection", {}, "pod b: is not registered; there are: none"),
         (
             "PUT",

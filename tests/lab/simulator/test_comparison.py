@@ -167,7 +167,7 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (b"", r"mine\.yaml: there is no OptimizationPolicy in it"),
+        (b"", r"mine\.yaml: the file has no OptimizationPolicy"),
         (b"\xff\xfe", r"mine\.yaml: is no YAML"),
         (b"kind: OptimizationPolicy\nspec: {mode: Boldly}", r"mine\.yaml: spec\.mode: must be one of"),
         (
@@ -177,7 +177,7 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
         (b"kind: OptimizationPolicy\nspec: {strategy: {name: fortune}}", "'fortune' is not known"),
         (
             b"kind: OptimizationPolicy\nspec: {selector: {namespaces: {allow: [prod]}}}",
-            r"mine\.yaml: it selects none of the workloads; their namespaces are data, platform, shop",
+            r"mine\.yaml: the policy selects no workload; the simulated namespaces are data, platform, shop",
         ),
     ],
 )

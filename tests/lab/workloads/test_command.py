@@ -94,7 +94,7 @@ def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[s
         (["generate", "-t", "step", "-s", "hold=soon"], "workload type step: hold"),
         (["generate", "-t", "step", "--count", "0"], "count 0: must be at least 1"),
         (["generate", "-t", "step", "--seed", "-1"], "--seed -1: must not be negative"),
-        (["plot"], "ID: name the workload to plot"),
+        (["plot"], "ID: give the workload to plot"),
         (["plot", "gone"], "workload gone: there is no such one"),
         (["export", "gone"], "workload gone: there is no such one"),
     ],

@@ -158,7 +158,7 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
         (
             "step",
             {"hold": 1.0, "regular": True, "step": 1e7, "duration": 1e9},
-            "workload type step: 1 series of 990,000,001 turns do not fit into memory; ask for less often",
+            "workload type step: 1 series of 990,000,001 draws do not fit into memory; use a longer step",
         ),
         ("arabesque", {"step": 1e297, "duration": 1e300}, "arabesque: duration: must be at most"),
         ("diurnal_web", {"rate": 1e308}, "more than a number can tell"),

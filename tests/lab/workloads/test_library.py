@@ -68,7 +68,7 @@ def test_an_id_that_is_no_name_is_refused(tmp_path: Path, id_: str) -> None:
 def test_one_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
     folder = WorkloadLibrary(tmp_path)
     folder.save(generate("step", **BRIEF), id="mine")
-    with pytest.raises(TrimtabError, match=r"workload other: there is no such one in .*; there are: mine"):
+    with pytest.raises(TrimtabError, match=r"workload other: it does not exist in .*; there are: mine"):
         folder.load("other")
 
 

@@ -111,7 +111,7 @@ async def _check_retention(source: Source[Any], days: float, now: float) -> Chec
         return None
     if reaches_back:
         return CheckResult(
-            "retention", "ok", f"usage goes back the {pluralize(days, 'day')} that a scan reads"
+            "retention", "ok", f"usage data covers the {pluralize(days, 'day')} that a scan reads"
         )
     known, unknown = 0.0, wanted - edge
     for _ in range(BISECTIONS):
@@ -120,7 +120,7 @@ async def _check_retention(source: Source[Any], days: float, now: float) -> Chec
     return CheckResult(
         "retention",
         "warning",
-        f"usage goes back about {known / DAY:.1f} days, but a scan reads {days:g}",
+        f"usage data covers about {known / DAY:.1f} days, but a scan reads {days:g}",
         "increase the retention (--storage.tsdb.retention.time), or scan fewer --days; weekly peaks are missed",
     )
 

@@ -27,10 +27,10 @@ async def check_webhook(client: Client) -> CheckResult:
             if (each := await _find_configuration(client, resource))
         ]
     except Forbidden:
-        return CheckResult(CHECK, "ok", "not checked: you may not read webhook configurations")
+        return CheckResult(CHECK, "ok", "not checked: you are not allowed to read webhook configurations")
     webhooks = [each for configuration in found for each in configuration.get("webhooks") or ()]
     if not webhooks:
-        return CheckResult(CHECK, "ok", "none is registered: policies are checked by their CRD alone")
+        return CheckResult(CHECK, "ok", "no webhook is registered: only the CRD validates policies")
     refused = await _probe_refusal(client)
     why = await _unreachable_reason(client, webhooks)
     if not refused and not why:
@@ -80,7 +80,7 @@ async def _unreachable_reason(client: Client, webhooks: list[Object]) -> str:
             ENDPOINT_SLICES, namespace=namespace, labels=f"kubernetes.io/service-name={name}"
         )
     except NotFound:
-        return "there is no such Service"
+        return "the Service does not exist"
     except Forbidden:
         return ""
     ready = [
@@ -89,7 +89,7 @@ async def _unreachable_reason(client: Client, webhooks: list[Object]) -> str:
         for each in found.get("endpoints") or ()
         if (each.get("conditions") or {}).get("ready", True)
     ]
-    return "" if ready else "it has no ready pods"
+    return "" if ready else "the Service has no ready pods"
 
 
 def _format_endpoint(webhook: Object) -> str:

@@ -45,9 +45,7 @@ class WorkloadSelection:
         """Find the changes of these workloads, or of all selected ones; skipped workloads are reported on stderr."""
         wanted = [parse_workload(text) for text in workloads]
         if wanted and (self.namespace or self.kind):
-            raise TrimtabError(
-                "WORKLOAD: names a namespace and a kind already; leave --namespace and --kind out"
-            )
+            raise TrimtabError("WORKLOAD: contains the namespace and the kind; remove --namespace and --kind")
         selected = WorkloadFilter(
             namespaces=sorted({each.namespace for each in wanted}) or self.namespace or None,
             labels=self.selector,
@@ -62,7 +60,7 @@ class WorkloadSelection:
             meant = [one for one in seen if _is_selected(one, [each])]
             if not meant:
                 raise TrimtabError(
-                    f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: there is no such workload; `trimtab scan` lists them"
+                    f"WORKLOAD {each.namespace}/{each.kind}/{each.name}: the workload does not exist; `trimtab scan` lists all"
                 )
             if not matches_any(meant[0].key, [each]):
                 print_message(f"{each.namespace}/{each.kind}/{each.name}: belongs to {meant[0].key}")

@@ -141,7 +141,7 @@ class ResizeCpu(_ResizeActuator):
         if value <= now:
             return None
         action = self._build_action(state, self._with_size(state, value, now))
-        why = "pods use all of their CPU, and no objective of this Intent shows it"
+        why = "pods use all of their CPU, and no objective of this Intent measures that"
         return SafeguardAction(action, why, is_deadly=False)
 
 

@@ -90,15 +90,15 @@ class PromqlKpiClient:
             return dict.fromkeys(queries, unknown_reading(str(error)))
         except Exception as error:  # anyone may name a server, and none may block the others
             log.exception("intent.server_failed", server=server)
-            return dict.fromkeys(queries, unknown_reading(f"{server} cannot be asked: {describe(error)}"))
+            return dict.fromkeys(queries, unknown_reading(f"{server} cannot be queried: {describe(error)}"))
 
     async def _open_server(self, server: str) -> _KpiServer:
         if server == OPERATOR_SERVER:
             raise TrimtabError(
-                "the operator has no Prometheus; see metricsSource, or name one in the profile"
+                "the operator has no Prometheus; set metricsSource, or props.endpoint of the KPIProfile"
             )
         if server not in self._open_stacks and len(self._open_stacks) >= MAX_SERVERS:
-            raise TrimtabError(f"profiles name more than {MAX_SERVERS} servers")
+            raise TrimtabError(f"KPIProfiles name more than {MAX_SERVERS} servers")
         # Reserve the slot before the first await, because other servers are opened meanwhile.
         stack = self._open_stacks[server] = AsyncExitStack()
         settings = SOURCES.parse_settings("prometheus", {"url": server, "retries": 0})

@@ -53,7 +53,7 @@ def resolve_kpi(spec: KPIProfileSpec, queries: Mapping[KPIType, str]) -> KpiDefi
     elif spec.type is KPIType.AVAILABILITY:
         problem = ""
     else:
-        problem = f"query: is required, because the operator has no default query for {spec.type}"
+        problem = f"query: is required, because there is no default query for {spec.type}"
     return KpiDefinition(spec.type, spec.less_is_better, query, spec.endpoint or "", problem)
 
 
@@ -88,7 +88,7 @@ def as_availability(reading: KpiReading, *, wanted: float) -> KpiReading:
     """
     if wanted > 1:
         return unknown_reading(
-            f"{wanted:g} is wanted, and an availability is at most 1: write 0.999 for 99.9 %"
+            f"{wanted:g} is the target, and an availability is at most 1: write 0.999 for 99.9 %"
         )
     if reading.value is None or reading.value <= 1:
         return reading

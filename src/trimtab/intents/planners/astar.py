@@ -88,7 +88,7 @@ class AStar:
             why = (
                 "the effect of the last action is not known yet (cool-down)"
                 if is_cooling_down
-                else "no actuator may act now"
+                else "every actuator is blocked at the moment"
             )
             return self._keep(state, goal, why)
         if cpu_safeguard := self._plan_safeguard(state, goal, allowed, limits, is_deadly=False):
@@ -130,11 +130,11 @@ class AStar:
             )
             if tried is not None:
                 why.append(
-                    "no action is certain to improve this; an uncertain step is tried, to learn its effect"
+                    "no action is certain to improve the objectives; an uncertain action is tried, to learn its effect"
                 )
                 found = SearchResult(tried, (), found.expanded_states, True)
                 return self._build_plan(state, goal, found, Purpose.COMPROMISE, why)
-            why.append("no allowed action improves this at an acceptable cost")
+            why.append("no allowed action improves the objectives at an acceptable cost")
             return self._build_plan(state, goal, found, Purpose.KEEP, why)
         still_missed = [
             _format_outcome(each)

@@ -45,7 +45,7 @@ CALL_TIMEOUT = 1.0
 """The seconds that a plugin has for an answer while a plan is made."""
 EXECUTE_TIMEOUT = 30.0
 """The seconds that a plugin has to execute an action."""
-BUDGET_EXHAUSTED = "the plugin used up its time for all plans of a cycle"
+BUDGET_EXHAUSTED = "the plugin used up its time for this cycle"
 
 
 class TimeBudget:

@@ -131,7 +131,7 @@ def target_to_message(key: WorkloadKey) -> pb.Target:
 
 def state_from_message(message: pb.State) -> TargetState:
     if not 0 <= message.replicas <= MAX_REPLICAS:
-        raise InvalidMessageError(f"{message.replicas} replicas are not possible")
+        raise InvalidMessageError(f"{message.replicas} replicas: must be from 0 to {MAX_REPLICAS}")
     objectives: dict[str, float | None] = dict.fromkeys(message.unknown)
     objectives |= {name: _check_finite(value, name) for name, value in message.objectives.items()}
     return TargetState(
@@ -226,7 +226,7 @@ def plan_from_message(message: pb.PlanResponse, *, goal: Goal, before: TargetSta
     try:
         purpose = Purpose(message.purpose)
     except ValueError:
-        raise InvalidMessageError(f"{message.purpose!r} is not a purpose of a plan") from None
+        raise InvalidMessageError(f"{message.purpose!r} is not a known purpose of a plan") from None
     actions: list[IntentAction] = []
     state = before
     for each in message.actions:

@@ -167,7 +167,7 @@ class PluginRegistry:
                 return before
             if before.is_configured:
                 raise CallRefusedError(
-                    f"the configuration says that {info.name} is at {before.info.endpoint}"
+                    f"the operator's configuration sets the endpoint of {info.name} to {before.info.endpoint}"
                 )
             return None
 

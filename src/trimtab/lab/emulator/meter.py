@@ -114,7 +114,7 @@ class Cadvisor:
         except (KubeError, UsageError) as error:
             raise SourceUnavailable(
                 f"{CADVISOR}: {node}: {describe(error) if isinstance(error, KubeError) else error}; "
-                "see that nodes/proxy may be got, try --source-setting reach=direct, or name another --source"
+                "grant get on nodes/proxy, try --source-setting reach=direct, or choose another --source"
             ) from None
         return parse_counters(text.decode(), self._namespace)
 

@@ -63,9 +63,9 @@ class StressPods:
                     seen = await self.list_status()
         except TimeoutError:
             slow = next((name for name in names if name not in seen or not seen[name].ready), names[0])
-            why = seen[slow].waiting if slow in seen else "it has no pod"
+            why = seen[slow].waiting if slow in seen else "its Deployment has no pod"
             raise TrimtabError(
-                f"stress pod {slow}: not ready after {timeout:g} s: {why or 'it does not answer'}; "
+                f"stress pod {slow}: not ready after {timeout:g} s: {why or 'the pod does not answer'}; "
                 f"see `kubectl describe pod -n {self._namespace} -l app={slow}`"
             ) from None
         return seen

@@ -59,7 +59,7 @@ async def run_stress(
                 for entry in entries:
                     await emulation.resize(entry)
         journal.missed_updates, journal.resize_errors = emulation.missed_updates, emulation.resize_errors
-        on_progress("taking the pods away", 1.0)
+        on_progress("deleting the pods", 1.0)
     return journal
 
 

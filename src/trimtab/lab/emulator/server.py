@@ -148,7 +148,7 @@ async def _report_errors(
     except TrimtabError as error:
         return web.json_response({"error": str(error)}, status=400)
     except (KeyError, TypeError, ValueError) as error:
-        return web.json_response({"error": f"the body is not what is asked for: {error!r}"}, status=400)
+        return web.json_response({"error": f"the request body is invalid: {error!r}"}, status=400)
 
 
 class _Routes:

@@ -109,7 +109,7 @@ def build_network(arrays: dict[str, Array], prefix: str, *, inputs: int, source:
         made = Network(*(_as_floats(arrays[prefix + name]) for name in Network._fields))
     except KeyError as missing:
         raise TrimtabError(
-            f"weights: {source}: has no {missing.args[0]!r}; it is of another learner"
+            f"weights: {source}: has no {missing.args[0]!r}; the file is from another learner; name a file of this one"
         ) from None
     if made.input_count != inputs:
         raise TrimtabError(

@@ -78,7 +78,7 @@ class Autoscaler:
         ground.deactivate(node)
         self._changed_at = world.now
         for pod in pods:
-            world.record_event(pod.workload, pod.name, "Normal", "Drained", "its node is not needed any more")
+            world.record_event(pod.workload, pod.name, "Normal", "Drained", "the node is no longer needed")
             world.delete_pod(pod)
         world.process_due(world.control_time)
 

@@ -54,9 +54,9 @@ def _read_policies(path: Path) -> PolicySpecs:
     except OSError as error:
         raise TrimtabError(f"{path}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TrimtabError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+        raise TrimtabError(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from None
     if not documents:
-        raise TrimtabError(f"{path}: there is no OptimizationPolicy in it")
+        raise TrimtabError(f"{path}: the file has no OptimizationPolicy")
     read = [OptimizationPolicy.read(document, origin=str(path)) for document in documents]
     return {
         f"{path.stem}-{place}": _use_simulated_source(policy.spec, path) for place, policy in enumerate(read)
@@ -75,14 +75,14 @@ def _use_simulated_source(spec: OptimizationPolicySpec, path: Path) -> Optimizat
 
 
 def require_matching_workloads(policy_name: str, scenario: Scenario) -> None:
-    """Complain of policies that are about no workload of the cluster: they would be nobody by another name."""
+    """Reject a policy that selects no workload of the simulated cluster: its column would equal that of `none`."""
     policies = load_policies(policy_name).values()
     if policies and not any(
         _is_selected(spec, workload) for spec in policies for workload in scenario.workloads
     ):
         there = ", ".join(sorted({workload.namespace for workload in scenario.workloads}))
         raise TrimtabError(
-            f"{policy_name}: it selects none of the workloads; their namespaces are {there}, without labels of their own"
+            f"{policy_name}: the policy selects no workload; the simulated namespaces are {there}, and have no labels"
         )
 
 

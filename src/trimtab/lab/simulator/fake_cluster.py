@@ -73,7 +73,9 @@ class SimulatedCluster:
     async def scale(self, workload: Workload, replicas: int) -> None:
         if self._get_workload(workload.key).replicas != workload.replicas:
             raise Conflict(
-                _build_status("its replicas have changed; read it again", "Conflict", Conflict.code)
+                _build_status(
+                    "the workload's replicas have changed; read it again", "Conflict", Conflict.code
+                )
             )
         self._world.scale_workload(workload.key, replicas)
         self._world.process_due(self._world.control_time)

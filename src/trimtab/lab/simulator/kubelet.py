@@ -63,7 +63,7 @@ def decide_resize(world: SimulatedWorld, pod: SimulatedPod, now: float) -> None:
             world.due_times.put(pod.uid, now + pod.workload.spec.startup_seconds)
     world.apply_resize(pod)
     world.record_event(
-        pod.workload, pod.name, "Normal", "Resized", "its containers have the size that was asked for"
+        pod.workload, pod.name, "Normal", "Resized", "the pod's containers have the requested size"
     )
 
 

@@ -7,6 +7,7 @@ priorities; a pod here stands where it fits.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -108,7 +109,8 @@ class Scenario:
             for container in workload.containers:
                 if not 0 <= container.demand_series < most:
                     raise TrimtabError(
-                        f"{workload.key} {container.name}: series {container.demand_series} is none of the {most} of demand"
+                        f"{workload.key} {container.name}: series {container.demand_series} does not exist; the demand has {most}"
                     )
-        if len({workload.key for workload in self.workloads}) < len(self.workloads):
-            raise TrimtabError("workloads: two have the same kind, namespace and name; rename one")
+        counts = Counter(workload.key for workload in self.workloads)
+        if twice := [key for key, count in counts.items() if count > 1]:
+            raise TrimtabError(f"workloads: {twice[0]} occurs twice; rename one")

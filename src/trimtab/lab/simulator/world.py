@@ -205,7 +205,7 @@ class SimulatedWorld:
             by_limit = containers.killed[row] == KILLED_BY_LIMIT
             pod.last_exits[place] = ContainerTermination("OOMKilled", 137, int(self.now))
             pod.restarts[place] = int(containers.restarts[row])
-            why = "its memory limit" if by_limit else "its node had no memory left"
+            why = "the pod's memory limit" if by_limit else "the node ran out of memory"
             self.record_event(
                 pod.workload, pod.name, "Warning", "OOMKilled", f"{pod.containers[place].name}: {why}"
             )

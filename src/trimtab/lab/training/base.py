@@ -73,6 +73,6 @@ class Learner(ABC):
         kept = [arrays[f"tree.{at}"] for at in range(len(leaves)) if f"tree.{at}" in arrays]
         same = [new.shape == np.shape(old) for new, old in zip(kept, leaves, strict=False)]
         if str(arrays["learner"]) != self.name or len(kept) != len(leaves) or not all(same):
-            raise ValueError("it is of another learner or of other settings")
+            raise ValueError("the checkpoint is from another learner or from other settings")
         self.tree = jax.tree_util.tree_unflatten(structure, kept)
         self.updates_done = int(arrays["done"])

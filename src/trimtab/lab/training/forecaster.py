@@ -175,7 +175,7 @@ def _gather_examples(
             {name: Examples.concatenate([pair[at] for pair in mine]) for at, name in enumerate(RESOURCES)}
         )
     if not any(len(part.features) for part in found[0].values()):
-        raise TrimtabError("train: the recordings are too short to learn from: three hours are the least")
+        raise TrimtabError("train: the recordings are too short: training needs at least three hours")
     return found[0], {name: part if len(part.features) else found[0][name] for name, part in found[1].items()}
 
 

@@ -80,7 +80,9 @@ def _restore(learner: Learner, folder: Path) -> list[dict[str, float]]:
         learner.load_arrays(arrays)
         return [row for row in kept if row["update"] <= learner.updates_done]
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise TrimtabError(f"{checkpoint}: cannot be gone on from: {error}; name another folder") from None
+        raise TrimtabError(
+            f"{checkpoint}: the run cannot be continued: {error}; name another folder"
+        ) from None
 
 
 def _write_arrays(path: Path, arrays: dict[str, Array]) -> None:

@@ -64,7 +64,7 @@ def read_provenance(folder: Path) -> Provenance:
         return msgspec.json.decode(path.read_bytes(), type=Provenance)
     except FileNotFoundError:
         raise TrimtabError(
-            f"{path}: is not there, so it is not known how this run was begun; name another folder"
+            f"{path}: the file is missing, so the run's settings are unknown; name another folder"
         ) from None
     except (OSError, msgspec.DecodeError) as error:
         raise TrimtabError(f"{path}: cannot be read: {error}; name another folder") from None
@@ -128,7 +128,7 @@ def _require_same_settings(path: Path, before: Provenance, now: Provenance) -> N
         )
         more = f" and {len(names) - MAX_SHOWN_DIFFERENCES} more" if len(names) > MAX_SHOWN_DIFFERENCES else ""
         raise TrimtabError(
-            f"{path.parent}: this run was begun with something else ({told}{more}); go on as it was begun, or name"
+            f"{path.parent}: this run was started with other data or settings ({told}{more}); use the same ones, or name"
             " another folder"
         )
 

@@ -71,7 +71,5 @@ def build_training_demand(traces: Sequence[Trace], *, hours: int, generated: boo
         ]
         return MixedDemand([*steps, *long], weights=[drawn, drawn, *[1.0] * len(long)])
     if not long:
-        raise TrimtabError(
-            f"train: no recording is as long as an episode, {hours} hours; ask for fewer --hours"
-        )
+        raise TrimtabError(f"train: no recording is as long as an episode, {hours} hours; use fewer --hours")
     return MixedDemand(long)

@@ -83,11 +83,11 @@ class SampledGenerator(Generator[D]):
                 curves = self.draw_curves(draw)
         except MemoryError as error:
             raise TrimtabError(
-                f"workload type {self.name}: {error}; ask for less often, or for less"
+                f"workload type {self.name}: {error}; use a longer step, a shorter duration or fewer series"
             ) from None
         if not (np.isfinite(curves.cpu).all() and np.isfinite(curves.memory).all()):
             raise TrimtabError(
-                f"workload type {self.name}: it would use more than a number can tell; ask for less"
+                f"workload type {self.name}: the usage is larger than a number can represent; choose smaller settings"
             )
         return GeneratedWorkload(
             type=self.name,
@@ -109,14 +109,14 @@ def _expand(curve: Floats, sampler: Sampler) -> Floats:
 
 
 def check_size(name: str, *, count: int, steps: int) -> None:
-    """Refuse what would make nothing, or more than fits."""
+    """Reject a workload without a sample, or one that does not fit into memory."""
     if count < 1:
         raise TrimtabError(f"workload type {name}: count {count}: must be at least 1")
     if steps < 1:
         raise TrimtabError(f"workload type {name}: duration is shorter than a step; make it longer")
     if count * steps > MAX_CELLS:
         raise TrimtabError(
-            f"workload type {name}: {count:,} series of {steps:,} steps do not fit into memory; ask for fewer"
+            f"workload type {name}: {count:,} series of {steps:,} steps do not fit into memory; use fewer"
         )
 
 

@@ -60,7 +60,7 @@ class WorkloadLibrary:
             with suppress(OSError, ValueError):  # a folder that holds no workload is taken all the same
                 if self._read_description(name) == about:
                     return name
-            raise TrimtabError(f"workload {name}: {place} holds another one already; choose another --id")
+            raise TrimtabError(f"workload {name}: {place} already has another workload; choose another --id")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             partial = Path(tempfile.mkdtemp(dir=self.path, prefix=f".{name}."))
@@ -76,11 +76,11 @@ class WorkloadLibrary:
         return name
 
     def load(self, id: str) -> GeneratedWorkload:  # noqa: A002
-        """The workload of this id; a clear refusal where there is none, or it is damaged."""
+        """Load a workload; a missing or damaged one raises a TrimtabError that names the id."""
         place = self.path / validate_id(id)
         if not self._is_directory(place):
             known = ", ".join(saved.id for saved in self.list_saved()) or "none"
-            raise TrimtabError(f"workload {id}: there is no such one in {self.path}; there are: {known}")
+            raise TrimtabError(f"workload {id}: it does not exist in {self.path}; there are: {known}")
         try:
             about = self._read_description(id)
             with np.load(place / ARRAYS_FILE, allow_pickle=False) as arrays:

@@ -37,7 +37,7 @@ class Sampler:
         """The shape of something drawn for each series and each of these numbers, from 0; as much as fits."""
         turns = int(number.max()) + 1
         if self.series * turns > MAX_CELLS:
-            raise MemoryError(f"{self.series:,} series of {turns:,} turns do not fit into memory")
+            raise MemoryError(f"{self.series:,} series of {turns:,} draws do not fit into memory")
         return self.series, turns
 
     def draw_uniform(self, low: float = 0.0, high: float = 1.0) -> Floats:

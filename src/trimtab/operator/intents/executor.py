@@ -103,7 +103,7 @@ class PlanExecutor:
             if violation := limits.find_violation(state, action.after):
                 return ExecutionResult(tuple(done), f"{action.actuator}: {violation}")
             if not self._may_write():
-                return ExecutionResult(tuple(done), "this process may not write any more")
+                return ExecutionResult(tuple(done), "this process lost its leader lease")
             if action.actuator in OPTION_ACTUATORS and any(
                 each.actuator in RESIZING_ACTUATORS for each in done
             ):
@@ -161,7 +161,7 @@ class PlanExecutor:
             if workload and annotations and annotations.change and self._may_write():
                 message = (
                     f"No active Intent targets this workload any more. The change to {format_sizes(annotations.change.after)} "
-                    "stays as it is unless a policy continues it"
+                    "stays incomplete unless a policy continues it"
                 )
                 self._cluster.emit(workload, type="Warning", reason="ChangeLeft", message=message)
 

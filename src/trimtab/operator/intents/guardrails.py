@@ -203,7 +203,7 @@ class AutoscalerConstraints:
             found.append(f"the size of pods is left to VerticalPodAutoscaler {self._vpa}")
         elif self._vpas_unsynced_reason:
             found.append(
-                f"the size of pods is not changed: no VerticalPodAutoscaler can be read: {self._vpas_unsynced_reason}"
+                f"the size of pods is not changed, because VerticalPodAutoscalers cannot be read: {self._vpas_unsynced_reason}"
             )
         elif not self._can_resize:
             found.append("this cluster cannot resize pods in place")
@@ -241,7 +241,7 @@ def _freeze_reason(workload: Workload, config: OperatorConfig, autoscalers: Auto
     if options is not None and options.phase is OptionsPhase.ROLLING:
         return f"a rollout is in progress, to {options.after}"
     if workload.replicas == 0:
-        return "the workload is scaled to zero, which tells autoscalers to leave it so"
+        return "the workload is scaled to zero, which also disables its autoscalers"
     if workload.paused:
         return "the workload is paused"
     return "a rollout is in progress" if workload.is_rolling_out else ""

@@ -105,7 +105,7 @@ async def preview_intent(
         intent = intent_index.get_intent(key)
         if intent is None or intent.spec is None:
             unread = cluster_state.unsynced_reason(INTENTS)
-            missing = f"Intents cannot be read: {unread}" if unread else "there is no such Intent"
+            missing = f"Intents cannot be read: {unread}" if unread else "the Intent does not exist"
             why = intent.problem if intent else missing
             raise TrimtabError(f"{'/'.join(key)}: {why}")
         usage = await stack.enter_async_context(
@@ -164,9 +164,9 @@ async def _require_intent(client: Client, key: IntentKey) -> None:
     except NotFound as error:
         # A 404 without the reason NotFound means that the server does not know the kind.
         if error.reason != "NotFound":
-            why = "the cluster does not know Intents; install our CRDs: `trimtab crds | kubectl apply --server-side -f -`"
+            why = "the cluster has no Intent kind; install Trimtab's CRDs: `trimtab crds | kubectl apply --server-side -f -`"
         else:
-            why = f"there is no such Intent; `kubectl get intents -n {namespace}` lists those that there are"
+            why = f"the Intent does not exist; `kubectl get intents -n {namespace}` lists all"
         raise TrimtabError(f"{namespace}/{name}: {why}") from error
     except ApiError as error:
         raise TrimtabError(f"{namespace}/{name}: Intents cannot be read: {describe(error)}") from error

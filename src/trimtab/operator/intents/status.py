@@ -175,7 +175,7 @@ def _acting_condition(observation: IntentObservation, outcome: IntentOutcome) ->
     if outcome.blocked_reason:
         words.insert(0, outcome.blocked_reason)
     if not words:
-        words = [observation.problem or "there is nothing to do"]
+        words = [observation.problem or "no action is needed"]
     is_acting = observation.spec.active and bool(outcome.done)
     return build_condition("Acting", holds=is_acting, reason=reason, message="; ".join(words))
 

@@ -223,7 +223,7 @@ def test_what_was_trained_is_what_a_strategy_computes(tmp_path: Path) -> None:
     )
     loop.write_weights(forecaster(), tmp_path / "weights.npz")
     assert strategy("forecaster", 2, weights=str(tmp_path / "weights.npz")).containers == 2
-    with pytest.raises(TrimtabError, match="it is of another learner"):
+    with pytest.raises(TrimtabError, match="the file is from another learner; name a file of this one"):
         strategy("learned", 2, weights=str(tmp_path / "weights.npz"))
     with pytest.raises(TrimtabError, match="weights: none: cannot be read"):
         strategy("learned", 2, weights="none")
