@@ -102,7 +102,7 @@ def test_backtest_demo_generates_a_fleet(capsys: pytest.CaptureFixture[str]) -> 
         (["--demo", "--setting", "vpa"], "--setting vpa: write it as name.key=value"),
         (
             ["--demo", "--setting", "peak.margin=1"],
-            "--setting peak.margin=1: this strategy is not among those",
+            "--setting peak.margin=1: this strategy is not compared",
         ),
         (["--demo", "--setting", "vpa.margin=-1"], "strategy vpa: margin"),
         (["--demo", "--setting", "vpa.half_life=1e-300"], "strategy vpa: half_life: must be at least 1"),
@@ -113,7 +113,7 @@ def test_backtest_demo_generates_a_fleet(capsys: pytest.CaptureFixture[str]) -> 
         (["none.csv"], "none.csv: the file does not exist"),
         (
             ["none.csv", "--namespace", "shop"],
-            "--namespace: is about usage of a cluster; add --prometheus or",
+            "--namespace: applies only to usage of a cluster; add --prometheus or",
         ),
         (["none.csv", "--format", "gwa"], "format 'gwa' is not known; there are: trimtab, bitbrains,"),
     ],

@@ -82,7 +82,7 @@ def test_patch_needs_helm_for_a_chart(
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert run(["patch", "--format", "helm", "--file", ".", "--chart", "x"]) == 2
-    assert "--chart: there is no helm on the PATH; install it" in capsys.readouterr().err
+    assert "--chart: helm is not on the PATH; install it" in capsys.readouterr().err
 
 
 def test_patch_reports_the_unclear_files_of_a_folder_and_edits_the_clear_ones(

@@ -60,7 +60,7 @@ def test_plan_applies_guardrails_to_a_state_file(tmp_path: Path, capsys: pytest.
     [
         ([], "NAMESPACE/NAME"),
         (["web"], "NAMESPACE/NAME, like shop/web"),
-        (["-f", "x.yaml"], "--file and --state go together"),
+        (["-f", "x.yaml"], "--file and --state belong together"),
         (["-f", "x.yaml", "--state", "x.json"], "x.yaml"),
         (["-f", str(EXAMPLES / "intent.yaml"), "--state", str(STATE)], "no KPIProfile"),
     ],
@@ -88,7 +88,7 @@ def test_plan_rejects_a_file_that_is_not_a_manifest(
 
 @pytest.mark.parametrize(
     ("reason", "line"),
-    [("", "does not know Intents; .* kubectl apply --server-side"), ("NotFound", "no such")],
+    [("", "has no Intent kind; .* kubectl apply --server-side"), ("NotFound", "the Intent does not exist")],
 )
 async def test_plan_distinguishes_a_missing_kind_from_a_missing_intent(reason: str, line: str) -> None:
     class Server:

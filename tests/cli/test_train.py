@@ -33,7 +33,7 @@ def test_train_writes_usable_weights(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert card["command"] == f"{made_by} --only-recorded"
     assert card["curve"] == [[1, pytest.approx(told["last"], abs=1e-5)]]
     assert run(["train", str(usage), *asked, "--seed", "1"]) == 2
-    line = f"{folder}: this run was started with other data or settings (seed: 0 then, 1 now); go on as it was begun, or name another"
+    line = f"{folder}: this run was started with other data or settings (seed: 0 then, 1 now); use the same ones, or name another"
     assert line in capsys.readouterr().err
 
 
@@ -70,7 +70,7 @@ def test_train_resumes_only_with_the_same_options(tmp_path: Path, capsys: pytest
             record(most=5)
         capsys.readouterr()
         assert run(words) == 2
-        assert f"this run was begun with something else ({told}" in capsys.readouterr().err
+        assert f"this run was started with other data or settings ({told}" in capsys.readouterr().err
         assert (folder / "weights.npz").read_bytes() == weights
         assert (folder / "weights.json").read_text() == card
 

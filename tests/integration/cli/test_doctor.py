@@ -190,7 +190,7 @@ def register(cluster: Cluster) -> Iterator[Callable[..., None]]:
 def test_doctor_finds_no_webhook_where_none_is_registered(examine: Examine) -> None:
     _, findings = examine()
     assert findings["webhook"]["state"] == "ok"
-    assert "none is registered" in findings["webhook"]["found"]
+    assert "no webhook is registered" in findings["webhook"]["found"]
 
 
 def test_doctor_finds_a_webhook_whose_service_does_not_exist(
@@ -237,4 +237,4 @@ def test_doctor_skips_webhooks_without_rights(cluster: Cluster, tmp_path: Any) -
             return await check_webhook(client)
 
     found = asyncio.run(look())
-    assert (found.state, "you may not read" in found.found) == ("ok", True)
+    assert (found.state, "you are not allowed to read" in found.found) == ("ok", True)

@@ -167,7 +167,7 @@ def test_patch_apply_does_a_dry_run_and_then_applies(
 ) -> None:
     apply = ["patch", "-n", SHOP, "--apply"]
     assert shop.run(*apply) == 2
-    assert "there is no terminal to confirm on; add --yes" in capsys.readouterr().err
+    assert "there is no terminal for the confirmation; add --yes" in capsys.readouterr().err
     assert shop.run(*apply, "--dry-run", "server") == 1
     assert 'conflicts with "kubectl-create"' in (err := capsys.readouterr().err)
     assert "; --force takes them over" in err
@@ -200,11 +200,11 @@ class Answering:
         (["doctor", "--source-setting", "tenant"], "--source-setting tenant: write it as name=value"),
         (["patch", "web"], "WORKLOAD web: write it as NAMESPACE/KIND/NAME"),
         (["patch", "-n", SHOP, "--format", "helm"], "--file: name the files to edit"),
-        (["patch", "-n", SHOP, "--write"], "--write: edits what --file names"),
+        (["patch", "-n", SHOP, "--write"], "--write: edits the files of --file"),
         (["patch", "-n", SHOP, "--force"], "--dry-run, --yes and --force belong to --apply"),
-        (["patch", "-n", SHOP, "--directory", "x"], "--directory: takes patches"),
-        (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: there is no such workload"),
-        (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: names a namespace and a kind already"),
+        (["patch", "-n", SHOP, "--directory", "x"], "--directory: only for patches"),
+        (["diff", f"{SHOP}/deployment/wbe"], f"WORKLOAD {SHOP}/deployment/wbe: the workload does not exist"),
+        (["diff", f"{SHOP}/deployment/web", "-n", SHOP], "WORKLOAD: contains the namespace and the kind"),
     ],
 )
 def test_changing_commands_reject_wrong_usage_in_one_line(

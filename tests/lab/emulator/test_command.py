@@ -18,13 +18,13 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["gone"], "workload gone: there is no such one"),
+        (["gone"], "workload gone: it does not exist"),
         (["steps", "--pods", "3"], "--pods 3: workload steps has 2 series"),
         (["steps", "--strategy", "guess"], "strategy 'guess' is not known"),
         (["steps", "--setting", "window"], "--setting window: write it as name=value"),
         (["steps", "--period", "soon"], "--period: "),
         (["steps", "--period", "10ms"], "--period 10ms: must be at least 1s"),
-        (["steps", "--scale", "0"], "--scale 0: must be more than 0"),
+        (["steps", "--scale", "0"], "--scale 0: must be a finite number above 0"),
         (["steps", "--scale", "inf"], "--scale inf: must be a finite number above 0"),
         (["steps", "--cpu-limit", "0.5"], "--cpu-limit 0.5: must be at least 1"),
         (["steps", "--memory-limit", "nan"], "--memory-limit nan: must be at least 1"),

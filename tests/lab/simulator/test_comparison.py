@@ -160,7 +160,7 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
     assert spec.strategy.name == "vpa"
     broken = tmp_path / "broken.yaml"
     broken.write_text("spec: [")
-    with pytest.raises(TrimtabError, match=r"broken\.yaml: is no YAML"):
+    with pytest.raises(TrimtabError, match=r"broken\.yaml: is not valid YAML"):
         load_policies(str(broken))
 
 
@@ -168,7 +168,7 @@ def test_a_contender_is_nobody_a_strategy_or_a_file(tmp_path: Path) -> None:
     ("spec", "told"),
     [
         (b"", r"mine\.yaml: the file has no OptimizationPolicy"),
-        (b"\xff\xfe", r"mine\.yaml: is no YAML"),
+        (b"\xff\xfe", r"mine\.yaml: is not valid YAML"),
         (b"kind: OptimizationPolicy\nspec: {mode: Boldly}", r"mine\.yaml: spec\.mode: must be one of"),
         (
             b"kind: OptimizationPolicy\nspec: {strategy: {name: vpa, settings: {margin: -1}}}",

@@ -88,15 +88,15 @@ def test_the_types_are_listed_with_what_they_are(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["generate"], "--workload-type: name one of"),
+        (["generate"], "--workload-type: give one of"),
         (["generate", "-t", "waves"], "workload type 'waves' is not known"),
         (["generate", "-t", "step", "-s", "hold"], "--setting hold: write it as name=value"),
         (["generate", "-t", "step", "-s", "hold=soon"], "workload type step: hold"),
         (["generate", "-t", "step", "--count", "0"], "count 0: must be at least 1"),
         (["generate", "-t", "step", "--seed", "-1"], "--seed -1: must not be negative"),
         (["plot"], "ID: give the workload to plot"),
-        (["plot", "gone"], "workload gone: there is no such one"),
-        (["export", "gone"], "workload gone: there is no such one"),
+        (["plot", "gone"], "workload gone: it does not exist"),
+        (["export", "gone"], "workload gone: it does not exist"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(

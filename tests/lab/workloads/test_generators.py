@@ -161,8 +161,8 @@ def test_a_recording_becomes_a_workload_with_its_gaps_bridged(tmp_path: Path) ->
             "workload type step: 1 series of 990,000,001 draws do not fit into memory; use a longer step",
         ),
         ("arabesque", {"step": 1e297, "duration": 1e300}, "arabesque: duration: must be at most"),
-        ("diurnal_web", {"rate": 1e308}, "more than a number can tell"),
-        ("batch", {"at": 1e300}, "more than a number can tell"),
+        ("diurnal_web", {"rate": 1e308}, "larger than a number can represent"),
+        ("batch", {"at": 1e300}, "larger than a number can represent"),
         ("borg", {"mean_cores": "1,2"}, "workload type borg: mean_cores"),
     ],
 )

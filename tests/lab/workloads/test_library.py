@@ -41,7 +41,7 @@ def test_an_id_is_never_taken_from_another_workload(tmp_path: Path) -> None:
     folder.save(generate("step", seed=1, **BRIEF), id="mine")
     (tmp_path / "theirs").mkdir()
     for taken in ("mine", "theirs"):
-        with pytest.raises(TrimtabError, match=rf"workload {taken}: .* holds another one already"):
+        with pytest.raises(TrimtabError, match=rf"workload {taken}: .* already has another workload"):
             folder.save(generate("step", seed=2, **BRIEF), id=taken)
 
 

@@ -210,7 +210,7 @@ async def test_demo_rejects_wrong_options_in_one_line(capsys: pytest.CaptureFixt
     assert run(["demo", "--snapshot", "/nowhere.json"]) == 2
     days, address, snapshot = capsys.readouterr().err.splitlines()
     assert "--days 99: give more than 0 and at most 28" in days
-    assert "name a loopback address" in address
+    assert "give a loopback address" in address
     assert "--snapshot /nowhere.json: cannot be read: No such file or directory" in snapshot
 
 

@@ -173,7 +173,7 @@ def test_a_run_is_refused_by_other_reward_weights_rules_or_episodes_than_it_was_
             loop.train(learner, tmp_path, updates=2)
     assert (tmp_path / provenance.RUN_FILE).read_text() == before
     (tmp_path / provenance.RUN_FILE).unlink()
-    with pytest.raises(TrimtabError, match=r"run\.json: is not there, so it is not known how"):
+    with pytest.raises(TrimtabError, match=r"run\.json: the file is missing, so the run"):
         loop.train(sac(), tmp_path, updates=2)
 
 
