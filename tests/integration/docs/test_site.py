@@ -63,6 +63,7 @@ async def _visit_pages(address: str) -> None:
             assert await hosts.count() == (ROOT / "docs" / f"{page}.md").read_text().count("\n```mermaid\n")
             for host in await hosts.all():
                 box = await host.bounding_box()
-                assert box and box["height"] > 50, page
+                assert box
+                assert box["height"] > 50, page
         assert not view.strangers
         assert not view.errors
