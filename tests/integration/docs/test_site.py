@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness import UnavailableError
-from harness.browser import browser, watched
+from harness.peers.browser import browser, watched
 
 ROOT = Path(__file__).parents[3]
 WITH_DIAGRAMS = [
