@@ -16,9 +16,9 @@ from trimtab.actuation.actions import (
     WriteAnnotations,
 )
 from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, encode_change_annotations
-from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations
 from trimtab.actuation.decide.health import HarmSignals
-from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import (
@@ -166,14 +166,14 @@ def situation(
     on: Workload | None = None,
     now: int = NOW,
     sightings: LocalObservations | None = None,
-) -> ChangeContext:
+) -> Observation:
     pods = [pod()] if pods is None else pods
-    return ChangeContext(
+    return Observation(
         workload=on or workload(replicas=len(pods)),
         pods=pods,
         desired=wanted or wish(),
         now=now,
-        observations=sightings or LocalObservations(),
+        local=sightings or LocalObservations(),
     )
 
 
@@ -184,7 +184,7 @@ def writes(deeds: Sequence[ChangeAction]) -> list[ChangeAction]:
     ]
 
 
-def begun(situation: ChangeContext) -> OngoingChange:
+def begun(situation: Observation) -> OngoingChange:
     """The change that begins here."""
     (noted,) = [deed for deed in next_actions(situation) if isinstance(deed, WriteAnnotations)]
     assert noted.annotations.change is not None

@@ -18,8 +18,8 @@ from actuation.test_crashes import CANARY, NEW, OLD, POISON, WAYS
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import EmitEvent, PatchTemplate
 from trimtab.actuation.change_annotations import ChangeAnnotations, Phase
-from trimtab.actuation.decide.next_actions import next_actions
-from trimtab.actuation.decide.stalls import NEVER_RESIZED_TIMEOUT
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.resources import Sizes
 from trimtab.api.duration import Duration
@@ -194,7 +194,9 @@ def test_a_cron_job_whose_template_is_never_written_is_not_waited_for_for_ever()
     on = workload(resource=CRON_JOBS, update="", marks=ChangeAnnotations(change=begins))
     soon, late = (
         next_actions(
-            situation(wish(needed_memory={"web": 0}), pods=[], on=on, now=NOW + NEVER_RESIZED_TIMEOUT + each)
+            situation(
+                wish(needed_memory={"web": 0}), pods=[], on=on, now=NOW + DEADLINES.never_resized + each
+            )
         )
         for each in (0, 1)
     )

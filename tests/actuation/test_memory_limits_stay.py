@@ -9,9 +9,9 @@ from actuation.builders import MIB, begun, pod, situation, some_resources, why, 
 from actuation.test_properties import QUICK
 from actuation.world import KEY, World, run
 from trimtab.actuation.change_annotations import Phase, UpdateMethod
-from trimtab.actuation.decide.context import ChangeContext
-from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.observation import Observation
 from trimtab.actuation.decide.start import MEMORY_LIMITS_FIXED
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes, fit_without_growth, keep_memory_limit
 from trimtab.api.duration import Duration
@@ -25,7 +25,7 @@ GUARANTEED = {"web": Resources(1000, 1000, 512 * MIB, 512 * MIB)}
 NEED = {"web": 100 * MIB}
 
 
-def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> ChangeContext:
+def case(wanted: Sizes, *, has: Sizes = OLD, **terms: Any) -> Observation:
     restarts = terms.pop("restarts", False)
     pods = [pod(f"web-{n}", sizes=has, restarts_when_resized=restarts) for n in range(3)]
     on = workload(template=has, replicas=3)

@@ -25,10 +25,9 @@ from actuation.builders import (
 from actuation.world import KEY, World, resources, run
 from trimtab.actuation.actions import EvictPod, PatchTemplate, Wait
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, Phase, UpdateMethod
-from trimtab.actuation.decide.advance import POLL_INTERVAL
-from trimtab.actuation.decide.context import ChangeContext, DesiredChange
-from trimtab.actuation.decide.next_actions import next_actions
-from trimtab.actuation.decide.start import RECHECK_INTERVAL
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.observation import DesiredChange, Observation
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.hold import Hold
 from trimtab.actuation.resources import format_sizes, limit_memory_decrease
@@ -148,7 +147,7 @@ def test_property_6_fallback_strategy_respect(
 
 
 @st.composite
-def any_situation(draw: st.DrawFn, *, withheld: str) -> ChangeContext:
+def any_situation(draw: st.DrawFn, *, withheld: str) -> Observation:
     """A workload in any state, also in the middle of a change."""
     old, new = draw(requests), draw(requests)
     replicas = draw(st.integers(1, 4))
@@ -174,12 +173,12 @@ def any_situation(draw: st.DrawFn, *, withheld: str) -> ChangeContext:
 
 
 @given(any_situation(withheld="the policy's mode is Recommend"))
-def test_property_8_recommend_mode_prevents_modifications(case: ChangeContext) -> None:
+def test_property_8_recommend_mode_prevents_modifications(case: Observation) -> None:
     assert "Recommend" in why(next_actions(case))
 
 
 @given(any_situation(withheld="a global dry-run is on"))
-def test_property_29_global_dry_run_mode(case: ChangeContext) -> None:
+def test_property_29_global_dry_run_mode(case: Observation) -> None:
     assert "dry-run" in why(next_actions(case))
 
 
@@ -318,7 +317,7 @@ def test_a_server_that_does_not_know_of_resizing_is_asked_again_later_and_not_at
     )
     assert len(asked) == 2, "a pod may just have gone"
     assert report
-    assert (report.state, report.requeue_at) == (WorkloadState.APPLYING, world.now + POLL_INTERVAL)
+    assert (report.state, report.requeue_at) == (WorkloadState.APPLYING, world.now + DEADLINES.poll)
     assert "could not find" in report.reason
 
 
@@ -526,4 +525,4 @@ def test_no_pod_is_evicted_where_one_is_missing() -> None:
 
 def test_a_look_at_what_passes_comes_soon() -> None:
     (wait,) = next_actions(situation(on=workload(rolling=True)))
-    assert wait == Wait(NOW + RECHECK_INTERVAL, "a rollout is under way")
+    assert wait == Wait(NOW + DEADLINES.recheck, "a rollout is under way")

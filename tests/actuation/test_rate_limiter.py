@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 from actuation.builders import LARGE, NOW, SMALL, wish
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import Priority
+from trimtab.actuation.deadlines import DEADLINES, MINUTE
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.rate_limiter import (
-    MINUTE,
-    SLOT_TIMEOUT,
     DisruptionLimit,
     DisruptionLimiter,
     DisruptionLimits,
@@ -102,8 +101,8 @@ def test_taking_back_waits_for_nobody() -> None:
 def test_a_slot_that_nobody_gives_back_is_free_in_the_end() -> None:
     pace = pacer(cluster=DisruptionLimit(max_concurrent=1, max_per_minute=100))
     pace.acquire("lost", HERE, priority=Priority.INCREASE, now=0)
-    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=SLOT_TIMEOUT - 1) > SLOT_TIMEOUT - 1
-    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=SLOT_TIMEOUT) == SLOT_TIMEOUT
+    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=DEADLINES.slot - 1) > DEADLINES.slot - 1
+    assert pace.acquire("next", HERE, priority=Priority.INCREASE, now=DEADLINES.slot) == DEADLINES.slot
 
 
 def test_a_change_that_finds_no_room_does_not_begin_and_asks_nobody() -> None:
@@ -192,6 +191,6 @@ def test_namespaces_nodes_and_pods_that_are_gone_are_not_remembered() -> None:
     pace = pacer(node=DisruptionLimit(max_concurrent=1, max_per_minute=1))
     for hour in range(100):
         place = LimitScope(f"review-{hour}", f"spot-{hour}")
-        pace.acquire(f"pod-{hour}", place, priority=Priority.INCREASE, now=hour * SLOT_TIMEOUT)
-        pace.acquire(f"waits-{hour}", place, priority=Priority.DECREASE, now=hour * SLOT_TIMEOUT)
+        pace.acquire(f"pod-{hour}", place, priority=Priority.INCREASE, now=hour * DEADLINES.slot)
+        pace.acquire(f"waits-{hour}", place, priority=Priority.DECREASE, now=hour * DEADLINES.slot)
     assert pace.entry_count < 12

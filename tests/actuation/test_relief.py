@@ -20,11 +20,10 @@ from trimtab.actuation.change_annotations import (
     UpdateMethod,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations
-from trimtab.actuation.decide.next_actions import next_actions
-from trimtab.actuation.decide.revert import MIN_COOLDOWN, NOT_AT_FAULT_COOLDOWN
-from trimtab.actuation.decide.stalls import DEFERRED_TIMEOUT
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation
 from trimtab.actuation.decide.startup_boost import raise_cpu
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import adds_memory
 from trimtab.api.optimizationpolicy import MaintenanceWindow, StartupBoost
@@ -49,7 +48,7 @@ def killed(number: int = 0, **facts: Any) -> Pod:
 
 def marked(
     marks: ChangeAnnotations, pods: list[Pod], wanted: DesiredChange, *, now: int = NOW, **facts: Any
-) -> ChangeContext:
+) -> Observation:
     seen = LocalObservations(**facts.pop("seen", {}))
     on = workload(template=SIZE, marks=marks, replicas=len(pods), **facts)
     return situation(wanted, pods=pods, on=on, now=now, sightings=seen)
@@ -145,7 +144,7 @@ def test_a_pod_without_room_does_not_cost_the_others_their_relief(reason: str) -
     full = killed(0, sizes=MORE, applied=SIZE, resize=PodResize("PodResizePending", reason, "no room"))
     pods = [full, *(killed(n, sizes=MORE) for n in range(1, 4))]
     seen = {"unsettled_since": {full.uid: NOW}}
-    late = NOW + DEFERRED_TIMEOUT + 1
+    late = NOW + DEADLINES.deferred + 1
     goes_on = noted(
         next_actions(marked(ChangeAnnotations(change=begins), pods, urgent(), now=late, seen=seen))
     ).change
@@ -172,7 +171,14 @@ def test_relief_that_cannot_be_given_is_tried_again_after_minutes_and_then_more_
         assert "no room" in why(next_actions(marked(marks, [killed()], urgent(), now=now + 1)))
         rests.append(marks.reverted.relief_until - now)
         now = marks.reverted.relief_until
-    assert rests == [NOT_AT_FAULT_COOLDOWN, 600, 1200, 2400, MIN_COOLDOWN, MIN_COOLDOWN]
+    assert rests == [
+        DEADLINES.not_at_fault_cooldown,
+        600,
+        1200,
+        2400,
+        DEADLINES.min_cooldown,
+        DEADLINES.min_cooldown,
+    ]
 
 
 def replaced(marks: ChangeAnnotations, change: OngoingChange) -> ChangeAnnotations:

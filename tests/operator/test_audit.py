@@ -12,7 +12,7 @@ import pytest
 from actuation.builders import MIB, wish
 from actuation.world import KEY, World, lost, resources
 from harness.builders.records import policy
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState

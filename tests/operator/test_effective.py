@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actuation.builders import MIB, NOW
 from actuation.world import KEY, World, run
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, encode_change_annotations
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import PodSync
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.hold import HOLD_ANNOTATION, Hold, read_hold

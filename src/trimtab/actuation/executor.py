@@ -31,9 +31,9 @@ from trimtab.actuation.change_annotations import (
     encode_change_annotations,
     read_change_annotations,
 )
-from trimtab.actuation.decide.advance import POLL_INTERVAL
-from trimtab.actuation.decide.context import ChangeContext, DesiredChange, LocalObservations, rejection_key
-from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.observation import DesiredChange, LocalObservations, Observation, rejection_key
+from trimtab.actuation.decide.transitions import decide
 from trimtab.actuation.port import ClusterPort
 from trimtab.actuation.rate_limiter import DisruptionLimiter, LimitScope
 from trimtab.actuation.resources import container_sizes, is_settled
@@ -55,10 +55,6 @@ log = structlog.get_logger(__name__)
 
 MAX_ROUNDS = 8
 """The most rounds of one reconcile; a workload that needs more is queued again."""
-REJECTION_TTL = 600
-"""Seconds after which a rejection expires, because its cause, such as a quota, may be gone."""
-FIRST_RETRY = 5
-MAX_RETRY = 300
 
 _ALWAYS_CONFLICT = (
     "the server answered every write with a conflict (409); check admission webhooks that change the workload"
@@ -111,7 +107,7 @@ class _LocalState:
     def record_failure(self) -> int:
         """Count a failure and return the seconds until the next attempt."""
         self.failures += 1
-        return min(MAX_RETRY, FIRST_RETRY << min(self.failures - 1, 10))
+        return min(DEADLINES.max_retry, DEADLINES.first_retry << min(self.failures - 1, 10))
 
     def record_annotations(self, marks: ChangeAnnotations | None) -> None:
         if marks is not None and marks not in self.annotation_history[-1:]:
@@ -128,7 +124,7 @@ class _LocalState:
         # The absolute age: with a signed one, a clock that was set back would keep a rejection for as long as
         # that.
         self.rejections = {
-            key: said for key, said in self.rejections.items() if abs(now - said[1]) < REJECTION_TTL
+            key: said for key, said in self.rejections.items() if abs(now - said[1]) < DEADLINES.rejection
         }
         return LocalObservations(
             unsettled_since=dict(self.unsettled_since),
@@ -167,12 +163,12 @@ class ChangeExecutor:
         A change under way always does, because its health is judged by current records.
         """
         memory = self._local_states.get(workload.key) or _LocalState()
-        situation = ChangeContext(
-            workload=workload, pods=pods, desired=desired, now=now, observations=memory.observe(pods, now)
+        situation = Observation(
+            workload=workload, pods=pods, desired=desired, now=now, local=memory.observe(pods, now)
         )
         if memory.unsettled_since:
             self._local_states[workload.key] = memory
-        deeds = next_actions(situation)
+        deeds = decide(situation).actions
         rest = next((deed for deed in deeds if isinstance(deed, Wait | Skip)), None)
         report = _build_result(situation, rest)
         if report.state is WorkloadState.APPLYING:
@@ -239,7 +235,7 @@ class ChangeExecutor:
 
     async def _read_context(
         self, key: WorkloadKey, wish: DesiredChange, memory: _LocalState, now: int
-    ) -> ChangeContext | None:
+    ) -> Observation | None:
         workload = await self._cluster.get_workload(key)
         if workload is None:
             return None
@@ -247,16 +243,16 @@ class ChangeExecutor:
         sightings = memory.observe(pods, now)
         self._limiter.release(over := memory.slots - memory.unsettled_since.keys())
         memory.slots -= over
-        return ChangeContext(workload=workload, pods=pods, desired=wish, now=now, observations=sightings)
+        return Observation(workload=workload, pods=pods, desired=wish, now=now, local=sightings)
 
     async def _run_round(
-        self, situation: ChangeContext, memory: _LocalState, done: list[ChangeAction]
+        self, situation: Observation, memory: _LocalState, done: list[ChangeAction]
     ) -> ReconcileResult | None:
         """Carry out the actions of one decision; return a result when there is nothing more to do for now."""
         looks_different = False
         turns: list[int] = []
         rest: Wait | Skip | None = None
-        for deed in next_actions(situation):
+        for deed in decide(situation).actions:
             if isinstance(deed, Wait | Skip):
                 rest = deed
             elif isinstance(deed, EmitEvent):
@@ -276,7 +272,7 @@ class ChangeExecutor:
             return replace(_build_result(situation, rest), reason=_RATE_LIMITED, requeue_at=min(turns))
         return _build_result(situation, rest)
 
-    def _next_slot(self, deed: ChangeAction, situation: ChangeContext) -> int:
+    def _next_slot(self, deed: ChangeAction, situation: Observation) -> int:
         """Return the time at which this action gets a slot: now, or later."""
         slot = _required_slot(deed, situation.workload)
         if slot is None:
@@ -285,7 +281,7 @@ class ChangeExecutor:
             self._limiter.next_slot(slot.holder, slot.scope, priority=slot.priority, now=situation.now)
         )
 
-    def _acquire_slot(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> int:
+    def _acquire_slot(self, deed: ChangeAction, situation: Observation, memory: _LocalState) -> int:
         """Acquire a slot for this action; return now, or the time at which to ask again."""
         slot = _required_slot(deed, situation.workload)
         if slot is None:
@@ -295,7 +291,7 @@ class ChangeExecutor:
             memory.slots.add(slot.holder)
         return math.ceil(turn)
 
-    async def _execute(self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState) -> bool:
+    async def _execute(self, deed: ChangeAction, situation: Observation, memory: _LocalState) -> bool:
         """Carry out one action; return False if it was rejected or outdated. Transient errors are raised."""
         if not self._may_write():
             raise _StopReconcile(
@@ -311,12 +307,12 @@ class ChangeExecutor:
                 # A pod that was listed in between and is missing twice exists: the server does not know the
                 # resize subresource.
                 if deed.pod.uid in memory.missing_pods:
-                    raise _StopReconcile(_retry_later(situation, missing, POLL_INTERVAL)) from missing
+                    raise _StopReconcile(_retry_later(situation, missing, DEADLINES.poll)) from missing
                 memory.missing_pods.add(deed.pod.uid)
             return False
         except DisruptionBlocked as blocked:
             raise _StopReconcile(
-                _retry_later(situation, blocked, blocked.retry_after or POLL_INTERVAL)
+                _retry_later(situation, blocked, blocked.retry_after or DEADLINES.poll)
             ) from blocked
         except ApiError as error:
             if error.transient or isinstance(error, Unauthorized):
@@ -343,7 +339,7 @@ class ChangeExecutor:
                 memory.record_annotations(marks)
 
     def _record_rejection(
-        self, deed: ChangeAction, situation: ChangeContext, memory: _LocalState, error: ApiError
+        self, deed: ChangeAction, situation: Observation, memory: _LocalState, error: ApiError
     ) -> None:
         """Remember a rejection and report it in the server's words."""
         words = " ".join(error.message.split())
@@ -383,13 +379,13 @@ def _change_id(workload: Workload) -> str:
     return marks.change.id if marks and marks.change else ""
 
 
-def _retry_later(situation: ChangeContext, error: ApiError, seconds: float) -> ReconcileResult:
+def _retry_later(situation: Observation, error: ApiError, seconds: float) -> ReconcileResult:
     """Return the unchanged state with the server's message and the time of the next attempt."""
     again = situation.now + math.ceil(seconds)
     return replace(_build_result(situation, None), reason=error.message, requeue_at=again)
 
 
-def _build_result(situation: ChangeContext, rest: Wait | Skip | None) -> ReconcileResult:
+def _build_result(situation: Observation, rest: Wait | Skip | None) -> ReconcileResult:
     """Return the result of a workload whose remaining action is `rest`."""
     known = read_change_annotations(situation.workload)
     again = rest.until if isinstance(rest, Wait) else None
@@ -402,7 +398,7 @@ def _build_result(situation: ChangeContext, rest: Wait | Skip | None) -> Reconci
 
 
 def _workload_state(
-    situation: ChangeContext, marks: ChangeAnnotations | None, rest: Wait | Skip | None
+    situation: Observation, marks: ChangeAnnotations | None, rest: Wait | Skip | None
 ) -> WorkloadState:
     if situation.desired.blocked_reason:
         return WorkloadState.RECOMMENDED

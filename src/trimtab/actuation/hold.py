@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import msgspec
 
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.api.duration import Duration
 from trimtab.kube.kinds.pods import Resources
 

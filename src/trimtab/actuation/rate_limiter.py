@@ -13,12 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from trimtab.actuation.actions import Priority
-
-MINUTE = 60
-INCREASE_GRACE = 5
-"""Seconds after its slot time in which an increase still goes before a decrease."""
-SLOT_TIMEOUT = 3600
-"""Seconds after which a slot that was not released is free again."""
+from trimtab.actuation.deadlines import DEADLINES, MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +61,7 @@ class _ScopeUsage:
         return not (self.slots or self.recent_starts)
 
     def _expire(self, now: float) -> None:
-        for holder in [holder for holder, since in self.slots.items() if now - since >= SLOT_TIMEOUT]:
+        for holder in [holder for holder, since in self.slots.items() if now - since >= DEADLINES.slot]:
             del self.slots[holder]
         while self.recent_starts and now - self.recent_starts[0] >= MINUTE:
             self.recent_starts.popleft()
@@ -135,14 +130,14 @@ class DisruptionLimiter:
         # Without a reset, all holders would wait for a time that this clock reaches only tomorrow. Minutes do
         # not count: a caller passes the time at which it started to read, which may be that long ago with a
         # slow server.
-        if now < self._last_request - SLOT_TIMEOUT:
+        if now < self._last_request - DEADLINES.slot:
             self._reset()
         self._last_request = now
-        if now - self._last_pruned >= SLOT_TIMEOUT:
+        if now - self._last_pruned >= DEADLINES.slot:
             self._prune(now)
         free_at = max(scope.next_free(now) for scope in self._scopes_for(limit_scope))
         if priority is Priority.DECREASE:
-            free_at = max(free_at, self._queues[Priority.INCREASE].last_slot + INCREASE_GRACE)
+            free_at = max(free_at, self._queues[Priority.INCREASE].last_slot + DEADLINES.increase_grace)
         if free_at <= now:
             return now
         return self._queues[priority].join(
@@ -182,7 +177,9 @@ class DisruptionLimiter:
             if any(holder in scope.slots for scope in scopes)
         }
         for queue in self._queues.values():
-            for holder in [holder for holder, turn in queue.slot_times.items() if now - turn >= SLOT_TIMEOUT]:
+            for holder in [
+                holder for holder, turn in queue.slot_times.items() if now - turn >= DEADLINES.slot
+            ]:
                 queue.leave(holder)
 
     def _scopes_for(self, place: LimitScope) -> Iterable[_ScopeUsage]:

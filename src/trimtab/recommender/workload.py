@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from trimtab.actuation.change_annotations import read_change_annotations
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import DEFAULT_POD_SYNC, PodSync, effective_containers
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.actuation.started_limits import StartLimits, memory_limits_at_start

@@ -14,12 +14,9 @@ from actuation.builders import MIB, NOW, begun, pod, situation, wish, workload
 from actuation.world import KEY, World, run
 from trimtab.actuation.actions import WriteAnnotations
 from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
-from trimtab.actuation.decide.context import LocalObservations
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import (
-    LOOK_BACK,
     SIGNIFICANCE,
-    STARTUP_GRACE,
-    UNREADY_GRACE,
     HarmSignals,
     PodHealth,
     _binomial_tail,
@@ -28,7 +25,8 @@ from trimtab.actuation.decide.health import (
     health_since,
     is_more_than_chance,
 )
-from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.observation import LocalObservations
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.kinds.pods import ContainerTermination, Pod, Resources
@@ -174,7 +172,7 @@ def test_a_pod_that_restarts_every_hour_is_known_to_do_so_though_only_its_last_e
     assert compare_health(usual, again, HarmSignals()).worse == ""
     yearly = [pod(created=NOW - 300 * DAY, exits={"web": ContainerTermination("Error", 1, NOW - 200 * DAY)})]
     usual = health_before(yearly, now=NOW, window=WINDOW, signals=HarmSignals())
-    assert (usual.restarted, usual.watched) == (0, LOOK_BACK)
+    assert (usual.restarted, usual.watched) == (0, DEADLINES.restart_history)
     assert "1 of 1 pods restarted" in compare_health(usual, again, HarmSignals()).worse
 
 
@@ -187,12 +185,12 @@ def test_to_look_often_makes_no_restart_less_likely_to_be_chance(seconds: int) -
 
 def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so_are() -> None:
     usual, five = PodHealth(pods=5), PodHealth(pods=5)
-    assert compare_health(usual, five, HarmSignals(), unready=[UNREADY_GRACE - 1] * 3).worse == ""
+    assert compare_health(usual, five, HarmSignals(), unready=[DEADLINES.unready - 1] * 3).worse == ""
     assert (
         "3 of 5 pods are not ready"
-        in compare_health(usual, five, HarmSignals(), unready=[UNREADY_GRACE] * 3).worse
+        in compare_health(usual, five, HarmSignals(), unready=[DEADLINES.unready] * 3).worse
     )
-    one = [STARTUP_GRACE - 1]
+    one = [DEADLINES.startup - 1]
     assert compare_health(usual, five, HarmSignals(), unready=one).worse == "", (
         "it may have restarted, and start slowly"
     )
@@ -200,7 +198,7 @@ def test_pods_that_are_not_ready_for_a_moment_are_no_harm_and_those_that_stay_so
         compare_health(usual, five, HarmSignals(), unready=one).unknown
         == "1 of 5 pods are not ready, before it 0 of 5"
     )
-    assert "1 of 5 pods" in compare_health(usual, five, HarmSignals(), unready=[STARTUP_GRACE]).worse
+    assert "1 of 5 pods" in compare_health(usual, five, HarmSignals(), unready=[DEADLINES.startup]).worse
     many = PodHealth(pods=200)
     assert compare_health(many, many, HarmSignals(), unready=[DAY]) == compare_health(
         many, many, HarmSignals()
@@ -249,7 +247,7 @@ def test_a_pod_that_an_autoscaler_added_before_promotion_and_that_starts_is_no_h
 
 def test_a_pod_that_was_there_before_the_change_and_is_not_ready_any_more_is_harm() -> None:
     pods = [pod(f"web-{n}", sizes=NEW, ready=n > 1) for n in range(4)]
-    seen = {each.uid: NOW - UNREADY_GRACE for each in pods[:2]}
+    seen = {each.uid: NOW - DEADLINES.unready for each in pods[:2]}
     assert next_phase(promoted(), pods, unready_since=seen) is Phase.REVERTING
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from actuation.builders import NOW, pod, situation, why, wish, workload
 from trimtab.actuation.actions import Wait
 from trimtab.actuation.decide.maintenance_windows import next_opening, open_seconds
-from trimtab.actuation.decide.next_actions import next_actions
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.api.optimizationpolicy import MaintenanceWindow, Weekday
 
 BERLIN = ZoneInfo("Europe/Berlin")

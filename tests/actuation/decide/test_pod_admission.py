@@ -20,7 +20,7 @@ from trimtab.actuation.change_annotations import (
 from trimtab.actuation.decide.health import PodHealth
 from trimtab.actuation.decide.pod_admission import admission_size
 from trimtab.actuation.decide.startup_boost import raise_cpu
-from trimtab.actuation.decide.sync_pods import sync_pods
+from trimtab.actuation.decide.sync_pods import sync_work
 from trimtab.actuation.resources import Sizes, container_sizes, restrict_to_fields
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import StartupBoost
@@ -99,16 +99,11 @@ def test_what_is_born_is_what_tend_would_have_made_and_tend_finds_nothing_to_do(
     on, as_made = resized(template, wanted), newborn(made)
     sizes = born(as_made, on, alone=alone)
     case = situation(wish(excluded_containers=alone), pods=[as_made], on=on)
-    would = [each.sizes for each in sync_pods(case, marked(template, wanted)) if isinstance(each, ResizePod)]
+    would = [each.sizes for each in sync_work(case).resizes if isinstance(each, ResizePod)]
     after = sized(as_made, sizes)
     if sizes:
         assert would == [container_sizes(after.containers)]
-        assert (
-            sync_pods(
-                situation(wish(excluded_containers=alone), pods=[after], on=on), marked(template, wanted)
-            )
-            == []
-        )
+        assert sync_work(situation(wish(excluded_containers=alone), pods=[after], on=on)).resizes == []
         assert born(after, on, alone=alone) == {}, (
             "asked again, as by reinvocationPolicy, it has nothing to add"
         )
@@ -250,6 +245,6 @@ def test_a_pod_finds_its_node_by_its_own_size_and_gets_its_boost_from_tend() -> 
     on, rule = resized(MADE, {"web": SMALL}), StartupBoost(factor=3, duration=Duration.parse("2m"))
     there = msgspec.structs.replace(sized(newborn(), born(newborn(), on)), created=NOW)
     case = situation(wish(startup_boost=rule), pods=[there], on=on)
-    (deed,) = sync_pods(case, marked(MADE, {"web": SMALL}))
+    (deed,) = sync_work(case).resizes
     assert isinstance(deed, ResizePod)
     assert deed.sizes == raise_cpu({"web": SMALL}, 3)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from harness.cluster.cluster import Cluster
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.kube.auth import load_connection

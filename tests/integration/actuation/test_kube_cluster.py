@@ -18,7 +18,7 @@ from harness.faults import faults
 from harness.faults.faultproxy import FaultProxy
 from harness.faults.faults import Asked, Fault
 from integration.actuation.conftest import Driver
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.duration import Duration

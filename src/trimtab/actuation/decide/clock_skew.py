@@ -12,9 +12,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from trimtab.actuation.change_annotations import AppliedSizes, ChangeAnnotations, OngoingChange
-
-MAX_CLOCK_SKEW = 300
-"""Seconds by which the clocks of two replicas may differ."""
+from trimtab.actuation.deadlines import DEADLINES
 
 M = TypeVar("M", OngoingChange, AppliedSizes)
 
@@ -22,7 +20,7 @@ M = TypeVar("M", OngoingChange, AppliedSizes)
 def clamp_future_times(marks: ChangeAnnotations, *, now: int) -> ChangeAnnotations:
     """Return the annotations with future times set to now; equal ones if there is nothing to repair."""
     reverted = marks.reverted
-    if reverted and reverted.at > now + MAX_CLOCK_SKEW:
+    if reverted and reverted.at > now + DEADLINES.clock_skew:
         shift = now - reverted.at
         relief_until = reverted.relief_until and reverted.relief_until + shift
         reverted = replace(reverted, at=now, until=reverted.until + shift, relief_until=relief_until)
@@ -34,5 +32,5 @@ def clamp_future_times(marks: ChangeAnnotations, *, now: int) -> ChangeAnnotatio
 
 
 def _clamp_times(mark: M | None, *times: str, now: int) -> M | None:
-    ahead = [name for name in times if getattr(mark, name, 0) > now + MAX_CLOCK_SKEW]
+    ahead = [name for name in times if getattr(mark, name, 0) > now + DEADLINES.clock_skew]
     return replace(mark, **dict.fromkeys(ahead, now)) if mark and ahead else mark

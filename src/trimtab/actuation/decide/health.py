@@ -20,18 +20,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.kube.kinds.pods import ContainerTermination, Pod
 
 THROTTLING_MARGIN = 0.05
 """The share of CPU periods by which throttling may grow before a change counts as harmful."""
-LOOK_BACK = 86_400
-"""Seconds before a change in which restarts count as usual for its pods."""
-HOUR = 3600
-PRIOR_WATCH_SECONDS = 7 * 86_400
-"""Seconds of additional observation that a workload without a known restart is credited with, because a
-working container restarts less than once a week. Without them, repeated kills of the only pod of a new
-workload would not look unusual.
-"""
 SIGNIFICANCE = 0.01
 """The probability below which a result is attributed to the change. This share of harmless changes is
 reverted in each phase.
@@ -43,13 +36,6 @@ PRIOR_PODS = 100
 PRIOR_UNREADY_PODS = 0.5
 """The number of those observations that count as not ready: healthy pods are not ready for half a percent of
 their time.
-"""
-UNREADY_GRACE = 60
-"""Seconds for which pods must have been unready before more of them than by chance count; a single failed
-probe passes sooner.
-"""
-STARTUP_GRACE = 300
-"""Seconds within which a restarted pod is ready again. Beyond them, a smaller share of unready pods counts.
 """
 MAX_UNAVAILABLE_SHARE = 0.1
 """The share of a workload's pods that may be missing or not ready while others are changed."""
@@ -106,7 +92,10 @@ def health_before(pods: Sequence[Pod], *, now: int, window: int, signals: HarmSi
     Only the last exit of each container is known, so each pod is followed back to that exit, or to its
     creation: a pod that restarts every hour counts once, but in an hour.
     """
-    day, hour = _count_restarts_back(pods, LOOK_BACK, now=now), _count_restarts_back(pods, HOUR, now=now)
+    day, hour = (
+        _count_restarts_back(pods, DEADLINES.restart_history, now=now),
+        _count_restarts_back(pods, DEADLINES.recent_restarts, now=now),
+    )
     return PodHealth(
         pods=len(pods),
         restarted=day.restarted,
@@ -197,7 +186,7 @@ def compare_health(
         return HealthComparison(unknown="throttling is not known any more")
     if missing := sorted(name for name, holds in guardrails if holds is None):
         return HealthComparison(unknown=f"guardrail {', '.join(missing)} is unknown")
-    if _explain_unready(before, now, [max(each, STARTUP_GRACE) for each in unready]):
+    if _explain_unready(before, now, [max(each, DEADLINES.startup) for each in unready]):
         return HealthComparison(unknown=_format_unready(before, now, len(unready)))
     return HealthComparison()
 
@@ -208,7 +197,7 @@ def is_more_than_chance(then: int, watched_then: int, counted: int, watched: int
     """
     if not counted or not watched:
         return False
-    before = watched_then if then else watched_then + PRIOR_WATCH_SECONDS
+    before = watched_then if then else watched_then + DEADLINES.prior_watch
     return _binomial_tail(counted, of=then + counted, chance=watched / (watched + before)) < SIGNIFICANCE
 
 
@@ -232,10 +221,10 @@ def _explain_unready(before: PodHealth, now: PodHealth, unready: Sequence[int]) 
     if not now.pods:
         return ""
     usual = (before.unready + PRIOR_UNREADY_PODS) / (before.pods + PRIOR_PODS)
-    for_some_time = sum(seconds >= UNREADY_GRACE for seconds in unready)
+    for_some_time = sum(seconds >= DEADLINES.unready for seconds in unready)
     if for_some_time and _binomial_tail(for_some_time, of=now.pods, chance=usual) < SIGNIFICANCE:
         return _format_unready(before, now, for_some_time)
-    for_long = sum(seconds >= STARTUP_GRACE for seconds in unready)
+    for_long = sum(seconds >= DEADLINES.startup for seconds in unready)
     share_before = before.unready / max(before.pods, 1)
     return (
         _format_unready(before, now, for_long)

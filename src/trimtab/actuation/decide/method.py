@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trimtab.actuation.actions import Skip
 from trimtab.actuation.change_annotations import UpdateMethod
-from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.decide.observation import Observation
 from trimtab.actuation.resources import Sizes, keep_memory_limit, restrict_to_fields
 from trimtab.api.optimizationpolicy import TemplateUpdate
 from trimtab.kube.kinds.pods import Container, Pod, Resources
@@ -36,37 +36,37 @@ class MethodChoice:
     """True if a few pods can get the size first."""
 
 
-def choose_method(situation: ChangeContext, *, before: Sizes, after: Sizes) -> MethodChoice | Skip:
+def choose_method(observation: Observation, *, before: Sizes, after: Sizes) -> MethodChoice | Skip:
     """Return the method to get from one size to another, or the reason why there is none."""
-    strategy = situation.strategy
-    containers = situation.live[0].containers if situation.live else situation.workload.containers
+    strategy = observation.strategy
+    containers = observation.live[0].containers if observation.live else observation.workload.containers
     was, will_be = _qos_class_with(containers, before), _qos_class_with(containers, after)
     if was != will_be and strategy.keep_qos_class:
         return Skip(
             f"its pods would change from QoS class {was} to {will_be}; "
             "let limits follow by updateStrategy.updateRequestsOnly: false, or set keepQosClass: false"
         )
-    if situation.workload.kind == "CronJob":
+    if observation.workload.kind == "CronJob":
         if strategy.template is TemplateUpdate.NEVER:
             return Skip("a CronJob is sized by its template, and updateStrategy.template is Never")
         return MethodChoice(UpdateMethod.TEMPLATE, patches_template=True)
-    obstacle = _in_place_obstacle(situation, before, after)
+    obstacle = _in_place_obstacle(observation, before, after)
     if was != will_be:
         obstacle = obstacle or "the QoS class of a running pod cannot change"
     restarts = _restarted_container(containers, before, after)
     if restarts and not strategy.allow_recreate:
         obstacle = obstacle or f"to resize container {restarts} restarts it"
     return (
-        choose_replacement(situation, obstacle)
+        choose_replacement(observation, obstacle)
         if obstacle
-        else _choose_in_place(situation, restarts=bool(restarts))
+        else _choose_in_place(observation, restarts=bool(restarts))
     )
 
 
-def _choose_in_place(situation: ChangeContext, *, restarts: bool) -> MethodChoice:
-    patchable, quiet = _is_template_patchable(situation), keeps_running_pods(situation)
-    rolls = patchable and not quiet and situation.strategy.template is TemplateUpdate.ALWAYS
-    if rolls and not _halted_reason(situation.workload):
+def _choose_in_place(observation: Observation, *, restarts: bool) -> MethodChoice:
+    patchable, quiet = _is_template_patchable(observation), keeps_running_pods(observation)
+    rolls = patchable and not quiet and observation.strategy.template is TemplateUpdate.ALWAYS
+    if rolls and not _halted_reason(observation.workload):
         return MethodChoice(
             UpdateMethod.ROLLOUT, patches_template=True, restarts=restarts, allows_canary=True
         )
@@ -75,30 +75,30 @@ def _choose_in_place(situation: ChangeContext, *, restarts: bool) -> MethodChoic
     )
 
 
-def choose_replacement(situation: ChangeContext, obstacle: str) -> MethodChoice | Skip:
+def choose_replacement(observation: Observation, obstacle: str) -> MethodChoice | Skip:
     """Return the method that replaces pods, because of this obstacle to resizing them."""
-    kind, quiet = situation.workload.kind, keeps_running_pods(situation)
-    if not situation.strategy.allow_recreate:
+    kind, quiet = observation.workload.kind, keeps_running_pods(observation)
+    if not observation.strategy.allow_recreate:
         return Skip(f"{obstacle}, and updateStrategy.allowRecreate is false")
     if kind not in _MERGED_TEMPLATES:
         return Skip(f"{obstacle}, and the template of a {kind} is never changed")
-    if not _is_template_patchable(situation):
+    if not _is_template_patchable(observation):
         return Skip(f"{obstacle}, and with updateStrategy.template Never a new pod would be of the old size")
-    if (halted := _halted_reason(situation.workload)) and not quiet:
+    if (halted := _halted_reason(observation.workload)) and not quiet:
         return Skip(f"{obstacle}, and {halted}")
     return MethodChoice(UpdateMethod.RECREATE if quiet else UpdateMethod.ROLLOUT, patches_template=True)
 
 
-def _is_template_patchable(situation: ChangeContext) -> bool:
+def _is_template_patchable(observation: Observation) -> bool:
     return (
-        situation.workload.kind in _MERGED_TEMPLATES
-        and situation.strategy.template is not TemplateUpdate.NEVER
+        observation.workload.kind in _MERGED_TEMPLATES
+        and observation.strategy.template is not TemplateUpdate.NEVER
     )
 
 
-def keeps_running_pods(situation: ChangeContext) -> bool:
+def keeps_running_pods(observation: Observation) -> bool:
     """Return whether a changed template leaves running pods as they are."""
-    return situation.workload.kind == "ReplicaSet" or situation.workload.update_strategy == "OnDelete"
+    return observation.workload.kind == "ReplicaSet" or observation.workload.update_strategy == "OnDelete"
 
 
 def _halted_reason(workload: Workload) -> str:
@@ -113,17 +113,17 @@ def is_restart_free(containers: Iterable[Container], before: Sizes, after: Sizes
     return not _restarted_container(containers, before, after)
 
 
-def limit_to_in_place(situation: ChangeContext, before: Sizes, after: Sizes) -> dict[str, Resources]:
+def limit_to_in_place(observation: Observation, before: Sizes, after: Sizes) -> dict[str, Resources]:
     """Return the part of a size that is possible in place: no field is added or removed, and no memory limit
     is lowered where the cluster cannot do that.
     """
     found = {name: restrict_to_fields(before[name], wanted) for name, wanted in after.items()}
-    while lowered := _find_lowered_limit(situation, before, found):
+    while lowered := _find_lowered_limit(observation, before, found):
         found[lowered] = keep_memory_limit(before[lowered], found[lowered])
     return found
 
 
-def list_resizable(situation: ChangeContext, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
+def list_resizable(observation: Observation, pods: Iterable[Pod], after: Sizes) -> list[Pod]:
     """List the pods that can get a size in place.
 
     Where the cluster lowers no memory limit, a pod with a larger limit than the others, for example from an
@@ -132,19 +132,19 @@ def list_resizable(situation: ChangeContext, pods: Iterable[Pod], after: Sizes) 
 
     def would_lower(container: Container) -> bool:
         wanted = after.get(container.name)
-        is_fixed = situation.desired.memory_limits_fixed and not container.restart_on_memory_resize
+        is_fixed = observation.desired.memory_limits_fixed and not container.restart_on_memory_resize
         return is_fixed and wanted is not None and keep_memory_limit(container.resources, wanted) != wanted
 
     return [pod for pod in pods if not any(map(would_lower, pod.containers))]
 
 
-def _find_lowered_limit(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
+def _find_lowered_limit(observation: Observation, before: Sizes, after: Sizes) -> str:
     """Return the first container whose memory limit would be lowered where the cluster cannot do that; empty
     if there is none.
     """
-    if not situation.desired.memory_limits_fixed or not situation.live:
+    if not observation.desired.memory_limits_fixed or not observation.live:
         return ""
-    restarts = {each.name for each in situation.live[0].containers if each.restart_on_memory_resize}
+    restarts = {each.name for each in observation.live[0].containers if each.restart_on_memory_resize}
     return next(
         (
             name
@@ -155,13 +155,13 @@ def _find_lowered_limit(situation: ChangeContext, before: Sizes, after: Sizes) -
     )
 
 
-def _in_place_obstacle(situation: ChangeContext, before: Sizes, after: Sizes) -> str:
+def _in_place_obstacle(observation: Observation, before: Sizes, after: Sizes) -> str:
     """Return why running pods cannot be resized in place; empty if they can."""
-    if not situation.strategy.allow_in_place_resize:
+    if not observation.strategy.allow_in_place_resize:
         return "updateStrategy.allowInPlaceResize is false"
-    if not situation.desired.can_resize_in_place:
+    if not observation.desired.can_resize_in_place:
         return "this cluster cannot resize pods in place"
-    if lowered := _find_lowered_limit(situation, before, after):
+    if lowered := _find_lowered_limit(observation, before, after):
         return f"Kubernetes before 1.34 does not lower the memory limit of container {lowered} in place"
     for name, old in before.items():
         if restrict_to_fields(old, after[name]) != after[name]:

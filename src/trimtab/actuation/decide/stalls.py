@@ -1,58 +1,41 @@
 """Find changes that make no progress: a full node, a runtime error, a crash-looping pod, a controller that
 does not finish.
 
-It also lists the pods that should be recreated on another node. `advance` decides on the reaction.
+It also lists the pods that should be recreated on another node. `transitions` decides on the reaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.actuation.change_annotations import OngoingChange, Phase, UpdateMethod
-from trimtab.actuation.decide.conflicts import (
-    REPLACING_METHODS,
-    is_crash_looping,
-    is_rollout_complete,
-    is_window_open,
-)
-from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.change_annotations import Phase, UpdateMethod
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.conflicts import REPLACING_METHODS, is_rollout_complete, is_window_open
+from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.maintenance_windows import last_opening, open_seconds
 from trimtab.actuation.decide.method import list_resizable
+from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.resources import has_increase, has_size, increases_requests, is_settled, merge_sizes
 from trimtab.api.optimizationpolicy import MaintenanceWindow
 from trimtab.kube.kinds.pods import Pod
 
-DEFERRED_TIMEOUT = 300
-"""Seconds after which a node without capacity is not expected to have it soon."""
-NEVER_RESIZED_TIMEOUT = 6 * 3600
-"""Seconds after which a server that fails every resize is not expected to succeed soon."""
-UNSCHEDULED_TIMEOUT = 600
-"""Seconds after which an unscheduled pod would have a node if the cluster were able to grow."""
-PROGRESS_TIMEOUT = 3600
-"""Seconds without progress after which a change is stuck."""
-MAX_DURATION = 7 * 86_400
-"""Seconds after which a change that goes on without an end never ends."""
-CRASH_LOOP_TIMEOUT = 60
-"""Seconds in which a crash-looping container could have been resized between two crashes: its back-off is
-10, 20 and 40 seconds.
-"""
 
-
-def stall_reason(situation: ChangeContext, change: OngoingChange) -> str:
+@evaluated_once
+def stall_reason(observation: Observation) -> str:
     """Return why a pod cannot get its new size in a reasonable time; empty if it can."""
-    awaited = _awaited_pods(situation, change)
+    awaited = _awaited_pods(observation)
     for pod in awaited:
-        if _waiting_seconds(situation, pod) > PROGRESS_TIMEOUT:
+        if _waiting_seconds(observation, pod) > DEADLINES.progress:
             return f"{pod.name} has not got it in an hour"
     return (
-        runtime_error(situation, awaited)
-        or next(iter(pods_without_capacity(situation, awaited)), "")
-        or _controller_stall_reason(situation, change)
-        or _never_resized_reason(situation, change)
+        runtime_error(observation, awaited)
+        or next(iter(awaited_pods_without_capacity(observation)), "")
+        or _controller_stall_reason(observation)
+        or _never_resized_reason(observation)
     )
 
 
-def runtime_error(situation: ChangeContext, pods: Sequence[Pod]) -> str:
+def runtime_error(observation: Observation, pods: Sequence[Pod]) -> str:
     """Return the error of a container runtime that rejects the size of one of these pods; empty if none does
     for long.
     """
@@ -60,20 +43,22 @@ def runtime_error(situation: ChangeContext, pods: Sequence[Pod]) -> str:
         if (
             pod.resize
             and pod.resize.reason == "Error"
-            and _waiting_seconds(situation, pod) > DEFERRED_TIMEOUT
+            # Kubelets repeat a failed resize, and a runtime that restarts fails for a while.
+            and _waiting_seconds(observation, pod) > DEADLINES.deferred
         ):
             return f"{pod.name} was not resized: the container runtime rejected it: {pod.resize.message}"
     return ""
 
 
-def awaited_pods_without_capacity(situation: ChangeContext, change: OngoingChange) -> dict[str, Pod]:
+@evaluated_once
+def awaited_pods_without_capacity(observation: Observation) -> dict[str, Pod]:
     """Return the pods whose node has no capacity for their new size, never or not soon, by the message to
     report.
     """
-    return pods_without_capacity(situation, _awaited_pods(situation, change))
+    return pods_without_capacity(observation, _awaited_pods(observation))
 
 
-def pods_without_capacity(situation: ChangeContext, pods: Sequence[Pod]) -> dict[str, Pod]:
+def pods_without_capacity(observation: Observation, pods: Sequence[Pod]) -> dict[str, Pod]:
     """Return the pods of these whose node has no capacity for the size that they wait for, by the message to
     report.
     """
@@ -84,173 +69,175 @@ def pods_without_capacity(situation: ChangeContext, pods: Sequence[Pod]) -> dict
         if (
             pod.resize
             and pod.resize.reason == "Deferred"
-            and _waiting_seconds(situation, pod) > DEFERRED_TIMEOUT
+            # The kubelet resizes the pod by itself once another pod leaves the node.
+            and _waiting_seconds(observation, pod) > DEADLINES.deferred
         ):
             found[f"the node of {pod.name} has no room for it: {pod.resize.message}"] = pod
     return found
 
 
-def pods_to_move(situation: ChangeContext, change: OngoingChange) -> dict[str, Pod]:
+@evaluated_once
+def pods_to_move(observation: Observation) -> dict[str, Pod]:
     """Return the pods without capacity that are recreated elsewhere, by the message to report.
 
     They return with the size of their template and injected containers, so that must be enough. Each is moved
     only once, because it is resized on its new node. A Job's pod would lose its work, and a DaemonSet's would
     return to the same node.
     """
-    workload, made = situation.workload, change.before | situation.template_sizes
-    enough = not increases_requests(made, change.after)
-    if change.way is not UpdateMethod.IN_PLACE or not (enough and situation.strategy.allow_recreate):
+    workload, change = observation.workload, observation.change
+    created_with = change.before | observation.template_sizes
+    is_enough = not increases_requests(created_with, change.after)
+    if change.way is not UpdateMethod.IN_PLACE or not (is_enough and observation.strategy.allow_recreate):
         return {}
     if workload.kind == "DaemonSet" or not workload.is_long_running:
         return {}
-    full = awaited_pods_without_capacity(situation, change)
+    full = awaited_pods_without_capacity(observation)
     return {why: pod for why, pod in full.items() if pod.created <= change.started}
 
 
-def count_missing_pods(situation: ChangeContext) -> int:
-    """Return how many pods are missing."""
-    return max(situation.workload.replicas - len(situation.live), 0)
-
-
-def eviction_failure(situation: ChangeContext, change: OngoingChange) -> str:
+@evaluated_once
+def eviction_failure(observation: Observation) -> str:
     """Return why an eviction for capacity failed: the pod did not return or found no node, or no eviction was
     allowed.
     """
+    change = observation.change
     if not change.moved or change.phase is Phase.VERIFYING or change.way in REPLACING_METHODS:
         return ""
-    if unplaced := _find_unscheduled_pod(situation, change):
+    if unplaced := _find_unscheduled_pod(observation):
         return f"no node has room for {unplaced}"
-    gone = (
-        f"{count_missing_pods(situation)} of its pods have not come back"
-        if count_missing_pods(situation)
-        else ""
-    )
-    why = gone or next(iter(awaited_pods_without_capacity(situation, change)), "")
-    return why if _is_late(situation, change) else ""
+    missing = observation.missing_pods
+    gone = f"{missing} of its pods have not come back" if missing else ""
+    why = gone or next(iter(awaited_pods_without_capacity(observation)), "")
+    return why if _is_late(observation) else ""
 
 
-def crash_loop_reason(situation: ChangeContext, change: OngoingChange) -> str:
+@evaluated_once
+def crash_loop_reason(observation: Observation) -> str:
     """Return which pod has crashed for too long to be resized; empty if none has."""
+    change = observation.change
     is_promoted = change.way is UpdateMethod.IN_PLACE and change.phase is Phase.PROMOTING
-    if not is_promoted or situation.now - change.since < CRASH_LOOP_TIMEOUT:
+    if not is_promoted or observation.now - change.since < DEADLINES.crash_loop:
         return ""
-    pods = list_resizable(situation, situation.live, change.after)
+    pods = list_resizable(observation, observation.live, change.after)
     behind = [pod for pod in pods if not has_size(pod, change.after)]
     return next(
         (f"{pod.name} crashes before it can be resized" for pod in behind if is_crash_looping(pod)), ""
     )
 
 
-def needs_another_renewal(situation: ChangeContext, change: OngoingChange) -> bool:
+@evaluated_once
+def needs_another_renewal(observation: Observation) -> bool:
     """Return whether a pod that was created during evictions has another size, for the first time.
 
     It may be from the template before, for example because somebody scaled out just then.
     """
+    change = observation.change
     if change.way is not UpdateMethod.RECREATE or change.phase is not Phase.PROMOTING or change.renews:
         return False
-    return any(change.is_created_by_change(pod) and not has_size(pod, change.after) for pod in situation.live)
+    return any(
+        change.is_created_by_change(pod) and not has_size(pod, change.after) for pod in observation.live
+    )
 
 
-def _awaited_pods(situation: ChangeContext, change: OngoingChange) -> list[Pod]:
+def _awaited_pods(observation: Observation) -> list[Pod]:
     """Return the pods that were resized and have not settled yet.
 
     Return none once all had settled: later pods do not count against the change, and are waited for
     elsewhere.
     """
+    change = observation.change
     if change.phase is Phase.VERIFYING or (
         change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
     ):
         return []
     return [
-        pod for pod in situation.live if has_size(pod, change.after) and not is_settled(pod, change.after)
+        pod for pod in observation.live if has_size(pod, change.after) and not is_settled(pod, change.after)
     ]
 
 
-def _waiting_seconds(situation: ChangeContext, pod: Pod) -> int:
-    return situation.now - situation.observations.unsettled_since.get(pod.uid, situation.now)
+def _waiting_seconds(observation: Observation, pod: Pod) -> int:
+    return observation.now - observation.local.unsettled_since.get(pod.uid, observation.now)
 
 
-def _controller_stall_reason(situation: ChangeContext, change: OngoingChange) -> str:
+def _controller_stall_reason(observation: Observation) -> str:
     """Return why replaced pods do not appear, or appear with another size; empty if neither."""
+    change = observation.change
     if change.way not in REPLACING_METHODS or change.phase is not Phase.PROMOTING:
         return ""
-    behind = [pod for pod in situation.live if not has_size(pod, change.after)]
-    is_written = situation.template_sizes == merge_sizes(situation.template_sizes, change.after)
-    if is_written and not behind and is_rollout_complete(situation):
+    behind = [pod for pod in observation.live if not has_size(pod, change.after)]
+    is_written = observation.template_sizes == merge_sizes(observation.template_sizes, change.after)
+    if is_written and not behind and is_rollout_complete(observation):
         return ""  # The rollout may have completed hours before this check.
-    if unplaced := _find_unscheduled_pod(situation, change):
+    if unplaced := _find_unscheduled_pod(observation):
         return f"no node has room for {unplaced}"
-    if _is_late(situation, change):
+    if _is_late(observation):
         return "its pods were not replaced in time"
-    all_came = is_rollout_complete(situation) and behind and all(map(change.is_created_by_change, behind))
-    if all_came and not needs_another_renewal(situation, change):
+    all_came = is_rollout_complete(observation) and behind and all(map(change.is_created_by_change, behind))
+    if all_came and not needs_another_renewal(observation):
         return f"{behind[0].name} came of another size than its template's: something else sets it"
     return ""
 
 
-def _find_unscheduled_pod(situation: ChangeContext, change: OngoingChange) -> str:
+@evaluated_once
+def _find_unscheduled_pod(observation: Observation) -> str:
     """Return a pod that has become too large for every node and has waited for one for too long."""
-    long_ago = situation.now - UNSCHEDULED_TIMEOUT
-    if situation.observations.observed_since > long_ago or not has_increase(change.before, change.after):
+    change, long_ago = observation.change, observation.now - DEADLINES.unscheduled
+    if observation.local.observed_since > long_ago or not has_increase(change.before, change.after):
         return ""
-    waiting = (pod for pod in situation.live if not pod.node and pod.created < long_ago)
+    waiting = (pod for pod in observation.live if not pod.node and pod.created < long_ago)
     return next((pod.name for pod in waiting if has_size(pod, change.after)), "")
 
 
-def _is_late(situation: ChangeContext, change: OngoingChange) -> bool:
+@evaluated_once
+def _is_late(observation: Observation) -> bool:
     """Return whether a change that replaces pods has made no progress for too long, although it could."""
-    now, windows = situation.now, _required_windows(situation, change)
-    came = [pod.created for pod in situation.live if pod.ready and has_size(pod, change.after)]
-    went_on = max(change.since, situation.observations.observed_since, *came)
+    change, now, windows = observation.change, observation.now, _required_windows(observation)
+    came = [pod.created for pod in observation.live if pod.ready and has_size(pod, change.after)]
+    went_on = max([observation.phase_began, *came])
     # A controller also goes on while no window is open; and if windows open every hour, none is long enough
     # alone.
     waited = now - max(went_on, last_opening(windows, now=now))
-    is_long = max(waited, open_seconds(windows, since=went_on, now=now)) > PROGRESS_TIMEOUT
+    is_long = max(waited, open_seconds(windows, since=went_on, now=now)) > DEADLINES.progress
     # Pods that an autoscaler keeps adding are no sign that the others will be replaced.
-    is_longest = not windows and now - max(change.since, situation.observations.observed_since) > MAX_DURATION
-    return (is_long or is_longest) and not _is_waiting_for_window(situation, change)
+    is_longest = not windows and now - observation.phase_began > DEADLINES.max_duration
+    return (is_long or is_longest) and not _is_waiting_for_window(observation)
 
 
-def _required_windows(situation: ChangeContext, change: OngoingChange) -> Sequence[MaintenanceWindow]:
+def _required_windows(observation: Observation) -> Sequence[MaintenanceWindow]:
     """Return the windows that a change waits for; more memory after an OOM kill waits for none."""
-    return () if change.relief else situation.strategy.windows
+    return () if observation.change.relief else observation.strategy.windows
 
 
-def _never_resized_reason(situation: ChangeContext, change: OngoingChange) -> str:
+def _never_resized_reason(observation: Observation) -> str:
     """Return which pod or template never got its size although it could: the server fails each time without
     rejecting it.
     """
+    change = observation.change
     if change.phase is Phase.VERIFYING or (
         change.way in REPLACING_METHODS and change.phase is Phase.PROMOTING
     ):
         return ""
-    windows, began = (
-        _required_windows(situation, change),
-        max(change.since, situation.observations.observed_since),
-    )
-    is_long = open_seconds(windows, since=began, now=situation.now) > NEVER_RESIZED_TIMEOUT
-    if not is_long and situation.now - began <= MAX_DURATION:
+    windows, began = _required_windows(observation), observation.phase_began
+    is_long = open_seconds(windows, since=began, now=observation.now) > DEADLINES.never_resized
+    if not is_long and observation.now - began <= DEADLINES.max_duration:
         return ""
-    pods = list_resizable(situation, situation.live, change.after)
     if change.way is UpdateMethod.TEMPLATE:
-        is_written = situation.template_sizes == merge_sizes(situation.template_sizes, change.after)
+        is_written = observation.template_sizes == merge_sizes(observation.template_sizes, change.after)
         return "" if is_written else "its template could not be changed"
+    pods = list_resizable(observation, observation.live, change.after)
     if change.phase is Phase.CANARY:
         pods = [pod for pod in pods if pod.name in change.canaries]
     behind = [pod for pod in pods if not has_size(pod, change.after) and not is_crash_looping(pod)]
     return f"{behind[0].name} could not be resized" if behind else ""
 
 
-def _is_waiting_for_window(situation: ChangeContext, change: OngoingChange) -> bool:
+def _is_waiting_for_window(observation: Observation) -> bool:
     """Return whether a change waits only for a window, and the pods that it replaced are ready.
 
     A controller that replaces pods by itself waits for no window.
     """
-    workload = situation.workload
-    if (
-        is_window_open(situation, change)
-        or workload.is_rolling_out
-        or len(situation.live) < workload.replicas
-    ):
+    workload, change = observation.workload, observation.change
+    is_incomplete = len(observation.live) < workload.replicas
+    if is_window_open(observation) or workload.is_rolling_out or is_incomplete:
         return False
-    return all(pod.ready for pod in situation.live if has_size(pod, change.after))
+    return all(pod.ready for pod in observation.live if has_size(pod, change.after))

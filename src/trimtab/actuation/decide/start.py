@@ -1,36 +1,29 @@
-"""Decide whether a new change starts: its sizes, its time and its method.
+"""Decide whether a new change starts: its sizes, its method and its time.
 
-Called only while no change is under way. The result is the annotations of the change, or the reason why there
-is none.
+`plan_start` is evaluated once, while no change is under way. `transitions` lists what keeps a planned change from
+starting, in order.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from trimtab.actuation.actions import ChangeAction, EmitEvent, Priority, Skip, Wait, WriteAnnotations
 from trimtab.actuation.change_annotations import (
     MAX_BYTES,
-    AppliedSizes,
-    ChangeAnnotations,
     OngoingChange,
     Phase,
     UpdateMethod,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.conflicts import (
-    NO_WINDOW_OPENS,
-    REPLACING_METHODS,
-    TEMPLATE_RESET,
-    was_template_reset,
-)
-from trimtab.actuation.decide.context import ChangeContext, DesiredChange
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.conflicts import REPLACING_METHODS, TEMPLATE_RESET, was_template_reset
 from trimtab.actuation.decide.health import find_future_exits, health_before
-from trimtab.actuation.decide.maintenance_windows import next_opening
 from trimtab.actuation.decide.method import (
     MethodChoice,
     choose_method,
@@ -38,6 +31,7 @@ from trimtab.actuation.decide.method import (
     limit_to_in_place,
     list_resizable,
 )
+from trimtab.actuation.decide.observation import DesiredChange, Observation, evaluated_once
 from trimtab.actuation.decide.sync_pods import pods_needing_restart
 from trimtab.actuation.resources import (
     Sizes,
@@ -57,55 +51,40 @@ MAX_CANARIES = 32
 MEMORY_LIMITS_FIXED = (
     "Kubernetes before 1.34 does not lower memory limits in place, and updateStrategy.allowRecreate is false"
 )
-DAY = 86_400
-OUTDATED_RETRY = 5
-"""Seconds until a recommendation that considers the current pods is expected."""
-RECHECK_INTERVAL = 60
-"""Seconds until a passing obstacle is checked again."""
 
 
-def start_change(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:  # noqa: PLR0911 - one return an answer
-    """Record a new change if one is wanted, allowed and possible."""
-    wish, workload = situation.desired, situation.workload
-    if not wish.sizes:
-        return [Skip(wish.no_sizes_reason or "there is no recommendation yet")]
-    is_cron_job = workload.kind == "CronJob"
-    if not situation.live and not is_cron_job:
-        return [Skip("it has run to its end" if workload.finished else "it has no running pods")]
-    if is_outdated(wish, situation.effective):
-        return [Wait(situation.now + OUTDATED_RETRY, "its pods have changed since its size was recommended")]
-    before, after = _compute_sizes(situation, marks)
+@dataclass(frozen=True, kw_only=True)
+class StartPlan:
+    """The change that would start now, and what its sizes and its method say against it."""
+
+    before: dict[str, Resources]
+    after: dict[str, Resources]
+    is_in_sync: bool = False
+    """True if pods have the recommended size already, as far as it is safe."""
+    fixed_reason: str = ""
+    """The reason why no part of the change is possible in place, where the policy allows nothing else."""
+    choice: MethodChoice | Skip | Wait | None = None
+    """The method, or why there is none; None where no method is needed."""
+
+    @property
+    def method(self) -> UpdateMethod | None:
+        return self.choice.method if isinstance(self.choice, MethodChoice) else None
+
+
+@evaluated_once
+def plan_start(observation: Observation) -> StartPlan:
+    """Plan the change from the size that pods have to the one that they are to have."""
+    before, after = _compute_sizes(observation)
     if after == before:
-        return []
-    if not wish.strategy.allow_recreate and not is_cron_job:
-        possible = limit_to_in_place(situation, before, after)
+        return StartPlan(before=before, after=after, is_in_sync=True)
+    if not observation.strategy.allow_recreate and observation.workload.kind != "CronJob":
+        possible = limit_to_in_place(observation, before, after)
         if possible == before:
-            why = MEMORY_LIMITS_FIXED if wish.memory_limits_fixed else _explain_fixed_fields(before, after)
-            return [] if marks.applied else [Skip(why)]
+            is_memory = observation.desired.memory_limits_fixed
+            why = MEMORY_LIMITS_FIXED if is_memory else _explain_fixed_fields(before, after)
+            return StartPlan(before=before, after=after, fixed_reason=why)
         after = possible
-    chosen, before, after = _choose_damped_method(situation, marks, before, after)
-    if obstacle := next(_iter_blockers(situation, marks, chosen), None):
-        return [obstacle]
-    if not isinstance(chosen, MethodChoice):
-        return [] if marks.applied and after == before else _decline(chosen)
-    change = _build_change(situation, before=before, after=after, chosen=chosen)
-    noted = ChangeAnnotations(change=change, applied=marks.applied, reverted=marks.reverted)
-    if sum(map(len, encode_change_annotations(noted, uid=workload.uid).values())) > MAX_BYTES:
-        return [
-            Skip("its pods are of too many different sizes to remember them all; give them one size first")
-        ]
-    message = f"from {format_sizes(before)} to {format_sizes(after)}, {_describe_start(change)}"
-    begins = Priority.INCREASE if has_increase(before, after) else Priority.DECREASE
-    return [WriteAnnotations(noted, start_priority=begins), EmitEvent("Normal", "Resizing", message)]
-
-
-def _explain_fixed_fields(before: Sizes, after: Sizes) -> str:
-    """Name the containers whose requests or limits would have to be added or removed."""
-    names = ", ".join(name for name, size in before.items() if after[name] != size)
-    return (
-        f"requests and limits can be neither added nor removed in place (containers: {names}), and "
-        "updateStrategy.allowRecreate is false; set them in the template once"
-    )
+    return _choose_damped_method(observation, before, after)
 
 
 def is_outdated(desired: DesiredChange, effective: Sizes) -> bool:
@@ -119,197 +98,216 @@ def is_outdated(desired: DesiredChange, effective: Sizes) -> bool:
     return any(effective.get(name, size) != size for name, size in computed_from.items())
 
 
-def choose_canaries(situation: ChangeContext, pods: Sequence[Pod]) -> tuple[str, ...]:
+def cooldown_end(observation: Observation) -> int:
+    """Return the end of the cooldown after a revert; 0 if there was none."""
+    reverted = observation.annotations.reverted
+    if reverted is None:
+        return 0
+    # More memory after an OOM kill waits only if that itself was reverted: the cooldown of another change would
+    # leave pods in an OOM loop for up to a week.
+    return reverted.relief_until if observation.desired.is_urgent else reverted.until
+
+
+def wait_for_interval(observation: Observation) -> Wait | None:
+    """Return the wait for the next change after the last one; None if it is over."""
+    applied = observation.annotations.applied
+    if applied is None:
+        return None
+    interval = int(observation.strategy.min_interval.seconds)
+    fights = not keeps_running_pods(observation) and was_template_reset(observation, applied)
+    if interval and fights:  # Without an interval a person has chosen the moment.
+        wait = Wait(applied.at + max(interval, DEADLINES.template_reset), TEMPLATE_RESET)
+    else:
+        why = "it was changed a short while ago, see updateStrategy.minInterval"
+        wait = Wait(applied.at + interval, why)
+    return wait if observation.now < wait.until else None
+
+
+def broken_guardrails(observation: Observation) -> str:
+    """Return the names of the guardrails that do not hold, or are unknown."""
+    guardrails = observation.desired.harm_signals.guardrails
+    return ", ".join(sorted(name for name, holds in guardrails.items() if holds is not True))
+
+
+def waits_for_rollout(observation: Observation) -> bool:
+    """Return whether a rollout of somebody else goes on, in which a change would not know its own pods.
+
+    A resize after an OOM kill does not wait: the very kills that it ends may block the rollout.
+    """
+    workload, resizes = observation.workload, plan_start(observation).method is UpdateMethod.IN_PLACE
+    is_rolling = workload.is_rolling_out or not workload.is_spec_observed
+    return is_rolling and not (observation.desired.is_urgent and resizes)
+
+
+@evaluated_once
+def new_change(observation: Observation) -> OngoingChange:
+    """Return the change that starts now."""
+    plan = plan_start(observation)
+    assert isinstance(plan.choice, MethodChoice)
+    return _build_change(observation, before=plan.before, after=plan.after, choice=plan.choice)
+
+
+def exceeds_annotation_size(observation: Observation) -> bool:
+    """Return whether the annotations of the new change are too large: pods of many sizes are remembered one by one."""
+    marked = msgspec.structs.replace(observation.annotations, change=new_change(observation))
+    encoded = encode_change_annotations(marked, uid=observation.workload.uid)
+    return sum(map(len, encoded.values())) > MAX_BYTES
+
+
+def start_change(observation: Observation) -> list[ChangeAction]:
+    """Record the new change; no pod is touched before the record is there."""
+    change = new_change(observation)
+    noted = msgspec.structs.replace(observation.annotations, change=change)
+    sizes = f"from {format_sizes(change.before)} to {format_sizes(change.after)}"
+    priority = Priority.INCREASE if has_increase(change.before, change.after) else Priority.DECREASE
+    return [
+        WriteAnnotations(noted, start_priority=priority),
+        EmitEvent("Normal", "Resizing", f"{sizes}, {_describe_start(change)}"),
+    ]
+
+
+def _explain_fixed_fields(before: Sizes, after: Sizes) -> str:
+    """Name the containers whose requests or limits would have to be added or removed."""
+    names = ", ".join(name for name, size in before.items() if after[name] != size)
+    return (
+        f"requests and limits can be neither added nor removed in place (containers: {names}), and "
+        "updateStrategy.allowRecreate is false; set them in the template once"
+    )
+
+
+def choose_canaries(observation: Observation, pods: Sequence[Pod]) -> tuple[str, ...]:
     """Return the names of the pods that go first; none if all go at once."""
-    wanted = math.ceil(len(pods) * situation.strategy.canary.percent / 100)
-    if situation.desired.is_urgent or wanted >= len(pods):
+    wanted = math.ceil(len(pods) * observation.strategy.canary.percent / 100)
+    if observation.desired.is_urgent or wanted >= len(pods):
         return ()
     ready_first = sorted(pods, key=lambda pod: not pod.ready)
     return tuple(pod.name for pod in ready_first[: min(wanted, MAX_CANARIES)])
 
 
-def _compute_sizes(
-    situation: ChangeContext, marks: ChangeAnnotations
-) -> tuple[dict[str, Resources], dict[str, Resources]]:
+def _compute_sizes(observation: Observation) -> tuple[dict[str, Resources], dict[str, Resources]]:
     """Return the size that pods have and the one that they are to have."""
     before = select_sizes(
-        situation.effective, situation.effective.keys() - situation.desired.excluded_containers
+        observation.effective, observation.effective.keys() - observation.desired.excluded_containers
     )
-    after = _limit_memory_decrease(situation, before)
-    if after == before and (behind := pods_needing_restart(situation, marks)):
+    after = _limit_memory_decrease(observation, before)
+    if after == before and (behind := pods_needing_restart(observation)):
         # The workload has its size, but these pods cannot get it without a change.
         before = select_sizes(container_sizes(behind[0].containers), before)
         after = select_sizes(after, before)
     return before, after
 
 
-def _limit_memory_decrease(situation: ChangeContext, before: Sizes) -> dict[str, Resources]:
-    wish = situation.desired
-    wanted = merge_sizes(before, wish.sizes)
-    if wish.is_urgent:  # A change that waits for nothing and has no canary may only add resources.
+def _limit_memory_decrease(observation: Observation, before: Sizes) -> dict[str, Resources]:
+    desired = observation.desired
+    wanted = merge_sizes(before, desired.sizes)
+    if desired.is_urgent:  # A change that waits for nothing and has no canary may only add resources.
         wanted = {name: raise_only(now, wanted[name]) for name, now in before.items()}
     return {
-        name: limit_memory_decrease(now, wanted[name], need=wish.needed_memory.get(name))
-        if name in wish.sizes
+        name: limit_memory_decrease(now, wanted[name], need=desired.needed_memory.get(name))
+        if name in desired.sizes
         else now
         for name, now in before.items()
     }
 
 
-def _iter_blockers(
-    situation: ChangeContext, marks: ChangeAnnotations, chosen: MethodChoice | Skip | Wait
-) -> Iterator[Wait | Skip]:
-    """Yield what speaks against starting now, the most lasting first.
-
-    More memory after an OOM kill waits only for what would block the change itself: the very kills that it
-    ends may break guardrails and block rollouts.
-    """
-    now, wish, strategy, workload = situation.now, situation.desired, situation.strategy, situation.workload
-    rests_until = _cooldown_until(marks, urgent=wish.is_urgent)
-    if marks.reverted and now < rests_until:
-        yield Wait(rests_until, f"the last change was reverted: {marks.reverted.why}")
-    resizes = isinstance(chosen, MethodChoice) and chosen.method is UpdateMethod.IN_PLACE
-    if (workload.is_rolling_out or not workload.is_spec_observed) and not (wish.is_urgent and resizes):
-        yield Wait(now + RECHECK_INTERVAL, "a rollout is under way")
-    if wish.is_urgent:
-        return
-    if broken := sorted(name for name, holds in wish.harm_signals.guardrails.items() if holds is not True):
-        yield Wait(now + RECHECK_INTERVAL, f"guardrail {', '.join(broken)} does not hold or is unknown")
-    if wish.usage_error:
-        yield Wait(now + RECHECK_INTERVAL, f"usage cannot be read: {wish.usage_error}")
-    if marks.applied and now < (rested := _wait_for_interval(situation, marks.applied)).until:
-        yield rested
-    opening = next_opening(strategy.windows, now=now)
-    if opening is None:
-        yield Skip(NO_WINDOW_OPENS)
-    elif opening > now:
-        yield Wait(opening, "no maintenance window is open")
-    if situation.unavailable_pods and workload.is_long_running:
-        yield Wait(
-            now + RECHECK_INTERVAL, f"{situation.unavailable_pods} of its pods are missing or not ready"
-        )
-
-
-def _cooldown_until(marks: ChangeAnnotations, *, urgent: bool) -> int:
-    """Return the end of the cooldown after a revert. More memory after an OOM kill waits only if that itself
-    was reverted.
-    """
-    if marks.reverted is None:
-        return 0
-    return marks.reverted.relief_until if urgent else marks.reverted.until
-
-
-def _wait_for_interval(situation: ChangeContext, applied: AppliedSizes) -> Wait:
-    """Return the wait for the next change after this one."""
-    interval = int(situation.strategy.min_interval.seconds)
-    fights = not keeps_running_pods(situation) and was_template_reset(situation, applied)
-    if interval and fights:  # Without an interval a person has chosen the moment.
-        return Wait(applied.at + max(interval, DAY), TEMPLATE_RESET)
-    return Wait(applied.at + interval, "it was changed a short while ago, see updateStrategy.minInterval")
-
-
-def _decline(chosen: Skip | Wait) -> list[ChangeAction]:
-    return [chosen, EmitEvent("Warning", "Skipped", chosen.reason)] if isinstance(chosen, Skip) else [chosen]
-
-
 def _choose_damped_method(
-    situation: ChangeContext,
-    marks: ChangeAnnotations,
-    before: dict[str, Resources],
-    after: dict[str, Resources],
-) -> tuple[MethodChoice | Skip | Wait, dict[str, Resources], dict[str, Resources]]:
+    observation: Observation, before: dict[str, Resources], after: dict[str, Resources]
+) -> StartPlan:
     """Choose a method. For a while after a restart, pods restart only to get more.
 
     A size that follows a noisy load would otherwise restart them again and again.
     """
-    planned = _choose_applicable_method(situation, before, after)
-    chosen, before, after = planned
-    rest = _restart_cooldown(situation, marks, chosen, after)
-    if rest is None:
-        return planned
-    more = {name: raise_only(before[name], wanted) for name, wanted in after.items()}
-    return (rest, before, after) if more == before else _choose_applicable_method(situation, before, more)
+    plan = _choose_applicable_method(observation, before, after)
+    wait = _restart_cooldown(observation, plan)
+    if wait is None:
+        return plan
+    more = {name: raise_only(plan.before[name], wanted) for name, wanted in plan.after.items()}
+    if more == plan.before:
+        return StartPlan(before=plan.before, after=plan.after, choice=wait)
+    return _choose_applicable_method(observation, plan.before, more)
 
 
-def _restart_cooldown(
-    situation: ChangeContext, marks: ChangeAnnotations, chosen: MethodChoice | Skip, after: Sizes
-) -> Wait | None:
+def _restart_cooldown(observation: Observation, plan: StartPlan) -> Wait | None:
     """Return the wait until pods may restart for a smaller size; None if it is over or not needed."""
-    if isinstance(chosen, Skip) or not (chosen.method in REPLACING_METHODS or chosen.restarts):
+    choice, applied = plan.choice, observation.annotations.applied
+    if not isinstance(choice, MethodChoice) or not (choice.method in REPLACING_METHODS or choice.restarts):
         return None
-    if situation.desired.is_urgent or marks.applied is None or not marks.applied.restarted:
+    if observation.desired.is_urgent or applied is None or not applied.restarted:
         return None
-    if all(situation.effective.get(name) == size for name, size in after.items()):
+    if all(observation.effective.get(name) == size for name, size in plan.after.items()):
         return None  # Pods that lag behind are brought to the size in effect.
-    until = marks.applied.restarted + situation.desired.stabilization
+    until = applied.restarted + observation.desired.stabilization
     why = "its pods were restarted for a change, and restart for a smaller size only once in changes.stabilization"
-    return Wait(until, why) if situation.now < until else None
+    return Wait(until, why) if observation.now < until else None
 
 
 def _choose_applicable_method(
-    situation: ChangeContext, before: dict[str, Resources], after: dict[str, Resources]
-) -> tuple[MethodChoice | Skip, dict[str, Resources], dict[str, Resources]]:
+    observation: Observation, before: dict[str, Resources], after: dict[str, Resources]
+) -> StartPlan:
     """Return the method and the sizes that it can apply.
 
     Injected containers get their size from whoever injects them when a pod is recreated.
     """
-    chosen, template = choose_method(situation, before=before, after=after), situation.template_sizes
-    if isinstance(chosen, Skip) and situation.desired.memory_limits_fixed:
+    choice, template = choose_method(observation, before=before, after=after), observation.template_sizes
+    if isinstance(choice, Skip) and observation.desired.memory_limits_fixed:
         # Pods may be replaced, but not these: a partial change in place is better than none.
-        after = limit_to_in_place(situation, before, after)
-        chosen = choose_method(situation, before=before, after=after) if after != before else chosen
+        after = limit_to_in_place(observation, before, after)
+        choice = choose_method(observation, before=before, after=after) if after != before else choice
     injected = before.keys() - template.keys()
-    if isinstance(chosen, Skip) or chosen.method not in REPLACING_METHODS or not injected:
-        return chosen, before, after
+    if isinstance(choice, Skip) or choice.method not in REPLACING_METHODS or not injected:
+        return StartPlan(before=before, after=after, choice=choice)
     before, after = select_sizes(before, template), select_sizes(after, template)
     if after == before:
         names = ", ".join(sorted(injected))
         why = f"{names} is not in its template, so that it can be sized in place only"
-        return Skip(why), before, after
-    return choose_method(situation, before=before, after=after), before, after
+        return StartPlan(before=before, after=after, choice=Skip(why))
+    choice = choose_method(observation, before=before, after=after)
+    return StartPlan(before=before, after=after, choice=choice)
 
 
 def _build_change(
-    situation: ChangeContext, *, before: Sizes, after: Sizes, chosen: MethodChoice
+    observation: Observation, *, before: Sizes, after: Sizes, choice: MethodChoice
 ) -> OngoingChange:
-    now, live = situation.now, situation.live
-    first = choose_canaries(situation, list_resizable(situation, live, after)) if chosen.allows_canary else ()
-    window = int(situation.strategy.canary.observation.seconds)
+    now, live = observation.now, observation.live
+    first = (
+        choose_canaries(observation, list_resizable(observation, live, after)) if choice.allows_canary else ()
+    )
+    window = int(observation.strategy.canary.observation.seconds)
     odd = (
         [pod for pod in live if not has_size(pod, before)]
-        if chosen.method is not UpdateMethod.TEMPLATE
+        if choice.method is not UpdateMethod.TEMPLATE
         else []
     )
-    content = msgspec.json.encode([situation.workload.uid, now, after])
+    content = msgspec.json.encode([observation.workload.uid, now, after])
     return OngoingChange(
         id=hashlib.blake2b(content, digest_size=4).hexdigest(),
         started=now,
-        way=chosen.method,
+        way=choice.method,
         phase=Phase.CANARY if first else Phase.PROMOTING,
         since=now,
         before=dict(before),
         after=dict(after),
-        template=situation.template_sizes,
-        health=health_before(live, now=now, window=window, signals=situation.desired.harm_signals),
-        relief=_is_oom_relief(situation, before, after),
+        template=observation.template_sizes,
+        health=health_before(live, now=now, window=window, signals=observation.desired.harm_signals),
+        relief=_is_oom_relief(observation, before, after),
         ends=find_future_exits(live, now=now),
         odd={pod.uid: select_sizes(container_sizes(pod.containers), before) for pod in odd},
         canaries=first,
-        patches_template=chosen.patches_template,
-        restarts=chosen.restarts,
+        patches_template=choice.patches_template,
+        restarts=choice.restarts,
     )
 
 
-def _is_oom_relief(situation: ChangeContext, before: Sizes, after: Sizes) -> bool:
+def _is_oom_relief(observation: Observation, before: Sizes, after: Sizes) -> bool:
     """Return whether a change only adds memory, and a pod was OOM killed within the observation time."""
     if has_increase(after, before) or not adds_memory(before, after):
         return False
-    lately = situation.now - int(situation.strategy.canary.observation.seconds)
-    return situation.desired.is_urgent or any(
+    lately = observation.now - int(observation.strategy.canary.observation.seconds)
+    return observation.desired.is_urgent or any(
         state.last_termination
         and state.last_termination.reason == "OOMKilled"
         and state.last_termination.finished_at >= lately
-        for pod in situation.live
+        for pod in observation.live
         for state in pod.container_statuses
     )
 

@@ -7,75 +7,96 @@ else and keeps that size. Once a container's size in the template is edited, the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from trimtab.actuation.actions import ChangeAction, Priority, ResizePod, Wait
-from trimtab.actuation.change_annotations import ChangeAnnotations, OngoingChange, Phase
-from trimtab.actuation.decide.conflicts import is_crash_looping
-from trimtab.actuation.decide.context import ChangeContext
+from trimtab.actuation.change_annotations import Phase
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.kube_quirks import is_crash_looping
 from trimtab.actuation.decide.method import is_restart_free
+from trimtab.actuation.decide.observation import Observation, evaluated_once
 from trimtab.actuation.decide.startup_boost import decide_boost, is_boosted
 from trimtab.actuation.effective_size import Assignment
 from trimtab.actuation.resources import Sizes, container_sizes, has_increase, has_size
 from trimtab.kube.kinds.pods import Pod
 
-SYNC_TIMEOUT = 60
-"""Seconds after which pod sync has resized a new pod, if it can: a crashing container is restarted after
-10, 20 and 40 seconds, and can be resized while it runs.
-"""
-
 RESTART_REQUIRED = "to resize it restarts a container"
 
 
-def sync_pods(situation: ChangeContext, marks: ChangeAnnotations) -> list[ChangeAction]:
-    """Bring each pod to the size that it should have while no change is under way."""
-    if not situation.pod_sync.enabled:
-        return []
-    deeds: list[ChangeAction] = []
-    looks: list[int] = []
-    assignment = _build_assignment(situation, marks)
-    for pod in situation.live:
-        wished, look_again = _wanted_size(situation, assignment, pod)
-        if look_again is not None:
-            looks.append(look_again)
-        if wished is not None and (deed := _resize(situation, pod, wished)):
-            deeds.append(deed)
-    if deeds or not looks or situation.desired.is_urgent:
-        return deeds  # OOM killed pods do not wait for one that starts.
-    # No change starts while a pod starts, because a boosted size is not a size to return to.
-    return [Wait(min(looks), "pods are starting")]
+class SyncWork(NamedTuple):
+    """The resizes of pod sync that are due, and the time at which the next boost ends, if one goes on."""
+
+    resizes: list[ChangeAction]
+    recheck_at: int | None
 
 
-def sync_during_change(
-    situation: ChangeContext, marks: ChangeAnnotations, change: OngoingChange
-) -> Iterator[ChangeAction]:
+@evaluated_once
+def sync_work(observation: Observation) -> SyncWork:
+    """Return the work that brings each pod to the size that it should have while no change is under way."""
+    if not observation.pod_sync.enabled:
+        return SyncWork([], None)
+    resizes: list[ChangeAction] = []
+    rechecks: list[int] = []
+    assignment = _build_assignment(observation)
+    for pod in observation.live:
+        wanted, recheck_at = _wanted_size(observation, assignment, pod)
+        if recheck_at is not None:
+            rechecks.append(recheck_at)
+        if wanted is not None and (action := _resize(observation, pod, wanted)):
+            resizes.append(action)
+    return SyncWork(resizes, min(rechecks, default=None))
+
+
+def waits_for_boosts(observation: Observation) -> bool:
+    """Return whether pods are starting with more CPU: no change starts meanwhile, because a boosted size is not a
+    size to return to.
+    """
+    # OOM killed pods do not wait for one that starts.
+    return sync_work(observation).recheck_at is not None and not observation.desired.is_urgent
+
+
+def wait_for_boosts(observation: Observation) -> list[ChangeAction]:
+    """Wait until the first startup boost is over."""
+    until = sync_work(observation).recheck_at
+    assert until is not None
+    return [Wait(until, "pods are starting")]
+
+
+def sync_during_change(observation: Observation) -> Iterator[ChangeAction]:
     """Yield the resizes of pods created during a change that does not, or no longer, cover all pods.
 
     They would otherwise keep the template's size while canaries are observed or a revert runs. A promoted
     change gives its size to every pod itself.
     """
-    if not situation.pod_sync.enabled or change.phase not in {Phase.CANARY, Phase.REVERTING}:
+    change = observation.annotations.change
+    if change is None or change.phase not in {Phase.CANARY, Phase.REVERTING}:
         return
-    assignment, rule = _build_assignment(situation, marks), situation.strategy.startup_boost
-    for pod in situation.live:
-        if pod.name in change.canaries or (change.phase is Phase.REVERTING and has_size(pod, change.after)):
+    if not observation.pod_sync.enabled:
+        return
+    assignment, rule = _build_assignment(observation), observation.strategy.startup_boost
+    for pod in observation.live:
+        # Those pods get another size from the change itself, or from its revert.
+        is_reverted = change.phase is Phase.REVERTING and has_size(pod, change.after)
+        if pod.name in change.canaries or is_reverted:
             continue
-        boosted = rule and is_boosted(pod, assignment.boostable_size(pod), rule, now=situation.now)
+        boosted = rule and is_boosted(pod, assignment.boostable_size(pod), rule, now=observation.now)
         if (
             assignment.needs_sync(pod)
             and not boosted
-            and (deed := _resize(situation, pod, assignment.assigned_size(pod)))
+            and (action := _resize(observation, pod, assignment.assigned_size(pod)))
         ):
-            yield deed
+            yield action
 
 
-def unsynced_pods(situation: ChangeContext, marks: ChangeAnnotations) -> dict[str, Pod]:
+@evaluated_once
+def unsynced_pods(observation: Observation) -> dict[str, Pod]:
     """Return the pods that pod sync cannot bring to their size for now, by the reason to report."""
-    if not situation.pod_sync.enabled:
+    if not observation.pod_sync.enabled:
         return {}
-    assignment, found = _build_assignment(situation, marks), {}
-    for pod in situation.live:
-        if situation.now - pod.created > SYNC_TIMEOUT and assignment.needs_sync(pod):
-            why = situation.rejection(pod.uid, assignment.assigned_size(pod))
+    assignment, found = _build_assignment(observation), {}
+    for pod in observation.live:
+        if observation.now - pod.created > DEADLINES.pod_sync and assignment.needs_sync(pod):
+            why = observation.rejection(pod.uid, assignment.assigned_size(pod))
             why = why or (
                 "it crashes before it can be resized" if is_crash_looping(pod) else RESTART_REQUIRED
             )
@@ -83,33 +104,41 @@ def unsynced_pods(situation: ChangeContext, marks: ChangeAnnotations) -> dict[st
     return found
 
 
-def pods_needing_restart(situation: ChangeContext, marks: ChangeAnnotations) -> list[Pod]:
+def report_unsynced(observation: Observation) -> list[ChangeAction]:
+    """Report pods that do not have the size of the workload although there is nothing else to do."""
+    why = next(iter(unsynced_pods(observation)), "")
+    return [Wait(observation.now + DEADLINES.recheck, why)] if why else []
+
+
+def pods_needing_restart(observation: Observation) -> list[Pod]:
     """Return the pods that only a change can bring to their size: it may restart containers where the policy allows it."""
-    if not situation.strategy.allow_recreate:
+    if not observation.strategy.allow_recreate:
         return []
-    return [pod for why, pod in unsynced_pods(situation, marks).items() if why.endswith(RESTART_REQUIRED)]
+    return [pod for why, pod in unsynced_pods(observation).items() if why.endswith(RESTART_REQUIRED)]
 
 
-def _build_assignment(situation: ChangeContext, marks: ChangeAnnotations) -> Assignment:
+def _build_assignment(observation: Observation) -> Assignment:
     return Assignment.from_annotations(
-        marks, situation.template_sizes, excluded=situation.desired.excluded_containers
+        observation.annotations,
+        observation.template_sizes,
+        excluded=observation.desired.excluded_containers,
     )
 
 
-def _resize(situation: ChangeContext, pod: Pod, wished: Sizes) -> ResizePod | None:
+def _resize(observation: Observation, pod: Pod, wanted: Sizes) -> ResizePod | None:
     """Return the resize of a pod that needs one and can have it now without a restart."""
     current = container_sizes(pod.containers)
-    if has_size(pod, wished) or is_crash_looping(pod) or situation.rejection(pod.uid, wished):
+    if has_size(pod, wanted) or is_crash_looping(pod) or observation.rejection(pod.uid, wanted):
         return None
-    if not is_restart_free(pod.containers, current, wished):
+    if not is_restart_free(pod.containers, current, wanted):
         return None
-    return ResizePod(pod, wished, Priority.INCREASE if has_increase(current, wished) else Priority.DECREASE)
+    return ResizePod(pod, wanted, Priority.INCREASE if has_increase(current, wanted) else Priority.DECREASE)
 
 
 def _wanted_size(
-    situation: ChangeContext, assignment: Assignment, pod: Pod
+    observation: Observation, assignment: Assignment, pod: Pod
 ) -> tuple[Sizes | None, int | None]:
-    now, rule = situation.now, situation.strategy.startup_boost
+    now, rule = observation.now, observation.strategy.startup_boost
     boostable = assignment.boostable_size(pod) if rule else {}
     boosted = rule and boostable and is_boosted(pod, boostable, rule, now=now)
     if assignment.needs_sync(pod) and not boosted:

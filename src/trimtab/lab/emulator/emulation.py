@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.kube_cluster import KubeCluster
 from trimtab.api.duration import Duration

@@ -15,9 +15,9 @@ import msgspec
 import structlog
 
 from trimtab.actuation.change_annotations import read_change_annotations
-from trimtab.actuation.decide.advance import POLL_INTERVAL
-from trimtab.actuation.decide.conflicts import is_crash_looping
-from trimtab.actuation.decide.context import DesiredChange
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide.kube_quirks import is_crash_looping
+from trimtab.actuation.decide.observation import DesiredChange
 from trimtab.actuation.effective_size import effective_sizes
 from trimtab.actuation.executor import ChangeExecutor, ReconcileResult
 from trimtab.actuation.hold import read_hold
@@ -306,7 +306,7 @@ def _refusal_reason(result: ReconcileResult | None, now: float) -> str:
         return "the workload no longer exists"
     if result.actions:
         return ""
-    is_next = result.requeue_at is not None and result.requeue_at <= now + POLL_INTERVAL
+    is_next = result.requeue_at is not None and result.requeue_at <= now + DEADLINES.poll
     return _TransientRefusal(result.reason) if is_next else result.reason
 
 

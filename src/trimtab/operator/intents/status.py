@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from trimtab.actuation.decide.clock_skew import MAX_CLOCK_SKEW
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.api.conditions import Document, build_condition, set_conditions
 from trimtab.api.fields import format_time
 from trimtab.api.intent import IntentStatus, ObjectiveVerdict
@@ -264,4 +264,4 @@ def _round_value(value: float | None) -> float | None:
 def _parse_past_time(text: str | None, now: float) -> float | None:
     """Parse a time; None for a time in the future, which a wrong clock has written."""
     moment = None if text is None else datetime.fromisoformat(text).timestamp()
-    return moment if moment is not None and moment <= now + MAX_CLOCK_SKEW else None
+    return moment if moment is not None and moment <= now + DEADLINES.clock_skew else None

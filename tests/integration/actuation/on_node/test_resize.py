@@ -17,7 +17,7 @@ from harness.cluster.namespaces import fresh_namespace
 from harness.e2e.background import Early, early
 from harness.process import wait_for
 from integration.actuation.conftest import Driver, behind, hasty_client
-from trimtab.actuation.decide.stalls import CRASH_LOOP_TIMEOUT, DEFERRED_TIMEOUT
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.executor import ReconcileResult
 from trimtab.api.duration import Duration
 from trimtab.api.optimizationpolicy import Canary, WorkloadState
@@ -189,7 +189,7 @@ async def _resize_below_what_is_used(cluster: Cluster, namespace: str) -> Refuse
     async with hasty_client(cluster) as client:
         driver = Driver(behind(client))
         await driver.until(web.key, wanted, lambda _: web.resizes() == {"Error"})
-        driver.ahead += DEFERRED_TIMEOUT + 1
+        driver.ahead += DEADLINES.deferred + 1
         report = await driver.until(web.key, wanted, is_reverted)
     (after,) = web.pods()
     restarts = after["status"]["containerStatuses"][0]["restartCount"]
@@ -249,7 +249,7 @@ async def test_what_the_node_has_no_room_for_is_waited_for_and_then_taken_back(
     large = Resources(room * 6 // 10, room, 48 * MIB, 96 * MIB)
     wanted = wish({"worker": large}, needed_memory=NEED, canary=Canary(percent=100))
     await driver.until(web.key, wanted, lambda _: "Deferred" in web.resizes())
-    driver.ahead += DEFERRED_TIMEOUT + 1
+    driver.ahead += DEADLINES.deferred + 1
     report = await driver.until(web.key, wanted, is_reverted)
     assert report.annotations
     assert report.annotations.reverted
@@ -325,7 +325,7 @@ async def test_what_falls_before_it_can_be_resized_is_replaced(falling: Deployed
     await driver.until(
         falling.key, wanted, lambda report: rest() and "has yet to take effect" in report.reason
     )
-    driver.ahead += CRASH_LOOP_TIMEOUT
+    driver.ahead += DEADLINES.crash_loop
     report = await driver.until(falling.key, wanted, is_applied)
     assert report.annotations
     (pod,) = falling.pods()

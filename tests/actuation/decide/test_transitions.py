@@ -47,24 +47,17 @@ from trimtab.actuation.change_annotations import (
     decode_change_annotations,
     encode_change_annotations,
 )
-from trimtab.actuation.decide.context import LocalObservations, rejection_key
+from trimtab.actuation.deadlines import DEADLINES
 from trimtab.actuation.decide.health import (
-    UNREADY_GRACE,
     HarmSignals,
     PodHealth,
     ThrottlingSample,
     compare_health,
     health_since,
 )
-from trimtab.actuation.decide.next_actions import next_actions
-from trimtab.actuation.decide.revert import MAX_COOLDOWN, MIN_COOLDOWN, compute_cooldown
-from trimtab.actuation.decide.stalls import (
-    CRASH_LOOP_TIMEOUT,
-    DEFERRED_TIMEOUT,
-    PROGRESS_TIMEOUT,
-    UNSCHEDULED_TIMEOUT,
-)
-from trimtab.actuation.decide.start import RECHECK_INTERVAL
+from trimtab.actuation.decide.observation import LocalObservations, rejection_key
+from trimtab.actuation.decide.revert import compute_cooldown
+from trimtab.actuation.decide.transitions import next_actions
 from trimtab.actuation.executor import ChangeExecutor
 from trimtab.actuation.resources import Sizes
 from trimtab.api.optimizationpolicy import (
@@ -240,16 +233,16 @@ def test_a_pod_that_never_runs_long_enough_is_replaced_where_that_is_allowed() -
     raised = begun(situation(wanted, pods=[falling]))
     assert raised.way is UpdateMethod.IN_PLACE
     assert "has yet to take effect" in why(
-        step(raised, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT - 1)
+        step(raised, [falling], wanted=wanted, now=NOW + DEADLINES.crash_loop - 1)
     )
-    rolled = marks_of(step(raised, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT)).change
+    rolled = marks_of(step(raised, [falling], wanted=wanted, now=NOW + DEADLINES.crash_loop)).change
     assert rolled
     assert (rolled.way, rolled.patches_template, rolled.before) == (UpdateMethod.ROLLOUT, True, raised.before)
-    (patch,) = step(rolled, [falling], wanted=wanted, now=NOW + CRASH_LOOP_TIMEOUT + 1)
+    (patch,) = step(rolled, [falling], wanted=wanted, now=NOW + DEADLINES.crash_loop + 1)
     assert patch == PatchTemplate(AFTER, take_ownership=False)
     forbidden = wish(is_urgent=True)
     assert "has yet to take effect" in why(
-        step(raised, [falling], wanted=forbidden, now=NOW + CRASH_LOOP_TIMEOUT)
+        step(raised, [falling], wanted=forbidden, now=NOW + DEADLINES.crash_loop)
     )
 
 
@@ -379,7 +372,7 @@ def test_the_observation_starts_when_the_canaries_have_their_size_in_effect() ->
 def test_a_canary_that_fares_well_is_promoted_after_the_observation() -> None:
     watched = change(settled=NOW)
     assert step(watched, sized(AFTER, 4), now=NOW + 1) == [
-        Wait(NOW + 1 + RECHECK_INTERVAL, "watching how the pods fare")
+        Wait(NOW + 1 + DEADLINES.recheck, "watching how the pods fare")
     ]
     promoted = marks_of(step(watched, sized(AFTER, 4), now=NOW + OBSERVATION)).change
     assert promoted
@@ -412,9 +405,9 @@ def test_a_canary_that_fares_worse_is_taken_back_at_once(facts: Any, reason: str
 
 def test_a_canary_that_is_not_ready_for_a_minute_is_taken_back() -> None:
     unready, seen = sized(AFTER, 4, ready=False), LocalObservations(unready_since={"uid-web-4": NOW})
-    waits = step(change(settled=NOW), unready, now=NOW + UNREADY_GRACE - 1, sightings=seen)
+    waits = step(change(settled=NOW), unready, now=NOW + DEADLINES.unready - 1, sightings=seen)
     assert "watching" in why(waits), "a probe may fail once"
-    taken = turned_back(step(change(settled=NOW), unready, now=NOW + UNREADY_GRACE, sightings=seen))
+    taken = turned_back(step(change(settled=NOW), unready, now=NOW + DEADLINES.unready, sightings=seen))
     assert taken.reason == "1 of 1 pods are not ready, before it 0 of 5"
 
 
@@ -508,7 +501,7 @@ def test_pods_that_came_by_the_change_and_do_not_stay_ready_are_worse(update: st
     assert watched
     assert (watched.phase, watched.settled) == (Phase.VERIFYING, NOW + 30)
     assert "watching" in why(step(watched, pods(), now=NOW + 40, **terms))
-    later = NOW + 40 + UNREADY_GRACE
+    later = NOW + 40 + DEADLINES.unready
     seen = LocalObservations(unready_since={"uid-web-1": NOW + 40, "uid-web-3": NOW + 40})
     taken = turned_back(step(watched, pods(1, 3), now=later, sightings=seen, **terms))
     assert taken.reason == "2 of 5 pods are not ready, before it 0 of 5"
@@ -573,12 +566,12 @@ def test_pods_that_are_replaced_slowly_are_waited_for_as_long_as_one_comes_in_an
     wanted = wish(allow_recreate=True, can_resize_in_place=False)
     evicting = change(Phase.PROMOTING, way=UpdateMethod.RECREATE, patches_template=True)
     terms: dict[str, Any] = {"wanted": wanted, "template": AFTER, "update": "OnDelete"}
-    came = NOW + 4 * PROGRESS_TIMEOUT
-    going_on = step(evicting, one_by_one(3, created=came), now=came + PROGRESS_TIMEOUT, **terms)
+    came = NOW + 4 * DEADLINES.progress
+    going_on = step(evicting, one_by_one(3, created=came), now=came + DEADLINES.progress, **terms)
     assert [type(deed) for deed in going_on] == [EvictPod]
     broken = one_by_one(3, created=came, ready=False)
-    assert why(step(evicting, broken, now=NOW + PROGRESS_TIMEOUT, **terms))
-    late = step(evicting, broken, now=NOW + PROGRESS_TIMEOUT + 1, **terms)
+    assert why(step(evicting, broken, now=NOW + DEADLINES.progress, **terms))
+    late = step(evicting, broken, now=NOW + DEADLINES.progress + 1, **terms)
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
@@ -607,11 +600,11 @@ def test_an_operator_that_was_away_for_hours_goes_on_with_the_evictions_where_it
         "wanted": wish(allow_recreate=True, can_resize_in_place=False),
         "template": AFTER,
     }
-    back = NOW + 5 * PROGRESS_TIMEOUT
+    back = NOW + 5 * DEADLINES.progress
     terms |= {"update": "OnDelete", "sightings": LocalObservations(observed_since=back)}
-    going_on = step(evicting, one_by_one(2), now=back + PROGRESS_TIMEOUT, **terms)
+    going_on = step(evicting, one_by_one(2), now=back + DEADLINES.progress, **terms)
     assert [type(deed) for deed in going_on] == [EvictPod]
-    turned_back(step(evicting, one_by_one(2), now=back + PROGRESS_TIMEOUT + 1, **terms))
+    turned_back(step(evicting, one_by_one(2), now=back + DEADLINES.progress + 1, **terms))
 
 
 def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_opens_again() -> None:
@@ -626,8 +619,8 @@ def test_a_window_that_closes_stops_the_replacing_of_pods_where_it_is_until_it_o
     assert [type(deed) for deed in step(evicting, one_by_one(2), now=opens, **terms)] == [EvictPod]
     starts = one_by_one(3, created=opens + 1, ready=False)
     assert "replaced pods" in why(step(evicting, starts, now=opens + 30, **terms))
-    assert "replaced pods" in why(step(evicting, starts, now=opens + PROGRESS_TIMEOUT, **terms))
-    late = step(evicting, starts, now=opens + PROGRESS_TIMEOUT + 1, **terms)
+    assert "replaced pods" in why(step(evicting, starts, now=opens + DEADLINES.progress, **terms))
+    late = step(evicting, starts, now=opens + DEADLINES.progress + 1, **terms)
     assert turned_back(late).reason == "its pods were not replaced in time"
 
 
@@ -654,7 +647,7 @@ def test_pods_that_were_all_replaced_while_nobody_looked_are_watched_and_not_tak
     promoting = change(Phase.PROMOTING, way=way, patches_template=True)
     come = [pod(f"new-{n}", sizes=AFTER, created=NOW + 60) for n in range(5)]
     noted = marks_of(
-        step(promoting, come, now=NOW + 3 * PROGRESS_TIMEOUT, wanted=wanted, template=AFTER)
+        step(promoting, come, now=NOW + 3 * DEADLINES.progress, wanted=wanted, template=AFTER)
     ).change
     assert noted
     assert noted.phase is Phase.VERIFYING
@@ -683,10 +676,10 @@ def test_what_a_node_can_never_give_is_taken_back_at_once() -> None:
 @pytest.mark.parametrize(
     ("resize", "patience"),
     [
-        (PodResize(PENDING, "Deferred", "no room"), DEFERRED_TIMEOUT),
-        (PodResize("PodResizeInProgress", "Error", "below usage"), DEFERRED_TIMEOUT),
-        (PodResize("PodResizeInProgress", "", ""), PROGRESS_TIMEOUT),
-        (None, PROGRESS_TIMEOUT),
+        (PodResize(PENDING, "Deferred", "no room"), DEADLINES.deferred),
+        (PodResize("PodResizeInProgress", "Error", "below usage"), DEADLINES.deferred),
+        (PodResize("PodResizeInProgress", "", ""), DEADLINES.progress),
+        (None, DEADLINES.progress),
     ],
 )
 def test_what_does_not_take_effect_is_waited_for_and_then_taken_back(
@@ -704,7 +697,7 @@ def test_pods_for_which_their_node_has_no_room_are_replaced_where_they_may_be(ph
     full = sized(AFTER, 4, applied={"web": SMALL}, resize=PodResize(PENDING, "Deferred", "no room"))
     terms: dict[str, Any] = {
         "wanted": wish(allow_recreate=True),
-        "now": NOW + DEFERRED_TIMEOUT + 1,
+        "now": NOW + DEADLINES.deferred + 1,
         "sightings": LocalObservations(unsettled_since={"uid-web-4": NOW}),
     }
     deeds = step(change(phase), full, **terms)
@@ -732,7 +725,7 @@ NO_ROOM = PodResize(PENDING, "Deferred", "no room")
 MOVING: dict[str, Any] = {
     "wanted": wish(allow_recreate=True),
     "template": {"web": LARGE},
-    "now": NOW + DEFERRED_TIMEOUT + 1,
+    "now": NOW + DEADLINES.deferred + 1,
     "sightings": LocalObservations(unsettled_since={f"uid-web-{n}": NOW for n in range(5)}),
 }
 
@@ -790,9 +783,9 @@ def test_who_comes_in_the_place_of_a_canary_without_room_is_tried_before_another
 def test_a_pod_that_was_evicted_and_is_not_made_anew_is_waited_for_for_an_hour() -> None:
     """As where a quota has no room for what its template asks."""
     four = sized(AFTER, *range(5))[:4]
-    terms = MOVING | {"replicas": 5, "now": NOW + PROGRESS_TIMEOUT}
+    terms = MOVING | {"replicas": 5, "now": NOW + DEADLINES.progress}
     assert "1 of its pods, which are missing" in why(step(moving(), four, **terms))
-    late = turned_back(step(moving(), four, **terms | {"now": NOW + PROGRESS_TIMEOUT + 1}))
+    late = turned_back(step(moving(), four, **terms | {"now": NOW + DEADLINES.progress + 1}))
     assert late.reason == "1 of its pods have not come back"
 
 
@@ -811,7 +804,7 @@ def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back()
     """There it was before is room for it as it was."""
     homeless = pod("new", sizes=AFTER, created=NOW + 400, ready=False, node="", phase="Pending")
     for others in (sized(AFTER, *range(5)), sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)):
-        waits = MOVING | {"now": NOW + 400 + UNSCHEDULED_TIMEOUT}
+        waits = MOVING | {"now": NOW + 400 + DEADLINES.unscheduled}
         assert why(step(moving(), [*others[:4], homeless], **waits))
         waits["now"] += 1
         late = turned_back(step(moving(), [*others[:4], homeless], **waits))
@@ -823,9 +816,9 @@ def test_a_change_for_which_a_pod_was_evicted_that_finds_no_node_is_taken_back()
 def test_pods_without_room_that_nobody_lets_go_are_waited_for_for_an_hour() -> None:
     """As under a disruption budget that allows none."""
     full = sized(AFTER, *range(5), applied={"web": SMALL}, resize=NO_ROOM)
-    (still, _) = step(moving(), full, **MOVING | {"now": NOW + PROGRESS_TIMEOUT})
+    (still, _) = step(moving(), full, **MOVING | {"now": NOW + DEADLINES.progress})
     assert isinstance(still, EvictPod)
-    late = step(moving(), full, **MOVING | {"now": NOW + PROGRESS_TIMEOUT + 1})
+    late = step(moving(), full, **MOVING | {"now": NOW + DEADLINES.progress + 1})
     assert turned_back(late).reason == "the node of web-4 has no room for it: no room"
 
 
@@ -850,7 +843,7 @@ def test_a_pod_that_came_later_and_finds_no_room_takes_nothing_from_the_others()
     late = [*sized(AFTER, *range(5)), new]
     terms: dict[str, Any] = {"sightings": LocalObservations(unsettled_since={"uid-new": NOW})}
     watched = change(Phase.VERIFYING, settled=NOW)
-    assert "yet to take effect on new" in why(step(watched, late, now=NOW + DEFERRED_TIMEOUT + 1, **terms))
+    assert "yet to take effect on new" in why(step(watched, late, now=NOW + DEADLINES.deferred + 1, **terms))
     assert marks_of(step(watched, late, now=NOW + 86_400, **terms)).applied
 
 
@@ -858,11 +851,11 @@ def test_a_pod_that_has_become_too_large_for_every_node_is_not_waited_for_as_lon
     rolling = change(Phase.PROMOTING, way=UpdateMethod.ROLLOUT, patches_template=True)
     pods = [*FIVE, pod("new", sizes=AFTER, node="", phase="Pending", ready=False, created=NOW)]
     terms: dict[str, Any] = {"wanted": wish(allow_recreate=True), "template": AFTER, "rolling": True}
-    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT, **terms))
-    late = step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT + 1, **terms)
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + DEADLINES.unscheduled, **terms))
+    late = step(rolling, pods, now=NOW + DEADLINES.unscheduled + 1, **terms)
     assert turned_back(late).reason == "no node has room for new"
-    just_back = terms | {"sightings": LocalObservations(observed_since=NOW + UNSCHEDULED_TIMEOUT)}
-    assert "replaced pods" in why(step(rolling, pods, now=NOW + UNSCHEDULED_TIMEOUT + 1, **just_back))
+    just_back = terms | {"sightings": LocalObservations(observed_since=NOW + DEADLINES.unscheduled)}
+    assert "replaced pods" in why(step(rolling, pods, now=NOW + DEADLINES.unscheduled + 1, **just_back))
 
 
 def test_when_all_canaries_are_gone_others_take_their_place() -> None:
@@ -1004,18 +997,18 @@ def test_after_a_revert_there_is_peace_for_longer_and_longer() -> None:
     taken = change(Phase.REVERTING, reason="harm")
     once = marks_of(step(taken, FIVE)).reverted
     assert once
-    assert (once.why, once.times, once.until) == ("harm", 1, NOW + MIN_COOLDOWN)
+    assert (once.why, once.times, once.until) == ("harm", 1, NOW + DEADLINES.min_cooldown)
     on = workload(marks=ChangeAnnotations(change=taken, reverted=once), replicas=5)
     twice = marks_of(next_actions(situation(pods=FIVE, on=on))).reverted
     assert twice
-    assert (twice.times, twice.until) == (2, NOW + 2 * MIN_COOLDOWN)
+    assert (twice.times, twice.until) == (2, NOW + 2 * DEADLINES.min_cooldown)
     waits = next_actions(situation(pods=FIVE, on=workload(marks=ChangeAnnotations(reverted=once))))
     assert waits == [Wait(once.until, "the last change was reverted: harm")]
 
 
 @given(st.integers(1, 10_000))
 def test_the_peace_is_never_longer_than_a_week(times: int) -> None:
-    assert MIN_COOLDOWN <= compute_cooldown(times) <= MAX_COOLDOWN
+    assert DEADLINES.min_cooldown <= compute_cooldown(times) <= DEADLINES.max_cooldown
 
 
 def test_what_is_applied_stays_known_while_the_next_change_is_tried_and_taken_back() -> None:
@@ -1185,11 +1178,11 @@ def test_marks_read_as_they_were_written(phase: Phase, reason: str, until: int) 
 def test_marks_of_a_clock_that_was_ahead_are_set_right_and_then_waited_for_as_long_as_was_meant() -> None:
     ahead = NOW + 10 * 365 * 86_400
     applied = AppliedSizes(id="x", at=ahead, sizes={"web": SMALL}, template={"web": SMALL}, until=ahead)
-    reverted = RevertRecord(id="x", at=ahead, why="it hurt", times=1, until=ahead + MIN_COOLDOWN)
+    reverted = RevertRecord(id="x", at=ahead, why="it hurt", times=1, until=ahead + DEADLINES.min_cooldown)
     on = workload(marks=ChangeAnnotations(applied=applied, reverted=reverted))
     right = marks_of(next_actions(situation(on=on)))
     assert right.applied == msgspec.structs.replace(applied, at=NOW, until=NOW)
-    assert right.reverted == msgspec.structs.replace(reverted, at=NOW, until=NOW + MIN_COOLDOWN)
+    assert right.reverted == msgspec.structs.replace(reverted, at=NOW, until=NOW + DEADLINES.min_cooldown)
     assert "it hurt" in why(next_actions(situation(on=workload(marks=right))))
 
 

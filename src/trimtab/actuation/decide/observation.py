@@ -1,17 +1,35 @@
-"""The input of a decision about one workload, as one record."""
+"""The input of a decision about one workload, as one record, and predicates that are evaluated once for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from enum import StrEnum
+from functools import cached_property, wraps
+from typing import TypeVar, cast
 
+from trimtab.actuation.change_annotations import (
+    ChangeAnnotations,
+    OngoingChange,
+    UnreadableAnnotations,
+    decode_change_annotations,
+)
 from trimtab.actuation.decide.health import MAX_UNAVAILABLE_SHARE, HarmSignals
 from trimtab.actuation.effective_size import PodSync, effective_sizes, live_pods
 from trimtab.actuation.resources import Sizes, container_sizes
 from trimtab.api.optimizationpolicy import UpdateStrategy
 from trimtab.kube.kinds.pods import Pod, Resources
 from trimtab.kube.kinds.workloads import Workload
+
+
+class State(StrEnum):
+    """The states of a workload, derived from its annotations: idle, or the phase of the change under way."""
+
+    IDLE = "Idle"
+    CANARY = "Canary"
+    PROMOTING = "Promoting"
+    VERIFYING = "Verifying"
+    REVERTING = "Reverting"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +115,57 @@ def rejection_key(uid: str, sizes: Sizes) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeContext:
-    """A workload, its pods, the change that is wanted for it, and the time."""
+class Observation:
+    """A workload, its pods, the change that is wanted for it, and the time.
+
+    Predicates over it (`evaluated_once`) keep their results here, so that each is evaluated once for each reconcile,
+    however many rows of the table ask for it.
+    """
 
     workload: Workload
     pods: Sequence[Pod]
     desired: DesiredChange
     now: int
-    observations: LocalObservations = field(default_factory=LocalObservations)
+    local: LocalObservations = field(default_factory=LocalObservations)
+    results: dict[object, object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The results of predicates, by function."""
+
+    @cached_property
+    def _decoded(self) -> ChangeAnnotations | UnreadableAnnotations:
+        return decode_change_annotations(dict(self.workload.annotations), uid=self.workload.uid)
+
+    @property
+    def unreadable_reason(self) -> str:
+        """The reason why our annotations on the workload cannot be read; empty if they can."""
+        return self._decoded.reason if isinstance(self._decoded, UnreadableAnnotations) else ""
+
+    @property
+    def annotations(self) -> ChangeAnnotations:
+        """Our annotations on the workload; empty ones where they cannot be read."""
+        return ChangeAnnotations() if isinstance(self._decoded, UnreadableAnnotations) else self._decoded
+
+    @property
+    def state(self) -> State:
+        """The state of the workload: it is read from the annotations, never assumed."""
+        change = self.annotations.change
+        return State(change.phase) if change else State.IDLE
+
+    @property
+    def change(self) -> OngoingChange:
+        """The change under way. In the state Idle there is none."""
+        change = self.annotations.change
+        if change is None:
+            raise LookupError(f"{self.workload.key} has no change under way")
+        return change
+
+    @property
+    def phase_began(self) -> int:
+        """The time from which timeouts of the phase count.
+
+        A process that just became leader has not observed the workload before: without its own time as a bound, it
+        would give up changes that made progress until the moment of the hand-over.
+        """
+        return max(self.change.since, self.local.observed_since)
 
     @cached_property
     def live(self) -> tuple[Pod, ...]:
@@ -120,8 +181,13 @@ class ChangeContext:
         a large workload, one always is.
         """
         wanted = max(self.workload.replicas, len(self.live))
-        lacking = wanted - sum(pod.ready for pod in self.live)
-        return lacking if lacking > wanted * MAX_UNAVAILABLE_SHARE else 0
+        unavailable = wanted - sum(pod.ready for pod in self.live)
+        return unavailable if unavailable > wanted * MAX_UNAVAILABLE_SHARE else 0
+
+    @property
+    def missing_pods(self) -> int:
+        """The number of replicas for which there is no pod."""
+        return max(self.workload.replicas - len(self.live), 0)
 
     @cached_property
     def template_sizes(self) -> dict[str, Resources]:
@@ -131,11 +197,11 @@ class ChangeContext:
     @property
     def pod_sync(self) -> PodSync:
         """The settings by which pod sync brings new pods to the size of the workload."""
-        wish, strategy = self.desired, self.desired.strategy
+        desired, strategy = self.desired, self.desired.strategy
         return PodSync(
-            enabled=wish.can_resize_in_place and strategy.allow_in_place_resize,
+            enabled=desired.can_resize_in_place and strategy.allow_in_place_resize,
             startup_boost=strategy.startup_boost,
-            excluded=wish.excluded_containers,
+            excluded=desired.excluded_containers,
         )
 
     @cached_property
@@ -156,4 +222,20 @@ class ChangeContext:
 
     def rejection(self, uid: str, sizes: Sizes) -> str:
         """Return the server's message if it rejected this size when it was last tried."""
-        return self.observations.rejections.get(rejection_key(uid, sizes), "")
+        # Hashing sizes for each pod costs more than everything else here, and rejections are rare.
+        return self.local.rejections.get(rejection_key(uid, sizes), "") if self.local.rejections else ""
+
+
+T = TypeVar("T")
+
+
+def evaluated_once(predicate: Callable[[Observation], T]) -> Callable[[Observation], T]:
+    """Keep the result of a predicate with the observation, because several rows of the table ask for it."""
+
+    @wraps(predicate)
+    def evaluate(observation: Observation) -> T:
+        if predicate not in observation.results:
+            observation.results[predicate] = predicate(observation)
+        return cast(T, observation.results[predicate])
+
+    return evaluate

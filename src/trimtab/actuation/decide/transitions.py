@@ -1,0 +1,860 @@
+"""The life-cycle of a change as one ordered table: in each state, the first row whose condition holds is carried out.
+
+`decide` is pure. It gets the current state, including the annotations on the workload, and remembers nothing, so that
+it can be called at any time, twice, or by another process after a crash. A change is recorded before the first pod is
+touched, and no other action is taken before annotations that are to be written are there.
+
+The page `docs/reference/transitions.md` is generated from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import chain
+
+from trimtab.actuation.actions import ChangeAction, EmitEvent, Skip, Wait, WriteAnnotations
+from trimtab.actuation.change_annotations import Phase, UpdateMethod
+from trimtab.actuation.deadlines import DEADLINES
+from trimtab.actuation.decide import advance, conflicts, revert, stalls, start, sync_pods
+from trimtab.actuation.decide.clock_skew import clamp_future_times
+from trimtab.actuation.decide.maintenance_windows import next_opening
+from trimtab.actuation.decide.observation import Observation, State
+
+Condition = Callable[[Observation], object]
+Actions = Callable[[Observation], list[ChangeAction]]
+
+IDLE = frozenset({State.IDLE})
+CANARY = frozenset({State.CANARY})
+PROMOTING = frozenset({State.PROMOTING})
+VERIFYING = frozenset({State.VERIFYING})
+REVERTING = frozenset({State.REVERTING})
+BEFORE_VERIFYING = CANARY | PROMOTING
+AFTER_CANARY = PROMOTING | VERIFYING
+WATCHED = CANARY | VERIFYING
+FORWARD = CANARY | PROMOTING | VERIFYING
+ANY = FORWARD | IDLE | REVERTING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A row of the table."""
+
+    id: str
+    """The stable name of the row, in logs, metrics and history."""
+    states: frozenset[State]
+    """The states in which the row applies."""
+    condition: Condition
+    actions: Actions
+    targets: frozenset[State] = frozenset()
+    """The states afterwards; empty if the state stays."""
+    when: str
+    """The condition in words."""
+    then: str
+    """The actions in words."""
+    deadlines: tuple[str, ...] = ()
+    """The times after which the row applies: fields of `Deadlines`, or settings of `updateStrategy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The row that applies, and its actions in order; a Wait or Skip among them says why there is nothing more."""
+
+    transition: Transition
+    actions: list[ChangeAction]
+    source: State
+
+    @property
+    def target(self) -> State:
+        """The state after the actions: that of the annotations that they write."""
+        for action in self.actions:
+            if isinstance(action, WriteAnnotations):
+                change = action.annotations.change
+                return State(change.phase) if change else State.IDLE
+        return self.source
+
+
+def decide(observation: Observation) -> Decision:
+    """Return the first row of the table that applies, and its actions."""
+    source = observation.state
+    transition = next(row for row in _ROWS[source] if row.condition(observation))
+    actions = transition.actions(observation)
+    if not any(isinstance(action, WriteAnnotations) for action in actions) and transition.states != ANY:
+        actions = [*actions, *sync_pods.sync_during_change(observation)]
+    return Decision(transition, actions, source)
+
+
+def next_actions(observation: Observation) -> list[ChangeAction]:
+    """Return the actions of this step in order."""
+    return decide(observation).actions
+
+
+# Conditions and actions that need no module of their own
+
+
+def _always(_: Observation) -> bool:
+    return True
+
+
+def _skip(why: Callable[[Observation], str]) -> Actions:
+    return lambda seen: [Skip(why(seen))]
+
+
+def _recheck(why: Callable[[Observation], str]) -> Actions:
+    return lambda seen: [Wait(seen.now + DEADLINES.recheck, why(seen))]
+
+
+def _poll(why: Callable[[Observation], str]) -> Actions:
+    return lambda seen: advance.poll(seen, why(seen))
+
+
+def _clamped(seen: Observation) -> object:
+    right = clamp_future_times(seen.annotations, now=seen.now)
+    return right if right != seen.annotations else None
+
+
+def _blocked(seen: Observation) -> str:
+    left = "; the change under way is left as it is" if seen.annotations.change else ""
+    return seen.desired.blocked_reason + left
+
+
+def _has_no_pods(seen: Observation) -> bool:
+    # A CronJob has pods only while one of its Jobs runs, and is sized by its template.
+    return not seen.live and seen.workload.kind != "CronJob"
+
+
+def _starts_ordinarily(condition: Condition) -> Condition:
+    """Return the condition for changes other than more memory after an OOM kill, which waits only for what would
+    block the change itself: the very kills that it ends may break guardrails.
+    """
+    return lambda seen: not seen.desired.is_urgent and condition(seen)
+
+
+def _rests_after_revert(seen: Observation) -> bool:
+    return seen.now < start.cooldown_end(seen)
+
+
+def _revert_rest(seen: Observation) -> list[ChangeAction]:
+    reverted = seen.annotations.reverted
+    why = f"the last change was reverted: {reverted.why}" if reverted else ""
+    return [Wait(start.cooldown_end(seen), why)]
+
+
+def _interval_rest(seen: Observation) -> list[ChangeAction]:
+    wait = start.wait_for_interval(seen)
+    return [wait] if wait else []
+
+
+def _opening(seen: Observation) -> int | None:
+    return next_opening(seen.strategy.windows, now=seen.now)
+
+
+def _window_rest(seen: Observation) -> list[ChangeAction]:
+    opening = _opening(seen)
+    return [] if opening is None else [Wait(opening, "no maintenance window is open")]
+
+
+def _has_no_method(seen: Observation) -> bool:
+    return start.plan_start(seen).method is None
+
+
+def _is_in_sync(seen: Observation) -> bool:
+    """Return whether nothing would change: also where a change did what is possible, and the rest never will be."""
+    plan = start.plan_start(seen)
+    return plan.is_in_sync or bool(plan.fixed_reason and seen.annotations.applied)
+
+
+def _is_in_sync_without_method(seen: Observation) -> bool:
+    plan = start.plan_start(seen)
+    return plan.method is None and bool(seen.annotations.applied) and plan.after == plan.before
+
+
+def _decline(seen: Observation) -> list[ChangeAction]:
+    choice = start.plan_start(seen).choice
+    if isinstance(choice, Skip):
+        return [choice, EmitEvent("Warning", "Skipped", choice.reason)]
+    return [choice] if isinstance(choice, Wait) else []
+
+
+def _pending(condition: Condition) -> Condition:
+    """Return the condition for work on pods or template, which ends where the change goes on without them."""
+    return lambda seen: advance.has_pending_work(seen) and condition(seen)
+
+
+def _awaited(condition: Condition) -> Condition:
+    return lambda seen: advance.is_awaited(seen) and condition(seen)
+
+
+def _reverting_row(
+    row_id: str,
+    states: frozenset[State],
+    reason: Callable[[Observation], str],
+    when: str,
+    *,
+    condition: Condition | None = None,
+    not_at_fault: bool = False,
+    deadlines: tuple[str, ...] = (),
+) -> Transition:
+    """Return a row that starts a revert for a reason."""
+    fault = ", without a fault" if not_at_fault else ""
+    return Transition(
+        id=row_id,
+        states=states,
+        condition=condition or reason,
+        actions=lambda seen: advance.start_revert(seen, reason(seen), not_at_fault=not_at_fault),
+        targets=REVERTING,
+        when=when,
+        then=f"start to revert{fault}",
+        deadlines=deadlines,
+    )
+
+
+# The table
+
+
+_ALWAYS_FIRST = (
+    Transition(
+        id="AnnotationsUnreadable",
+        states=ANY,
+        condition=lambda seen: seen.unreadable_reason,
+        actions=_skip(lambda seen: seen.unreadable_reason),
+        when="an annotation of ours cannot be read",
+        then="do nothing until somebody removes it",
+    ),
+    Transition(
+        id="Blocked",
+        states=ANY,
+        condition=lambda seen: seen.desired.blocked_reason,
+        actions=_skip(_blocked),
+        when="the policy's mode, a dry run, a VPA or an Intent forbids changes",
+        then="do nothing; a change under way stays where it is",
+    ),
+    Transition(
+        id="Deleting",
+        states=ANY,
+        condition=lambda seen: seen.workload.deleting,
+        actions=lambda _: [],
+        when="the workload is being deleted",
+        then="do nothing",
+    ),
+    Transition(
+        id="ClockCorrected",
+        states=ANY,
+        condition=_clamped,
+        actions=lambda seen: [WriteAnnotations(clamp_future_times(seen.annotations, now=seen.now))],
+        when="a time in the annotations lies in the future, written by a clock that ran ahead",
+        then="set it to now",
+        deadlines=("clock_skew",),
+    ),
+)
+
+_IDLE = (
+    Transition(
+        id="PodsSynced",
+        states=IDLE,
+        condition=lambda seen: sync_pods.sync_work(seen).resizes,
+        actions=lambda seen: sync_pods.sync_work(seen).resizes,
+        when="new pods have the size of their template, or a startup boost begins or ends",
+        then="resize them to the size of the workload",
+    ),
+    Transition(
+        id="PodsStarting",
+        states=IDLE,
+        condition=sync_pods.waits_for_boosts,
+        actions=sync_pods.wait_for_boosts,
+        when="pods are starting with more CPU",
+        then="wait for the end of the boost",
+    ),
+    Transition(
+        id="Held",
+        states=IDLE,
+        condition=lambda seen: seen.desired.hold_reason,
+        actions=_skip(lambda seen: seen.desired.hold_reason),
+        when="a person holds the workload",
+        then="start nothing",
+    ),
+    Transition(
+        id="NoRecommendation",
+        states=IDLE,
+        condition=lambda seen: not seen.desired.sizes,
+        actions=_skip(lambda seen: seen.desired.no_sizes_reason or "there is no recommendation yet"),
+        when="there is no recommendation",
+        then="start nothing",
+    ),
+    Transition(
+        id="NoPods",
+        states=IDLE,
+        condition=_has_no_pods,
+        actions=_skip(
+            lambda seen: "it has run to its end" if seen.workload.finished else "it has no running pods"
+        ),
+        when="no pod runs, and the workload is no CronJob",
+        then="start nothing",
+    ),
+    Transition(
+        id="RecommendationOutdated",
+        states=IDLE,
+        condition=lambda seen: start.is_outdated(seen.desired, seen.effective),
+        actions=lambda seen: [
+            Wait(seen.now + DEADLINES.outdated_retry, "its pods have changed since its size was recommended")
+        ],
+        when="the recommendation was computed from other sizes than those in effect",
+        then="wait for the next one",
+    ),
+    Transition(
+        id="InSync",
+        states=IDLE,
+        condition=_is_in_sync,
+        actions=sync_pods.report_unsynced,
+        when="pods have the recommended size, as far as it is safe and possible",
+        then="nothing; name pods that pod sync could not resize",
+    ),
+    Transition(
+        id="OnlyByReplacement",
+        states=IDLE,
+        condition=lambda seen: start.plan_start(seen).fixed_reason,
+        actions=_skip(lambda seen: start.plan_start(seen).fixed_reason),
+        when="no part of the change is possible in place, and `allowRecreate` is false",
+        then="start nothing",
+    ),
+    Transition(
+        id="RestingAfterRevert",
+        states=IDLE,
+        condition=_rests_after_revert,
+        actions=_revert_rest,
+        when="the cooldown after a revert is not over",
+        then="wait for its end",
+    ),
+    Transition(
+        id="RolloutInProgress",
+        states=IDLE,
+        condition=start.waits_for_rollout,
+        actions=_recheck(lambda _: "a rollout is under way"),
+        when="somebody else's rollout goes on; a resize after an OOM kill does not wait for it",
+        then="wait",
+    ),
+    Transition(
+        id="GuardrailBroken",
+        states=IDLE,
+        condition=_starts_ordinarily(start.broken_guardrails),
+        actions=_recheck(
+            lambda seen: f"guardrail {start.broken_guardrails(seen)} does not hold or is unknown"
+        ),
+        when="a guardrail does not hold or is unknown",
+        then="wait",
+    ),
+    Transition(
+        id="UsageUnknown",
+        states=IDLE,
+        condition=_starts_ordinarily(lambda seen: seen.desired.usage_error),
+        actions=_recheck(lambda seen: f"usage cannot be read: {seen.desired.usage_error}"),
+        when="usage cannot be read",
+        then="wait",
+    ),
+    Transition(
+        id="Cooldown",
+        states=IDLE,
+        condition=_starts_ordinarily(start.wait_for_interval),
+        actions=_interval_rest,
+        when="`minInterval` since the last change is not over, or a day where somebody set its template back",
+        then="wait for its end",
+    ),
+    Transition(
+        id="NoWindowOpens",
+        states=IDLE,
+        condition=_starts_ordinarily(lambda seen: _opening(seen) is None),
+        actions=_skip(lambda _: conflicts.NO_WINDOW_OPENS),
+        when="no maintenance window ever opens",
+        then="start nothing",
+    ),
+    Transition(
+        id="OutsideWindow",
+        states=IDLE,
+        condition=_starts_ordinarily(lambda seen: _opening(seen) != seen.now),
+        actions=_window_rest,
+        when="no maintenance window is open",
+        then="wait for the next one",
+    ),
+    Transition(
+        id="Unhealthy",
+        states=IDLE,
+        condition=_starts_ordinarily(
+            lambda seen: seen.workload.is_long_running and advance.unavailable_reason(seen)
+        ),
+        actions=_recheck(advance.unavailable_reason),
+        when="more than a tenth of the pods are missing or not ready",
+        then="wait",
+    ),
+    Transition(
+        id="InSyncWithoutMethod",
+        states=IDLE,
+        condition=_is_in_sync_without_method,
+        actions=sync_pods.report_unsynced,
+        when="no allowed method changes what is left",
+        then="nothing; name pods that pod sync could not resize",
+    ),
+    Transition(
+        id="NoMethod",
+        states=IDLE,
+        condition=_has_no_method,
+        actions=_decline,
+        when="no method is possible and allowed, or pods restarted for a change not long ago",
+        then="start nothing, and say why",
+    ),
+    Transition(
+        id="TooManySizes",
+        states=IDLE,
+        condition=start.exceeds_annotation_size,
+        actions=_skip(
+            lambda _: (
+                "its pods are of too many different sizes to remember them all; give them one size first"
+            )
+        ),
+        when="the sizes of the pods before the change do not fit in an annotation",
+        then="start nothing",
+    ),
+    Transition(
+        id="Started",
+        states=IDLE,
+        condition=_always,
+        actions=start.start_change,
+        targets=BEFORE_VERIFYING,
+        when="nothing speaks against the change",
+        then="record the change; no pod is touched before",
+    ),
+)
+
+_COURSE = (
+    _reverting_row(
+        "Superseded",
+        FORWARD,
+        conflicts.superseded_reason,
+        "others changed the template or started a rollout, no pods are left, or no window ever opens",
+        not_at_fault=True,
+        deadlines=("no_pods",),
+    ),
+    # A canary is reverted, because most pods still have the size at which the workload is held. A change that covers
+    # all pods is finished.
+    _reverting_row(
+        "CanaryHeld",
+        CANARY,
+        lambda seen: seen.desired.hold_reason,
+        "a person holds the workload",
+        not_at_fault=True,
+    ),
+    # The template was to follow only because that restarts nothing. Pods get their size without it, later ones too.
+    Transition(
+        id="TemplateDropped",
+        states=FORWARD,
+        condition=lambda seen: (
+            seen.change.way is UpdateMethod.IN_PLACE and conflicts.template_rejection_reason(seen)
+        ),
+        actions=lambda seen: [advance.update_change(seen, patches_template=False)],
+        when="pods are resized in place, and the template was rejected or set back",
+        then="go on without the template",
+    ),
+    _reverting_row(
+        "YieldedToOomRelief",
+        BEFORE_VERIFYING,
+        lambda _: "more memory after an OOM kill goes first",
+        "pods are OOM killed while the change is a canary or waits for a window, and it adds no memory",
+        condition=conflicts.must_yield_to_oom_relief,
+        not_at_fault=True,
+    ),
+    _reverting_row(
+        "Rejected",
+        FORWARD,
+        conflicts.rejection_reason,
+        "the API server rejected the size, or others set the template back",
+    ),
+    _reverting_row(
+        "Harmful", FORWARD, lambda seen: conflicts.assess_change(seen).worse, "pods are worse off than before"
+    ),
+    _reverting_row(
+        "EvictionFailed",
+        BEFORE_VERIFYING,
+        stalls.eviction_failure,
+        "an evicted pod found no node or did not come back, or no eviction was allowed",
+        deadlines=("unscheduled", "progress", "max_duration"),
+    ),
+    Transition(
+        id="Replaced",
+        states=BEFORE_VERIFYING,
+        condition=advance.replacement,
+        actions=advance.replacement,
+        targets=PROMOTING,
+        when="a node has no capacity or a pod crashes before it can be resized, and new pods may get the size",
+        then="replace pods by a rollout or by evictions",
+        deadlines=("deferred", "crash_loop"),
+    ),
+    _reverting_row(
+        "Stalled",
+        BEFORE_VERIFYING,
+        advance.unresolved_stall,
+        "a pod, its runtime or its controller makes no progress",
+        deadlines=("deferred", "unscheduled", "progress", "never_resized", "max_duration"),
+    ),
+)
+
+_CANARIES = (
+    Transition(
+        id="CanariesGone",
+        states=CANARY,
+        condition=lambda seen: not advance.phase_pods(seen) and advance.canary_wait_reason(seen),
+        actions=_poll(advance.canary_wait_reason),
+        when="no canary is left, and others cannot be chosen while pods are missing",
+        then="wait",
+    ),
+    Transition(
+        id="CanariesMoved",
+        states=CANARY,
+        condition=lambda seen: not advance.phase_pods(seen) and advance.moved_canaries(seen),
+        actions=lambda seen: [advance.update_change(seen, canaries=advance.moved_canaries(seen), settled=0)],
+        when="all canaries were evicted because their node had no capacity",
+        then="go on with the pods that replaced them",
+    ),
+    Transition(
+        id="CanariesChosenAgain",
+        states=CANARY,
+        condition=lambda seen: not advance.phase_pods(seen),
+        actions=advance.choose_other_canaries,
+        targets=BEFORE_VERIFYING,
+        when="all canaries were scaled in or replaced",
+        then="choose others; without any, all pods go at once",
+    ),
+)
+
+_WORK = (
+    Transition(
+        id="PromotionOutsideWindow",
+        states=PROMOTING,
+        condition=advance.is_promotion_outside_window,
+        actions=advance.work_outside_window,
+        when="pods or the template do not have the size, and no window is open",
+        then="wait for one; pods created since the start are resized at once",
+    ),
+    Transition(
+        id="TemplatePatched",
+        states=AFTER_CANARY,
+        condition=_pending(advance.template_update),
+        actions=advance.patch_template,
+        when="the template is to follow and does not have the size",
+        then="patch the template",
+    ),
+    Transition(
+        id="TemplateUnobserved",
+        states=AFTER_CANARY,
+        condition=_pending(advance.awaits_controller),
+        actions=_poll(lambda _: "its controller has yet to see the changed template"),
+        when="pods are to be evicted, and their controller has yet to see the template",
+        then="wait",
+    ),
+    Transition(
+        id="RenewalRecorded",
+        states=PROMOTING,
+        condition=_pending(advance.needs_renewal),
+        actions=lambda seen: [advance.update_change(seen, renews=seen.now)],
+        when="for the first time, a recreated pod came with another size, maybe from the template before",
+        then="record that pods must have the size from now on",
+    ),
+    Transition(
+        id="PodsChanged",
+        states=FORWARD,
+        condition=_pending(advance.pod_work),
+        actions=lambda seen: [*advance.pod_work(seen)],
+        when="pods do not have the size",
+        then="resize them; or evict one, where pods are recreated or a StatefulSet skips it",
+    ),
+)
+
+_MOVES = (
+    Transition(
+        id="MoveRecorded",
+        states=BEFORE_VERIFYING,
+        condition=lambda seen: stalls.pods_to_move(seen) and not seen.change.moved,
+        actions=lambda seen: [advance.update_change(seen, moved=True)],
+        when="the node of a pod has no capacity, and the pod may be evicted and returns large enough",
+        then="record that pods are evicted",
+        deadlines=("deferred",),
+    ),
+    Transition(
+        id="MoveOutsideWindow",
+        states=BEFORE_VERIFYING,
+        condition=lambda seen: stalls.pods_to_move(seen) and not conflicts.is_window_open(seen),
+        actions=lambda seen: [conflicts.wait_for_window(seen)],
+        when="a pod is to be evicted, and no window is open",
+        then="wait for one",
+    ),
+    Transition(
+        id="MoveUnhealthy",
+        states=BEFORE_VERIFYING,
+        condition=lambda seen: stalls.pods_to_move(seen) and seen.unavailable_pods,
+        actions=_poll(advance.unavailable_reason),
+        when="a pod is to be evicted, and more than a tenth of the pods are missing or not ready",
+        then="wait",
+    ),
+    Transition(
+        id="PodMoved",
+        states=BEFORE_VERIFYING,
+        condition=stalls.pods_to_move,
+        actions=advance.evict_for_capacity,
+        when="a pod is to be evicted",
+        then="evict one pod, once each",
+        deadlines=("deferred",),
+    ),
+)
+
+_SETTLING = (
+    Transition(
+        id="Settling",
+        states=BEFORE_VERIFYING,
+        condition=_awaited(lambda seen: not advance.crashing_pods(seen)),
+        actions=_poll(advance.unsettled_reason),
+        when="pods do not have the size in effect yet",
+        then="wait",
+    ),
+    Transition(
+        id="CrashLooping",
+        states=BEFORE_VERIFYING,
+        condition=_awaited(lambda seen: not advance.is_crash_overdue(seen)),
+        actions=_poll(advance.crash_wait_reason),
+        when="the remaining pods crash before they can be resized",
+        then="wait for a moment in which they run",
+    ),
+    _reverting_row(
+        "AllCrashLooping",
+        BEFORE_VERIFYING,
+        advance.crash_wait_reason,
+        "all pods crash before they can be resized",
+        condition=_awaited(lambda seen: len(advance.crashing_pods(seen)) == len(advance.phase_pods(seen))),
+        not_at_fault=True,
+        deadlines=("canary.observation", "canary.evidenceTimeout"),
+    ),
+    Transition(
+        id="LatePodSettling",
+        states=VERIFYING,
+        condition=lambda seen: advance.unsettled_reason(seen) and not advance.is_overdue(seen),
+        actions=_poll(advance.unsettled_reason),
+        when="a pod created later does not have the size in effect yet",
+        then="wait",
+    ),
+    # In place, a later pod is resized as soon as it can be, and is no reason to take from the others what keeps them
+    # alive.
+    _reverting_row(
+        "LatePodUnsettled",
+        VERIFYING,
+        lambda seen: f"{advance.unsettled_reason(seen)}, for too long",
+        "a pod created later does not get the size, and the change was neither in place nor OOM relief",
+        condition=lambda seen: (
+            advance.unsettled_reason(seen)
+            and seen.change.way is not UpdateMethod.IN_PLACE
+            and not seen.change.relief
+        ),
+        deadlines=("canary.observation", "canary.evidenceTimeout", "late_pods"),
+    ),
+)
+
+_WATCHING = (
+    Transition(
+        id="AllPodsSettled",
+        states=PROMOTING,
+        condition=_always,
+        actions=lambda seen: [advance.record_settled(seen, phase=Phase.VERIFYING)],
+        targets=VERIFYING,
+        when="all pods have the size in effect, but those that crash",
+        then="start to observe all pods",
+    ),
+    Transition(
+        id="CanariesSettled",
+        states=WATCHED,
+        condition=lambda seen: not seen.change.settled,
+        actions=lambda seen: [advance.record_settled(seen)],
+        when="all canaries have the size in effect, but those that crash",
+        then="start to observe them",
+    ),
+    Transition(
+        id="Observing",
+        states=WATCHED,
+        condition=lambda seen: seen.now < advance.observed_until(seen),
+        actions=advance.wait_for_observation,
+        when="the observation is not over",
+        then="wait",
+    ),
+    Transition(
+        id="EvidenceAwaited",
+        states=WATCHED,
+        condition=lambda seen: advance.missing_evidence(seen) and not advance.is_evidence_overdue(seen),
+        actions=advance.wait_for_evidence,
+        when="throttling or a guardrail is unknown, or all observed pods were replaced",
+        then="wait",
+    ),
+    _reverting_row(
+        "EvidenceMissing",
+        WATCHED,
+        lambda seen: f"{advance.missing_evidence(seen)}, and was so for too long",
+        "evidence is still missing",
+        condition=advance.missing_evidence,
+        deadlines=("canary.observation", "canary.evidenceTimeout"),
+    ),
+    Transition(
+        id="CanaryOutsideWindow",
+        states=CANARY,
+        condition=lambda seen: not conflicts.is_window_open(seen),
+        actions=lambda seen: [conflicts.wait_for_window(seen)],
+        when="the canaries are healthy, and no window is open",
+        then="wait for one",
+    ),
+    Transition(
+        id="CanaryHealthy",
+        states=CANARY,
+        condition=_always,
+        actions=lambda seen: [advance.enter_phase(seen, phase=Phase.PROMOTING)],
+        targets=PROMOTING,
+        when="the canaries are healthy",
+        then="give the size to all pods",
+    ),
+    Transition(
+        id="Applied",
+        states=VERIFYING,
+        condition=_always,
+        actions=advance.record_applied,
+        targets=IDLE,
+        when="all pods are healthy",
+        then="record the size in effect",
+    ),
+)
+
+_REVERT = (
+    Transition(
+        id="FittingPartResized",
+        states=REVERTING,
+        condition=lambda seen: seen.change.gave_up and revert.fitting_resizes(seen),
+        actions=revert.fitting_resizes,
+        when="the revert was given up, and pods wait for more than their node has",
+        then="resize them to the part that fits",
+    ),
+    Transition(
+        id="RevertedInPart",
+        states=REVERTING,
+        condition=lambda seen: seen.change.gave_up,
+        actions=revert.finish_revert,
+        targets=IDLE,
+        when="the revert was given up",
+        then="record the end and the cooldown, and name what was not restored",
+        deadlines=("final_resize",),
+    ),
+    Transition(
+        id="RevertGivenUp",
+        states=REVERTING,
+        condition=revert.give_up_reason,
+        actions=revert.abandon_revert,
+        when="the rest will not be restored, or not soon; or pods are OOM killed and need more memory than before",
+        then="record that it is given up",
+        deadlines=(
+            "deferred",
+            "unscheduled",
+            "progress",
+            "max_duration",
+            "oom_relief_grace",
+        ),
+    ),
+    Transition(
+        id="TemplateRestored",
+        states=REVERTING,
+        condition=revert.restores_template,
+        actions=revert.restore_template,
+        when="the template has our sizes",
+        then="patch the template",
+    ),
+    Transition(
+        id="SkippedPodEvicted",
+        states=REVERTING,
+        condition=revert.skipped_pods,
+        actions=lambda seen: [revert.evict_skipped_pod(seen)],
+        when="the controller of a StatefulSet skips a pod that is not ready",
+        then="evict it",
+    ),
+    Transition(
+        id="RollingBack",
+        states=REVERTING,
+        condition=revert.waits_for_controller,
+        actions=_poll(lambda _: "its pods are being replaced by those of before"),
+        when="the controller rolls back",
+        then="wait",
+    ),
+    Transition(
+        id="PodRecreated",
+        states=REVERTING,
+        condition=revert.must_recreate_pods,
+        actions=revert.recreate_next_pod,
+        when="pods were recreated by evictions and have the new size",
+        then="evict one, unready ones first; a ready one only while few are missing",
+    ),
+    Transition(
+        id="PodsResizedBack",
+        states=REVERTING,
+        condition=revert.resizes_back,
+        actions=revert.resizes_back,
+        when="pods have the new size",
+        then="resize them to the size that each had",
+    ),
+    Transition(
+        id="EvictionRecorded",
+        states=REVERTING,
+        condition=lambda seen: revert.stuck_pods(seen) and not seen.change.moved,
+        actions=lambda seen: [advance.update_change(seen, moved=True)],
+        when="a pod cannot go back where it is, and may be evicted",
+        then="record that pods are evicted",
+        deadlines=("deferred", "crash_loop"),
+    ),
+    Transition(
+        id="StuckPodEvicted",
+        states=REVERTING,
+        condition=revert.stuck_pods,
+        actions=revert.evict_stuck_pod,
+        when="a pod cannot go back where it is",
+        then="evict it; a ready one only while few are missing",
+        deadlines=("deferred", "crash_loop"),
+    ),
+    Transition(
+        id="RevertSettling",
+        states=REVERTING,
+        condition=revert.revert_wait_reason,
+        actions=_poll(revert.revert_wait_reason),
+        when="pods crash, are missing, or do not have their previous size in effect",
+        then="wait",
+    ),
+    Transition(
+        id="Reverted",
+        states=REVERTING,
+        condition=_always,
+        actions=revert.finish_revert,
+        targets=IDLE,
+        when="all is as before, as far as it is safe",
+        then="record the end and the cooldown",
+    ),
+)
+
+TRANSITIONS: tuple[Transition, ...] = (
+    *_ALWAYS_FIRST,
+    *_IDLE,
+    *_COURSE,
+    *_CANARIES,
+    *_WORK,
+    *_MOVES,
+    *_SETTLING,
+    *_WATCHING,
+    *_REVERT,
+)
+"""All rows, in order."""
+
+_ROWS = {state: [row for row in TRANSITIONS if state in row.states] for state in State}
+
+
+def list_moves() -> Collection[tuple[State, State, str]]:
+    """Return each change of state, with the row that causes it, in the order of the table."""
+    pairs = (
+        ((source, target, row.id) for source in State if source in row.states for target in row.targets)
+        for row in TRANSITIONS
+    )
+    return [move for move in chain.from_iterable(pairs) if move[0] is not move[1]]
