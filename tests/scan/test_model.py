@@ -13,8 +13,7 @@ from trimtab.errors import TrimtabError
 from trimtab.kube.kinds.pods import Container, Resources
 from trimtab.kube.rest.resources import CRON_JOBS, STATEFUL_SETS
 from trimtab.scan.fail_conditions import FailCondition
-from trimtab.scan.pricing import ResourcePrices, read_prices
-from trimtab.scan.render.units import format_money
+from trimtab.scan.pricing import ResourcePrices, format_money, read_prices
 from trimtab.scan.risk import Risk, Severity, assess_risks, rate_severity
 from trimtab.scan.usage_totals import UsageAccumulator, UsageTotals
 from trimtab.sizing.evidence import Evidence

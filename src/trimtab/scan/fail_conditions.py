@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from trimtab.errors import TrimtabError
 from trimtab.scan.model import ScanResult
-from trimtab.scan.render.units import format_money
+from trimtab.scan.pricing import format_money
 
 _PATTERN = re.compile(r"([a-z]+)\s*(?:(>=?)\s*([0-9]+(?:\.[0-9]+)?)\s*(%?))?")
 _EXAMPLES = "write it like waste>30%, waste>100, risk, oom>2, throttling or unset"

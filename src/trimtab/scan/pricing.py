@@ -1,4 +1,4 @@
-"""Price requests: prices are per hour, as clouds charge them, and costs are per month.
+"""Price requests and format money: prices are per hour, as clouds charge them, and costs are per month.
 
 Discounts, disks, GPUs and the node of a pod are not considered. The default prices are OpenCost's.
 """
@@ -78,3 +78,14 @@ def read_prices(
         return ResourcePrices.model_validate({**found, **given})
     except ValidationError as error:
         raise TrimtabError(f"prices: {'; '.join(format_problems(error))}") from None
+
+
+def format_money(amount: float, currency: str = "$") -> str:
+    """Format money, with cents below 100."""
+    sign = "-" if amount < 0 else ""
+    size = abs(amount)
+    return f"{sign}{currency}{size:,.0f}" if size >= 100 else f"{sign}{currency}{size:,.2f}"
+
+
+def format_share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole > 0 else "-"

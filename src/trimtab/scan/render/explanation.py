@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from html import escape
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import RenderableType
@@ -16,10 +16,10 @@ from trimtab.api.format import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.explanation import ContainerExplanation, Explanation
-from trimtab.scan.render.html import MISSING, REQUESTED, STYLE, USED, WASTED, render_html_table
+from trimtab.scan.pricing import format_money
+from trimtab.scan.render.html import MISSING, REQUESTED, WASTED, render_template
 from trimtab.scan.render.summary import format_change, list_gaps
 from trimtab.scan.render.text_chart import downsample_max, draw_chart
-from trimtab.scan.render.units import format_money
 from trimtab.usage.trace import Floats
 
 BACKTEST_HEADER = ("STRATEGY", "CPU SLACK", "TIME UNDER", "MEM SLACK", "OOM KILLS A DAY", "COST A MONTH")
@@ -58,37 +58,25 @@ def render_explanation(found: Explanation, *, width: int) -> Iterator[Renderable
 
 def render_page(found: Explanation) -> str:
     """Render the same as HTML, with charts in SVG."""
-    name = f"Trimtab: {found.key}"
-    workload = found.workload
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style>"
-        f"<h1>{escape(str(found.key))}</h1><p class=source>{pluralize(workload.replicas, 'pod')}, {workload.confidence} confidence. "
-        f"Usage: {escape(found.scan.source)}</p>"
-        + "".join(f"<p class=gap>{escape(line)}</p>" for line in list_gaps(found.scan))
-        + "".join(_render_section(found, each) for each in found.containers)
-        + "\n"
+    return render_template(
+        "explanation.html",
+        title=f"Trimtab: {found.key}",
+        found=found,
+        pods=pluralize(found.workload.replicas, "pod"),
+        sections=[_build_section(found, each) for each in found.containers],
+        backtest_header=BACKTEST_HEADER,
     )
 
 
-def _render_section(found: Explanation, each: ContainerExplanation) -> str:
-    drawn = "".join(
-        f"<h3>{escape(name)}</h3>{_render_svg(usage, lines, text)}"
-        for name, usage, lines, text in build_plots(each)
-    )
-    factors = [
-        (escape(factor.name), escape(factor.detail), escape(factor.source))
-        for factor in (*found.facts, *each.container.recommendation.explanation)
-    ]
-    backtests = [[escape(cell) for cell in row] for row in _build_backtest_rows(found, each)]
-    return (
-        f"<h2>Container {escape(each.container.name)}</h2><p>{escape(_summarize(found, each))}</p>{drawn}"
-        f"<h3>Factors behind the numbers</h3>{render_html_table(('Factor', 'Effect', 'Source'), factors, kind='words')}"
-        + (
-            f"<h3>Backtest on its own history</h3>{render_html_table(BACKTEST_HEADER, backtests)}"
-            if backtests
-            else ""
-        )
-    )
+def _build_section(found: Explanation, each: ContainerExplanation) -> dict[str, object]:
+    """Build what the page shows of one container."""
+    return {
+        "name": each.container.name,
+        "summary": _summarize(found, each),
+        "plots": [_build_svg_plot(*plot) for plot in build_plots(each)],
+        "factors": (*found.facts, *each.container.recommendation.explanation),
+        "backtests": _build_backtest_rows(found, each),
+    }
 
 
 def _summarize(found: Explanation, each: ContainerExplanation) -> str:
@@ -177,7 +165,30 @@ def _format_share(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1%}"
 
 
-def _render_svg(usage: Floats, lines: dict[str, float | None], text: Callable[[float], str]) -> str:
+class _SvgLine(NamedTuple):
+    """A horizontal line at an amount, with a label to the right."""
+
+    y: float
+    label_y: float
+    label: str
+    colour: str
+
+
+class _SvgPlot(NamedTuple):
+    """The coordinates of a plot in its SVG picture."""
+
+    title: str
+    width: int
+    height: int
+    column_width: float
+    columns: list[tuple[float, float]]
+    """The left and upper edge of each column with samples."""
+    lines: list[_SvgLine]
+
+
+def _build_svg_plot(
+    title: str, usage: Floats, lines: dict[str, float | None], text: Callable[[float], str]
+) -> _SvgPlot:
     columns = downsample_max(usage, PLOT_WIDTH // 2)
     drawn = {name: amount for name, amount in lines.items() if amount is not None}
     top = 1.08 * max([float(np.fmax.reduce(columns, initial=0.0)), *drawn.values(), 1e-9])
@@ -185,21 +196,21 @@ def _render_svg(usage: Floats, lines: dict[str, float | None], text: Callable[[f
     def y(amount: float) -> float:
         return PLOT_HEIGHT * (1 - amount / top)
 
-    step = PLOT_WIDTH / max(len(columns), 1)
-    bars = "".join(
-        f'<rect x="{place * step:.1f}" y="{y(amount):.1f}" width="{step:.1f}" height="{PLOT_HEIGHT - y(amount):.1f}"/>'
-        for place, amount in enumerate(columns.tolist())
-        if not math.isnan(amount)
-    )
-    across, below = "", -float(PLOT_HEIGHT)
+    width = PLOT_WIDTH / max(len(columns), 1)
+    labelled: list[_SvgLine] = []
+    label_y = -float(PLOT_HEIGHT)
     for name, amount in sorted(drawn.items(), key=lambda line: y(line[1])):
-        below = max(y(amount) + 5, below + 15)  # labels must not overlap
-        across += (
-            f'<path d="M0 {y(amount):.1f}H{PLOT_WIDTH}" stroke="{LINE_COLOURS[name]}" stroke-width="2" '
-            f'stroke-dasharray="6 3"/><text x="{PLOT_WIDTH + 6}" y="{below:.1f}" fill="{LINE_COLOURS[name]}">'
-            f"{name} {escape(text(amount))}</text>"
-        )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -10 {PLOT_WIDTH + 180} {PLOT_HEIGHT + 40}" '
-        f'width="{PLOT_WIDTH + 180}" font-size="13" role="img"><g fill="{USED}" shape-rendering="crispEdges">{bars}</g>{across}</svg>'
+        label_y = max(y(amount) + 5, label_y + 15)  # labels must not overlap
+        labelled.append(_SvgLine(y(amount), label_y, f"{name} {text(amount)}", LINE_COLOURS[name]))
+    return _SvgPlot(
+        title=title,
+        width=PLOT_WIDTH,
+        height=PLOT_HEIGHT,
+        column_width=width,
+        columns=[
+            (place * width, y(amount))
+            for place, amount in enumerate(columns.tolist())
+            if not math.isnan(amount)
+        ],
+        lines=labelled,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trimtab.scan.model import ScanResult
+from trimtab.scan.pricing import format_money
 from trimtab.scan.render.summary import (
     TOTALS_HEADER,
     build_totals,
@@ -14,7 +15,6 @@ from trimtab.scan.render.summary import (
     list_gaps,
     list_relevant,
 )
-from trimtab.scan.render.units import format_money
 
 HEADER = ("Workload", "Container", "Pods", "CPU", "Memory", "Saves a month", "Severity", "Risk")
 

@@ -8,7 +8,7 @@ from trimtab.api.format import format_short
 from trimtab.api.quantity import ResourceName
 from trimtab.plural import format_time_span, pluralize
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
-from trimtab.scan.render.units import format_money, format_share
+from trimtab.scan.pricing import format_money, format_share
 
 SHORT_KINDS = {
     "Deployment": "deploy",

@@ -17,6 +17,7 @@ from rich.text import Text
 from trimtab.api.format import format_short
 from trimtab.kube.kinds.pods import Resources
 from trimtab.scan.model import ContainerFinding, ScanResult, WorkloadFinding
+from trimtab.scan.pricing import format_money
 from trimtab.scan.render.summary import (
     TOTALS_HEADER,
     build_totals,
@@ -27,7 +28,6 @@ from trimtab.scan.render.summary import (
     list_gaps,
     list_relevant,
 )
-from trimtab.scan.render.units import format_money
 from trimtab.scan.risk import Severity
 
 WIDE_COLUMNS = 120

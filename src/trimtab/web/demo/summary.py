@@ -14,8 +14,8 @@ from rich.text import Text
 from trimtab.api.format import format_short
 from trimtab.api.quantity import ResourceName
 from trimtab.plural import pluralize
+from trimtab.scan.pricing import format_money, format_share
 from trimtab.scan.render.text_chart import draw_chart
-from trimtab.scan.render.units import format_money, format_share
 from trimtab.web.backends.backend import DashboardBackend
 from trimtab.web.model import CurveRole, CurveValues, HistoryEntry, Overview, Plot
 
